@@ -18,11 +18,11 @@ use super::outline::Outline;
 use crate::engine::{ENDPOINT_FOLDER, tool};
 use std::time::Duration;
 
-/// The options by which bubblewrap, podman and docker leave a rank this capability alone. MPI reads the memory of
-/// neighbouring ranks on a host, which docker's system call filter allows only with it.
+/// The options by which bubblewrap, podman and docker leave a rank only the capability CAP_SYS_PTRACE. MPI reads the
+/// memory of neighbouring ranks on a host, which docker's system call filter allows only with this capability.
 const CAPABILITIES: [&str; 4] = ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_PTRACE"];
 
-/// Devices that MPI and solvers use. The container gets those that the host has.
+/// Devices that MPI and solvers use. The container gets those devices of this list that the host has.
 const DEVICES: [&str; 14] = [
     "/dev/infiniband",
     "/dev/cxi0",
@@ -43,7 +43,7 @@ const DEVICES: [&str; 14] = [
 /// Engines that can run the container of an MPI job.
 pub const ENGINES: [&str; 6] = ["bubblewrap", "podman", "docker", "charliecloud", "apptainer", "process"];
 
-/// The command that starts the container, and what must be removed at the end.
+/// The command that starts the job's container, and the image that must be removed after the job.
 pub struct Prepared {
     /// The command that starts the container.
     pub command: Command,
@@ -103,8 +103,8 @@ pub fn prepare(job: &Job, place: &JobFolder) -> Result<Prepared, String> {
     Ok(Prepared { command, image })
 }
 
-/// Finds the folder with the job's endpoint on this host: the first folder whose socket accepts a connection. The
-/// sockets of other hosts' endpoints have no daemon on this host.
+/// Finds the folder with the job's endpoint on this host: the first folder whose socket accepts a connection. A folder
+/// that belongs to another host has a socket that no daemon of this host serves.
 fn endpoint(job: &Job) -> Result<Option<PathBuf>, String> {
     let serves = |folder: &&PathBuf| socket::connect(&folder.join("endpoint.sock")).is_ok();
     match job.endpoints.iter().find(serves) {
@@ -115,7 +115,7 @@ fn endpoint(job: &Job) -> Result<Option<PathBuf>, String> {
 }
 
 /// Removes what podman or docker still has of a job on this host: the container with its processes, and the image
-/// `image`.
+/// `image`, which was made for the job.
 pub fn remove(job: &Job, image: Option<&str>) {
     let second = Duration::from_secs(20);
     match job.engine.as_str() {
@@ -177,7 +177,7 @@ fn binds(job: &Job, place: &JobFolder) -> Result<Vec<Bind>, String> {
     Ok(binds)
 }
 
-/// Writes the root's lists of users and groups, with this user added.
+/// Writes copies of the root's lists of users and groups, to which this user is added.
 fn users(job: &Job, place: &JobFolder, root: &Path) -> Result<Vec<PathBuf>, String> {
     let (uid, gid) = spawn::user_and_group();
     let variable = |name: &str| job.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
@@ -206,7 +206,7 @@ fn users(job: &Job, place: &JobFolder, root: &Path) -> Result<Vec<PathBuf>, Stri
 fn outline(job: &Job, place: &JobFolder, binds: &[Bind]) -> Result<Outline, String> {
     let point = |b: &Bind| if b.host.is_dir() { format!("{}/", b.inside) } else { b.inside.clone() };
     let mut points: Vec<String> = binds.iter().map(point).collect();
-    // podman and docker bind these three files themselves.
+    // podman and docker bind these three files themselves, so the outline only needs mount points for them.
     points.extend(["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"].map(str::to_owned));
     points.sort();
     points.dedup();
@@ -321,7 +321,8 @@ fn apptainer(job: &Job, place: &JobFolder, binds: &[Bind]) -> Result<Vec<String>
     Ok(words)
 }
 
-/// Gives the words that `podman run` and `docker run` have in common, up to and without the image.
+/// Gives the arguments that `podman run` and `docker run` have in common, from the program up to, but without, the
+/// image.
 fn run_words(job: &Job, program: &[&str], binds: &[Bind], outline: Option<&Outline>) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
@@ -361,8 +362,8 @@ fn mount(from: &Path, to: &str, write: bool) -> String {
     format!("type=bind,{},{}{access}", field("source", &from.to_string_lossy()), field("target", to))
 }
 
-/// Gives the container the limits of this process. An engine's defaults may be lower, or higher than this process may
-/// set.
+/// Gives the container the resource limits of this process. An engine's own default may be lower, or it may be higher
+/// than this process is allowed to set.
 fn limits() -> Vec<String> {
     let limit = |(name, most): (&str, Option<u64>)| {
         let value = most.map_or("-1".to_owned(), |n| n.min(1 << 20).to_string());

@@ -22,10 +22,10 @@ use crate::run::code;
 const GRACE: Duration = Duration::from_secs(15);
 /// How long the launcher may take to end after it was asked to end.
 const ENDING: Duration = Duration::from_secs(3);
-/// How long the front waits for a failure report of a rank after the launcher has failed.
+/// How long the front waits for a rank's own failure report after the launcher has failed.
 const SETTLING: Duration = Duration::from_millis(300);
-/// How long the front waits for the failure report if a rank has not reported its end yet. On a busy host such a report
-/// takes longer.
+/// How long the front waits for a rank's failure report if some started rank has not reported its end yet. On a busy
+/// host such a report takes longer.
 const LATE: Duration = Duration::from_secs(3);
 /// The numbers of the signals that are passed on to the launcher.
 const PASSED: [i32; 9] = [1, 2, 3, 10, 12, 15, 18, 20, 28];
@@ -143,9 +143,9 @@ fn by_srun(
 
 /// The sender of messages about the job: a keeper or Slurm.
 enum MessageSource {
-    /// The keeper of this host.
+    /// The job's keeper on this host, reached through this session.
     Keeper(Box<Session>),
-    /// The tasks of a Slurm step.
+    /// The tasks of a Slurm step, which report through srun.
     Srun(Srun),
 }
 
@@ -174,7 +174,7 @@ enum FrontEvent {
     Ended(End),
     Signal(i32),
     Lost,
-    /// A message that went into the report.
+    /// A message that was noted in the report and needs no other action.
     Reported,
     /// Nothing came before the deadline.
     Nothing,
@@ -183,7 +183,7 @@ enum FrontEvent {
 impl Front<'_> {
     fn say(&self, message: &Message) {
         match (&self.source, message) {
-            // If the keeper has ended, the next read notices it, so the error is ignored.
+            // If the keeper has ended, the next read notices that, so an error of this send is ignored.
             (MessageSource::Keeper(session), _) => drop(send(&session.keeper, message, &[])),
             (MessageSource::Srun(srun), Message::Signal(_, signal)) => srun.signal(*signal),
             (MessageSource::Srun(_), _) => {}
@@ -221,7 +221,8 @@ impl Front<'_> {
 
     fn all(&mut self) -> Result<u8, (u8, Failure)> {
         let epoll = self.epoll()?;
-        // The keeper waits until a client has sent something, so the front sends an empty message first.
+        // The keeper answers a client only after the client has sent a message, so the front sends an empty message
+        // first.
         self.say(&Message::Environment(Vec::new()));
         let found = match self.container(&epoll)? {
             Ok(found) => found,
@@ -352,8 +353,8 @@ impl Front<'_> {
         }
     }
 
-    /// Checks three deadlines: that of the start, that of a launcher that continues after a rank has failed, and that
-    /// of the whole job.
+    /// Checks three deadlines: for the start of all ranks, for a launcher that continues after a rank has failed, and
+    /// for the whole job.
     fn watch(&mut self, began: Instant) {
         let started = self.report.count();
         if started < self.ranks as usize && began.elapsed() > Duration::from_secs(self.options.start_s) {
@@ -365,7 +366,7 @@ impl Front<'_> {
         }
         if let Some((first, since)) = &self.report.first {
             // A launcher ends the job by itself when a rank is killed. But MPICH's launcher continues when a rank exits
-            // early with an error, so the front ends the job after a while.
+            // early with an error, so the front ends the job after the time `grace`.
             let grace = if matches!(self.source, MessageSource::Srun(_)) { ENDING } else { GRACE };
             if since.elapsed() > grace && !self.options.keep_going {
                 let first = first.clone();
@@ -382,10 +383,10 @@ impl Front<'_> {
         }
     }
 
-    /// Reports how the job ended after the launcher has ended with `end`.
+    /// Chooses the job's exit code and its failure message, after the launcher has ended with `end`.
     fn verdict(&mut self, end: End, epoll: &event::Epoll) -> Result<u8, (u8, Failure)> {
         // The last messages of ranks, also of ranks on other hosts, may still be in flight. After a failure the front
-        // waits for the message that tells its cause.
+        // waits for the message that tells the cause of the failure.
         if end.as_code() != 0 {
             let began = Instant::now();
             while !self.report.knows_the_first() && self.report.fatal.is_none() {

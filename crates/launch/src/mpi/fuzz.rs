@@ -11,7 +11,7 @@ use super::report::Report;
 use super::{GREETING, hosts, marks};
 use crate::ssh;
 
-/// The number of ranks of the job whose reports are read.
+/// The number of ranks of the job in the tests of [`fuzz_mpi`].
 const RANKS: u32 = 3;
 
 /// Reads bytes as what the first byte says:
@@ -107,7 +107,8 @@ fn job(text: &str) {
 }
 
 fn lists(text: &str) {
-    // Patterns that stand for very many hosts take long. The tests of `hosts` have such patterns.
+    // A pattern with a range of four digits can stand for thousands of hosts and takes long, so it is left out here.
+    // The tests of `hosts` have such patterns.
     if text.contains('[') && text.as_bytes().windows(4).any(|four| four.iter().all(u8::is_ascii_digit)) {
         return;
     }
@@ -133,7 +134,7 @@ mod tests {
         crossdock_os::testing::run_corpus("mpi", fuzz_mpi);
     }
 
-    /// In an earlier version, a width of more than 65 535 characters ended the front.
+    /// A column of the table that is wider than 65 535 characters would end the front with a panic.
     #[test]
     fn a_host_with_a_very_long_name_is_one_row_of_the_table() {
         let rank = crossdock_shim::message::Rank { host: "n".repeat(70_000), ..Default::default() };

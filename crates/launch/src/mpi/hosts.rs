@@ -12,9 +12,9 @@ pub struct Host {
     pub slots: u32,
 }
 
-/// The most hosts of a pattern or a list. Slurm's own limit is 65 533.
+/// The most hosts that a pattern or a list may stand for. Slurm's own limit is 65 533.
 const HOSTS_MAX: usize = 100_000;
-/// The most names of a list. A batch system may name a host once for each rank.
+/// The most names in a list of hosts. A batch system may name a host once for each rank.
 const NAMES_MAX: usize = 1_000_000;
 
 /// Reads a list of hosts: `n1:2,n2`, or lines of a file as `n1:2` or `n1 slots=2`.
@@ -85,7 +85,7 @@ pub fn expand(pattern: &str) -> Result<Vec<String>, String> {
     let close = pattern.find(']').filter(|close| *close > open).ok_or_else(bad)?;
     let (before, list, behind) = (&pattern[..open], &pattern[open + 1..close], &pattern[close + 1..]);
     let behind = expand(behind)?;
-    // No name may have more than 255 bytes, so the number of names bounds the memory that the list takes.
+    // No host's name may have more than 255 bytes, so the number of names bounds the memory that the list takes.
     if before.len() + behind.iter().map(String::len).max().unwrap_or(0) > 255 {
         return Err(bad());
     }
@@ -137,7 +137,7 @@ pub fn allocated() -> Option<Result<Vec<Host>, String>> {
         let text = std::fs::read_to_string(&file).map_err(|e| format!("cannot read {}: {e}", file.to_string_lossy()));
         return Some(text.and_then(|t| parse(&t)));
     }
-    // The variable alternates hosts and their counts: "n1 2 n2 2".
+    // LSF's variable alternates hosts and their counts: "n1 2 n2 2".
     let list = env::var("LSB_MCPU_HOSTS").ok()?;
     let words: Vec<&str> = list.split_whitespace().collect();
     Some(parse(&words.chunks(2).map(|c| c.join(":")).collect::<Vec<_>>().join(",")))

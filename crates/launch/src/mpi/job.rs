@@ -11,7 +11,7 @@ pub struct Bind {
     pub host: PathBuf,
     /// The path in the container.
     pub inside: String,
-    /// True if the job may write to it.
+    /// True if the job may write to the mounted folder or file.
     pub write: bool,
 }
 
@@ -26,12 +26,13 @@ pub struct Job {
     pub root: Option<PathBuf>,
     /// An image that the engine has on each host.
     pub image: Option<String>,
-    /// Mounts besides those that the engine makes.
+    /// Mounts besides those that every container of a job has.
     pub mounts: Vec<Bind>,
-    /// Folders with the job's `endpoint.sock`. Each host uses the first folder whose socket is served by a daemon of
-    /// the host.
+    /// Folders of which each may contain the job's `endpoint.sock`. Each host uses the first folder whose socket is
+    /// served by a daemon of the host.
     pub endpoints: Vec<PathBuf>,
-    /// Mounts of what links in the endpoint folder lead to. `host` is the name of a link.
+    /// Mounts of folders and files that links in the endpoint folder point to. In these mounts, `host` is the name of a
+    /// link.
     #[serde(default)]
     pub endpoint_mounts: Vec<Bind>,
     /// The variables of the container.
@@ -42,7 +43,8 @@ pub struct Job {
     pub shm: Option<u64>,
     /// The number of ranks.
     pub ranks: u32,
-    /// The MPI that the user asked for and the program of the job, as `MPI:PROGRAM`. `detect` reads this text.
+    /// The MPI that the user asked for and the program of the job, as `MPI:PROGRAM`. The shim's `detect` reads this
+    /// text.
     pub mpi: String,
     /// The MPI of the first host, once it is known. All other hosts must have the same MPI.
     pub expected: Option<String>,
@@ -55,8 +57,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Reads a job's description; `None` if the text is not one. The id becomes part of paths, and `ssh` is a command,
-    /// so both are checked.
+    /// Reads a job's description; `None` if the text is not a valid description. The id becomes part of paths, and
+    /// `ssh` is a command, so both are checked.
     pub fn read(text: &str) -> Option<Self> {
         let job: Self = serde_json::from_str(text).ok()?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';

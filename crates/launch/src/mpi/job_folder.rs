@@ -1,5 +1,6 @@
-//! The private folder of a job on one host. The keeper locks it while it lives, and removes it at its end. If the
-//! keeper was killed, its client removes the folder; if the clients were killed too, the next job removes it.
+//! The private folder of a job on one host. The job's keeper holds a lock on the folder while the keeper lives, and
+//! removes the folder at its own end. If the keeper was killed, the client that started it removes the folder; if the
+//! clients were killed too, the next job removes it.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -49,24 +50,24 @@ impl JobFolder {
         self.folder.join("in")
     }
 
-    /// Gives the path of a link to the folder with the job's endpoint on this host. The link is used if the job runs
+    /// Gives the path of a link to the folder with the job's endpoint on this host. Ranks use the link if the job runs
     /// without a container.
     pub fn endpoint(&self) -> PathBuf {
         self.inside().join("endpoint")
     }
 
-    /// Gives the path of the socket by which clients reach the keeper. The container does not see it, so no rank can act
-    /// as a client.
+    /// Gives the path of the socket by which clients reach the keeper. This path is not visible in the container, so no
+    /// rank can act as a client.
     pub fn client_socket(&self) -> PathBuf {
         self.folder.join("clients.sock")
     }
 
-    /// Gives the path of the socket by which the processes of the container reach the keeper.
+    /// Gives the path, on the host, of the socket by which the processes of the container reach the keeper.
     pub fn socket(&self) -> PathBuf {
         self.inside().join(crossdock_shim::SOCKET)
     }
 
-    /// Takes the lock that says that a keeper lives. Returns `None` if another keeper has it.
+    /// Takes the lock that shows that the folder's keeper lives. Returns `None` if another keeper has the lock.
     pub fn lock(&self) -> Result<Option<File>, String> {
         let path = self.folder.join("lock");
         let trouble = |e: String| format!("cannot lock {}: {e}", path.display());
@@ -102,8 +103,8 @@ impl JobFolder {
     pub fn remove(&self) {
         let _ = fs::remove_dir_all(&self.folder);
         let _ = fs::remove_dir_all(private_shm(&self.folder));
-        // The parent folder is removed with the last job's folder. If another job has a folder in it, the call fails
-        // and changes nothing.
+        // The parent folder is removed with the last job's folder. If another job has a folder in the parent folder,
+        // the call fails and changes nothing.
         if let Some(base) = self.folder.parent() {
             let _ = fs::remove_dir(base);
         }

@@ -7,7 +7,7 @@ use super::hosts::Host;
 use super::job::Job;
 use crate::engine;
 
-/// What the launcher must start, and how.
+/// What an MPI launcher must start, and how: the input of [`words`].
 pub struct Plan<'a> {
     /// The path of the keeper's folder in the container.
     pub place: &'a str,
@@ -17,9 +17,9 @@ pub struct Plan<'a> {
     pub ranks: u32,
     /// The folder in which ranks start.
     pub workdir: &'a str,
-    /// The binding of each rank to processors.
+    /// How each rank is bound to CPUs: the value of `--bind`.
     pub bind: &'a str,
-    /// Files that the rank's shell reads first.
+    /// Files that the shell of each rank reads before it starts the program.
     pub sources: &'a [String],
     /// More arguments for the launcher.
     pub arguments: &'a [String],
@@ -61,7 +61,7 @@ pub fn environment(found: &MpiInstallation, place: &str, ranks: u32, path: &str)
         }
     }
     set("PATH", &format!("{}:{path}", folders.join(":")));
-    // The variables of all launchers are set, because a script in the container may call any launcher.
+    // The variables for the launchers of all MPIs are set, because a script in the container may call any launcher.
     for (name, value) in [
         ("OMPI_MCA_plm_rsh_agent", agent.as_str()),
         ("PRTE_MCA_plm_ssh_agent", &agent),
@@ -87,8 +87,8 @@ pub fn misfit(found: &MpiInstallation, command: &[String]) -> Option<String> {
     })
 }
 
-/// Gives the variables of [`environment`] that the job does not set itself. PATH is given in any case, and contains the
-/// job's own PATH.
+/// Gives the variables of [`environment`] that the job does not set itself. PATH is given in either case, and contains
+/// the job's own PATH.
 pub fn job_environment(found: &MpiInstallation, job: &Job, place: &str) -> Vec<(String, String)> {
     let own = |name: &str| job.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
     let mut list = environment(found, place, job.ranks, own("PATH").unwrap_or(engine::PATH));
@@ -96,8 +96,8 @@ pub fn job_environment(found: &MpiInstallation, job: &Job, place: &str) -> Vec<(
     list
 }
 
-/// Gives the words that stand before the program of each rank. `cpus` are the processors that a batch system has given
-/// to the rank.
+/// Gives the words that stand before the program of each rank: the call of the shim that binds and reports the rank.
+/// `cpus` are the CPUs that a batch system has given to the rank.
 pub fn rank_words(place: &str, cpus: Option<&str>, bind: &str, sources: &[String]) -> Vec<String> {
     let mut words = vec![format!("{place}/bin/{}", crossdock_shim::PROGRAM), "rank".to_owned()];
     words.extend(cpus.into_iter().flat_map(|list| ["--cpus".to_owned(), list.to_owned()]));
@@ -109,7 +109,7 @@ pub fn rank_words(place: &str, cpus: Option<&str>, bind: &str, sources: &[String
     words
 }
 
-/// Gives the whole command line of the MPI's launcher. The error says that the container has no launcher.
+/// Gives the whole command line of the MPI's launcher. Fails if the container has no launcher, and the error says so.
 pub fn words(found: &MpiInstallation, plan: &Plan<'_>) -> Result<Vec<String>, String> {
     let mut words = vec![found.launcher.clone()];
     let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));

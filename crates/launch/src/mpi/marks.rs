@@ -10,7 +10,8 @@ const BETWEEN: char = '\u{1f}';
 /// The most bytes of one field of a mark.
 const FIELD_MAX: usize = 240;
 
-/// Writes the mark (the line of text) for this message; `None` for messages that tasks do not pass on.
+/// Writes this message as a mark, which is one line of text. Gives `None` for messages that tasks do not pass on to the
+/// front.
 pub fn line(message: &Message) -> Option<String> {
     let numbers = |list: &[i32]| list.iter().map(i32::to_string).collect::<Vec<_>>();
     let mut fields: Vec<String> = Vec::new();
@@ -53,7 +54,7 @@ pub fn line(message: &Message) -> Option<String> {
     Some(text)
 }
 
-/// Gives the beginning of a text, at most `most` bytes of whole characters.
+/// Gives the beginning of a text: at most `most` bytes, and only whole characters.
 pub fn clipped(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {

@@ -52,5 +52,6 @@ pub const STARTER: &str = "mpi-starter";
 pub const KEEPER: &str = "mpi-keeper";
 /// The hidden command of `crossdock` that `srun` starts for each rank.
 pub const TASK: &str = "mpi-task";
-/// The line that a starter writes before its first frame, because login shells may write any text before it.
+/// The line that a starter writes before its first frame. It marks where the frames begin, because login shells may
+/// write any text before it.
 const GREETING: &[u8] = b"\ncrossdock-mpi 1\n";

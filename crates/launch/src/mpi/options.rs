@@ -13,7 +13,7 @@ use super::report::Failure;
 use crate::engine;
 use crate::run::code;
 
-/// Variables of the caller that a job gets, because programs and MPI libraries read them.
+/// The caller's variables that a job gets without `--env`, because programs and MPI libraries read them.
 const ALLOWED: [&str; 33] = [
     "HOME",
     "USER",
@@ -50,7 +50,7 @@ const ALLOWED: [&str; 33] = [
     "CROSSDOCK_FAULT*",
 ];
 
-/// The options of the command line.
+/// The options of the command line of `crossdock mpirun`.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The root folder of the containers.
@@ -59,7 +59,7 @@ pub struct Options {
     pub image: Option<String>,
     /// The name of the engine, or `auto`.
     pub engine: String,
-    /// The hosts with their numbers of ranks: `n1:2,n2:2`.
+    /// The hosts, each with its number of ranks, in the form `n1:2,n2:2`.
     pub hosts: Option<String>,
     /// A file with the list of hosts.
     pub hosts_file: Option<PathBuf>,
@@ -69,23 +69,24 @@ pub struct Options {
     pub mpi: String,
     /// How ranks are bound to CPUs.
     pub bind: String,
-    /// True if the table of bindings is to be printed.
+    /// True if the job prints the table that shows which rank runs on which CPUs.
     pub show_binding: bool,
     /// Variables for the ranks: NAME, NAME*, or NAME=VALUE.
     pub environment: Vec<String>,
-    /// Mounts in the form HOST[:INSIDE][:ro].
+    /// The values of `--mount`, in the form HOST[:INSIDE][:ro].
     pub mounts: Vec<String>,
     /// Folders with the job's `endpoint.sock`, one for each host.
     pub endpoints: Vec<PathBuf>,
-    /// Mounts in the form LINK:INSIDE[:ro], of what a link in the endpoint folder leads to on each host.
+    /// Mounts in the form LINK:INSIDE[:ro]. On each host, LINK is a link in the endpoint folder, and the folder or file
+    /// to which it points is mounted at INSIDE.
     pub endpoint_mounts: Vec<String>,
     /// True if the home folder is not to be mounted.
     pub no_home: bool,
     /// The size of /dev/shm in bytes.
     pub shm: Option<u64>,
-    /// Files that each rank's shell reads first.
+    /// Files that the shell of each rank reads before it starts the program.
     pub sources: Vec<String>,
-    /// The folder in which ranks start.
+    /// The folder on the host that is mounted in the container, and in which ranks start.
     pub workdir: Option<PathBuf>,
     /// The folder in the container where ranks start. If it is given, the current folder is not mounted.
     pub start_in: Option<String>,
@@ -100,7 +101,7 @@ pub struct Options {
     pub pmi: String,
     /// More arguments for the launcher.
     pub arguments: Vec<String>,
-    /// How long a container or connection may take to come up, in seconds.
+    /// How long a container or a connection may take to start, in seconds.
     pub patience_s: u64,
     /// How long all ranks together may take to start, in seconds.
     pub start_s: u64,
@@ -136,12 +137,12 @@ pub(super) fn find_hosts(options: &Options) -> Result<Vec<Host>, (u8, Failure)> 
     if let Some(found) = hosts::allocated() {
         return found.map_err(|what| usage(format!("the batch system's hosts cannot be read: {what}"), hint));
     }
-    // No host was given, so the job runs on this host.
+    // No host was given and no batch system has allocated any, so the job runs on this host.
     let slots = options.ranks.unwrap_or_else(|| spawn::allowed_cpus().len() as u32).max(1);
     Ok(vec![Host { name: spawn::host_name(), slots }])
 }
 
-/// Describes the job of these options.
+/// Makes the description of the job that these options ask for.
 pub(super) fn describe(options: &Options, ranks: u32) -> Result<Job, (u8, Failure)> {
     let system = |what: String, hint: &str| (code::SYSTEM, failure(what, hint));
     let absolute = |path: &PathBuf| {

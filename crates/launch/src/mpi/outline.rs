@@ -13,12 +13,13 @@ const OWN: [&str; 5] = ["dev", "proc", "run", "sys", "tmp"];
 /// The host's folders that a job without root and image sees.
 const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr"];
 
-/// The outline of a root folder.
+/// The outline of a root folder: what a container needs to see the root with additional mount points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outline {
     /// The path of the outline's folder.
     pub folder: PathBuf,
-    /// Pairs of a path on the host and a path in the container. They are bound read-only, outer folders first.
+    /// Pairs of a path on the host and a path in the container. They are bound read-only, in this order: an outer
+    /// folder comes before the folders in it.
     pub binds: Vec<(PathBuf, String)>,
     /// Links: the path in the container, and the target.
     pub links: Vec<(String, String)>,
@@ -26,7 +27,7 @@ pub struct Outline {
 
 impl Outline {
     /// Makes the outline of `root` in `folder`, with the mount points `points`. Without a root, the outline is that of
-    /// the host's system folders. A mount point that ends with `/` is a folder, every other one is a file.
+    /// the host's system folders. A mount point that ends with `/` is a folder; any other mount point is a file.
     pub fn make(root: Option<&Path>, folder: &Path, points: &[String]) -> Result<Self, String> {
         let mut outline = Self { folder: folder.to_owned(), ..Self::default() };
         let names: Vec<String> = match root {
@@ -36,7 +37,8 @@ impl Outline {
         for name in OWN.iter().chain(&["etc", "home", "mnt"]) {
             make_folder(&folder.join(name))?;
         }
-        // runc gives a tmpfs the mode of the folder under it, whatever its options say.
+        // runc gives a tmpfs the mode of the folder on which it is mounted, whatever the mount options of the tmpfs
+        // say.
         let tmp = folder.join("tmp");
         fs::set_permissions(&tmp, fs::Permissions::from_mode(0o1777))
             .map_err(|e| format!("cannot open {} to all users: {e}", tmp.display()))?;
@@ -80,7 +82,7 @@ impl Outline {
         Ok(())
     }
 
-    /// Makes one mount point, unless a bound folder has it already.
+    /// Makes one mount point, unless a folder that is bound into the outline already contains it.
     fn point(&self, root: Option<&Path>, point: &str) -> Result<(), String> {
         let bound = self.binds.iter().any(|(_, at)| point.starts_with(&format!("{at}/")));
         if bound {

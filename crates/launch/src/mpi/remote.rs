@@ -25,16 +25,18 @@ use crate::ssh;
 pub enum Event {
     /// The starter of this connection has sent a message.
     Said(u32, Message),
-    /// The connection has ended: its number, whether the starter has greeted, ssh's exit status, and ssh's last words.
+    /// The connection has ended. The fields are its number, whether the starter has sent its greeting, ssh's exit
+    /// status, and the last lines that ssh wrote.
     Closed(u32, bool, ExitStatus, String),
-    /// The answer to an agent's question: whether the requested host is this host.
+    /// The answer to an agent's request: the agent's number, and whether the requested host is this host.
     Resolved(u64, bool),
 }
 
 /// The queue of events, with a descriptor that wakes its reader.
 #[derive(Clone)]
 pub struct Events {
-    /// The sending end of the queue. If the queue is full, a sender waits, and so the host that sends too much waits too.
+    /// The sending end of the queue. If the queue is full, the sending thread waits and reads no more from its host, so
+    /// a host that sends too much waits too.
     pub sender: SyncSender<Event>,
     /// A descriptor that becomes readable with each event.
     pub wake: Arc<OwnedFd>,
@@ -43,7 +45,7 @@ pub struct Events {
 impl Events {
     /// Puts an event into the queue.
     pub fn put(&self, what: Event) {
-        // The send fails if the keeper is ending and reads no more events.
+        // The send fails only if the keeper is ending and reads no more events.
         if self.sender.send(what).is_ok() {
             event::signal(&*self.wake);
         }
@@ -61,7 +63,7 @@ const FRAMES_MAX: usize = 64;
 pub struct Remote {
     /// The host's name as the launcher uses it.
     pub host: String,
-    /// The number of the agent that asked for the connection, as long as the agent is connected.
+    /// The number of the connection of the agent that asked for this command; `None` after the agent has disconnected.
     pub agent: Option<u64>,
     /// True if the connection's command has ended.
     pub ended: bool,
@@ -84,8 +86,8 @@ impl Remote {
         let (mut input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (frames, queue): (SyncSender<Vec<u8>>, Receiver<Vec<u8>>) = sync_channel(FRAMES_MAX);
         thread::spawn(move || {
-            // When the sender is dropped, the loop ends and closes ssh's input, by which the other side notices the
-            // end.
+            // When the keeper drops the sender, the loop ends and closes ssh's input. The starter on the other host
+            // notices the end by that.
             for frame in queue {
                 if input.as_mut().is_none_or(|i| i.write_all(&frame).and_then(|()| i.flush()).is_err()) {
                     break;
@@ -120,7 +122,7 @@ impl Remote {
         Ok(remote)
     }
 
-    /// Makes a connection without ssh, whose frames the caller takes.
+    /// Makes a connection for tests without ssh; the caller gets the frames that would go to the starter.
     pub fn without_ssh(host: &str) -> (Self, Receiver<Vec<u8>>) {
         let (frames, queue) = sync_channel(FRAMES_MAX);
         (Self { host: host.to_owned(), agent: None, ended: false, frames, ssh: None }, queue)
@@ -128,13 +130,13 @@ impl Remote {
 
     /// Sends a message to the starter.
     pub fn say(&self, message: &Message) {
-        // If the connection is gone, an event of the connection reports this, so the error is ignored. A host that reads
-        // nothing gets no further signals.
+        // If the connection is gone, an event of the connection reports that, so an error of this send is ignored. If
+        // the queue of frames is full, the message is dropped, so a host that reads nothing gets no further signals.
         let _ = self.frames.try_send(message.frame());
     }
 
-    /// Closes the connection's input, which asks the other side to end. Returns the descriptor by which ssh can be
-    /// killed.
+    /// Closes the connection's input, which asks the starter on the other host to end. Returns the descriptor by which
+    /// ssh can be killed.
     pub fn into_handle(self) -> Option<OwnedFd> {
         self.ssh
     }
@@ -146,13 +148,14 @@ fn pass_on(id: u32, stream: &mut impl Read, (output, errors): (File, File), even
         match message {
             Message::Output(number, bytes) => {
                 if let Some(Some(file)) = streams.get_mut(usize::from(number != 1)) {
-                    // The launcher may have closed its end, so errors are ignored.
+                    // The launcher that started the agent may have closed the reading end of this file, so errors are
+                    // ignored.
                     let _ = file.write_all(&bytes);
                 }
             }
             Message::Ended(..) => {
-                // The launcher Hydra waits for the end of these streams, so they are closed even if the command left
-                // processes in the background.
+                // The launcher Hydra waits for the end of the agent's output and errors, so these streams are closed
+                // even if the command left processes in the background.
                 streams = [None, None];
                 events.put(Event::Said(id, message));
             }

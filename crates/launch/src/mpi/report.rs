@@ -8,7 +8,7 @@ use crossdock_shim::message::{End, Message, Rank};
 
 use super::marks;
 
-/// The most bytes of a text in a rank's report that the front keeps. The list of the CPUs of a large host fits.
+/// The most bytes that the front keeps of each text in a rank's report. The list of the CPUs of a large host fits.
 const TEXT_MAX: usize = 8 << 10;
 
 /// A failure, as it is printed in the one error message of the job.
@@ -46,17 +46,17 @@ impl std::fmt::Display for Failure {
 pub struct Report {
     /// The number of ranks of the job.
     most: usize,
-    /// The ranks that have started, by host and process id, because ranks that do not find each other may all have the
-    /// same number.
+    /// The ranks that have started, by host and process id. Their numbers are no key, because ranks that do not find
+    /// each other may all have the number 0.
     ranks: BTreeMap<(String, i32), Rank>,
     /// The started ranks whose end was reported, by host and process id.
     ended: BTreeSet<(String, i32)>,
     /// The failure that ends the job.
     pub fatal: Option<Failure>,
-    /// The first rank that ended badly, and when. The launcher is then given time to end the other ranks.
+    /// The first rank that ended badly, and when. From that time, the launcher has a while to end the other ranks.
     pub first: Option<(Failure, Instant)>,
-    /// True if the rank of `first` was killed together with its shim. Then the rank may be only a victim, and the
-    /// report of the rank that failed may still be in flight.
+    /// True if the rank of `first` was killed together with its shim. Such a rank may have been killed by the launcher
+    /// after another rank failed, and the report of the rank that failed may still be in flight.
     guessed: bool,
 }
 
@@ -66,7 +66,7 @@ impl Report {
         Self { most: ranks as usize, ..Self::default() }
     }
 
-    /// Notes a message about ranks or a failure. Gives back any other message.
+    /// Notes a message about a rank or a failure in the report. Gives any other message back to the caller.
     pub fn hear(&mut self, message: Message) -> Option<Message> {
         match message {
             Message::RankStarted(rank) => self.started(short(rank)),
@@ -85,8 +85,7 @@ impl Report {
         None
     }
 
-    /// Notes that a rank has started. A job has as many ranks as it was started with, so a report of one more rank ends
-    /// the job.
+    /// Notes that a rank has started. If more ranks report than the job was started with, the job ends with a failure.
     fn started(&mut self, rank: Rank) {
         let key = (rank.host.clone(), rank.pid);
         if self.ranks.len() < self.most || self.ranks.contains_key(&key) {
@@ -107,7 +106,7 @@ impl Report {
         self.ranks.len()
     }
 
-    /// Tells whether the end of a started rank is not reported yet.
+    /// Tells whether the report of the end of any started rank is still missing.
     pub fn awaits_ends(&self) -> bool {
         self.ranks.keys().any(|key| !self.ended.contains(key))
     }
@@ -125,8 +124,8 @@ impl Report {
         self.note(rank, end);
     }
 
-    /// Notes that a rank was killed together with the shim that reports its end. If another rank reports a bad end of
-    /// its own, that rank counts as the first.
+    /// Notes that a rank was killed together with the shim that reports its end. If another rank later reports its own
+    /// bad end, that other rank replaces this one as the first that failed.
     fn lost(&mut self, rank: &Rank) {
         if self.first.is_none() {
             self.guessed = true;
@@ -159,18 +158,18 @@ impl Report {
         self.first = Some((failure, since));
     }
 
-    /// Notes a failure that ends the job; only the first one counts.
+    /// Notes a failure that ends the job. If there is one already, the earlier failure stays.
     pub fn fail(&mut self, failure: Failure) {
         self.fatal.get_or_insert(failure);
     }
 
-    /// Gives those of the hosts on which no rank has started.
+    /// Gives those of the hosts `hosts` on which no rank has started.
     pub fn without_ranks<'a>(&self, hosts: impl Iterator<Item = &'a str>) -> Vec<String> {
         let short = |n: &str| n.split('.').next().unwrap_or_default().to_owned();
         hosts.filter(|h| !self.ranks.keys().any(|(host, _)| short(host) == short(h))).map(str::to_owned).collect()
     }
 
-    /// Prints the table of bindings: which rank runs on which processors.
+    /// Gives the table of bindings as text: which rank runs on which host and CPUs.
     pub fn table(&self) -> String {
         let mut ranks: Vec<&Rank> = self.ranks.values().collect();
         ranks.sort_by_key(|r| r.rank);
@@ -188,7 +187,7 @@ fn short(rank: Rank) -> Rank {
     Rank { host: cut(rank.host), command: cut(rank.command), cpus: cut(rank.cpus), ..rank }
 }
 
-/// Cuts a text that another process sent to the length that the front keeps.
+/// Cuts a text that another process sent to at most `TEXT_MAX` bytes.
 fn cut(text: String) -> String {
     if text.len() > TEXT_MAX { marks::clipped(&text, TEXT_MAX).to_owned() } else { text }
 }
@@ -239,7 +238,7 @@ mod tests {
         report.started(rank(0, "n1"));
         report.started(rank(1, "n2"));
         assert_eq!(report.without_ranks(["n1", "n2", "n3"].into_iter()), ["n3"]);
-        // The launcher kills the rank on the host n1 at once. The report of the rank that failed comes later, from
+        // The launcher kills the rank on the host n1 at once. The report of rank that failed first comes later, from
         // another host.
         report.lost(&rank(0, "n1"));
         assert!(report.first.is_some() && !report.knows_the_first());

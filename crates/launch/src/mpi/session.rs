@@ -14,7 +14,7 @@ use super::job::Job;
 use super::job_folder::{self, JobFolder};
 use crate::engine::tool;
 
-/// How long a keeper may take until it listens.
+/// How long a keeper may take from its start until it listens.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A client's connection to its keeper.
@@ -43,11 +43,12 @@ impl Session {
                     place.make()?;
                     own = Some(start(job, &place)?);
                 }
-                // If the keeper ended with success, the keeper of another client had the lock, so the loop connects to
-                // the other keeper.
+                // If the keeper that was started here ended with success, another client's keeper had the lock, so the
+                // loop connects to that keeper.
                 Some((child, log)) => match child.try_wait() {
                     Ok(Some(status)) if !status.success() => {
-                        // The keeper has removed its folder and the log in it, but the log is still open here.
+                        // The keeper has removed its folder with the log in it, but this process still has the log
+                        // open.
                         let mut words = String::new();
                         let _ = log.rewind().and_then(|()| log.read_to_string(&mut words));
                         place.remove();
@@ -68,7 +69,7 @@ impl Session {
     /// was killed, removes what is left.
     pub fn end(self) {
         let Self { keeper, place, job, own } = self;
-        // Other threads may have copies of the descriptor, so closing it alone would not disconnect.
+        // Other threads may have copies of the descriptor, so closing it here alone would not end the connection.
         socket::shut_down(&keeper);
         drop(keeper);
         let Some(mut child) = own else { return };
@@ -85,7 +86,7 @@ impl Session {
         clean(&job, &place);
     }
 
-    /// Disconnects. If this session started the keeper, waits for the keeper's end, which comes after the keeper's last
+    /// Disconnects. If this session started the keeper, waits for the keeper's end; the keeper ends only after its last
     /// client has disconnected.
     pub fn end_with_last(self) {
         socket::shut_down(&self.keeper);
@@ -96,7 +97,8 @@ impl Session {
         }
     }
 
-    /// Gives the path of the keeper's folder as the job's commands see it.
+    /// Gives the path at which the job's commands see the keeper's folder: on the host without a container, else in the
+    /// container.
     pub fn place_of(&self, job: &Job) -> String {
         if job.engine == "process" {
             return self.place.inside().to_string_lossy().into_owned();
@@ -123,8 +125,8 @@ pub fn clean_soon(job: &Job, patience: Duration) {
 fn clean(job: &Job, place: &JobFolder) {
     if matches!(place.lock(), Ok(Some(_))) {
         container::remove(job, (job.engine == "docker").then(|| container::image_name(job)).as_deref());
-        // Init and ranks end by themselves as soon as their keeper is gone. The files that they wrote last are removed
-        // with the folder.
+        // Init and ranks end by themselves as soon as their keeper is gone. They may write files until then, so the
+        // folder is removed after a short wait.
         std::thread::sleep(Duration::from_millis(50));
         place.remove();
     }
@@ -148,7 +150,8 @@ fn start(job: &Job, place: &JobFolder) -> Result<(Child, File), String> {
     .map_err(|e| format!("cannot start the job's keeper: {e}"))?;
     let text = serde_json::to_string(job).map_err(|e| e.to_string())?;
     if let Some(mut input) = child.stdin.take() {
-        // A keeper that ends early writes the reason into its log, so an error of this write is ignored.
+        // A keeper that ends early writes the reason into its log, so an error of writing to the keeper's input is
+        // ignored.
         let _ = input.write_all(text.as_bytes());
     }
     Ok((child, log))

@@ -16,26 +16,26 @@ use super::hosts::Host;
 use super::{TASK, marks, task};
 use crate::engine::tool;
 
-/// How long a step may take to end after srun was asked to end it. Slurm first asks the step's processes, and kills
-/// them some seconds later.
+/// How long a step may take to end after srun was asked to end it. Slurm first sends SIGTERM to the step's processes,
+/// and kills them some seconds later.
 const ENDING: Duration = Duration::from_secs(15);
-/// The most bytes of a line that are read at once. A rank may write any number of bytes without the end of a line.
+/// The most bytes that are read as one line. A rank may write any number of bytes without a line end.
 const LINE_MAX: u64 = 64 << 10;
 /// How long Slurm's own commands may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The value for the option `--mpi` of srun that fits this MPI.
+/// Gives the value of srun's option `--mpi` that fits this MPI.
 pub fn pmi_of(found: &MpiInstallation) -> &'static str {
     if found.kind.is_open_mpi() { "pmix" } else { "pmi2" }
 }
 
-/// What srun must start, and how.
+/// What srun must start, and how: the input of [`words`].
 pub struct Plan<'a> {
     /// The PMI that srun offers: `pmi2` or `pmix`.
     pub pmi: &'a str,
     /// The number of ranks.
     pub ranks: u32,
-    /// The hosts that the user has named. Without them, Slurm chooses from its allocation.
+    /// The hosts that the user has named. With `None`, Slurm chooses hosts from its allocation.
     pub hosts: Option<&'a [Host]>,
     /// True if the other ranks may continue after a rank has ended badly.
     pub keep_going: bool,
@@ -48,8 +48,8 @@ pub struct Plan<'a> {
 /// Gives the whole command line of srun.
 pub fn words(plan: &Plan<'_>) -> Vec<String> {
     let mut words = vec!["srun".to_owned(), format!("--mpi={}", plan.pmi), format!("--ntasks={}", plan.ranks)];
-    // The task gets the whole environment. The job's description decides which variables the rank gets. Standard input
-    // goes to rank 0.
+    // srun passes the whole environment to the task, and standard input to rank 0. Which variables the rank gets is
+    // decided by the job's description.
     words.extend(["--export=ALL", "--chdir=/", "--input=0"].map(str::to_owned));
     words.push(format!("--kill-on-bad-exit={}", u8::from(!plan.keep_going)));
     if let Some(hosts) = plan.hosts {
@@ -76,7 +76,7 @@ pub struct Srun {
 }
 
 impl Srun {
-    /// Starts srun. The calling thread must live as long as the job, because the step is asked to end when that thread
+    /// Starts srun. The calling thread must live as long as the job, because srun is asked to end when that thread
     /// ends.
     pub fn start(words: &[String], step: &task::Step) -> Result<Self, String> {
         let text = serde_json::to_string(step).map_err(|e| e.to_string())?;
@@ -97,16 +97,17 @@ impl Srun {
         Ok(Self { link, srun, step: name, listener: Some(listener) })
     }
 
-    /// Asks the step to end, if the signal is one that ends the job. Other signals are not passed on, because Slurm
-    /// would give them to all processes of a step, also to those that hold the containers.
+    /// Asks the step to end, if the signal is one that ends the job. Other signals are not passed on: Slurm would send
+    /// them to all processes of a step, and so also to the keepers, which hold the containers.
     pub fn signal(&self, signal: i32) {
         if matches!(signal, 1 | 2 | 3 | 15) {
-            // If srun has ended already, it needs no signal, so the error is ignored.
+            // If srun has ended already, it needs no signal, so an error of the call is ignored.
             let _ = process::send_signal(&self.srun, process::Signal::USR2);
         }
     }
 
-    /// Waits until the step has ended, or ends it. If the step was killed, a second step removes what it left.
+    /// Waits until the step has ended. If the step does not end in time, cancels it. If the step was killed, runs a
+    /// second step that removes what the first one left on the hosts.
     pub fn end(mut self, step: &task::Step) {
         let over = |within: Duration| event::wait_readable(&self.srun, Deadline::after(within)).unwrap_or(true);
         if !over(Duration::ZERO) {
@@ -146,8 +147,8 @@ impl Srun {
     }
 }
 
-/// Reads what srun writes until it ends. A mark, which is a line with the report of a task, becomes a message to the
-/// front. All other text is passed on.
+/// Reads what srun writes to standard error until srun ends. A mark, which is a line with the report of a task, becomes
+/// a message to the front. All other text goes to the standard error of this process.
 fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
     let mut lines = BufReader::new(child.stderr.take().expect("piped at its start"));
     let mut line = Vec::new();
@@ -155,7 +156,8 @@ fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
     while matches!((&mut lines).take(LINE_MAX).read_until(b'\n', &mut line), Ok(1..)) {
         let text = String::from_utf8_lossy(&line);
         let (rest, message) = marks::find(&text);
-        // Errors are ignored, because a closed standard error of this program must not stop the reading.
+        // If the standard error of this process is closed, srun's output must still be read, so an error of writing is
+        // ignored.
         let _ = match &message {
             Some(_) => std::io::stderr().write_all(rest.as_bytes()),
             None => std::io::stderr().write_all(&line),
@@ -204,7 +206,8 @@ fn ends_step(line: &str) -> bool {
         || line.contains("*** STEP ") && line.contains(" CANCELLED ")
 }
 
-/// Reads a line such as `srun: error: n2: task 3: Killed`, which is about a task that could not report its end itself.
+/// Reads a line such as `srun: error: n2: task 3: Killed`, by which srun reports a task that was killed before it could
+/// report its own end.
 fn killed_task(line: &str) -> Option<Rank> {
     let (host, rest) = line.strip_prefix("srun: error: ")?.split_once(": task")?;
     let (tasks, how) = rest.trim_start_matches('s').trim_start().split_once(": ")?;
@@ -246,7 +249,7 @@ mod tests {
         assert!(killed_task("srun: forcing job termination\n").is_none());
     }
 
-    /// Gives the messages that the front gets for these lines of an srun that ends with code 137.
+    /// Gives the messages that the front gets if srun writes these lines and then ends with code 137.
     fn heard(lines: &[String]) -> Vec<Message> {
         let mut command = Command::new("sh");
         command.args(["-c", "cat >&2; exit 137"]).stdin(Stdio::piped()).stderr(Stdio::piped());

@@ -1,8 +1,8 @@
-//! The starter: a process at the other end of a keeper's ssh. It is a client of its own host's keeper, and exchanges
-//! frames on its standard streams.
+//! The starter: a process on another host, at the other end of the ssh that a keeper has started. It is a client of its
+//! own host's keeper, and exchanges frames with the first keeper on its standard streams.
 //!
 //! The end of standard input means that the keeper at the other end of ssh is gone. The starter then disconnects from
-//! the keeper of its own host, and that keeper ends everything that the starter had started.
+//! the keeper of its own host, and that keeper ends everything that the starter had asked for.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -80,7 +80,7 @@ fn serve(say: &mut impl FnMut(&Message) -> bool) -> Result<(), String> {
         }
         match receive(&session.keeper) {
             ReceiveResult::Message(Message::Ended(_, end), _) => {
-                // The command has ended, so its last output is in the pipes already.
+                // The command has ended, so its last output is in the two pipes already and can be read to the end.
                 pump(&epoll, &mut streams, 1, say);
                 pump(&epoll, &mut streams, 2, say);
                 say(&Message::Ended(0, end));
@@ -116,7 +116,7 @@ fn pipe() -> Result<(File, File), String> {
     Ok((File::from(reader), File::from(writer)))
 }
 
-/// Sends the bytes that are in a pipe to the other side.
+/// Sends the bytes that wait in a pipe to the keeper at the other end of ssh.
 fn pump(epoll: &event::Epoll, streams: &mut [Option<File>; 2], stream: u8, say: &mut impl FnMut(&Message) -> bool) {
     let slot = &mut streams[usize::from(stream) - 1];
     let Some(file) = slot else { return };

@@ -25,10 +25,10 @@ use crate::run::code;
 pub const VARIABLE: &str = "CROSSDOCK_MPI_TASK";
 /// The beginnings of the names of Slurm's and PMI's variables, which differ for each rank.
 const STEP_VARIABLES: [&str; 4] = ["SLURM", "PMI_", "PMI2_", "PMIX_"];
-/// The number of PMI2's descriptor in the rank. Nothing else in the container has this number.
+/// The number of PMI2's descriptor in the rank. No other descriptor in the container has this number.
 const PMI_DESCRIPTOR: i32 = 200;
-/// The signal that asks a step's tasks and keepers to end (SIGUSR2), which srun passes on. SIGTERM would let srun kill
-/// all processes of the step at once, and a killed keeper leaves its folder.
+/// The signal, SIGUSR2, that asks a step's tasks and keepers to end; srun passes it on to them. After SIGTERM, srun
+/// would kill all processes of the step at once, and a killed keeper does not remove its folder.
 pub const END: i32 = 12;
 /// The numbers of the signals that are passed on to the rank.
 const PASSED: [i32; 6] = [1, 2, 3, 15, 18, 20];
@@ -36,7 +36,8 @@ const PASSED: [i32; 6] = [1, 2, 3, 15, 18, 20];
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a keeper may take to clean up after its last client has disconnected.
 const LEAVING: Duration = Duration::from_secs(10);
-/// How long the task waits for the report of a rank's end after the rank has ended.
+/// How long the task waits for the rank's own report of its end, after the keeper has reported that the rank's command
+/// ended.
 const LATE: Duration = Duration::from_millis(500);
 
 /// The settings that are the same for all tasks of a step.
@@ -46,7 +47,7 @@ pub struct Step {
     pub bind: String,
     pub sources: Vec<String>,
     pub command: Vec<String>,
-    /// True if the task must start nothing, and must only remove what a killed step of this job has left on the host.
+    /// True if the task must start no rank, and must only remove what a killed step of this job has left on the host.
     pub clean: bool,
 }
 
@@ -75,8 +76,8 @@ pub fn task() -> u8 {
 /// Reports a message to the front, as a mark on standard error.
 fn tell(message: &Message) {
     if let Some(line) = marks::line(message) {
-        // The line is one write, so that no other output gets into it. Errors are ignored, because they mean that the
-        // front is gone.
+        // The line is written in one call, so that no other output gets between its bytes. An error means that the
+        // front is gone, so it is ignored.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }
@@ -103,8 +104,8 @@ fn run(mut step: Step) -> Result<End, StepFailure> {
     outcome
 }
 
-/// Reaches the keeper, and learns which MPI its container has. A keeper whose last client has just left may end
-/// meanwhile; then a new one is started.
+/// Connects to this host's keeper, and learns which MPI the keeper's container has. A keeper whose last client has just
+/// left may end while this task connects; in that case a new keeper is started.
 fn reach(job: &Job) -> Result<(Session, MpiInstallation), StepFailure> {
     for _ in 0..3 {
         let session = Session::join(job).map_err(system("do what it says; else look at /tmp on that host"))?;
@@ -202,12 +203,13 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, StepFailure> {
     let mut asked: Option<Instant> = None;
     let mut reported = false;
     let say = |signal| {
-        // If the keeper is gone, the next read notices it, so the error is ignored.
+        // If the keeper is gone, the next read notices that, so an error of this send is ignored.
         let _ = send(&session.keeper, &Message::Signal(0, signal), &[]);
     };
     loop {
         if let Some((end, since)) = ended {
-            // If the rank ended badly, its own report may come a moment later.
+            // If the rank ended badly, the report of the rank's shim may come a moment later than the end of the
+            // command.
             if reported || end.as_code() == 0 || since.elapsed() > LATE {
                 return Ok(end);
             }
@@ -236,7 +238,8 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, StepFailure> {
                 ReceiveResult::Message(message, _) => match &message {
                     Message::RankStarted(rank) if rank.rank == own => tell(&message),
                     Message::RankTrouble(rank, ..) if rank.rank == own || rank.rank < 0 => tell(&message),
-                    // If a rank's task was killed, only the tasks of other ranks on the host can report it.
+                    // If a rank's own task was killed, only the tasks of other ranks on the host can report the rank's
+                    // death.
                     Message::RankLost(rank) if rank.rank != own => tell(&message),
                     Message::RankEnded(rank, _) | Message::RankLost(rank) if rank.rank == own => {
                         tell(&message);
@@ -248,7 +251,7 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, StepFailure> {
                 ReceiveResult::End => {
                     session.clean();
                     if asked.is_some() {
-                        // This task was asked to end, and so was the keeper. So the end of the keeper is no error.
+                        // This task and the keeper were both asked to end, so the end of the keeper is no error.
                         return Ok(End { code: 0, signal: 15 });
                     }
                     return Err((

@@ -4,7 +4,7 @@ use crossdock_os::process::{affinity, set_affinity};
 
 use crate::file::{Processors, Task};
 
-/// Hands processors out in turn. Tasks share processors only if there are not enough.
+/// Gives each rank the next free CPUs. Ranks share CPUs only if there are not enough.
 #[derive(Debug)]
 pub struct CpuPlacement {
     free: Vec<u32>,
@@ -18,8 +18,8 @@ impl CpuPlacement {
         Self { free: if free.is_empty() { vec![0] } else { free }, next: 0 }
     }
 
-    /// Chooses the processors for one rank; `None` stands for all. If the workflow file lists processors, the rank gets
-    /// this list. If the file gives a count, the rank gets the next processors in turn.
+    /// Chooses the CPUs for one rank; `None` stands for all CPUs. If the workflow file lists CPUs, the rank gets this
+    /// list. If the file gives a count, the rank gets the next CPUs in turn.
     pub fn take(&mut self, task: &Task) -> Result<Option<Vec<u32>>, String> {
         match &task.processors {
             Processors::Any => Ok(None),

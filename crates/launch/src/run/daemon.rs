@@ -1,5 +1,5 @@
-//! The daemon that a run uses: a daemon of its own, or one that the user named. Makes the workflow, its endpoints and
-//! its grants in this daemon.
+//! The daemon that a run uses: one that the run starts, or one that the user named. In this daemon, the run's workflow,
+//! endpoints and grants are made.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -26,18 +26,18 @@ use crate::file::{Task, Workflow};
 
 /// How long the daemon may take to start, and to answer a request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a daemon may take to become a node of its site. It waits 20 s for its catalog, and then for the time of one
-/// lease.
+/// How long a daemon may take to become a node of its site. The daemon waits up to 20 s for its catalog, and then for
+/// the time of one lease.
 const JOINING: Duration = Duration::from_secs(40);
 /// The name of the task as which the launcher itself makes regions and reads statistics.
 const LAUNCHER: &str = "launcher";
-/// The descriptor by which the daemon inherits the socket of the catalog.
+/// The number of the descriptor by which the daemon inherits the socket of the catalog.
 const CATALOG_SOCKET: i32 = 42;
 
 /// The daemon that a run uses.
 pub enum DaemonChoice {
-    /// The daemon at this socket; `own` starts one for the run. Without a value, CROSSDOCK_SOCKET names the daemon, and
-    /// without that variable the run starts its own.
+    /// The daemon at this socket; `own` stands for a new daemon that the run starts. With `None`, CROSSDOCK_SOCKET
+    /// names the daemon, and without that variable the run starts its own.
     Here(Option<String>),
     /// A daemon that the run starts, as a node of the run's site.
     Site(Site),
@@ -85,20 +85,21 @@ pub struct HostedWorkflow {
     inside: Session,
     /// Regions that no task creates. The launcher holds them open, so that they live as long as the run.
     _regions: Vec<Region>,
-    /// How the daemon was found, in words for the user.
+    /// Which daemon is used and why, in words for the user.
     pub how: String,
 }
 
 /// Tells whether any task needs a daemon at all.
 pub fn needed(workflow: &Workflow) -> bool {
     let uses = |t: &Task| !(t.regions.is_empty() && t.ports.is_empty() && t.series.is_empty() && t.items.is_empty());
-    // A host finds the files of a job's managed directories beside the endpoint that its daemon serves.
+    // Managed directories of an MPI job over several hosts are found beside the endpoint that the host's daemon serves,
+    // so such a job needs a daemon.
     let in_job = |t: &Task| t.is_over_hosts() && workflow.directories.iter().any(|d| d.names(&t.name));
     workflow.tasks.iter().any(|t| uses(t) || in_job(t))
 }
 
-/// Gives the folder that a task finds at `/run/crossdock`. Its name is a number, because a socket's path may have 107
-/// bytes only.
+/// Gives the folder on the host that a task finds at `/run/crossdock`. The folder's name is a short number, because a
+/// socket's path may have only 107 bytes.
 pub fn endpoint(folder: &RunFolder, index: usize) -> PathBuf {
     folder.path.join("e").join(index.to_string())
 }
@@ -107,8 +108,8 @@ pub fn endpoint(folder: &RunFolder, index: usize) -> PathBuf {
 pub fn make_folders(folder: &RunFolder, tasks: usize) -> Result<(), String> {
     for index in 0..=tasks {
         let path = endpoint(folder, index);
-        // A task may have another user id in its container, so every user may enter this folder. On the host, the mode
-        // of the run's folder keeps other users out.
+        // A task may have another user id in its container, so every user may enter this folder. Other users of the
+        // host still cannot reach it, because the run's folder above it is private.
         let made =
             fs::create_dir_all(&path).and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
         made.map_err(|e| format!("cannot make the folder {}: {e}", path.display()))?;
@@ -152,7 +153,7 @@ fn start_own(folder: &RunFolder, site: Option<&Site>) -> Result<(Child, PathBuf)
             .args(["serve", "--private", "--ready", "--socket"])
             .arg(&socket)
             .args(site.map(Site::options).unwrap_or_default())
-            // By this variable, a cleanup finds the daemon when all other processes of the run were killed.
+            // By this variable, a cleanup finds the daemon after all other processes of the run were killed.
             .env(processes::MARK, &folder.id)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -204,8 +205,8 @@ impl HostedWorkflow {
         which: &DaemonChoice,
         own: &mut Option<Child>,
     ) -> Result<Self, String> {
-        // The run does not take a daemon that happens to run on the node, because two runs of one workflow would share
-        // it by chance.
+        // The run does not use a daemon that happens to run on the node: two runs of one workflow would then share that
+        // daemon, and so their objects, by accident.
         let (named, site) = match which {
             DaemonChoice::Here(wanted) => {
                 let from_environment = || std::env::var("CROSSDOCK_SOCKET").ok().filter(|s| !s.is_empty());
@@ -248,14 +249,15 @@ impl HostedWorkflow {
         let inside = connect(Some(path), Some(&task), Some(name))?;
         let regions = make_regions(workflow, &inside)?;
         make_ports(workflow, &inside)?;
-        // This call writes a file by which other commands attach to the run. So the call is made after everything is
-        // ready.
+        // This call writes a file by which other commands find the run's daemon. They could use the daemon at once, so
+        // the call comes last, when everything is ready.
         note_attach(&folder.path, &socket, name)
             .map_err(|e| format!("cannot write to {}: {e}", folder.path.display()))?;
         Ok(Self { own: own.take(), workflow: name.clone(), control, inside, _regions: regions, how })
     }
 
-    /// Tells whether the run's own daemon has died. If it has died, all requests fail, and waiting is useless.
+    /// Tells whether the run's own daemon has died. After its death all requests fail, so waiting for an answer is
+    /// useless.
     pub fn dead(&mut self) -> bool {
         self.own.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
     }
@@ -324,11 +326,11 @@ impl HostedWorkflow {
         Ok(figures)
     }
 
-    /// Ends the workflow. Stops the daemon, too, if it is the run's own.
+    /// Ends the workflow. If the daemon is the run's own, stops the daemon too.
     pub fn end(mut self) -> Result<(), String> {
         if self.dead() {
-            // The daemon is dead, and its segments are gone. The sessions are not dropped, because a goodbye to a dead
-            // daemon would only cost time.
+            // The daemon is dead, and its segments are gone. The sessions are not dropped, because saying goodbye to a
+            // dead daemon would only cost time.
             std::mem::forget(self);
             return Ok(());
         }
@@ -343,13 +345,14 @@ impl HostedWorkflow {
         ended
     }
 
-    /// The process id of the run's own daemon, which must survive while tasks are killed.
+    /// The process id of the run's own daemon. This process must survive when all other processes of the run are
+    /// killed.
     pub fn pid(&self) -> Option<i32> {
         self.own.as_ref().map(|c| c.id() as i32)
     }
 }
 
-/// Splits a name for sorting, so that `field/10` comes after `field/9`.
+/// Splits a name into its text and the number at its end, for sorting, so that `field/10` comes after `field/9`.
 fn numbered(name: &str) -> (&str, u64) {
     let text = name.trim_end_matches(|c: char| c.is_ascii_digit());
     (text, name[text.len()..].parse().unwrap_or(0))
@@ -376,8 +379,8 @@ fn make_regions(workflow: &Workflow, inside: &Session) -> Result<Vec<Region>, St
     Ok(made)
 }
 
-/// Makes the ports with settings before any task opens them. Tasks that leave an option open get the setting, and a
-/// task that asks for another value gets an error.
+/// Makes the ports that have settings in the workflow file before any task opens them. A task that leaves an option
+/// open gets the value of the file, and a task that asks for another value gets an error.
 fn make_ports(workflow: &Workflow, inside: &Session) -> Result<(), String> {
     for port in workflow.ports.iter().filter(|port| port.declared.is_some() && !port.name.ends_with('*')) {
         let options = PortOptions { pattern: Some(port.pattern), capacity: port.capacity, persistent: false };

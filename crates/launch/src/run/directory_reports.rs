@@ -27,7 +27,7 @@ const SOCKET: &str = "looks";
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long `crossdock ls` waits for the supervisor, and the supervisor for `crossdock ls` to read the answer.
 const LONGEST: Duration = Duration::from_secs(15);
-/// How long the catalog may take to say what silent hosts have announced.
+/// How long the catalog may take to say what the hosts that did not answer have announced.
 const CATALOG: Duration = Duration::from_secs(2);
 /// The most questions that wait for answers. Further connections are closed at once.
 const QUESTIONS: usize = 64;
@@ -37,9 +37,9 @@ const QUESTIONS: usize = 64;
 pub struct DirectoryAnswer {
     /// The name of the host; `None` for the host of the process that looked.
     pub host: Option<String>,
-    /// What the run says about the directory.
+    /// What the run's description says about the directory.
     pub directory: RunningDirectory,
-    /// What is in the directory.
+    /// The files in the directory and the processes that wait for files.
     pub look: DirectorySnapshot,
 }
 
@@ -71,8 +71,8 @@ pub fn here(run: &Path) -> DirectoryReports {
     looks
 }
 
-/// Asks the supervisor of the run with the folder `run` for the directories on the other hosts. The answer is empty for
-/// a run on one host.
+/// Asks the supervisor of the run with the folder `run` about the directories on the other hosts. The answer is empty
+/// for a run on one host.
 pub fn elsewhere(run: &Path) -> DirectoryReports {
     let trouble = |why: String| DirectoryReports { seen: Vec::new(), troubles: vec![format!("other hosts: {why}")] };
     let mut socket = match UnixStream::connect(run.join(SOCKET)) {
@@ -92,7 +92,7 @@ pub fn elsewhere(run: &Path) -> DirectoryReports {
 /// The supervisor's side: the socket, and the questions that were not answered yet.
 pub struct Questions {
     listener: UnixListener,
-    /// The run's site, if files go from host to host.
+    /// The run's site, in a run whose files go from host to host.
     site: Option<Site>,
     open: BTreeMap<u64, Question>,
     last: u64,
@@ -108,7 +108,7 @@ struct Question {
 }
 
 impl Questions {
-    /// Makes the socket in the run's folder. `site` is the run's site, if files go from host to host.
+    /// Makes the socket in the run's folder. `site` is the run's site, and is given if files go from host to host.
     pub fn make(run: &Path, site: Option<Site>) -> Result<Self, String> {
         let path = run.join(SOCKET);
         let listener = UnixListener::bind(&path).and_then(|listener| {
@@ -119,7 +119,7 @@ impl Questions {
         Ok(Self { listener, site, open: BTreeMap::new(), last: 0 })
     }
 
-    /// The descriptor that is readable when a question waits.
+    /// Gives the descriptor that is readable while a question waits.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
@@ -150,7 +150,8 @@ impl Questions {
         question.found.add(found);
     }
 
-    /// Answers the questions to which all hosts have answered, and those whose time is over.
+    /// Answers two sorts of questions: those to which all hosts have answered, and those for which the time to answer
+    /// is over.
     pub fn answer(&mut self) {
         let now = Instant::now();
         let is_ready = |question: &Question| question.left.is_empty() || now > question.until;
@@ -159,8 +160,8 @@ impl Questions {
             let Question { mut asker, left, mut found, .. } = question;
             found.seen.sort_by(|a, b| (&a.directory.name, &a.host).cmp(&(&b.directory.name, &b.host)));
             let site = self.site.clone();
-            // A thread asks the catalog and sends the answer, because the catalog may answer late, and the asker may
-            // read slowly.
+            // A thread asks the catalog and sends the answer, because the catalog may be late, and the process that
+            // asked may read slowly.
             thread::spawn(move || {
                 let is_asked = site.filter(|_| !left.is_empty());
                 let announced = is_asked.map(|site| site.announced(Deadline::after(CATALOG)));
@@ -176,8 +177,8 @@ impl Questions {
 /// An entry of the catalog: the directory, the node, and what the node has announced.
 type Entry = (String, String, Announcement);
 
-/// Says for each silent host what it has announced. `announced` has the answer of the catalog; `None` if the run has no
-/// catalog.
+/// Gives a line for each host that did not answer, with what the host has announced. `announced` has the answer of the
+/// catalog; it is `None` if the run has no catalog.
 fn silent<E: std::fmt::Display>(hosts: &[String], announced: Option<&Result<Vec<Entry>, E>>) -> Vec<String> {
     let line = |host: &String| {
         let known = match announced {

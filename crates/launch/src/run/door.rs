@@ -1,7 +1,7 @@
-//! Prepares a task's door: the mechanism by which its opens wait for files. It is the preload library, or seccomp
-//! notification, by which the kernel stops the system calls of a static program. A producer's opens do not wait; its
-//! door only explains why an open for writing fails. This door is seccomp notification, because the preload library
-//! does not work in programs of musl and in programs with AddressSanitizer.
+//! Prepares a task's door: the mechanism by which its opens wait for files. The door is the preload library, or seccomp
+//! notification, by which the kernel stops the system calls of a static program. A producer's opens do not wait; a
+//! producer's door only explains why an open for writing fails. A producer's door is always seccomp notification,
+//! because the preload library does not work in programs of musl and in programs with AddressSanitizer.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::engine::{ENDPOINT_FOLDER, PATH, Unavailable};
 use crate::file::{DoorKey, Files, Task};
 use crate::mpi;
 
-/// The names of the files in the folder of an endpoint: the preload library, and the shim, a static program.
+/// The names of two files in the folder of an endpoint: the preload library, and the shim, which is a static program.
 const PRELOAD: &str = "preload.so";
 const SHIM: &str = "shim";
 
@@ -24,7 +24,7 @@ pub struct DoorSetup {
     pub environment: Vec<(String, String)>,
     /// Words to put before the task's command.
     pub before: Vec<String>,
-    /// A note for the user, if the door is not the usual one.
+    /// A note for the user, if the door is not the preload library.
     pub note: Option<String>,
 }
 
@@ -35,7 +35,8 @@ pub struct DoorSetup {
 /// A file that the door needs is missing or cannot be copied.
 pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<DoorSetup, Unavailable> {
     match task.door {
-        // Without a door the task does not wait. A view makes opens wait without help from the task.
+        // Without a door the task's opens do not wait. With a view they wait, but the task itself needs nothing for
+        // that.
         DoorKey::None | DoorKey::View => Ok(DoorSetup::default()),
         DoorKey::Preload => preload(task, library, endpoint),
         DoorKey::Notification => notification(endpoint, shim(task)?, None),
@@ -61,7 +62,8 @@ pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<DoorSetup, U
                         };
                         notification(endpoint, shim(task)?, Some(format!("{} {what}", seen.path.display())))
                     }
-                    // If the program is not found, the engine reports this when it starts the task.
+                    // If the program is not found, the engine reports that when it starts the task, so the usual door
+                    // is prepared.
                     _ => preload(task, library, endpoint),
                 }
             }

@@ -15,9 +15,9 @@ use crate::mpi::report::Report;
 
 /// The number of ranks of the job.
 const RANKS: u32 = 3;
-/// The most processes of an input.
+/// The most processes that one fuzzer input may connect.
 const PEERS_MAX: usize = 8;
-/// The process id of the rank that sends nothing.
+/// The process id of the bystander, a rank that sends nothing.
 const BYSTANDER: i32 = 77;
 
 /// Reads bytes as a sequence of steps: processes of the container and clients connect, send messages with any content,
@@ -25,10 +25,11 @@ const BYSTANDER: i32 = 77;
 ///
 /// - Only clients change the job's variables and start commands. Each command belongs to a client that is connected.
 /// - The container has one init at most, and only init gets orders. A rank gets no message.
-/// - Each command and each request for another host has one end at most, and only the process that asked is told.
-/// - What the front hears about a rank of this host names this host. The front hears nothing about the end of a rank that
-///   is running, whatever the other processes of the container send. Its report has no more ranks than the job.
-/// - The front and the rank that send nothing stay connected.
+/// - Each command and each request for another host has one end at most, and only the process that asked for it is
+/// told.
+/// - What the front hears about a rank of this host names this host. The front hears nothing about the end of a rank
+/// that is running, whatever the other processes of the container send. Its report has no more ranks than the job.
+/// - The front and the bystander, a rank, send nothing and stay connected.
 pub fn fuzz_keeper(bytes: &[u8]) {
     let mut fixture = Fixture::new();
     let mut rest = bytes;
@@ -38,7 +39,7 @@ pub fn fuzz_keeper(bytes: &[u8]) {
     }
 }
 
-/// The network of the fuzzer's keeper: the host `here` is this host, and a host that is named `none` does not exist.
+/// The network of the fuzzer's keeper. The host name `here` means this host, and no host is named `none`.
 struct NoNetwork;
 
 impl Network for NoNetwork {
@@ -55,7 +56,7 @@ impl Network for NoNetwork {
 /// One step of an input.
 enum Step {
     Connect(Role),
-    /// The process with this number sends bytes, with or without descriptors.
+    /// The process with this number sends these bytes. The last field says whether descriptors are sent with them.
     Send(u8, Vec<u8>, bool),
     Disconnect(u8),
     /// The other host with this number sends a message.
@@ -84,7 +85,7 @@ impl Step {
     }
 }
 
-/// Reads a length of two bytes and as many bytes.
+/// Reads a length of two bytes and then that many bytes.
 fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, body) = rest.split_first_chunk::<2>()?;
     let (text, left) = body.split_at_checked(u16::from_le_bytes(*length).into())?;
@@ -92,7 +93,7 @@ fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(text)
 }
 
-/// A message of each kind, so that the fuzzer need not find out how messages are encoded.
+/// Makes a message of each kind, so that the fuzzer need not find out how messages are encoded.
 fn sample(kind: u8, number: i32) -> Message {
     let rank = Rank { rank: number, size: 3, pid: number, host: "liar".into(), ..Rank::default() };
     let end = End { code: number, signal: 0 };
@@ -125,7 +126,8 @@ fn connect(keeper: &mut Keeper, role: Role) -> (OwnedFd, u64) {
     (theirs, keeper.numbers)
 }
 
-/// The keeper with a front and a rank, the bystander, that send nothing, and the processes of the input.
+/// The keeper, two connections that send nothing (a front, and a rank as the bystander), and the processes that the
+/// fuzzer's input connects.
 struct Fixture {
     keeper: Keeper,
     front: OwnedFd,
@@ -138,11 +140,11 @@ struct Fixture {
     starts: BTreeMap<u32, u64>,
 }
 
-/// A process of the input.
+/// A process that the fuzzer's input has connected to the keeper.
 struct Peer {
     number: u64,
     end: OwnedFd,
-    /// How many ends the process may still be told.
+    /// How many ends of commands the keeper may still report to the process.
     asked: usize,
 }
 
@@ -200,7 +202,7 @@ impl Fixture {
         self.listen();
     }
 
-    /// Lets a process send bytes to the keeper.
+    /// Lets the process with the number `who` send bytes to the keeper; `with` says whether descriptors are sent too.
     fn send(&mut self, who: u8, bytes: &[u8], with: bool) {
         let count = self.peers.len().max(1);
         let Some(peer) = self.peers.get_mut(usize::from(who) % count) else { return };
@@ -229,7 +231,7 @@ impl Fixture {
         ids.get(usize::from(who) % ids.len().max(1)).copied()
     }
 
-    /// Reads what the front is told. `is_here` is true if no other host has said anything in this step.
+    /// Reads what the keeper tells the front. `is_here` is true if no other host has said anything in this step.
     fn hear(&mut self, is_here: bool) {
         let own = self.keeper.host.clone();
         while let ReceiveResult::Message(message, _) = receive(&self.front) {
@@ -248,7 +250,7 @@ impl Fixture {
         assert!(self.report.count() <= RANKS as usize);
     }
 
-    /// Reads what the processes of the input are told.
+    /// Reads what the keeper tells the processes of the input.
     fn listen(&mut self) {
         for peer in &mut self.peers {
             while let ReceiveResult::Message(message, _) = receive(&peer.end) {
@@ -265,7 +267,7 @@ impl Fixture {
                     }
                     (Some(Role::Init), Message::Signal(id, _)) => assert!(self.starts.contains_key(id), "{id}"),
                     (Some(Role::Asking(..)), Message::Local | Message::Failed(..)) => {}
-                    // Before it was dropped, the process may have been any of these.
+                    // A process that the keeper has dropped may have had any of these roles before.
                     (None, _) => {}
                     _ => panic!("{message:?}"),
                 }
@@ -308,8 +310,7 @@ mod tests {
         crossdock_os::testing::run_corpus("keeper", fuzz_keeper);
     }
 
-    /// In an earlier version, a program of the job that connected and sent nothing kept the container alive after the
-    /// front was gone.
+    /// A program of the job that connects and sends nothing must not keep the container alive after the front is gone.
     #[test]
     fn only_clients_keep_the_keeper_and_only_their_commands_wait_for_the_container() {
         let mut fixture = Fixture::new();

@@ -51,12 +51,12 @@ pub use fuzz::fuzz_keeper;
 const ALONE: Duration = Duration::from_secs(15);
 /// How long containers and connections may take to end before they are killed.
 const ENDING: Duration = Duration::from_secs(5);
-/// The most messages that the keeper reads from one connection before it looks at the others.
+/// The most messages that the keeper reads from one connection before it reads from the other connections.
 const TURN: usize = 64;
-/// The most bytes of the job's variables.
+/// The most bytes that the names and values of the job's variables may take.
 const VARIABLES_MAX: usize = 4 * MESSAGE_MAX;
-/// The number of connections that a keeper has room for, besides two for each rank of the job: one of the rank and one
-/// of its task or of an agent.
+/// The number of connections that a keeper has room for, besides two for each rank of the job. Of these two, one is for
+/// the rank, and one is for its task or for an agent.
 const SPARE: usize = 1024;
 
 const LISTENER: u64 = 0;
@@ -111,18 +111,19 @@ enum Role {
     Init,
     /// A process of the host: the front, a starter, or a task of a Slurm step.
     Client,
-    /// An agent (the shim as ssh) whose request is being examined: the words of its request, and files for the output
-    /// and errors of its command.
+    /// An agent (the shim as ssh) whose request is being examined. The fields are the words of its request, and files
+    /// for the output and errors of its command.
     Asking(Vec<String>, Option<(File, File)>),
     Agent(u32),
     Rank(Rank),
-    /// A rank that has reported its end.
+    /// A rank that has reported its end. It may send nothing more.
     Done,
 }
 
-/// The way to other hosts. The fuzzer's keeper has one without a network.
+/// The means by which the keeper reaches other hosts. The fuzzer's keeper has a variant without a network.
 trait Network {
-    /// Finds out whether `name` means the host `mine`, and puts the answer for the agent into the queue.
+    /// Finds out whether `name` means this host, whose own name is `mine`, and puts the answer for the agent into the
+    /// queue.
     fn find(&self, agent: u64, name: String, mine: String, events: Events) -> std::io::Result<()>;
 
     /// Starts a command on another host.
@@ -136,11 +137,11 @@ trait Network {
     ) -> Result<Remote, String>;
 }
 
-/// The way to other hosts by the host's ssh.
+/// Reaches other hosts by the host's ssh.
 struct Ssh;
 
 impl Network for Ssh {
-    /// A thread finds out the answer, because a slow name server may have to be asked.
+    /// A thread finds out the answer, because the call may wait for a slow name server.
     fn find(&self, agent: u64, name: String, mine: String, events: Events) -> std::io::Result<()> {
         let thread = std::thread::Builder::new();
         thread.spawn(move || events.put(Event::Resolved(agent, is_here(&name, &mine)))).map(drop)
@@ -181,7 +182,7 @@ struct Keeper {
     found: Option<MpiInstallation>,
     /// Commands that clients asked for before the container was ready.
     waiting: Vec<(Order, Vec<OwnedFd>)>,
-    /// Maps the number of each command to the number of its client.
+    /// For each command, the client that asked for it: the command's id and the number of the client's connection.
     commands: HashMap<u32, u64>,
     remotes: HashMap<u32, Remote>,
     network: Box<dyn Network>,
@@ -199,7 +200,7 @@ struct Engine {
 }
 
 impl Keeper {
-    /// Makes the keeper of a job. Clients that find the socket can connect from then on.
+    /// Makes the keeper of a job, whose sockets listen from this call on.
     fn listen(job: Job, place: JobFolder) -> Result<Self, String> {
         let text = |e: crossdock_os::OsError| e.to_string();
         let signals = event::signalfd(&[1, 2, 15, super::task::END]).map_err(text)?;
@@ -259,7 +260,7 @@ impl Keeper {
 
     fn tell(&self, to: u64, message: &Message) {
         if let Some(connection) = self.connections.get(&to) {
-            // If the connection is gone, the next read notices it, so the error is ignored.
+            // If the connection is gone, the next read notices that, so an error of this send is ignored.
             let _ = send(&connection.fd, message, &[]);
         }
     }
@@ -278,7 +279,8 @@ impl Keeper {
 
     /// Ends the keeper after a failure that prevents this host from running anything.
     fn give_up(&mut self, what: &str, hint: &str) {
-        // The keeper waits for a client that has not connected yet, so that the client learns of the failure.
+        // A client that started this keeper may not have connected yet. The keeper waits for it, so that the client
+        // learns of the failure.
         let host = self.host.clone();
         let deadline = Instant::now() + Duration::from_secs(2);
         while !self.had_client && Instant::now() < deadline {
@@ -376,7 +378,8 @@ impl Keeper {
         self.give_up(&what, &hint);
     }
 
-    /// Accepts the connections that wait at the socket whose processes have this role.
+    /// Accepts all connections that wait at the socket for this role: the clients' socket for `Client`, else the
+    /// container's.
     fn accept(&mut self, role: Role) {
         let is_client = matches!(role, Role::Client);
         while let Ok(Some(fd)) = socket::accept(if is_client { &self.clients } else { &self.listener }) {
@@ -409,8 +412,8 @@ impl Keeper {
         SPARE + 2 * self.job.ranks as usize
     }
 
-    /// Reads messages of a connection. It leaves the rest for the next turn after a while, so that no process can keep
-    /// the keeper from serving the others.
+    /// Reads messages of a connection. After `TURN` messages the rest waits for the next call, so that no process can
+    /// keep the keeper from serving the others.
     fn read(&mut self, number: u64) {
         for _ in 0..TURN {
             let Some(connection) = self.connections.get(&number) else { return };
@@ -443,7 +446,7 @@ impl Keeper {
                 rank.host.clone_from(&self.host);
                 self.tell_clients(&Message::RankTrouble(rank, what, hint));
             }
-            // What a rank was at its start, it stays.
+            // The rank's number and host are those of its first report. A later message cannot change them.
             (Role::Rank(rank), Message::RankTrouble(_, what, hint)) => {
                 self.tell_clients(&Message::RankTrouble(rank.clone(), what, hint));
             }
@@ -481,7 +484,7 @@ impl Keeper {
     }
 
     fn set_variables(&mut self, from: u64, list: Vec<(String, String)>) {
-        // Each variable needs a few bytes besides its texts.
+        // The allowance of 16 bytes covers what each variable costs besides its name and value.
         let size = |(name, value): &(String, String)| name.len() + value.len() + 16;
         let total: usize = self.job.environment.iter().chain(&list).map(size).sum();
         if total > VARIABLES_MAX {
@@ -627,7 +630,7 @@ impl Keeper {
                 }
             }
             Message::Failed(host, what, hint) => {
-                // The user knows the host by the name that the launcher uses, so messages show this name.
+                // The launcher's name for the host is the one that the user knows, so messages show this name.
                 let host = if host.is_empty() || remote.agent.is_some() { remote.host.clone() } else { host };
                 self.failed(&host, &what, &hint);
             }
@@ -644,8 +647,8 @@ impl Keeper {
         match connection.role {
             Role::Init => {
                 self.init = None;
-                // Without init no command can be started. The engine's process ends with init, and the keeper handles
-                // that end elsewhere.
+                // Without init no command can be started. The engine's process ends together with init, and the code
+                // that waits for the engine's process handles that end.
             }
             Role::Client => {
                 let orphaned: Vec<u32> =
@@ -667,7 +670,7 @@ impl Keeper {
                     remote.agent = None;
                 }
             }
-            // The rank's shim was killed, and the rank's program with it.
+            // The rank's shim was killed before it reported the rank's end. The rank's program dies with its shim.
             Role::Rank(rank) => self.tell_clients(&Message::RankLost(rank)),
             Role::New | Role::Done | Role::Asking(..) => {}
         }
@@ -694,7 +697,7 @@ impl Keeper {
         self.close(ssh);
     }
 
-    /// Closes the connections `ssh`, and kills those that do not end in time.
+    /// Closes the ssh connections in `ssh`, and kills those that do not end in time.
     fn close(&mut self, ssh: Vec<Remote>) {
         let mut open = ssh.len();
         let mut pidfds = Vec::new();
