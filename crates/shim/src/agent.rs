@@ -39,7 +39,8 @@ pub fn run(words: &[String]) -> i32 {
 }
 
 fn complain(what: &str) -> i32 {
-    // The error is ignored, because standard error may be closed by now and the exit code reports the failure too.
+    // Standard error may be closed by now, and the exit code reports the failure too, so an error of writing is
+    // ignored.
     let _ = writeln!(std::io::stderr(), "crossdock mpirun: {what}");
     FAILED
 }
@@ -68,7 +69,8 @@ fn ask(arguments: &Arguments, words: &[String]) -> Result<i32, String> {
             ReceiveResult::Message(Message::Local, _) => return Err(here(arguments)),
             ReceiveResult::Message(Message::Failed(_, what, hint), _) => return Err(format!("{what} (hint: {hint})")),
             ReceiveResult::Message(..) | ReceiveResult::Nothing => {}
-            // The job has ended, so the launcher that waits for this agent ends too.
+            // The keeper is gone, so the job has ended. This agent ends with an error, so that the launcher that waits
+            // for it ends too.
             ReceiveResult::End => return Ok(FAILED),
         }
     }
@@ -79,7 +81,7 @@ fn passed_on(end: End) -> i32 {
     if end.signal == 0 { end.code } else { FAILED }
 }
 
-/// Replaces this program by the command, on this host. Returns an error text if that fails.
+/// Replaces this program by the requested command, on this host. Returns an error text if that fails.
 fn here(arguments: &Arguments) -> String {
     let mut command = Command::new("/bin/sh");
     command.arg("-c").arg(&arguments.command).stdin(Stdio::null());

@@ -1,8 +1,8 @@
 //! Parses a command line of `ssh` as OpenSSH does.
 //!
 //! OpenSSH parses options twice with getopt: the options before the host, and those after it. The remaining words are
-//! the command, joined by one space. A `--` ends the options at its position. If it stands before the host, it also
-//! ends the options after the host.
+//! the command, joined by one space. The word `--` ends the options. If `--` stands before the host, no options are
+//! read after the host either.
 
 /// Options of OpenSSH that take a value (version 9.2; `P` became one in 9.4).
 const WITH_VALUE: &str = "BbcDEeFIiJLlmOopQRSWw";
@@ -19,7 +19,8 @@ pub fn takes_value(option: &str) -> bool {
 pub struct Arguments {
     /// Options other than user and port, as separate words: `-x`, `-o`, `StrictModes=no`.
     pub options: Vec<String>,
-    /// The user from `user@host`, `-l` or `ssh://user@host`; the first of them counts.
+    /// The user from `user@host`, `-l` or `ssh://user@host`. If the command line names several, the one from `-l`
+    /// counts before the one in the destination, and an earlier `-l` before a later one.
     pub user: Option<String>,
     /// The port from `-p` or `ssh://host:port`; the first of them counts, as in OpenSSH.
     pub port: Option<u16>,
@@ -51,7 +52,7 @@ pub fn parse(words: &[String]) -> Result<Arguments, String> {
     }
     found.host = host.unwrap_or_default();
     // Shells and settings of ssh on the keeper's host may see the names of host and user, so dangerous names are
-    // refused. OpenSSH 9.6 and newer refuse them, too.
+    // refused. OpenSSH 9.6 and newer refuse them as well.
     if found.host.is_empty() || is_dangerous(&found.host) || found.host.contains('/') {
         return Err(format!("`{}` is not a host", found.host));
     }

@@ -21,8 +21,9 @@ pub fn bind(how: &str, local: u32) -> Result<String, String> {
         spawn::use_cpus(cpus).map_err(|e| e.to_string())?;
         let nodes = nodes_of(cpus);
         if !nodes.is_empty() {
-            // A container may forbid this call (docker's filter), so an error is ignored. Without the call, the memory
-            // is local too: the kernel places a page near the CPU that touches it first, and the CPUs are bound.
+            // A container may forbid this call (docker's filter does), so an error is ignored. The memory is usually
+            // local even without the call: the kernel places a page near the CPU that touches it first, and the rank is
+            // bound to its CPUs.
             let _ = spawn::use_memory_of(&nodes);
         }
     }

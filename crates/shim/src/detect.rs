@@ -118,13 +118,14 @@ pub fn run(words: &[String]) -> i32 {
     i32::from(found.kind == MpiKind::None)
 }
 
-/// Finds the MPI for a container's init. `wanted` is `MPI` or `MPI:PROGRAM`.
+/// Finds the MPI of the container for the container's init. `wanted` is `MPI` or `MPI:PROGRAM`.
 pub fn detect(wanted: &str) -> MpiInstallation {
     let (wanted, program) = wanted.split_once(':').unwrap_or((wanted, ""));
     look(wanted, program)
 }
 
-/// Finds an MPI. `wanted` is `auto`, a kind, or the path of a launcher. `auto` prefers an MPI that fits the program.
+/// Finds an MPI in the container. `wanted` is `auto`, a kind, or the path of a launcher. `auto` prefers an MPI that
+/// fits the program.
 pub fn look(wanted: &str, program: &str) -> MpiInstallation {
     let needed = needed_library(program);
     let mut launchers: Vec<PathBuf> = Vec::new();
@@ -167,7 +168,8 @@ fn classify(launcher: &Path, needed: &str) -> Option<MpiInstallation> {
     } else {
         return None;
     };
-    // Hydra's own launcher is preferred, because the script `mpirun` of such MPIs may read files of the user's login.
+    // Hydra's own launcher `mpiexec.hydra` is preferred, because the script `mpirun` of such an MPI may read files of
+    // the user's login.
     let sibling = folder.join("mpiexec.hydra");
     let launcher =
         if matches!(kind, MpiKind::Mpich | MpiKind::Intel) && sibling.exists() { sibling } else { launcher.to_owned() };

@@ -1,20 +1,22 @@
 //! The door for static programs, by seccomp notification: `crossdock-shim door auto|notification|watch PRELOAD --
-//! PROGRAM ARGUMENT…`. With `watch` no call waits, and only opens for writing are stopped, to write the reason to the
-//! task's log if one fails in a managed directory. It is for producers, and for consumers that see a view.
+//! PROGRAM ARGUMENT…`. With `watch` no call waits. Then only opens for writing are stopped, so that the reason is
+//! written to the task's log if an open fails in a managed directory. `watch` is for producers, and for consumers that
+//! see a view.
 //!
 //! ```text
 //! guard      the task's first process: hands signals on, says why if the next one is killed
-//!  └ server  answers stopped calls; an ancestor of the program, so that it may read the names in its memory
-//!     └ program, with the filter (os/seccomp.rs), and all that it starts
+//! └ server  answers stopped calls; an ancestor of the program, so that it may read the names in its memory
+//! └ program, with the filter (os/seccomp.rs), and all that it starts
 //! ```
 //!
 //! The kernel stops each of the program's system calls that looks up a file name, and asks the server. If the program
 //! opens a file for writing in a directory whose files it only reads, the server answers with EROFS. If tasks do not
 //! wait for this name, or the file exists, the server lets the call continue. Otherwise a thread of the server waits
-//! for the file. Then it lets the call continue, or answers with an errno. The server opens no file for the program.
+//! for the file, and then lets the call continue or answers with an errno. The server opens no file for the program.
 //!
-//! What if a process is killed? If the server is killed, the kernel kills the program; the guard then reports this and
-//! kills the remaining processes. If the guard is killed, the kernel kills the server, and with it the program.
+//! What happens if a process is killed? If the server is killed, the kernel kills the program; the guard then reports
+//! this and kills the remaining processes. If the guard is killed, the kernel kills the server, and with it the
+//! program.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_long};
@@ -45,7 +47,7 @@ const SIGNALS: [i32; 7] = [1, 2, 3, 10, 12, 15, CHILD];
 const ENOENT: i32 = 2;
 const EROFS: i32 = 30;
 const ETIMEDOUT: i32 = 110;
-/// The most lines that are written to the task's log about files that did not come or may not be written.
+/// The most lines that the task's log gets about files that did not appear or may not be written.
 const LINES: u32 = 100;
 /// If a signal interrupted a wait and the same thread asks again within this time, the wait continues with the rest of
 /// its time.
@@ -131,7 +133,7 @@ fn guard(command: &[String], stops: Stops) -> i32 {
     code
 }
 
-/// Passes signals on to the child `of` until it ends. Reaps other children that end meanwhile.
+/// Passes signals on to the child with the id `of` until that child ends. Reaps other children that end meanwhile.
 fn watch(signals: &OwnedFd, of: i32) -> ExitStatus {
     loop {
         let _ = event::wait_readable(signals, Deadline::after(Duration::from_secs(3600)));
@@ -175,7 +177,8 @@ fn serve(command: &[String], guard: i32, stops: Stops) -> i32 {
     };
     let program_pid = match &started {
         Ok(child) => child.id() as i32,
-        // Without the filter only lines are missing in the log, so the program runs without it.
+        // Without the filter, a task that only needs its log lines can still run, so the program starts without the
+        // filter.
         Err(_) if listener.is_none() && stops == Stops::Writes => return start(command, None),
         Err(why) if listener.is_none() => return broken("a filter of this program's calls", why),
         Err(why) => return not_started(&command[0], why),
@@ -229,7 +232,7 @@ fn answer(listener: Listener) {
                 let waits = move || for_thread.wait(call.thread, &path);
                 if std::thread::Builder::new().stack_size(128 << 10).spawn(waits).is_err() {
                     // No thread could be started, so nothing can wait for the file. The call continues, and the program
-                    // gets ENOENT, as without a door.
+                    // gets ENOENT, as it would without a door.
                     server.waits().of.remove(&call.thread);
                     server.listener.let_go(call.id);
                 }
@@ -238,13 +241,13 @@ fn answer(listener: Listener) {
     }
 }
 
-/// What happens to a stopped call that the kernel does not do at once.
+/// What the server does with a stopped call that it does not let continue at once.
 enum CallDecision {
-    /// Tasks wait for the file at this path, and there is none.
+    /// The call is for a file that does not exist yet and that tasks wait for. The field is the path.
     Wait(Vec<u8>),
     /// The call changes a file that the program may only read. The server lets it fail with EROFS.
     Refuse(WriteRefusal),
-    /// The kernel will let the call fail, and the task's log gets the reason.
+    /// The kernel itself will let the call fail, and the server writes the reason into the task's log.
     Explain(WriteRefusal),
 }
 
@@ -258,7 +261,7 @@ fn path_of(reader: &mut MemoryReader, call: &StoppedCall, (folder, address): (i3
 }
 
 impl Server {
-    /// Decides about a stopped call. `None` if the kernel does the call at once, and the log needs no line.
+    /// Decides about a stopped call. Gives `None` if the call continues at once and the log needs no line.
     fn judge(&self, reader: &mut MemoryReader, call: &StoppedCall) -> Option<CallDecision> {
         let [a, b, c, d] = [0, 1, 2, 3].map(|n| call.arguments[n] as c_long);
         if let Some((change, names)) = calls::changed_names(call.number, [a, b, c, d]) {
@@ -279,7 +282,8 @@ impl Server {
             Some(flags) if is_awaited && is_written(&whole, flags) => {
                 self.views.refuse(Deed::Write, &whole).map(CallDecision::Refuse)
             }
-            // An open that fails with EEXIST writes to no file of another process.
+            // An open with O_CREAT and O_EXCL cannot write to a file of another process; at most it fails with EEXIST,
+            // which needs no explanation.
             Some(flags) if !is_awaited && !calls::creates_only(flags) => {
                 self.watched.refuse_writing(&whole).map(CallDecision::Explain)
             }
@@ -290,7 +294,7 @@ impl Server {
         }
     }
 
-    /// Decides about a call that changes names, or the length of a file.
+    /// Decides about a call that changes names, or the length of a file, in a directory that the program only reads.
     fn judge_change(
         &self,
         reader: &mut MemoryReader,
@@ -316,7 +320,8 @@ impl Server {
             calls::Change::Make => (Deed::Make, seen.is_none() && has_folder(&whole)),
             calls::Change::Remove => (Deed::Remove, seen.is_some()),
             calls::Change::Rename => {
-                // To a name outside of the directory, the kernel answers EXDEV, and programs then copy the file.
+                // If the new name is outside of the directory, the kernel answers EXDEV by itself, and programs copy
+                // the file after that.
                 let is_inside = self.views.find(&to?).is_some_and(|(other, _)| other.path == view.path);
                 (Deed::Rename, seen.is_some() && is_inside)
             }
@@ -348,11 +353,12 @@ struct Server {
     waits: Mutex<Waits>,
 }
 
-/// The waits, by the thread of the program that makes the call. A thread makes one call at a time.
+/// The waits, each under the id of the program's thread that makes the call. A thread makes one call at a time.
 #[derive(Default)]
 struct Waits {
     of: HashMap<i32, Wait>,
-    /// By thread, the new name of its last rename. The rename fails, because the program only reads the directory.
+    /// For each thread, the new name of its last rename in a directory that the program only reads. Such a rename
+    /// fails.
     targets: HashMap<i32, RenameTarget>,
     lines: u32,
 }
@@ -369,8 +375,8 @@ struct Wait {
 }
 
 impl Waits {
-    /// Notes a wait for the call `call`. Returns true if a thread of the server waits for the same path already; this
-    /// thread then answers the new call.
+    /// Notes a wait for the call `call`. Returns true if a thread of the server already waits for the same path in
+    /// place of the same thread of the program; that thread then answers the new call.
     fn takes_over(&mut self, call: &StoppedCall, path: &[u8]) -> bool {
         let now = Instant::now();
         self.of.retain(|_, wait| wait.left.is_none_or(|left| now.duration_since(left) < RESTARTED));
@@ -380,14 +386,14 @@ impl Waits {
         former.is_some_and(|wait| wait.left.is_none())
     }
 
-    /// Notes that a thread renames a file to this name of a directory that the program only reads.
+    /// Notes that a thread has tried to rename a file to this name, in a directory that the program only reads.
     fn note_target(&mut self, thread: i32, path: &[u8]) {
         self.targets.retain(|_, target| target.is_recent());
         self.targets.entry(thread).or_default().note(path);
     }
 
-    /// Tells whether a thread has tried to rename a file to this name a moment ago. Programs then look the name up, to
-    /// see whether it is a folder. They do not wait for a file of this name.
+    /// Tells whether a thread has tried to rename a file to this name a moment ago. Programs look such a name up after
+    /// the failure to see whether it is a folder, so the lookup must not wait for a file.
     fn is_target(&self, thread: i32, path: &[u8]) -> bool {
         self.targets.get(&thread).is_some_and(|target| target.is(path))
     }
@@ -413,8 +419,8 @@ impl Server {
         loop {
             let Some(begun) = self.waits().find(thread, path).map(|wait| wait.begun) else { return };
             let outcome = self.views.await_file_while(path, begun.elapsed(), &is_wanted);
-            // The lock on the waits prevents that a newer call of the program's thread replaces the noted call
-            // meanwhile. So the answer goes to the newest call.
+            // The lock on the waits is held, so that no newer call of the program's thread replaces the noted call
+            // before the answer. So the answer goes to the newest call.
             let mut waits = self.waits();
             let Some(wait) = waits.find(thread, path) else { return };
             let id = wait.id;

@@ -123,7 +123,8 @@ mod tests {
         }
     }
 
-    /// In an earlier version, any number other than 0 meant true, so one message had many encodings.
+    /// A flag must have only one valid encoding. If any number other than 0 meant true, one message would have many
+    /// encodings.
     #[test]
     fn a_flag_is_zero_or_one() {
         let order = Order { shell: true, ..Order::default() };

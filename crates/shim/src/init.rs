@@ -86,7 +86,7 @@ struct Init {
 
 impl Init {
     fn tell(&self, message: &Message) {
-        // If the keeper is gone, the next read notices it, so the error is ignored.
+        // If the keeper is gone, the next read notices that, so an error of this send is ignored.
         let _ = send(&self.keeper, message, &[]);
     }
 
@@ -139,7 +139,7 @@ impl Init {
             spawn::inherit(&mut command, extra, order.descriptor);
         }
         let child = spawn::start(&mut command).map_err(|e| format!("cannot start `{}`: {e}", order.words.join(" ")))?;
-        // The child's end is noticed by `reap`, as for all other processes.
+        // `reap` notices the end of this child, as it does for all other processes.
         Ok(child.id() as i32)
     }
 
@@ -178,8 +178,9 @@ pub fn as_end(ended: ExitStatus) -> End {
     }
 }
 
-/// Kills every descendant. In a process namespace of its own, the end of this process would do the same. Without such a
-/// namespace orphans become children of this process, so it repeats the kill until none is left.
+/// Kills every descendant of this process. In a process namespace of its own, the end of this process would kill them
+/// all. Without such a namespace, orphans become children of this process, so the kill is repeated until no descendant
+/// is left.
 pub(crate) fn kill_all() {
     let end = Instant::now() + Duration::from_secs(5);
     while Instant::now() < end {
@@ -206,7 +207,8 @@ fn descendants(of: i32) -> Vec<i32> {
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
-        // The name in parentheses may contain any characters. The parent is the second field after it.
+        // The name in parentheses in `/proc/PID/stat` may contain any characters. The parent is the second field after
+        // the name.
         let parent = stat.rfind(')').and_then(|at| stat[at + 1..].split_ascii_whitespace().nth(1)?.parse::<i32>().ok());
         parents.push((pid, parent.unwrap_or(0)));
     }

@@ -32,5 +32,6 @@ pub fn place() -> std::path::PathBuf {
     std::env::var_os(PLACE_VARIABLE).filter(|p| !p.is_empty()).map_or_else(|| PLACE.into(), Into::into)
 }
 
-/// The exit code for a failure of the shim itself, as opposed to one of the command that it runs. It is ssh's code.
+/// The exit code for a failure of the shim itself, as opposed to a failure of the command that it runs. ssh uses the
+/// same code.
 pub const FAILED: i32 = 255;

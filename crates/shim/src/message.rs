@@ -15,7 +15,7 @@ use crate::wire::{MESSAGE_MAX, Reader, Writer};
 pub struct End {
     /// The exit code, if no signal ended the command.
     pub code: i32,
-    /// The signal that ended the command, otherwise 0.
+    /// The signal that ended the command, or 0 if no signal did.
     pub signal: i32,
 }
 
@@ -39,8 +39,8 @@ pub struct Order {
     pub workdir: String,
     /// Variables that are added to the container's environment.
     pub environment: Vec<(String, String)>,
-    /// The descriptor number that the message's fourth descriptor gets in the command; -1 if the message has only
-    /// three.
+    /// The number that the message's fourth descriptor gets in the command; -1 if the message has only three
+    /// descriptors.
     pub descriptor: i32,
 }
 
@@ -69,11 +69,12 @@ pub enum Message {
     /// A client asks to run a command in the container. Descriptors: the command's standard input, output and error,
     /// and optionally one more.
     Run(Order),
-    /// The keeper orders init to run a command. Descriptors: those of the client's `Run`.
+    /// The keeper orders init to run a command. Descriptors: those of the client's [`Message::Run`].
     Start(Order),
-    /// A launcher's ssh asks to run a command on another host. Descriptors: standard output and error.
+    /// An agent, which a launcher calls as ssh, asks to run a command on another host. Descriptors: standard output and
+    /// error.
     Remote(Vec<String>),
-    /// The host in a `Remote` is this host: the agent runs the command itself.
+    /// The host in a [`Message::Remote`] is this host, so the agent runs the command itself.
     Local,
     /// Send a signal to a command's process group.
     Signal(u32, i32),
@@ -85,11 +86,12 @@ pub enum Message {
     RankStarted(Rank),
     /// A rank has ended.
     RankEnded(Rank, End),
-    /// The process that reports a rank's end was killed before it could report, and the rank with it. Launchers kill
-    /// all ranks in this way after one rank has failed, so a [`Message::RankEnded`] of another rank tells more about
-    /// the cause.
+    /// The process that reports a rank's end was killed before it could report, and its rank died with it. Launchers
+    /// kill all ranks in this way after one rank has failed, so a [`Message::RankEnded`] of another rank tells more
+    /// about the cause.
     RankLost(Rank),
-    /// A rank does something that cannot be right. The texts say what the rank does, and give a hint.
+    /// A rank has a fault that it does not report itself, such as an MPI library that does not fit the launcher. The
+    /// texts say what the rank does, and give a hint.
     RankTrouble(Rank, String, String),
     /// Output of a command on another host: stream 1 is standard output, 2 is standard error.
     Output(u8, Vec<u8>),
@@ -177,7 +179,8 @@ impl Message {
 
     /// Reads one frame. Returns `None` at the end of the stream, and for bytes that are not a frame.
     pub fn read_frame(stream: &mut impl std::io::Read) -> Option<Self> {
-        // A job's description contains the environment, so it may be longer than a message over a local socket.
+        // A job's description contains the job's whole environment, so a frame may be longer than a message over a
+        // local socket.
         Self::read_frame_within(stream, 16 * MESSAGE_MAX)
     }
 
@@ -245,12 +248,12 @@ impl Rank {
     }
 }
 
-/// Connects to the keeper.
+/// Connects to the socket in the keeper's folder `place`.
 pub fn connect(place: &Path) -> Result<OwnedFd, String> {
     socket::connect(&place.join(crate::SOCKET)).map_err(|e| e.to_string())
 }
 
-/// Sends a whole message. Waits up to ten seconds for room.
+/// Sends a whole message. If the socket has no room, waits up to ten seconds for it.
 pub fn send(to: impl AsFd, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Result<(), String> {
     let bytes = message.encode();
     if bytes.len() > MESSAGE_MAX {

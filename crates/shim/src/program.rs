@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// A door: a mechanism by which a program's opens wait for files of managed directories.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Door {
-    /// The preload library, which stands before the C library's functions.
+    /// The preload library, whose functions the program calls instead of those of the C library.
     Preload,
     /// Seccomp user notification: the kernel stops the program's calls.
     Notification,
@@ -46,7 +46,8 @@ pub struct ProgramInfo {
     pub is_setuid: bool,
     /// True if the file names a function or library of io_uring.
     pub names_io_uring: bool,
-    /// How many places in the program's own code look like a system call. Data with the same bytes counts too.
+    /// How many places in the program's own code look like a system call. Data that has the same bytes is counted as
+    /// well.
     pub own_calls: usize,
 }
 
@@ -177,13 +178,13 @@ struct Elf<'f> {
     size: u64,
 }
 
-/// The most bytes of code that are searched, and the greatest size of a table.
+/// The most bytes of code that are searched in a program, and the greatest size of a table in its file.
 const CODE_MAX: u64 = 512 << 20;
 const TABLE_MAX: u64 = 16 << 20;
 /// The greatest size of the table of segments. The kernel starts no program with a larger one.
 const SEGMENTS_MAX: u64 = 64 << 10;
-/// The largest number of libraries that are read from a program's file, and the most bytes of a library's name. There
-/// is a limit, because a file may name one long text very often.
+/// The largest number of libraries that are read from a program's file, and the most bytes of a library's name. Without
+/// these limits, a file that names one long text very often would need much memory.
 const LIBRARIES_MAX: usize = 1024;
 const NAME_MAX: usize = 4096;
 #[cfg(target_arch = "x86_64")]
@@ -309,8 +310,8 @@ impl Elf<'_> {
     }
 }
 
-/// The fuzzer's entry for programs: examines a file of these bytes. Whatever they are, the result is small, and no more
-/// calls are counted than fit into the file.
+/// The fuzzer's entry for programs: examines a file that has any bytes. The result must be small, and must not count
+/// more calls than fit into the file.
 pub(crate) fn fuzz_program(file: &File) {
     let size = file.metadata().map_or(0, |meta| meta.len());
     let mut begin = [0; 256];

@@ -46,9 +46,9 @@ pub fn run(words: &[String]) -> i32 {
         return complain("there is no command");
     }
     if let Some(cpus) = cpus {
-        // Without this call, the rank has the CPUs of init, which are those of the task that started init. A batch
-        // system may have given this rank other CPUs. If the kernel refuses, the rank keeps the CPUs of init, and the
-        // table of bindings shows them.
+        // The rank starts with the CPUs of init, which are those of the Slurm task that started init. The batch system
+        // may have given this rank other CPUs. If the kernel refuses to set them, the rank keeps the CPUs of init, and
+        // the table of bindings shows them.
         let _ = spawn::use_cpus(&cpus);
     }
     match Supervised::start(&binding, &sources, &command) {
@@ -166,8 +166,8 @@ impl Supervised {
     }
 }
 
-/// Gives the command of the program itself, or of a shell that reads the files `sources` first and then becomes the
-/// program.
+/// Gives the command that starts the rank's program. If there are files `sources`, the command is a shell that reads
+/// these files first and then becomes the program.
 fn with_sources(sources: &[String], command: &[String]) -> Command {
     let (program, rest) = command.split_first().expect("checked by the caller");
     if sources.is_empty() {
@@ -175,7 +175,7 @@ fn with_sources(sources: &[String], command: &[String]) -> Command {
         direct.args(rest);
         return direct;
     }
-    // The scripts of modules and of vendors are written for bash.
+    // The scripts of module systems and of vendors are written for bash, so bash is preferred.
     let shell = if std::path::Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
     let mut words = Command::new(shell);
     let script = r#"n=$1; shift; while [ "$n" -gt 0 ]; do . "$1" || exit 126; shift; n=$((n - 1)); done; exec "$@""#;
@@ -188,7 +188,7 @@ struct LibraryCheck {
     began: Instant,
     looks: u32,
     /// The time at which the check first found that the MPI library does not fit the launcher, and the name of this
-    /// library; `None` if it was not found so far.
+    /// library; `None` as long as the library seems to fit.
     suspicious: Option<(Instant, &'static str)>,
     settled: bool,
     reported: bool,

@@ -1,7 +1,7 @@
 //! Converts messages to bytes: a list of fields, each with its length before it. Received bytes are unchecked until the
 //! `Reader` has read them.
 
-/// The most bytes of one message. The command line of a launcher for ten thousand hosts fits.
+/// The most bytes of one message. The command line of a launcher for ten thousand hosts fits into it.
 pub const MESSAGE_MAX: usize = 160 << 10;
 
 /// Writes fields one after the other.

@@ -135,8 +135,8 @@ fn a_wait_that_ends_badly_gives_the_usual_errno_and_the_whole_story() {
     }
     fixture.deadline = LONG;
     assert_eq!(fixture.run(&["interrupted", &never]).stdout, b"EINTR\n");
-    // The call `create` would make a file, so it fails at once and does not wait, although tasks wait for a file of
-    // this name.
+    // `create` opens a file with O_CREAT. It must fail at once and not wait, because the folder for the new file does
+    // not exist.
     assert_eq!(fixture.run(&["create", &fixture.published("no-folder/x")]).stdout, b"ENOENT\n");
     assert_eq!(fixture.run(&["open", "/nowhere/x"]).stdout, b"ENOENT\n");
     assert_eq!(fixture.run(&["open", &fixture.published(".hidden")]).stdout, b"ENOENT\n");
@@ -201,11 +201,11 @@ fn a_change_of_a_name_gives_a_consumer_erofs_and_the_reason_in_its_log() {
         assert!(said.0 == "EROFS\n" && said.1.starts_with(&wanted) && said.1.lines().count() == 1, "{what}: {said:?}");
     }
     assert_eq!((fs::read(&file).unwrap(), Path::new(&none).exists()), (b"whole".to_vec(), false));
-    // A program looks the new name of a failed rename up, and does not wait for it.
+    // After a failed rename, a program may look up the new name. This lookup must not wait.
     let began = Instant::now();
     assert_eq!(fixture.run(&["look", &file]).stdout, b"whole");
     assert!(began.elapsed() < Duration::from_secs(10));
-    // The kernel's own answers stay, also the one that makes `mv` copy a file.
+    // The kernel's own errors must reach the program, also EXDEV, which makes `mv` copy a file.
     for (what, path, wanted) in [
         ("mkdir", file.as_str(), "EEXIST\n"),
         ("unlink", &none, "ENOENT\n"),
@@ -232,7 +232,7 @@ fn a_producer_learns_why_it_cannot_write_a_published_file_and_all_else_is_as_wit
         let mut command = Command::new(env!("CARGO_BIN_EXE_crossdock-shim"));
         command.args(["door", "watch", "/no/preload.so", "--"]).arg(probe()).args(words).env(WATCHED, &watched);
         if crossdock_os::child::user() == 0 {
-            // Root may write every file.
+            // Root may write every file, so the program runs as another user.
             command.uid(65534).gid(65534);
         }
         command.stdin(Stdio::null()).output().unwrap()
@@ -266,7 +266,8 @@ fn a_producer_learns_why_it_cannot_write_a_published_file_and_all_else_is_as_wit
         let said = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert_eq!((&*said.0, &*said.1), (wanted, ""), "{what} {path}");
     }
-    // An io_uring may be made: a producer waits for nothing that an io_uring could bypass.
+    // The program may make an io_uring, because a producer waits for no file and so has no wait that io_uring could
+    // bypass.
     assert_ne!(run(&["ring", "-"]).stdout, b"ENOSYS\n");
     assert_eq!(run(&["abort", "-"]).status.code(), Some(128 + 6));
 }

@@ -2,7 +2,7 @@
 
 use crossdock_shim::arguments::{Arguments, parse};
 
-/// Reads a recorded line, in which `·` stands between words.
+/// Parses a recorded command line, in which `·` stands between words.
 fn line(recorded: &str) -> Arguments {
     let words: Vec<String> = recorded.split('·').map(str::to_owned).collect();
     parse(&words).unwrap()

@@ -238,8 +238,8 @@ mod tests {
         report.started(rank(0, "n1"));
         report.started(rank(1, "n2"));
         assert_eq!(report.without_ranks(["n1", "n2", "n3"].into_iter()), ["n3"]);
-        // The launcher kills the rank on the host n1 at once. The report of rank that failed first comes later, from
-        // another host.
+        // The launcher kills the rank on the host n1 at once. The report of the rank that failed first comes later,
+        // from another host.
         report.lost(&rank(0, "n1"));
         assert!(report.first.is_some() && !report.knows_the_first());
         report.ended(&rank(1, "n2"), End { code: 0, signal: 11 });

@@ -16,8 +16,8 @@ use super::hosts::Host;
 use super::{TASK, marks, task};
 use crate::engine::tool;
 
-/// How long a step may take to end after srun was asked to end it. Slurm first sends SIGTERM to the step's processes,
-/// and kills them some seconds later.
+/// How long a step may take to end after srun was asked to end it. Slurm first asks the step's processes to end, and
+/// kills them some seconds later.
 const ENDING: Duration = Duration::from_secs(15);
 /// The most bytes that are read as one line. A rank may write any number of bytes without a line end.
 const LINE_MAX: u64 = 64 << 10;
@@ -106,8 +106,8 @@ impl Srun {
         }
     }
 
-    /// Waits until the step has ended. If the step does not end in time, cancels it. If the step was killed, runs a
-    /// second step that removes what the first one left on the hosts.
+    /// Waits until the step has ended. If srun does not end in time, kills srun and lets `scancel` end its tasks. If
+    /// the step was killed, runs a second step that removes what the first one left on the hosts.
     pub fn end(mut self, step: &task::Step) {
         let over = |within: Duration| event::wait_readable(&self.srun, Deadline::after(within)).unwrap_or(true);
         if !over(Duration::ZERO) {

@@ -119,9 +119,9 @@ fn shim(task: &Task) -> Result<PathBuf, Unavailable> {
     Ok(shim)
 }
 
-/// Prepares the door of a task that waits for no file: it only writes the reason to the task's log if an open for
-/// writing fails in a managed directory. If this is not possible here, the task has no door: then the log lacks this
-/// line, and nothing else.
+/// Prepares the door of a task that waits for no file: the door only writes the reason to the task's log if an open for
+/// writing fails in a managed directory. If such a door is not possible here, the task has none, and its log lacks the
+/// reason.
 ///
 /// # Errors
 /// The folder of runs has no room.

@@ -1,9 +1,9 @@
 //! The managed directories of a run: their services, and what each task needs to produce or consume files.
 //!
 //! A producer gets the folder `stage` of the directory's store as a writable mount. A consumer gets the folder
-//! `published` of the store as a read-only mount at the same path. The consumer's endpoint folder gets two things: the
-//! notice, whose path is in the consumer's environment, and the files that the consumer's door needs (`door.rs`). A
-//! consumer that sees the directory through a view (`views.rs`) gets only the view, as its mount.
+//! `published` of the store as a read-only mount at the same path. The consumer's endpoint folder gets the notice,
+//! whose path is in the consumer's environment, and the files that the consumer's door needs (`door.rs`). A consumer
+//! that sees the directory through a view (`views.rs`) gets only the view, as its mount.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -31,7 +31,7 @@ const STORES: &str = "stores";
 /// The file in a run's folder that describes the run's managed directories, for `crossdock ls --files`.
 const DIRECTORIES_FILE: &str = "files.json";
 
-/// A managed directory of a living run, as the run describes it.
+/// A managed directory of a living run, as the file `files.json` in the run's folder describes it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunningDirectory {
     /// The name of the directory.
@@ -42,9 +42,9 @@ pub struct RunningDirectory {
     pub produce: Vec<String>,
     /// The names of the tasks that read files.
     pub consume: Vec<String>,
-    /// The word that says when a file counts as finished.
+    /// When a file counts as finished: the word of the key `publish` in the workflow file.
     pub publish: String,
-    /// How long a published file stays.
+    /// How long a published file stays, in words for the user.
     pub keep: String,
     /// The most bytes of memory that the files may take.
     pub quota: Option<u64>,
@@ -70,7 +70,7 @@ pub struct ManagedDirectories {
     /// The views, by directory. They are dropped before the services, because the views report reads to the services.
     shown: Vec<MountedViews>,
     directories: Vec<(Directory, Service)>,
-    /// For each directory, the producers with ranks that run or are still to start.
+    /// For each directory, the names of the producers that have ranks which run or have not started yet.
     busy: Vec<BTreeSet<String>>,
     failed: Vec<bool>,
     /// For each directory, how many of its problems are already in the producers' logs.
@@ -162,7 +162,8 @@ impl ManagedDirectories {
         Ok(managed)
     }
 
-    /// Ends the exchange with other hosts. The catalog must still be kept.
+    /// Ends the exchange with other hosts. The catalog must still be kept at that time, because the exchange removes
+    /// its entries from it.
     pub fn leave(&mut self) {
         self.exchange = None;
     }
@@ -239,7 +240,7 @@ impl ManagedDirectories {
         }
     }
 
-    /// Notes that all ranks of this task have ended. `well` is false if one of them failed.
+    /// Notes that all ranks of this task have ended. `well` is false if any rank failed.
     pub fn ended(&mut self, task: &str, well: bool) {
         for (index, (_, service)) in self.directories.iter().enumerate() {
             if !self.busy[index].remove(task) {
@@ -252,8 +253,8 @@ impl ManagedDirectories {
         }
     }
 
-    /// Gives the problems since the last call, each with the tasks into whose logs it is written. If files come from
-    /// other hosts, these tasks include the consumers.
+    /// Gives the problems that arose since the last call, each with the tasks into whose logs it is written. If files
+    /// come from other hosts, these tasks include the consumers.
     pub fn news(&mut self) -> Vec<(Vec<String>, String)> {
         let mut news = Vec::new();
         for (index, (directory, service)) in self.directories.iter().enumerate() {
@@ -266,7 +267,7 @@ impl ManagedDirectories {
             for (consumer, line) in self.shown[index].stories() {
                 let hear = match consumer.and_then(|number| directory.consume.get(number)) {
                     Some(task) => vec![task.clone()],
-                    // A tool of the host has no log here.
+                    // A program of the host has no log in this run, so the producers' logs get the message.
                     None => directory.produce.clone(),
                 };
                 news.push((hear, line));
@@ -311,7 +312,8 @@ fn limit(directory: &Directory, store: &Path, bytes: u64) -> Result<(), String> 
 }
 
 fn keep(directory: &Directory, workflow: &Workflow, counts: &[Count]) -> Keep {
-    // Each rank reads each file once. Ranks on other hosts read the copies on their hosts, so they are not counted here.
+    // On this host, each rank of a consumer reads each file once. Ranks on other hosts read the copies on their own
+    // hosts, so they are not counted here.
     let ranks = |name: &String| {
         let of_tasks = workflow.tasks.iter().zip(counts);
         of_tasks.filter(|(task, _)| task.name == *name).map(|(_, count)| count.ranks).sum()
@@ -356,8 +358,8 @@ fn place(directory: &Directory, base: &Path, folder: &RunFolder, index: usize) -
     Ok(store.join(index.to_string()))
 }
 
-/// Adds a store to the list that a cleanup reads. Gives false if the list has it already. If it fails, the list keeps all
-/// of its lines, because a cleanup would not find the stores of the others.
+/// Adds a store to the list that a cleanup reads. Gives false if the list already contains the store. If writing fails,
+/// the list keeps all of its lines; without them a cleanup would not find the other stores.
 fn note_store(list: &Path, store: &Path) -> std::io::Result<bool> {
     let known = match fs::read_to_string(list) {
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
@@ -369,7 +371,7 @@ fn note_store(list: &Path, store: &Path) -> std::io::Result<bool> {
     fs::append(list, &format!("{}\n", store.display())).map(|()| true)
 }
 
-/// Removes the stores of a run, also of a run that died. Tells whether all of them are gone.
+/// Removes the stores of a run that has ended or died. Tells whether all of them are gone.
 pub fn clean(run: &Path) -> bool {
     let mut gone = true;
     let list = match fs::read_to_string(run.join(STORES)) {
@@ -387,8 +389,8 @@ pub fn clean(run: &Path) -> bool {
     gone
 }
 
-/// Removes a store, and tells whether it is gone. A service that was just killed may take a moment to end. Until then
-/// its view or its memory can prevent the removal.
+/// Removes a store, and tells whether it is gone. A service that was just killed may take a moment to end, and until
+/// its end its view or its memory can prevent the removal. So the removal is tried several times.
 fn remove_store(store: &Path) -> bool {
     const ATTEMPTS: u32 = 20;
     (0..ATTEMPTS).any(|_| {

@@ -85,9 +85,10 @@ impl RunFolder {
                     return Err(format!("cannot make the folder {}: {e}; is the file system full?", making.display()));
                 }
             }
-            // The folder gets its final name only after its lock is held. Otherwise a run that starts meanwhile would
+            // The folder gets its final name only after its lock is held. Otherwise another run that starts now would
             // find the folder without a held lock, and remove it as the folder of a dead run. On some file systems a
-            // rename cannot fail if the new name exists. On these, the 32 random bits of the name must suffice.
+            // rename replaces an existing folder without an error. There, only the 32 random bits of the name prevent
+            // that two runs get the same folder.
             let named = lock_in(&making).and_then(|lock| match rename_to_free_name(&making, &path) {
                 Ok(()) => Ok(Self { id: id.to_owned(), path: path.clone(), _lock: lock }),
                 Err(e) => Err(e.to_string()),
@@ -99,7 +100,7 @@ impl RunFolder {
         Err(format!("cannot make the folder of run {id} in {}: other runs keep removing it", base.display()))
     }
 
-    /// Notes the engine, so that a cleanup knows which engine to ask for containers.
+    /// Writes the name of the engine into the run's folder, so that a cleanup knows which engine to ask for containers.
     pub fn note_engine(&self, name: &str) -> Result<(), String> {
         fs::replace(&self.path.join("engine"), name.as_bytes())
             .map_err(|e| format!("cannot write to {}: {e}", self.path.display()))
@@ -118,7 +119,7 @@ fn lock_in(path: &Path) -> Result<File, String> {
     }
 }
 
-/// Tells whether a run's folder, or a part of it, exists.
+/// Tells whether the folder of the run with this id, or a part of the folder, still exists.
 pub fn is_left(id: &str) -> bool {
     let base = base();
     base.join(id).exists() || base.join(format!("{MAKING}{id}")).exists()
@@ -141,12 +142,12 @@ pub fn clean(id: &str, path: &Path) {
     }
     processes::kill_marked(id);
     if noted.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
-        // Containers of the run may be left. The folder stays, so that the next run removes them.
+        // Containers of the run may be left. The run's folder stays, so that the next run on this host removes them.
         return;
     }
     if !super::files::clean(path) {
-        // A store could not be removed. The run's folder stays, with the list of stores in it, so that the next run
-        // removes the stores.
+        // A store could not be removed. The run's folder, with the list of stores in it, stays, so that the next run on
+        // this host removes the store.
         return;
     }
     remove(path);
@@ -168,8 +169,8 @@ pub fn remove(path: &Path) -> bool {
     false
 }
 
-/// Cleans up after runs of which both processes were killed, or that ended with a reset of the machine. Gives the ids
-/// of these runs.
+/// Cleans up after runs whose two processes, front and supervisor, were killed, and after runs that a reset of the
+/// machine ended. Gives the ids of these runs.
 pub fn clean_dead() -> Vec<String> {
     clean_dead_in(&base())
 }
@@ -179,7 +180,8 @@ fn clean_dead_in(base: &Path) -> Vec<String> {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let (path, Ok(id)) = (entry.path(), entry.file_name().into_string()) else { continue };
         let lock = fs::open(OpenOptions::new().read(true), path.join("lock"));
-        // Without descriptors the lock of a living run cannot be opened. Such a run must not count as one without a lock.
+        // If this process has no free descriptors, it cannot open the lock of a living run. Such a failure must not
+        // count as a missing lock, because the living run's folder would be removed.
         let has_none = lock.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         if id.starts_with(MAKING) || has_none {
             // The run has no lock yet: its folder is just being made, or its processes died while the folder was made
@@ -190,8 +192,8 @@ fn clean_dead_in(base: &Path) -> Vec<String> {
             }
             continue;
         }
-        // A lock file without a name means that the run has ended normally and has removed its folder since the folders
-        // were listed.
+        // A lock file that has no name any more belongs to a run that has ended normally and has removed its folder
+        // since the folders were listed.
         let of_dead = |lock: File| try_lock(&lock).unwrap_or(false) && lock.metadata().is_ok_and(|m| m.nlink() > 0);
         if lock.is_ok_and(of_dead) {
             clean(&id, &path);

@@ -35,7 +35,8 @@ pub fn front(options: &RunOptions, supervise: (&Path, &[&str])) -> u8 {
     }
     let id = folder::fresh_id(&workflow.name);
     let result = run(options, supervise, &id, text);
-    // Processes that a killed supervisor left have become children of this process, and are killed here.
+    // Processes that a killed supervisor left have become children of this process, the front. The front kills them
+    // here.
     if !processes::kill_descendants(&[], Duration::from_secs(10)) {
         eprintln!("crossdock: some processes of run {} cannot be killed", id);
     }
@@ -60,8 +61,8 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str, t
         Command::new(program)
             .args(arguments)
             .stdin(Stdio::piped())
-            // The supervisor gets its own process group, so that the terminal's Ctrl-C reaches only the front, which passes
-            // it on.
+            // The supervisor gets its own process group, so that the terminal's Ctrl-C reaches only the front, which
+            // passes the signal on.
             .process_group(0),
     )
     .map_err(|e| trouble(&format!("cannot start {}", program.display()), &e))?;
@@ -69,7 +70,7 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str, t
     let front = std::process::id();
     let order = Order { id: id.to_owned(), front, options: options.clone(), text_bytes: text.len() };
     let line = serde_json::to_string(&order).map_err(|e| trouble("cannot pass the options on", &e))?;
-    // If the supervisor is already dead, its exit status below says so, so the error is ignored.
+    // If the supervisor is already dead, its exit status below says so, so an error of this write is ignored.
     let _ = pipe.write_all(format!("{line}\n{text}").as_bytes());
     let status = watch(&mut child, &mut pipe, &signals)?;
     match (status.code(), status.signal()) {
@@ -99,7 +100,7 @@ fn signals() -> std::io::Result<OwnedFd> {
 fn watch(child: &mut Child, pipe: &mut ChildStdin, signals: &OwnedFd) -> Result<std::process::ExitStatus, String> {
     let pid = child.id() as i32;
     let ended = open_pidfd(pid).map_err(|e| format!("cannot watch the supervisor: {e}"))?;
-    // The supervisor has not been waited for, so no other process can have its id.
+    // No process has waited for the supervisor's end so far, so no other process can have its id.
     let ended = ended.ok_or("cannot watch the supervisor: it is not there")?;
     let mut asked = 0;
     loop {

@@ -42,7 +42,7 @@ pub struct OtherHosts {
 #[derive(Clone, Debug)]
 struct DirectoryHosts {
     across: RemoteHosts,
-    /// The producers with their hosts, as messages show them.
+    /// The names of the producers with their hosts, in the form that messages show.
     producers: String,
 }
 
@@ -60,7 +60,7 @@ fn ends(directory: &Directory, workflow: &Workflow, places: &Places) -> (Vec<usi
 }
 
 impl OtherHosts {
-    /// Collects what the host with this number needs to know. `nodes` has two names for each host: the host's name in
+    /// Collects what the host with this number needs to know. `nodes` has two names for each host: its name in
     /// messages, and the name of its node.
     pub fn of(
         (workflow, places): (&Workflow, &Places),
@@ -95,7 +95,7 @@ impl OtherHosts {
         Self { own, workflow: workflow.name.clone(), directories }
     }
 
-    /// Gives the producers of a directory with their hosts, as messages show them.
+    /// Gives the names of a directory's producers with their hosts, in the form that messages show.
     pub fn producers(&self, directory: &str) -> Option<&str> {
         self.directories.get(directory).map(|of| of.producers.as_str())
     }

@@ -28,9 +28,9 @@ pub enum Launcher {
 /// The options that say which hosts a run gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostOptions {
-    /// The text of `--hosts`.
+    /// The value of the option `--hosts`.
     pub hosts: Option<String>,
-    /// The text of `--hostfile`.
+    /// The value of the option `--hostfile`.
     pub hostfile: Option<String>,
     /// The value of `--launcher`. Without it, srun is used if the hosts come from an allocation of Slurm, and ssh
     /// otherwise.
@@ -120,7 +120,8 @@ impl Hosts {
             }
             Launcher::Srun => {
                 let mut command = Command::new("srun");
-                // The step may use all CPUs and all memory that the job has on the node, beside other steps.
+                // The job step may use all CPUs and all memory that the job has on the node, even while other steps run
+                // there.
                 command.args(["--nodes=1", "--ntasks=1", "--overlap", "--mem=0", "--mpi=none", "--cpu-bind=none"]);
                 command.arg(format!("--nodelist={host}"));
                 if let Some(cpus) = cpus(number, env::var("SLURM_JOB_CPUS_PER_NODE").ok().as_deref()) {
@@ -132,7 +133,7 @@ impl Hosts {
         }
     }
 
-    /// The words with which the launcher was called, for messages.
+    /// Gives the name of the program that starts the parts and its arguments, for messages.
     pub fn called(&self) -> String {
         match self.launcher {
             Launcher::Ssh => self.ssh.join(" "),

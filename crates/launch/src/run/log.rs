@@ -33,7 +33,7 @@ impl Log {
 
     /// Adds bytes that the task wrote; gives the lines that are now complete.
     pub fn add(&mut self, bytes: &[u8]) -> Vec<String> {
-        // If the disk is full, the run goes on: the lines still reach the view and the messages.
+        // If the disk is full, the run goes on without the file: the lines still reach the view and the messages.
         for part in bytes.chunks((self.limit / 2).max(1) as usize) {
             let _ = self.write(part);
         }
@@ -78,7 +78,7 @@ impl Log {
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.written + bytes.len() as u64 > self.limit / 2 && self.written > 0 {
-            // If it fails, the lines go on into the present file, and the next lines try again.
+            // If no new file can be begun, the lines go on into the present file, and the next lines try again.
             let _ = self.begin_anew();
         }
         self.written += bytes.len() as u64;
@@ -89,7 +89,7 @@ impl Log {
         let fresh = with_ending(&self.path, ".new");
         let file = create(&fresh)?;
         match fs::rename(&self.path, older(&self.path)) {
-            // The last attempt failed after this step.
+            // There is nothing to rename if an earlier attempt renamed the file and failed after that.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => renamed?,
         }

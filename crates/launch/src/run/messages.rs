@@ -12,11 +12,12 @@ use super::rank::End;
 use super::ranked::JobHosts;
 use super::summary::Figures;
 
-/// The line that a part writes first, because a login shell may write any text before it.
+/// The line that a part writes before its first message. It marks where the messages begin, because a login shell may
+/// write any text before it.
 pub const GREETING: &[u8] = b"\ncrossdock-run 1\n";
-/// The longest time, in seconds, between two messages that one side sends.
+/// The longest time between two messages of one side, in seconds. A side with nothing to say sends a pulse.
 pub const PULSE_S: u64 = 1;
-/// After this many seconds without a message, the other side counts as lost.
+/// If one side gets no message for this many seconds, it counts the other side as lost.
 pub const SILENCE_S: u64 = 15;
 /// The longest line, in bytes. The text of a workflow has at most a few MiB, so a longer line is an error.
 const LINE_MAX: u64 = 64 << 20;
@@ -65,7 +66,7 @@ pub enum FromPart {
         engine: String,
         /// The version of the engine.
         version: String,
-        /// What tasks share with the host; `None` if nothing.
+        /// What tasks share with their host, in words for the user; `None` if they share nothing.
         shared: Option<String>,
         /// The MPI tasks with ranks on several hosts, each with the folder of its endpoint on this host.
         endpoints: Vec<(String, PathBuf)>,
@@ -86,7 +87,7 @@ pub enum FromPart {
     Alarm(String),
     /// A rank was started.
     Begun {
-        /// The index of the rank.
+        /// The number of the rank in the run, as in `Start`.
         index: usize,
         /// The id of the rank's process on its host.
         pid: u32,
@@ -97,14 +98,14 @@ pub enum FromPart {
     },
     /// A rank wrote these bytes. Each byte is sent as the character with the same number.
     Output {
-        /// The index of the rank.
+        /// The number of the rank in the run, as in `Start`.
         index: usize,
         /// The bytes that the rank wrote.
         text: String,
     },
     /// A rank has ended.
     Ended {
-        /// The index of the rank.
+        /// The number of the rank in the run, as in `Start`.
         index: usize,
         /// How the rank ended.
         end: End,
@@ -160,8 +161,8 @@ pub struct SiteOrder {
     pub node: String,
     /// The node whose daemon or supervisor keeps the catalog.
     pub keeper: String,
-    /// The address of the host on which the catalog is kept. With `None` it is the host from which the connection
-    /// came.
+    /// The address of the host on which the catalog is kept. With `None`, the part takes the address from which its
+    /// connection came.
     pub address: Option<String>,
     /// The port where the catalog listens.
     pub port: u16,

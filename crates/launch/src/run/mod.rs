@@ -47,7 +47,7 @@ pub fn default_logs(workflow: &str) -> PathBuf {
     PathBuf::from("crossdock-logs").join(workflow.replace('/', "-"))
 }
 
-/// Exit codes for the launcher's own failures. If a task failed, its exit code is passed on instead.
+/// Exit codes for the launcher's own failures. If a task failed, the launcher ends with the task's exit code instead.
 pub mod code {
     /// All tasks have ended without an error.
     pub const OK: u8 = 0;
@@ -69,7 +69,7 @@ pub mod code {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Show {
-    /// `Live` if standard error is a terminal, otherwise `Lines`.
+    /// As `Live` if standard error is a terminal, otherwise as `Lines`.
     #[default]
     Auto,
     /// One line for each task, which is updated in place.
@@ -95,8 +95,8 @@ pub struct RunOptions {
     pub show: Show,
     /// True if the summary is to be printed as JSON on standard output.
     pub json: bool,
-    /// The socket of a daemon, or `own` for a new daemon. Without a value CROSSDOCK_SOCKET counts, and without that
-    /// variable the run starts its own daemon.
+    /// The socket of a daemon, or `own` for a new daemon. With `None`, CROSSDOCK_SOCKET names the daemon, and without
+    /// that variable the run starts its own.
     pub daemon: Option<String>,
     /// The hosts of a run on several hosts; `None` for this host only.
     pub hosts: Option<hosts::Hosts>,
@@ -104,8 +104,8 @@ pub struct RunOptions {
     pub deadline_s: Option<u64>,
 }
 
-/// The first message of the front to the supervisor: a line of JSON on the supervisor's standard input. Later lines are
-/// `signal N`.
+/// The first message of the front to the supervisor: a line of JSON on the supervisor's standard input. The workflow's
+/// text follows. After it come lines of the form `signal N`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Order {
     id: String,

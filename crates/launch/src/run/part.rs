@@ -27,7 +27,7 @@ pub struct PartRefusal {
     pub hint: String,
 }
 
-/// A hint as the last line of a message. It prints nothing if there is no hint.
+/// Prints a hint as the last line of a message. An empty hint prints nothing.
 pub struct Hint<'a>(pub &'a str);
 
 impl std::fmt::Display for Hint<'_> {
@@ -52,7 +52,7 @@ impl PartRefusal {
 /// How a part reaches the daemon and the other hosts.
 #[derive(Clone, Copy)]
 pub struct PartConnections<'a> {
-    /// The daemon that the run uses on this host; `None` if the workflow needs none.
+    /// The daemon that the run uses on this host; `None` if the workflow needs no daemon.
     pub which: Option<&'a DaemonChoice>,
     /// The hosts with which files are exchanged; `None` if there are none.
     pub neighbours: Option<&'a OtherHosts>,
@@ -68,15 +68,15 @@ pub struct Part {
     pub engine: Arc<dyn Engine>,
     /// The version of the engine.
     pub version: String,
-    /// The run's daemon on this host; `None` if the workflow needs none.
+    /// The run's daemon on this host; `None` if the workflow needs no daemon.
     pub hosted: Option<HostedWorkflow>,
     /// The managed directories on this host.
     pub files: ManagedDirectories,
     context: RunContext,
     prepared: Vec<Prepared>,
     placement: CpuPlacement,
-    /// For each task, how many ranks on this host have not ended, and whether all that have ended did so without an
-    /// error.
+    /// For each task, how many of its ranks on this host have not ended, and whether all its ranks that have ended did
+    /// so without an error.
     left: Vec<(u32, bool)>,
 }
 
@@ -92,7 +92,7 @@ pub struct StartedRank {
 
 impl Part {
     /// Prepares everything before the first task starts, so that a mistake is found before any task runs. `counts` says
-    /// for each task how much of it is on this host. Notes for the user go to `note`.
+    /// for each task how many of its ranks are on this host. Notes for the user go to `note`.
     pub fn prepare(
         mut workflow: Workflow,
         counts: &[Count],
@@ -112,7 +112,8 @@ impl Part {
             uid: crossdock_os::child::user(),
             gid: crossdock_os::child::group(),
         };
-        // The choice of processors is tried first, because a mistake in it is found without starting anything.
+        // CPUs are chosen once on trial before anything is started, because a mistake in the file's lists of CPUs can
+        // be found that early.
         let mut trial = CpuPlacement::new();
         for (task, count) in workflow.tasks.iter().zip(counts) {
             for _ in 0..count.processes {
@@ -131,7 +132,8 @@ impl Part {
         }
         daemon::make_folders(&folder, workflow.tasks.len()).map_err(system)?;
         for (index, task) in workflow.tasks.iter().enumerate().filter(|(_, task)| task.is_over_hosts()) {
-            // Only the job's launcher is a process of the run, so the endpoints of the other hosts get their files now.
+            // An MPI job's ranks on other hosts than its launcher's are not started by the run. So their endpoint
+            // folders get their files now, and not at the start of a rank.
             let endpoint = daemon::endpoint(&folder, index);
             link_folders(task, &endpoint).map_err(system)?;
             files.door(task, &endpoint).map_err(|e| PartRefusal::of_task(&task.name, e))?;
@@ -206,12 +208,12 @@ impl Part {
         Ok(StartedRank { running, words, note })
     }
 
-    /// Notes that an MPI task with ranks on this host has begun, whichever host its launcher is on.
+    /// Notes that an MPI task with ranks on this host has begun. The task's launcher may be on another host.
     pub fn began(&self, task: &str) {
         self.files.started(task);
     }
 
-    /// Notes that a rank of a task of this host has ended, or an MPI task with ranks on this host.
+    /// Notes that one rank of a task on this host has ended, or that an MPI task with ranks on this host has ended.
     pub fn ended(&mut self, name: &str, well: bool) {
         let Some(index) = self.workflow.tasks.iter().position(|task| task.name == name) else { return };
         let left = &mut self.left[index];
@@ -225,7 +227,8 @@ impl Part {
     /// the daemon. Problems go to `alarm`.
     pub fn end(&mut self, alarm: &dyn Fn(&str)) -> Figures {
         let files = self.files.report();
-        // The daemon may keep the catalog, from which the exchange removes its entries.
+        // The daemon may be the keeper of the catalog, from which the exchange must remove its entries. So the exchange
+        // ends before the daemon.
         self.files.leave();
         let mut figures = Figures::default();
         if let Some(mut hosted) = self.hosted.take() {

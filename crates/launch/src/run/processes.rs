@@ -17,8 +17,8 @@ pub struct Descendant {
     pub depth: u32,
 }
 
-/// Reads the parent and the state of a process. The name in `stat` may contain any characters, so the fields are
-/// counted from the last parenthesis.
+/// Reads the parent and the state of a process. The name in `/proc/PID/stat` may contain any characters, so the fields
+/// are counted from the last parenthesis.
 pub fn stat(pid: i32) -> Option<(i32, char)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = text[text.rfind(')')? + 1..].split_whitespace();
@@ -59,8 +59,8 @@ pub fn signal_group(group: i32, signal: Signal) {
     let _ = child::signal_group(group, signal);
 }
 
-/// Tells whether the process catches this signal or blocks it to read it from a queue. The kernel delivers no other
-/// signals to the first process of a pid namespace.
+/// Tells whether the process catches this signal, or blocks it in order to read it from a queue. To the first process
+/// of a pid namespace, the kernel delivers only signals that this process catches or blocks.
 pub fn catches(pid: u32, signal: Signal) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
     let has = |set: &str| {
@@ -98,7 +98,7 @@ pub fn kill_descendants(keep: &[i32], patience: Duration) -> bool {
 /// The environment variable that every process of a run inherits. Its value is the run's id.
 pub const MARK: &str = "CROSSDOCK_RUN";
 
-/// Kills the user's processes that have the run's id in their environment, whatever process is now their parent.
+/// Kills the user's processes that have the run's id in their environment. Their parents do not matter.
 pub fn kill_marked(run: &str) {
     let mark = format!("{MARK}={run}");
     let me = std::process::id() as i32;

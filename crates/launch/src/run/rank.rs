@@ -26,7 +26,7 @@ pub enum End {
     NotStarted(u8, String),
     /// The run ended before the rank could start.
     Skipped,
-    /// The host with this name was lost while the rank ran.
+    /// The connection to the host with this name was lost while the rank ran.
     Lost(String),
 }
 
@@ -71,8 +71,8 @@ pub fn signal_name(signal: i32) -> &'static str {
     signal_hook::low_level::signal_name(signal).unwrap_or("unknown signal")
 }
 
-/// How long to wait, after a program was killed, until the processes that it started have ended. It is used for
-/// programs that end these processes themselves.
+/// How long to wait, after a program was killed, until the processes that it started have ended. The wait is for
+/// programs that end their own descendants, such as `crossdock mpirun`.
 const OWN_END: Duration = Duration::from_secs(8);
 
 /// A rank that was started.
@@ -92,7 +92,8 @@ pub struct Running {
 pub fn start(mut line: CommandLine, processors: Option<&[u32]>, memory: Option<u64>) -> Result<Running, End> {
     let system = |what: &str, e: io::Error| End::NotStarted(super::code::SYSTEM, format!("{what}: {e}"));
     if let (true, Some(bytes)) = (line.limits_by_launcher, memory) {
-        // The limit must hold before the engine first forks. A shell sets it, because that needs no unsafe code.
+        // The limit must hold before the engine's program first forks. A shell sets the limit, because a call between
+        // fork and exec would need unsafe code.
         let script = format!("ulimit -d {} && exec \"$@\"", bytes.div_ceil(1024));
         line.words.splice(0..0, ["/bin/sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]);
     }
@@ -113,7 +114,7 @@ pub fn start(mut line: CommandLine, processors: Option<&[u32]>, memory: Option<u
             None => End::NotStarted(code, format!("`{program}`: {e}")),
         }
     })?;
-    // The child has not been waited for, so no other process can have its id.
+    // No process has waited for this child's end so far, so no other process can have its id.
     let pidfd = open_pidfd(child.id() as i32)
         .and_then(|fd| fd.ok_or_else(|| OsError::last("pidfd_open", "a child")))
         .map_err(|e| system("cannot watch the process", e.reason()))?;
@@ -133,8 +134,8 @@ impl Running {
         self.child.id()
     }
 
-    /// Passes on what the rank has written, and tells whether it has ended. Everything that it wrote before its end is
-    /// passed on first.
+    /// Passes on what the rank has written, and tells whether the rank has ended. Everything that the rank wrote before
+    /// its end is passed on first.
     pub fn look(&mut self, mut output: impl FnMut(&[u8])) -> Option<End> {
         // The end is checked before reading, so that all output before the end is read after the check.
         let end = self.ended();
@@ -179,8 +180,8 @@ impl Running {
         true
     }
 
-    /// Tells whether the rank has ended. If it has, its remaining children are killed, and their output is not waited
-    /// for.
+    /// Tells whether the rank's process has ended. If it has, the rank's remaining children are killed, and the caller
+    /// does not wait for their output.
     fn ended(&mut self) -> Option<End> {
         let status = self.child.try_wait().ok()??;
         processes::signal_group(self.pid() as i32, Signal::KILL);
@@ -190,8 +191,8 @@ impl Running {
         })
     }
 
-    /// Asks the rank to end. A container that cannot be asked is killed. Slow steps are done in a thread, which is
-    /// returned.
+    /// Asks the rank to end. A container that cannot be asked is killed. Slow steps are done in a thread, whose handle
+    /// is returned.
     pub fn ask(&self, engine: &Arc<dyn Engine>) -> Option<JoinHandle<()>> {
         let pid = self.pid() as i32;
         if self.ends_its_own {
@@ -218,7 +219,7 @@ impl Running {
         None
     }
 
-    /// Kills the rank. Slow steps are done in a thread, which is returned.
+    /// Kills the rank. Slow steps are done in a thread, whose handle is returned.
     pub fn kill(&self, engine: &Arc<dyn Engine>) -> Option<JoinHandle<()>> {
         let pid = self.pid() as i32;
         let below = processes::descendants(pid);
@@ -248,8 +249,8 @@ impl Running {
                 let engine = engine.clone();
                 Some(thread::spawn(move || {
                     engine.kill(&container);
-                    // The engine's client ends by itself when its container has ended. It gets a moment to write its
-                    // last output.
+                    // The engine's client ends by itself when its container has ended. The client gets a moment to
+                    // write its last output before it is killed.
                     thread::sleep(Duration::from_millis(200));
                     group();
                 }))

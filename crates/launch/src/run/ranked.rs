@@ -27,8 +27,8 @@ pub struct JobHosts {
 }
 
 impl JobHosts {
-    /// Divides the ranks among the hosts `found`, each given with the folder of its endpoint. Ranks with successive
-    /// numbers share a host.
+    /// Divides the ranks among the hosts `found`, each given with the folder of the task's endpoint on it. Ranks with
+    /// successive numbers share a host.
     pub fn new(found: &[(&str, PathBuf)], ranks: u32, hosts: &Hosts) -> Self {
         let count = found.len().max(1) as u32;
         let share = |at: usize| share(ranks, count, at);
@@ -43,8 +43,8 @@ impl JobHosts {
     }
 }
 
-/// Gives the command for a task's ranks. It starts one process, which ends when the launcher of the task's MPI has
-/// ended.
+/// Gives the command that starts all ranks of a task. The command is one process, which ends when the launcher of the
+/// task's MPI has ended.
 pub fn command(r: &Request<'_>, engine: &dyn Engine, job: Option<&JobHosts>) -> Result<CommandLine, Unavailable> {
     let task = r.task;
     let refuse = |why: String, hint: &str| Unavailable::new(why, hint.to_owned());
@@ -94,8 +94,8 @@ pub fn command(r: &Request<'_>, engine: &dyn Engine, job: Option<&JobHosts>) -> 
         (line.words, line.environment, workdir.to_string_lossy().into_owned())
     };
     add(&["--start-in", &workdir]);
-    // Two variables are not passed on: the rank's number, because MPI sets it, and without containers the endpoint's
-    // path, because it differs from host to host and mpirun sets it.
+    // Two variables are not passed on. MPI itself sets the rank's number. Without containers, the endpoint's path
+    // differs from host to host, and `crossdock mpirun` sets it.
     let is_mpiruns = |name: &str| name == "CROSSDOCK_SOCKET" && job.is_some() && !engine.in_container();
     for (name, value) in environment.iter().filter(|(name, _)| name != "CROSSDOCK_RANK" && !is_mpiruns(name)) {
         add(&["--env", &format!("{name}={value}")]);

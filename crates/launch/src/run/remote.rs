@@ -35,8 +35,8 @@ use super::supervisor::outlive_signals;
 use super::{code, processes};
 use crate::file::parse_on;
 
-/// The number of bytes that may wait for the connection. While more bytes wait, the outputs of tasks are not read and
-/// stay in their pipes.
+/// The number of bytes of messages that may wait for the connection. While more bytes wait, the outputs of tasks are
+/// not read and stay in their pipes.
 const BEHIND: usize = 8 << 20;
 /// How long it may take until the processes of a killed part are gone.
 const SWEEPING: Duration = Duration::from_secs(20);
@@ -63,7 +63,7 @@ pub fn part() -> u8 {
         return code::SYSTEM;
     }
     let mut input = BufReader::new(std::io::stdin());
-    // The run's supervisor may end before it sends an order. Nothing is made yet, so nothing must be removed.
+    // The run's supervisor has ended before it sent an order. Nothing is made yet, so nothing must be removed.
     let Some(first) = first_order(&mut input) else { return code::SYSTEM };
     let first_word = serde_json::from_str::<ToPart>(&first);
     if let Ok(ToPart::Sweep(id)) = first_word {
@@ -99,7 +99,8 @@ fn sweep(id: &str) -> u8 {
 fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>) -> Result<u8, String> {
     child::adopt_orphans().map_err(|e| format!("cannot become the reaper of the run's processes: {e}"))?;
     folder::clean_dead();
-    // Signals must not end this process, because its child, the part's supervisor, has to remove everything first.
+    // Signals must not end this process, because its child, the part's supervisor, must remove everything before this
+    // process ends.
     let _ = outlive_signals(&Arc::default());
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program in the file system: {e}"))?;
     let mut child = spawn::start(
@@ -115,7 +116,7 @@ fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>)
         let _ = pipe.write_all(first.as_bytes()).and_then(|()| std::io::copy(&mut input, &mut pipe).map(drop));
     });
     let status = child.wait().map_err(|e| format!("cannot wait for the part: {e}"))?;
-    // If this host's supervisor was killed, the processes that it had started are children of this process now. This
+    // If the part's supervisor was killed, the processes that it had started are now children of this process, and this
     // call kills them.
     processes::kill_descendants(&[], Duration::from_secs(10));
     if folder::is_left(&order.id) {
@@ -134,8 +135,8 @@ struct MessageSender {
     queue: Sender<String>,
     behind: Arc<AtomicUsize>,
     writer: JoinHandle<()>,
-    /// True after the run's supervisor has given this part up. Messages about the part's tasks are not sent from then
-    /// on.
+    /// True after the run's supervisor has given this part up. From that time, messages about the part's tasks are not
+    /// sent.
     is_mute: AtomicBool,
 }
 
@@ -155,7 +156,7 @@ impl MessageSender {
                     Err(RecvTimeoutError::Timeout) => (line(&FromPart::Pulse), 0),
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
-                // If the connection is gone, the end of the input says so, so the error is ignored.
+                // If the connection is gone, the end of its input says so, so an error of this write is ignored.
                 let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
                 waiting.fetch_sub(counted, Ordering::Relaxed);
             }
@@ -187,8 +188,8 @@ impl MessageSender {
     }
 }
 
-/// Receives the messages that the process which started the run sends to this host's part. A thread reads them from the
-/// connection and puts them into the queue.
+/// Receives the messages that the run's supervisor sends to this part. A thread reads them from the connection and puts
+/// them into the queue.
 struct OrderReceiver {
     queue: Receiver<ToPart>,
     wake: Arc<OwnedFd>,
@@ -227,17 +228,18 @@ impl OrderReceiver {
 
 /// Runs the hidden command `supervise-part` and returns the exit code.
 pub fn part_supervisor() -> u8 {
-    // The process gets its own session, so that it receives no signal from ssh or srun and obeys only the messages of
-    // the run's supervisor.
+    // The process gets its own session, so that it receives no signal that is sent to the group of ssh or srun, and
+    // obeys only the messages of the run's supervisor.
     child::leave_session();
     let _ = child::adopt_orphans();
     let Ok(receiver) = OrderReceiver::new() else { return code::SYSTEM };
-    // When Slurm ends a job step, it sends a signal to each process of the step. Such a signal sets `ear.ended`, so this
-    // process stops the tasks of this host and removes the files that were made for them.
+    // When Slurm ends a job step, it sends a signal to each process of the step. Such a signal sets `receiver.ended`,
+    // so this process stops the tasks of this host and removes the files that were made for them.
     let _ = outlive_signals(&receiver.ended);
     let first = receiver.queue.recv_timeout(Duration::from_secs(SILENCE_S));
     let Ok(ToPart::Part(order)) = first else {
-        // The first process was killed before it passed an order on. Nothing is made yet, so nothing must be removed.
+        // The part's first process was killed before it passed an order on. Nothing is made yet, so nothing must be
+        // removed.
         return code::SYSTEM;
     };
     let sender = MessageSender::new();
@@ -298,8 +300,8 @@ fn prepare(order: &PartOrder, folder: RunFolder, sender: &MessageSender) -> Resu
     Ok((part, grace))
 }
 
-/// Makes this host's part of the run's site. Certificates are written into the run's folder, which only this user can
-/// read.
+/// Describes this host's node in the run's site. Certificates are written into the run's folder, which only this user
+/// can read.
 fn join(order: &SiteOrder, folder: &RunFolder) -> Result<Site, String> {
     let protection = match order.protection.clone() {
         OrderedProtection::Certificates { authority, certificate, key } => {
@@ -344,7 +346,8 @@ struct ServingPart<'a> {
     receiver: &'a OrderReceiver,
     sender: &'a MessageSender,
     ranks: BTreeMap<usize, RunningRank>,
-    /// Each started rank with the name of its task, to write problems with files into the ranks' logs.
+    /// The name of each started rank's task and the rank's number in the run, so that problems with files are written
+    /// into the ranks' logs.
     producers: Vec<(String, usize)>,
     helpers: Vec<JoinHandle<()>>,
     kill_at: Option<Instant>,
@@ -395,7 +398,7 @@ impl<'a> ServingPart<'a> {
                 }
                 if !self.killed && self.kill_at.is_some_and(|at| Instant::now() > at) {
                     self.kill();
-                    // A rank that its engine cannot kill is killed later with all descendants of this process.
+                    // A rank that its engine cannot kill is killed after 15 s, with all descendants of this process.
                     self.kill_at = Some(Instant::now() + Duration::from_secs(15));
                 } else if self.killed && self.kill_at.is_some_and(|at| Instant::now() > at) {
                     return self.finish(code::UNAVAILABLE);

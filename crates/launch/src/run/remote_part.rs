@@ -20,9 +20,9 @@ use super::messages::{FromPart, GREETING, PULSE_S, SILENCE_S, ToPart, line, next
 use crate::engine::{self, Engine};
 use crate::ssh;
 
-/// How long a host may take until its part sends the greeting.
+/// How long it may take to connect to a host until its part sends the greeting.
 const CONNECTING: Duration = Duration::from_secs(60);
-/// The most messages that wait for the supervisor. If there are more, the connection is not read for a while.
+/// The most events that wait for the supervisor. While the queue is full, connections are not read.
 const QUEUE: usize = 256;
 
 /// An event of a connection to a part.
@@ -31,8 +31,8 @@ pub enum Event {
     Greeted(usize),
     /// The part on the host with this number has sent this message.
     Said(usize, FromPart),
-    /// The connection has ended: the host's number, whether the part has greeted, the exit status of ssh or srun, and
-    /// its last words.
+    /// The connection has ended. The fields are the host's number, whether the part has sent its greeting, the exit
+    /// status of ssh or srun, and the last lines that ssh or srun wrote.
     Closed(usize, bool, ExitStatus, String),
 }
 
@@ -58,7 +58,7 @@ impl Events {
     }
 }
 
-/// The state of a part on another host.
+/// How far a part on another host is between its start and its end.
 pub enum Phase {
     /// The part's host has not answered yet.
     Connecting,
@@ -75,7 +75,7 @@ pub enum Phase {
 /// How long it may take to connect again and remove what a killed part has left.
 const SWEEPING: Duration = Duration::from_secs(35);
 
-/// Connects to a host again to remove what its part has left. Tells whether that worked.
+/// Connects to a host again to remove what its part has left. Returns true if everything was removed.
 pub fn sweep(hosts: &Hosts, number: usize, id: &str) -> bool {
     let mut command = hosts.command(number);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -83,7 +83,7 @@ pub fn sweep(hosts: &Hosts, number: usize, id: &str) -> bool {
     spawn::die_with_parent(&mut command);
     let Ok(mut child) = spawn::start(&mut command) else { return false };
     if let Some(mut input) = child.stdin.take() {
-        // If ssh or srun has ended early, its exit code says so, so the error is ignored.
+        // If ssh or srun has ended early, its exit code says so, so an error of this write is ignored.
         let _ = input.write_all(line(&ToPart::Sweep(id.to_owned())).as_bytes());
     }
     let end = Instant::now() + SWEEPING;
@@ -103,11 +103,12 @@ pub fn sweep(hosts: &Hosts, number: usize, id: &str) -> bool {
 pub struct RemotePart {
     /// The name of the part's host.
     pub host: String,
-    /// How far the part is.
+    /// How far the part is between its start and its end.
     pub phase: Phase,
-    /// True if the part greeted and its connection broke later, so that files or processes may be left on its host.
+    /// True if the part's connection broke after the greeting, so that files or processes may be left on the part's
+    /// host.
     pub is_broken: bool,
-    /// What tasks on the part's host share with this host, in words.
+    /// What tasks on the part's host share with that host, in words for the user; `None` if they share nothing.
     pub shared: Option<String>,
     /// The MPI tasks with ranks on several hosts, each with the folder of its endpoint on the part's host.
     pub endpoints: Vec<(String, PathBuf)>,
@@ -133,8 +134,8 @@ impl RemotePart {
                 let text = match queue.recv_timeout(Duration::from_secs(PULSE_S)) {
                     Ok(text) => text,
                     Err(RecvTimeoutError::Timeout) => line(&ToPart::Pulse),
-                    // The supervisor has closed the connection. Returning closes the input of ssh or srun, by which the
-                    // part notices the end.
+                    // The supervisor has closed the connection. When this thread returns, the input of ssh or srun is
+                    // closed, and the part notices the end by that.
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
                 if input.as_mut().is_none_or(|i| i.write_all(text.as_bytes()).and_then(|()| i.flush()).is_err()) {
@@ -145,7 +146,7 @@ impl RemotePart {
         let words = thread::spawn(move || ssh::last_words(errors));
         let (sender, bell) = (events.sender.clone(), events.bell.clone());
         let put = move |event| {
-            // The send fails if the supervisor is ending and reads no more events.
+            // The send fails only if the supervisor is ending and reads no more events.
             if sender.send(event).is_ok() {
                 event::signal(&*bell);
             }
@@ -183,7 +184,7 @@ impl RemotePart {
     /// Sends a message to the part.
     pub fn say(&self, message: &ToPart) {
         if let Some(down) = &self.down {
-            // If the connection is gone, an event of the connection reports this, so the error is ignored.
+            // If the connection is gone, an event of the connection reports that, so an error of this send is ignored.
             let _ = down.send(line(message));
         }
     }
@@ -193,7 +194,7 @@ impl RemotePart {
         self.heard = Instant::now();
     }
 
-    /// Tells why the part counts as lost, if it was silent for too long.
+    /// If the part was silent for longer than `SILENCE_S`, gives the reason why it counts as lost.
     pub fn lost(&self) -> Option<String> {
         let silent = self.heard.elapsed();
         match self.phase {
@@ -220,7 +221,7 @@ impl RemotePart {
         (self.shared, self.endpoints) = (shared, endpoints);
     }
 
-    /// Tells whether the part may still send messages.
+    /// Tells whether the part may still send messages: it has neither left nor lost its connection.
     pub fn is_there(&self) -> bool {
         !matches!(self.phase, Phase::Left | Phase::Gone)
     }

@@ -1,6 +1,6 @@
 //! The site of a run on several hosts: its name, its certificates and its catalog. The certificates are made for this
-//! run only; a run with `--trusted-network` has none. The daemon on the supervisor's host keeps the catalog. If the run
-//! needs no daemon, the supervisor itself keeps it.
+//! run only; a run with `--trusted-network` has no certificates. The daemon on the supervisor's host keeps the catalog.
+//! If the run needs no daemon, the supervisor itself keeps the catalog.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, ToSocketAddrs, UdpSocket};
@@ -40,7 +40,7 @@ impl Protection {
         }
     }
 
-    /// Gives the same protection for connections of this process.
+    /// Gives the same protection in the form that connections of this process use.
     pub fn trust(&self) -> Result<Trust, String> {
         match self {
             Self::Certificates(folder) => {
@@ -51,7 +51,7 @@ impl Protection {
         }
     }
 
-    /// Gives the site with this name and catalog, as managed directories of the node `node` use it.
+    /// Gives the site with this name and catalog in the form that managed directories use, on the node `node`.
     pub fn site_of_files(
         &self,
         (name, at, node): (&str, &CatalogAddress, &str),
@@ -63,8 +63,8 @@ impl Protection {
         Ok(files::Site { catalog, name: name.to_owned(), workflow: workflow.to_owned(), lease: files::Site::LEASE })
     }
 
-    /// Makes this process, on the node `node`, a client of the catalog at `at`, or its keeper, with a journal in `folder`
-    /// and the listening socket `socket`.
+    /// Opens the catalog at `at` for this process on the node `node`. This process becomes a client of the catalog, or
+    /// keeps the catalog itself, with a journal in `folder` and the listening socket `socket`.
     fn catalog(
         &self,
         (at, node): (&CatalogAddress, &str),
@@ -82,12 +82,12 @@ impl Protection {
 /// The site of a run.
 pub struct RunSite {
     name: String,
-    /// Signs the certificates of the other nodes. A run with `--trusted-network` has no authority.
+    /// Signs the certificates of the nodes. A run with `--trusted-network` has no authority.
     authority: Option<Authority>,
     hosts: Hosts,
     protection: Protection,
-    /// The socket at which the daemon of this host keeps the catalog. This process holds it until the daemon has it, so
-    /// no other program can take its port.
+    /// The socket at which the daemon of this host keeps the catalog. This process holds the socket until the daemon
+    /// has it, so that no other program can take the port.
     socket: Arc<OwnedFd>,
     port: u16,
 }
@@ -107,7 +107,7 @@ impl RunSite {
         Self::with(&folder.id, hosts, authority, protection)
     }
 
-    /// Makes the socket of the catalog, too.
+    /// Makes the site with this name, and the socket of its catalog.
     fn with(name: &str, hosts: &Hosts, authority: Option<Authority>, protection: Protection) -> Result<Self, String> {
         let no_port = |e| format!("no port for the catalog: {e}");
         let socket = tcp::listen((Ipv4Addr::UNSPECIFIED, 0).into()).map_err(no_port)?;
@@ -144,7 +144,7 @@ impl RunSite {
         )
     }
 
-    /// The site as managed directories use it, with a client of the catalog for this process.
+    /// Gives the site in the form that managed directories use, with a client of the catalog for this process.
     pub fn of_files(&self, workflow: &str) -> Result<files::Site, String> {
         self.protection.site_of_files(
             (&self.name, &self.catalog(), &self.hosts.own_node()),
@@ -157,7 +157,7 @@ impl RunSite {
         Transports::new(&self.protection.trust()?, self.hosts.transport).map_err(|e| e.to_string())
     }
 
-    /// The address of the catalog for processes of this host.
+    /// Gives the address by which processes of this host reach the catalog.
     pub fn catalog(&self) -> CatalogAddress {
         CatalogAddress::Embedded { node: self.hosts.own_node(), address: format!("127.0.0.1:{}", self.port) }
     }
@@ -194,10 +194,10 @@ impl RunSite {
     }
 }
 
-/// Finds this host's address on the route to the host `host`.
+/// Finds this host's address on the route to `host`.
 pub fn own_address(host: &str) -> Option<String> {
     let to = (host, 22).to_socket_addrs().ok()?.next()?;
-    // No packet is sent. The kernel chooses the route, and with it the address of this host.
+    // Connecting a UDP socket sends no packet. The kernel only chooses the route, and with it the address of this host.
     let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).ok()?;
     socket.connect(to).ok()?;
     let own = socket.local_addr().ok()?.ip();

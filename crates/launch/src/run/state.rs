@@ -29,7 +29,7 @@ pub struct State {
     pub engine_version: String,
     /// When the run began, in milliseconds since 1970.
     pub since_ms: u64,
-    /// The folder with the run's logs.
+    /// The folder that contains the logs of the run's ranks.
     pub logs: PathBuf,
     /// The seconds between SIGTERM and SIGKILL when the run is stopped.
     pub grace_s: u32,
@@ -41,11 +41,11 @@ pub struct State {
     pub supervisor: Process,
     /// One entry for each rank.
     pub ranks: Vec<RankState>,
-    /// What each task may do with which object.
+    /// For each task, what it may do with which object.
     pub links: Vec<Link>,
 }
 
-/// A process. Its start time distinguishes it from a later process with the same id.
+/// A process. The start time distinguishes the process from a later one with the same id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// The process id.
@@ -57,7 +57,7 @@ pub struct Process {
 /// One rank of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankState {
-    /// The name that `ps` prints: `simulate`, or `simulate.3`.
+    /// The name of the rank as `ps` prints it: `simulate`, or `simulate.3`.
     pub name: String,
     /// The name of the task.
     pub task: String,
@@ -81,7 +81,7 @@ pub enum Phase {
     Waits,
     /// The process of the rank lives.
     Runs {
-        /// The id of the process that the launcher started for the rank.
+        /// The id of the process that the supervisor started for the rank.
         pid: u32,
         /// When the rank began, in milliseconds since 1970.
         since_ms: u64,
@@ -125,7 +125,7 @@ impl Phase {
 pub struct Link {
     /// The name of the task.
     pub task: String,
-    /// The object's kind: `port`, `series`, `region`, `item`.
+    /// The object's kind: `port`, `series`, `region` or `item`.
     pub kind: String,
     /// The object's name, or the beginning of names followed by `*`.
     pub name: String,
@@ -146,7 +146,7 @@ impl Link {
         }
     }
 
-    /// The object's kind as a kind of nodes in the graph.
+    /// Gives the object's kind as a kind of nodes in the graph.
     pub fn kind(&self) -> NodeKind {
         let kinds = [NodeKind::Port, NodeKind::Series, NodeKind::Region, NodeKind::Item];
         kinds.into_iter().find(|k| k.word() == self.kind).unwrap_or(NodeKind::Files)

@@ -13,9 +13,9 @@ use super::state::{Process, State};
 /// How a run was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// The run ended its tasks and itself.
+    /// After SIGTERM, the run ended its tasks and itself in time.
     InOrder,
-    /// The run was asked to end for a second time, so it killed its tasks.
+    /// The run got a second signal, because its tasks did not end in time, and killed its tasks.
     Killed,
     /// The run's own processes were killed, and what they left was cleaned up.
     Forced,
@@ -32,7 +32,8 @@ const FOR_KILLING: Duration = Duration::from_secs(20);
 pub fn stop(run: &LivingRun, patience: Duration) -> Result<Stopped, String> {
     let state = State::read(&run.folder).ok_or_else(|| format!("run `{}` has just begun or just ended", run.id))?;
     for (attempt, patience) in [(Stopped::InOrder, patience), (Stopped::Killed, FOR_KILLING)] {
-        // The front passes the signal on. If the front is dead, the supervisor has begun to stop already.
+        // The front passes the signal on to the supervisor. If the front is dead, the supervisor has noticed its death
+        // and is stopping the run already.
         send(state.front, Signal::TERM);
         if gone(&state, patience) {
             return Ok(attempt);
@@ -40,7 +41,7 @@ pub fn stop(run: &LivingRun, patience: Duration) -> Result<Stopped, String> {
     }
     send(state.supervisor, Signal::KILL);
     if !gone(&state, FOR_KILLING) {
-        // The front has not cleaned up after its supervisor, so it is killed too.
+        // The front has not cleaned up after the supervisor's death, so the front is killed too.
         send(state.front, Signal::KILL);
     }
     if !gone(&state, FOR_KILLING) {

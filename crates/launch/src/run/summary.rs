@@ -24,7 +24,7 @@ pub struct Summary {
     pub result: String,
     /// The exit code of the run.
     pub code: u8,
-    /// Why the run did not end with success.
+    /// Why the run did not end with success; `None` if it did.
     pub reason: Option<String>,
     /// The wall time of the run in seconds.
     pub seconds: f64,
@@ -37,7 +37,7 @@ pub struct Summary {
     pub logs: PathBuf,
 }
 
-/// The figures from the daemon and from shared memory when the last task has ended.
+/// The figures from the daemon and from shared memory, as they are when the last task has ended.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Figures {
     /// One entry for each port.
@@ -95,11 +95,11 @@ pub struct PortLine {
     pub port: String,
     /// The number of messages sent.
     pub messages: u64,
-    /// Messages that consumers took and released.
+    /// The number of messages that consumers took and released.
     pub received: u64,
-    /// Bytes of messages that went to a consumer without a copy.
+    /// The bytes of messages that went to a consumer without a copy.
     pub bytes_handed_over: u64,
-    /// Bytes that producers and consumers copied.
+    /// The bytes that producers and consumers copied.
     pub bytes_copied: u64,
     /// How long producers waited for room, in seconds.
     pub producer_wait_seconds: f64,
@@ -114,16 +114,16 @@ pub struct SeriesLine {
     pub series: String,
     /// The number of versions that were published.
     pub versions: u64,
-    /// Bytes that were copied for the versions, because they had changed.
+    /// The bytes that were copied into versions, because they had changed.
     pub bytes_copied: u64,
-    /// Bytes that versions share with the version before.
+    /// The bytes that versions share with the version before.
     pub bytes_shared: u64,
-    /// Calls of `publish` that withheld their version because there was no free slot. The next version has their
-    /// changes.
+    /// The number of calls of `publish` that withheld their version because no slot was free. The next version contains
+    /// their changes.
     pub withheld: u64,
-    /// Calls of `publish` that failed because there was no room.
+    /// The number of calls of `publish` that failed because there was no room.
     pub no_space: u64,
-    /// Versions that were taken back from observers.
+    /// The number of versions that were taken back from observers.
     pub taken_back: u64,
 }
 
@@ -136,9 +136,9 @@ pub struct ItemLine {
     pub size: u64,
     /// The name of the last owner.
     pub owner: String,
-    /// How often the item went to another owner.
+    /// How often the item was transferred to another owner.
     pub transfers: u64,
-    /// How often the item was copied for the next owner, because a former user kept it open or mapped.
+    /// How often the item was copied for the next owner, because a former user still had it open or mapped.
     pub copies: u64,
 }
 
@@ -147,23 +147,24 @@ pub struct ItemLine {
 pub struct FilesLine {
     /// The name of the directory.
     pub directory: String,
-    /// Files published. A file that was replaced counts again.
+    /// The number of published files. A file that was replaced counts again.
     pub published: u64,
     /// The bytes of the published files.
     pub bytes: u64,
-    /// Files that were not published because their writer was killed.
+    /// The number of files that were not published because their writer was killed.
     pub torn: u64,
-    /// Files that were not published because the quota was used up.
+    /// The number of files that were not published because the quota was used up.
     pub cut: u64,
-    /// Published files that were dropped, as the key `keep` of the workflow file says.
+    /// The number of published files that were removed under the workflow file's key `keep`.
     pub dropped: u64,
-    /// Published files that were moved to a disk.
+    /// The number of published files that were moved to a disk.
     pub spilled: u64,
-    /// Files that hosts with consumers have fetched from other hosts. A file counts once for each host that fetched it.
+    /// The number of files that hosts with consumers have fetched from other hosts. A file counts once for each host
+    /// that fetched it.
     pub fetched: u64,
     /// The bytes of the fetched files.
     pub bytes_fetched: u64,
-    /// What went wrong, a line for each problem.
+    /// One line for each problem with the directory's files.
     pub troubles: Vec<String>,
 }
 
@@ -174,7 +175,7 @@ pub struct RegionLine {
     pub region: String,
     /// The capacity of the region in bytes.
     pub size: u64,
-    /// The bytes of memory that the region took.
+    /// The bytes of memory that the region has reserved.
     pub reserved: u64,
 }
 
@@ -287,7 +288,7 @@ impl Figures {
         table(text, &["item", "size", "owner", "hand-overs", "copies"], rows.collect());
         let rows = self.regions.iter().map(|r| vec![r.region.clone(), units::show(r.size), units::show(r.reserved)]);
         table(text, &["region", "capacity", "memory"], rows.collect());
-        // Files are fetched only in a run on several hosts.
+        // Files are fetched only in a run on several hosts, so runs without fetched files have no column for them.
         let is_fetched = self.files.iter().any(|f| f.fetched > 0);
         let rows = self.files.iter().map(|f| {
             let mut row = vec![

@@ -1,4 +1,5 @@
-//! Writes a choice of transports into the orders to other hosts, as its word, and reads it again.
+//! Writes a choice of transports into the orders to other hosts, as the word that `--transport` takes, and reads that
+//! word again.
 
 use crossdock_link::Choice;
 use serde::de::Error;

@@ -1,5 +1,5 @@
-//! The CPU time and memory of processes, read from `/proc`. The processes of a task are found by the marks that the
-//! launcher puts into their environment, under every engine and with any parent.
+//! The CPU time and memory of processes, read from `/proc`. The processes of a task are found by the variables that the
+//! launcher puts into their environment. This works under every engine and with any parent process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -93,8 +93,8 @@ mod tests {
             .envs([(MARK, run.as_str()), ("CROSSDOCK_TASK", "a"), ("CROSSDOCK_RANK", "3")])
             .spawn()
             .unwrap();
-        // `spawn` returns during the exec, shortly before `/proc` shows the new environment, so the test repeats its
-        // look.
+        // `spawn` returns during the exec, shortly before `/proc` shows the new environment, so the test looks several
+        // times.
         let deadline = Deadline::after(Duration::from_secs(30));
         let found = loop {
             if let Some(found) = all().remove(&(run.clone(), "a".to_owned(), 3)) {

@@ -7,7 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::Show;
 
-/// The most bars that fit a screen. With more ranks the view shows lines instead.
+/// The most ranks for which the view shows a bar each. With more ranks the view shows lines instead.
 const BARS_MAX: usize = 16;
 
 /// The template for the line of a rank that reports its progress.
@@ -20,7 +20,7 @@ pub struct View {
     begin: Instant,
     width: usize,
     bars: Vec<ProgressBar>,
-    /// The lines below the bars: figures of the data that passes between the tasks.
+    /// The lines below the bars, with figures of the data that passes between the tasks.
     figures: Option<ProgressBar>,
     screen: Option<MultiProgress>,
     colours: bool,
@@ -72,7 +72,7 @@ impl View {
         }
     }
 
-    /// Shows an alarm, which is printed even if nothing else is shown.
+    /// Shows an alarm. An alarm is printed even with `--quiet`.
     pub fn alarm(&self, text: &str) {
         self.print(text);
     }
@@ -122,7 +122,7 @@ impl View {
         }
     }
 
-    /// Tells whether the view shows figures of what passes between the tasks.
+    /// Tells whether the view shows figures of the data that passes between the tasks.
     pub fn has_figures(&self) -> bool {
         self.figures.is_some()
     }
@@ -167,7 +167,7 @@ impl View {
             Some(screen) => {
                 let _ = screen.println(text);
             }
-            // Errors are ignored, because a closed terminal must not end the run.
+            // A closed terminal must not end the run, so errors of writing are ignored.
             None => {
                 let _ = writeln!(std::io::stderr(), "{text}");
             }

@@ -15,16 +15,17 @@ const LINES: usize = 100;
 /// The reasons why waits of one view ended without a file, until they are written to a log.
 #[derive(Default)]
 struct WaitReports {
-    /// How many there were so far.
+    /// The number of reasons so far.
     count: usize,
     waiting: Vec<String>,
 }
 
 /// The mounted views of one managed directory.
 pub struct MountedViews {
-    /// For each consumer the path of its view; `None` if the consumer sees the folder itself.
+    /// For each consumer, the path of its view; `None` if the consumer sees the folder itself and no view.
     consumers: Vec<Option<PathBuf>>,
-    /// For each view the reasons to be written, and the consumer that sees it; `None` for the host's view.
+    /// For each view, the reports of its waits and the number of the consumer that uses it. The view of the host has
+    /// `None` instead of a number.
     stories: Vec<(Option<usize>, Arc<Mutex<WaitReports>>)>,
     /// The views, which are unmounted when this struct is dropped.
     _views: Vec<View>,
@@ -47,7 +48,8 @@ impl MountedViews {
                 Some(number) => Box::new(service.reads_by_view(number)),
                 None => Box::new(|_| ()),
             };
-            // A task knows the directory's own path, and a tool of the host knows the path of the view.
+            // A task knows the directory by the directory's own path; a tool of the host knows it by the path of the
+            // view.
             let seen_at = if consumer.is_some() { Path::new(&directory.path) } else { at };
             let reports = Arc::new(Mutex::new(WaitReports::default()));
             stories.push((consumer, reports.clone()));
@@ -94,8 +96,8 @@ impl MountedViews {
         Ok(Self { consumers, stories, _views: views })
     }
 
-    /// Takes the reasons why waits ended without a file since the last call, each with the number of the consumer that
-    /// waited; `None` for a tool of the host.
+    /// Takes the reasons why waits ended without a file since the last call. Each comes with the number of the consumer
+    /// that waited; `None` stands for a tool of the host.
     pub fn stories(&self) -> Vec<(Option<usize>, String)> {
         let take = |(consumer, stories): &(Option<usize>, Arc<Mutex<WaitReports>>)| {
             let waiting = std::mem::take(&mut stories.lock().unwrap_or_else(PoisonError::into_inner).waiting);
@@ -110,7 +112,7 @@ impl MountedViews {
     }
 }
 
-/// The name of the program that this thread of the host belongs to, with its number.
+/// Gives the name and number of the process on the host to which this thread belongs.
 fn asker(thread: u32) -> String {
     let name = crossdock_os::fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
     let name: String = name.trim().chars().filter(|c| !c.is_control()).collect();

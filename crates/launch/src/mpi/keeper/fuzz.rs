@@ -26,9 +26,9 @@ const BYSTANDER: i32 = 77;
 /// - Only clients change the job's variables and start commands. Each command belongs to a client that is connected.
 /// - The container has one init at most, and only init gets orders. A rank gets no message.
 /// - Each command and each request for another host has one end at most, and only the process that asked for it is
-/// told.
+///   told.
 /// - What the front hears about a rank of this host names this host. The front hears nothing about the end of a rank
-/// that is running, whatever the other processes of the container send. Its report has no more ranks than the job.
+///   that is running, whatever the other processes of the container send. Its report has no more ranks than the job.
 /// - The front and the bystander, a rank, send nothing and stay connected.
 pub fn fuzz_keeper(bytes: &[u8]) {
     let mut fixture = Fixture::new();

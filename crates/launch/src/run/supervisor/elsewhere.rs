@@ -19,17 +19,17 @@ use crate::ssh;
 const LEAVING: Duration = Duration::from_secs(40);
 
 impl Run {
-    /// Tells whether the tasks of this host are children of this process.
+    /// Tells whether `host` is this host, whose tasks are children of this process.
     pub(super) fn is_here(&self, host: usize) -> bool {
         self.remote_parts.is_empty() || self.here == Some(host)
     }
 
-    /// The name of a host, in a run on several hosts.
+    /// Gives the name of a host; `None` in a run on one host.
     pub(super) fn host_name(&self, host: usize) -> Option<&str> {
         self.options.hosts.as_ref().and_then(|hosts| hosts.names.get(host)).map(String::as_str)
     }
 
-    /// The engine on a host, once it is known.
+    /// Gives the engine of a host, once the engine is known.
     pub(super) fn engine(&self, host: usize) -> Option<&Arc<dyn Engine>> {
         match self.remote_parts.get(host) {
             Some(Some(remote)) => remote.engine(),
@@ -193,8 +193,8 @@ impl Run {
             .is_some_and(|rank| rank.host == host && matches!(rank.running, Some(RankProcess::There(_))))
     }
 
-    /// Handles a host that was lost, or that has refused its part of the run: its ranks count as lost, and the run
-    /// ends.
+    /// Handles a host that was lost, or that has refused its part of the run: the host's ranks count as lost, and the
+    /// run is stopped.
     fn host_is_gone(&mut self, number: usize, code: u8, why: &str, hint: &str) {
         let Some(Some(remote)) = self.remote_parts.get_mut(number) else { return };
         if remote.is_there() {
@@ -220,7 +220,7 @@ impl Run {
         let mut figures = Vec::new();
         for remote in self.remote_parts.iter_mut().flatten() {
             match remote.phase {
-                // The part has not answered, so it has made nothing that must be removed.
+                // The part has not sent its greeting, so it has made nothing that must be removed.
                 Phase::Connecting => remote.close(),
                 _ => remote.say(&ToPart::End),
             }

@@ -1,4 +1,5 @@
-//! Stops the tasks. When the last task has ended, reports the figures, cleans up and ends the run.
+//! Stops the tasks of a run. When the last task has ended, reports the figures, removes what the run made, and ends the
+//! run.
 
 use std::time::{Duration, Instant};
 
@@ -46,8 +47,8 @@ impl Run {
         let Some(at) = self.kill_at else { return };
         if self.killed || Instant::now() < at {
             if self.killed && Instant::now() > at + AFTER_KILL {
-                // The engines did not report the ends of these ranks in time. The ranks' processes are killed later,
-                // with all descendants of the run.
+                // The engines did not report the ends of these ranks in time. The ranks' processes are killed later, in
+                // `finish`, with all descendants of this process.
                 for rank in self.ranks.iter_mut().filter(|r| r.running.is_some()) {
                     rank.running = None;
                     rank.end = Some(End::Signal(9));
@@ -121,7 +122,7 @@ impl Run {
     }
 }
 
-/// Prints a text. An error is ignored, because a closed pipe must not end the cleanup.
+/// Prints a text on standard output. An error is ignored, because a closed pipe must not end the cleanup.
 fn say(text: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stdout(), "{text}");

@@ -39,7 +39,7 @@ struct Stop {
     code: u8,
     /// The reason, as one sentence.
     reason: String,
-    /// The last lines of the task that failed.
+    /// The last lines of the failed task's log; empty if no task failed.
     last_lines: Vec<String>,
     /// What the user can do about it; empty if there is no hint.
     hint: String,
@@ -100,14 +100,14 @@ struct Rank {
     wall: Duration,
 }
 
-/// Runs the supervisor of a run, whose standard input is the front's pipe. Returns the exit code.
+/// Runs the supervisor of a run and returns the exit code. Its standard input is a pipe from the front.
 pub fn supervisor() -> u8 {
-    // The process gets its own session, so that it gets no signal and no hang-up from the terminal and obeys the
-    // front's messages only.
+    // The process gets its own session, so that it gets no signal and no hang-up from the terminal and obeys only the
+    // front's messages.
     child::leave_session();
     let _ = child::adopt_orphans();
-    // Slurm sends signals to every process of a job. This process ignores these signals, because it obeys only the
-    // front and must clean up at the end.
+    // Slurm sends signals to every process of a job. The supervisor must not end by such a signal, because it obeys
+    // only the front and must clean up at the end.
     let _ = outlive_signals(&Arc::default());
     let line = first_line();
     if line.is_empty() {
@@ -159,7 +159,8 @@ struct Run {
     events: Option<Events>,
     /// Answers `crossdock ls --files`, in a run on several hosts with managed directories.
     questions: Option<Questions>,
-    /// The catalog of the run's site, if this process keeps it: in a run on several hosts that needs no daemon.
+    /// The catalog of the run's site, if this process keeps it. It does so in a run on several hosts that exchanges
+    /// files and needs no daemon.
     kept: Option<SiteCatalog>,
     logs: PathBuf,
     _logs_lock: File,
@@ -268,7 +269,8 @@ impl Run {
         self.view.begun(index, &rank.name, &format!("started{on}, {words}"));
         let task = &self.workflow.tasks[rank.task];
         if task.is_over_hosts() {
-            // The ranks are on hosts on which the run has started no process of the task.
+            // The ranks of an MPI task are also on hosts on which the run itself starts no process of the task. Those
+            // hosts are told that the task has begun.
             self.say_to_hosts(&ToPart::JobBegan(task.name.clone()));
             self.part.began(&task.name);
         }
@@ -294,7 +296,7 @@ impl Run {
         }
     }
 
-    /// Reads messages of the front: `signal N`, or the end of the pipe, which means that the front is dead.
+    /// Reads messages of the front: `signal N`. The end of the pipe means that the front is dead.
     fn hear(&mut self, front: &mut Option<BorrowedFd<'_>>) {
         let Some(fd) = *front else { return };
         let mut buffer = [0u8; 256];
@@ -302,7 +304,8 @@ impl Run {
         if n == 0 {
             *front = None;
             if self.stop.is_some() {
-                // The front is dead, so it cannot ask for a faster end later. The tasks are killed at once.
+                // The front is dead, so it cannot pass on a second signal that asks for a faster end. The tasks are
+                // killed at once.
                 self.kill_at = Some(Instant::now());
                 return;
             }

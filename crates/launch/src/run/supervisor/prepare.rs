@@ -107,9 +107,10 @@ impl Run {
             }
         }
         let is_asked = options.hosts.is_some() && !workflow.directories.is_empty();
-        // The run can do without the catalog's words about hosts that do not answer.
+        // If the catalog cannot be reached, the run goes on. Only `crossdock ls --files` then lacks what silent hosts
+        // have announced.
         let of_files = site.as_ref().filter(|_| are_files).and_then(|site| site.of_files(&workflow.name).ok());
-        // The run can do without the socket. The path of a socket may have 107 bytes only.
+        // The run can do without the socket, and its path may be too long: a socket's path may have only 107 bytes.
         let questions = is_asked.then(|| Questions::make(&part.folder.path, of_files)).and_then(|made| {
             made.map_err(|e| view.note(&format!("note: `crossdock ls --files` will not show other hosts: {e}"))).ok()
         });
@@ -183,7 +184,7 @@ pub(in crate::run) fn read(options: &RunOptions, text: &str) -> Result<(Workflow
     }
 }
 
-/// Begins to connect to every other host that has a rank.
+/// Begins to connect to every other host on which a rank will run.
 fn connect(
     hosts: &Hosts,
     workflow: &Workflow,

@@ -7,13 +7,13 @@ use crate::file::units;
 use crate::run::summary::Figures;
 
 const PAUSE: Duration = Duration::from_secs(1);
-/// The longest time for an answer of the daemon. If an answer takes longer, the daemon is not asked again, because the
-/// ends of tasks are more urgent.
+/// The longest time for an answer of the daemon. If an answer takes longer, the daemon is not asked again, because
+/// waiting for it would delay the handling of tasks that end.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The most objects that the live view names one by one.
 const NAMED: usize = 6;
 
-/// The figures of the measurement before, and whether to measure again.
+/// The figures of the previous measurement, and whether there will be another one.
 #[derive(Default)]
 pub(super) struct Rates {
     before: Option<(Instant, Figures)>,
