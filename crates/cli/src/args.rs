@@ -85,7 +85,7 @@ pub enum Command {
         after_long_help = "The tasks get SIGTERM; after the workflow file's `grace` they are killed. If the run has not ended by --deadline they are killed at once, and 20 s later the run itself is; nothing of it is left in any case.\n\nExamples:\n  crossdock stop waves\n  crossdock stop waves-1b2c3d4e --deadline '5 s'"
     )]
     Stop(StopRun),
-    /// Start a command that finds the daemon and the workflow of a run
+    /// Start a command whose environment names the daemon and the workflow of a run
     #[command(
         after_long_help = "The command gets CROSSDOCK_SOCKET and CROSSDOCK_WORKFLOW; it may do in the run what its owner may do, which is everything. In Python `crossdock.connect(run=\"waves\")` does the same.\n\nExamples:\n  crossdock attach waves -- python      then: crossdock.connect()\n  crossdock attach waves -- ./observer field\n  crossdock attach waves                a shell"
     )]
@@ -130,7 +130,7 @@ pub enum Command {
     /// Write versions of a series to disk, as HDF5 files to restart from
     #[command(after_long_help = CHECKPOINT_HELP)]
     Checkpoint(Checkpoint),
-    /// Print attributes and statistics of a series' versions as they come
+    /// Print attributes and statistics of a series' versions as they are published
     #[command(
         after_long_help = "Inside a task the series is looked for at the task's endpoint; outside, in every daemon of yours.\n\nExamples:\n  crossdock watch field/0\n  crossdock watch field/0 --json | jq .variables[0].statistics.mean\n  crossdock watch field/0 --versions 1 --wait '2 min'"
     )]
@@ -329,7 +329,7 @@ pub struct Checkpoint {
     /// The folder for the checkpoints; it is made if it does not exist
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
-    /// The beginning of the files' names [default: the series' name]
+    /// The beginning of the checkpoint files' names [default: the series' name]
     #[arg(long)]
     pub name: Option<String>,
     /// Take the latest series of this name, even if its run has ended
@@ -338,7 +338,7 @@ pub struct Checkpoint {
     /// How long to wait for the series, or for the successor of a publisher that died
     #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = durations::time)]
     pub wait: Duration,
-    /// The daemon's socket [default: the task's endpoint, else every daemon of yours]
+    /// The daemon's socket [default: the task's endpoint; outside a task, all your daemons]
     #[arg(long)]
     pub socket: Option<PathBuf>,
 }
@@ -363,7 +363,7 @@ pub struct Watch {
     /// Print one JSON object for each version
     #[arg(long)]
     pub json: bool,
-    /// The daemon's socket [default: the task's endpoint, else every daemon of yours]
+    /// The daemon's socket [default: the task's endpoint; outside a task, all your daemons]
     #[arg(long)]
     pub socket: Option<PathBuf>,
 }
@@ -387,7 +387,7 @@ pub struct Export {
     /// How long to wait for the series
     #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = durations::time)]
     pub wait: Duration,
-    /// The daemon's socket [default: the task's endpoint, else every daemon of yours]
+    /// The daemon's socket [default: the task's endpoint; outside a task, all your daemons]
     #[arg(long)]
     pub socket: Option<PathBuf>,
 }
@@ -397,7 +397,7 @@ pub struct Export {
 pub struct Run {
     /// The workflow file
     pub file: PathBuf,
-    /// The container engine to use instead of the one in the file
+    /// The container engine to use instead of the one in the workflow file
     #[arg(short, long, value_parser = PossibleValuesParser::new(crossdock_launch::file::ENGINES))]
     pub engine: Option<String>,
     /// Folder for the tasks' logs [default: crossdock-logs/WORKFLOW]
@@ -406,7 +406,7 @@ pub struct Run {
     /// The most bytes that one log may take on disk; the oldest lines are dropped
     #[arg(long, value_name = "SIZE", default_value = "64 MiB", value_parser = size)]
     pub log_limit: u64,
-    /// What to show while it runs
+    /// What to show while the workflow runs
     #[arg(short, long, value_enum, default_value_t = Show::Auto)]
     pub show: Show,
     /// Print the summary as JSON on standard output
@@ -498,7 +498,7 @@ pub struct Ps {
 pub struct Top {
     #[command(flatten)]
     pub output: Output,
-    /// The daemon's socket [default: every daemon of yours that can be found]
+    /// The daemon's socket [default: all your daemons that can be found]
     #[arg(long)]
     pub socket: Option<PathBuf>,
 }
@@ -519,7 +519,7 @@ pub struct Page {
 pub struct WebPage {
     #[command(flatten)]
     pub page: Page,
-    /// The daemon's socket [default: every daemon and every run of yours]
+    /// The daemon's socket [default: all your daemons and runs]
     #[arg(long)]
     pub socket: Option<PathBuf>,
     /// End when this process ends
@@ -548,7 +548,7 @@ pub struct StopRun {
     /// The runs: their ids, the beginnings of their ids, or their workflows
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<String>,
-    /// How long the run may take to end by itself [default: the file's `grace` and 20 s]
+    /// How long the run may take to end after SIGTERM [default: the file's `grace` and 20 s]
     #[arg(long, value_name = "TIME", value_parser = durations::time)]
     pub deadline: Option<Duration>,
 }
@@ -616,7 +616,7 @@ pub struct Serve {
     /// What carries bytes between nodes: auto (the best that works for each pair of nodes), tcp, grpc, ucx (as auto, with pulls by UCX)
     #[arg(long, value_name = "TRANSPORT", default_value_t, requires = "site")]
     pub transport: Choice,
-    /// How long this node keeps its names after the other nodes last heard of it
+    /// How long this node keeps its names in the site after it was last heard by the catalog
     #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = durations::time, requires = "site")]
     pub lease: Duration,
 }
@@ -643,7 +643,7 @@ pub struct CertificateOptions {
 pub struct Ls {
     #[command(flatten)]
     pub output: Output,
-    /// The daemon's socket [default: every daemon of yours that can be found]
+    /// The daemon's socket [default: all your daemons that can be found]
     #[arg(long)]
     pub socket: Option<PathBuf>,
     /// List the files of the runs' managed directories: state, size, and which tasks write, read and await them
@@ -661,7 +661,7 @@ pub struct Inspect {
     pub name: String,
     #[command(flatten)]
     pub output: Output,
-    /// The daemon's socket [default: every daemon of yours that can be found]
+    /// The daemon's socket [default: all your daemons that can be found]
     #[arg(long)]
     pub socket: Option<PathBuf>,
 }
@@ -678,7 +678,7 @@ pub struct Remove {
     /// Remove the object even if a member has it open
     #[arg(long)]
     pub force: bool,
-    /// The daemon's socket [default: every daemon of yours that can be found]
+    /// The daemon's socket [default: all your daemons that can be found]
     #[arg(long)]
     pub socket: Option<PathBuf>,
 }
@@ -716,7 +716,7 @@ pub struct RegionOptions {
     /// How long the whole command may take
     #[arg(long, value_name = "TIME", value_parser = durations::time, default_value = "60 s")]
     pub timeout: Duration,
-    /// The socket of the daemon that gets the region [default: your daemon that is in a site]
+    /// The socket of the daemon to which the region is copied or moved [default: your daemon that is in a site]
     #[arg(long)]
     pub socket: Option<PathBuf>,
 }

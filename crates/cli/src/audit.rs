@@ -15,9 +15,9 @@ use crate::names::{self, NamedObject};
 use crate::table::{columns, complain, say};
 use crossdock_web::find;
 
-/// The beginning of a segment's name in `/proc`. The whole name is `memfd:crossdock:WORKFLOW:KIND:NAME`.
+/// The beginning of a segment's path in `/proc`. The whole path is `/memfd:crossdock:WORKFLOW:KIND:NAME`.
 const MARK: &str = "/memfd:crossdock:";
-/// The word for the kind of an item's file in the report.
+/// The word that the report shows as the kind of an item's file.
 const ITEM: &str = "item";
 
 /// What one process can do to one segment.
@@ -29,24 +29,25 @@ struct Access {
     kind: String,
     /// What the process has mapped now: `rw`, `r`, `w` or nothing.
     mapped: String,
-    /// How many bytes of address space are mapped.
+    /// How many bytes of its address space the process has mapped to the segment.
     mapped_bytes: u64,
     /// What the process's open descriptors allow: `rw`, `r`, `w` or nothing.
     descriptor: String,
 }
 
-/// One process that can touch any segment.
+/// One process that can touch at least one segment.
 #[derive(Clone, Debug, Serialize)]
 struct Process {
     pid: u32,
     uid: u32,
     program: String,
-    /// For a member, the task's name. For processes of crossdock, `daemon` or `launcher`. Otherwise nothing.
+    /// For a member, its task's name. For processes of crossdock itself, `daemon` or `launcher`. For other processes,
+    /// `None`.
     task: Option<String>,
     workflow: Option<String>,
     rank: Option<u32>,
-    /// The container: `docker 1234…`, `podman 1234…`, or the namespaces that only this process has. It is empty for a
-    /// plain process of the host.
+    /// The container: `docker 1234…`, `podman 1234…`, or the namespaces in which the process differs from this one. It
+    /// is `None` for a plain process of the host.
     container: Option<String>,
     access: Vec<Access>,
 }
@@ -83,7 +84,8 @@ pub fn audit(options: &Audit) -> u8 {
     code::OK
 }
 
-/// Keeps only the segments with this name: a workflow, WORKFLOW/NAME, or NAME alone in one of the `workflows`.
+/// Keeps only the segments to which `name` applies: all of a workflow, or those called WORKFLOW/NAME, or NAME in one of
+/// the `workflows`.
 fn keep_only(report: &mut Report, name: &str, workflows: &[&str]) {
     let below = |segment: &str, workflow: &str, rest: Option<&str>| {
         let inner = segment.strip_prefix(workflow).and_then(|inner| inner.strip_prefix('/'));
@@ -129,7 +131,7 @@ fn look(members: &[MemberInfo]) -> Report {
     for pid in pids {
         let folder = Path::new("/proc").join(pid.to_string());
         let (maps, descriptors) = (fs::read_to_string(folder.join("maps")), fs::read_dir(folder.join("fd")));
-        // A process that has ended meanwhile does not count as hidden.
+        // A process that has ended since it was listed does not count as hidden.
         let denied = |e: &std::io::Error| e.kind() == std::io::ErrorKind::PermissionDenied;
         if maps.as_ref().is_err_and(denied) || descriptors.as_ref().is_err_and(denied) {
             report.hidden += 1;
@@ -182,7 +184,7 @@ fn add_mapping(line: &str, access: &mut BTreeMap<(String, String), Access>) {
         .split_once('-')
         .and_then(|(a, b)| Some(u64::from_str_radix(b, 16).ok()? - u64::from_str_radix(a, 16).ok()?));
     let entry = access.entry(name).or_default();
-    // Writes through a private mapping stay in the writer's process.
+    // What a process writes through a private mapping stays in that process, so such a mapping counts as read-only.
     let ways = if mode.ends_with('s') { mode } else { mode.get(..1).unwrap_or_default() };
     add_ways(&mut entry.mapped, ways);
     entry.mapped_bytes += bytes.unwrap_or(0);
@@ -191,7 +193,8 @@ fn add_mapping(line: &str, access: &mut BTreeMap<(String, String), Access>) {
 fn add_descriptor(folder: &Path, entry: &fs::DirEntry, access: &mut BTreeMap<(String, String), Access>) {
     let Some((name, info)) = settled_descriptor(folder, entry) else { return };
     let flags = info.lines().find_map(|l| l.strip_prefix("flags:")).and_then(|f| u32::from_str_radix(f.trim(), 8).ok());
-    // An unknown access mode counts as read and write, because the audit must never show less than is possible.
+    // If the access mode is unknown, the descriptor counts as open for reading and writing, because the audit must
+    // never show less than is possible.
     let mode = flags.map_or(2, |f| f & 3);
     let writable = mode != 0 && !(name.1 == "series" && is_sealed(&entry.path()));
     let entry = access.entry(name).or_default();
@@ -204,16 +207,16 @@ fn add_descriptor(folder: &Path, entry: &fs::DirEntry, access: &mut BTreeMap<(St
     add_ways(&mut entry.descriptor, ways);
 }
 
-/// Tells whether no process can write the file through any descriptor. The kernel's seals tell this, not the file's
-/// name.
+/// Tells whether no process can write the file through any descriptor. Only the kernel's seals are a proof, not the
+/// file's name.
 fn is_sealed(descriptor: &Path) -> bool {
     let Ok(file) = fs::File::open(descriptor) else { return false };
     crossdock_os::memfd::is_sealed_for_writing(&file)
 }
 
-/// Gives the segment behind a descriptor, and the kernel's flags of the same descriptor. The process runs on meanwhile,
-/// so the function reads the link before and after the flags. If the descriptor was closed, it is left out. If its
-/// number now belongs to another file, the function looks again.
+/// Gives the segment behind a descriptor, and the kernel's flags of the same descriptor. The process may close or reuse
+/// the descriptor at any time, so the function reads the link before and after the flags. If the descriptor was closed,
+/// the result is `None`. If its number now belongs to another file, the function looks again.
 fn settled_descriptor(folder: &Path, entry: &fs::DirEntry) -> Option<((String, String), String)> {
     for _ in 0..16 {
         let target = fs::read_link(entry.path()).ok()?;
@@ -341,7 +344,7 @@ mod tests {
         assert_eq!((frames.mapped.as_str(), frames.mapped_bytes), ("rw", 0x3000));
     }
 
-    /// A report of one process that touches these segments.
+    /// Makes a report of one process that has this access.
     fn report_of(access: Vec<Access>) -> Report {
         let process = Process {
             pid: 1,
@@ -383,7 +386,7 @@ mod tests {
         assert_eq!(kept("melt"), ["melt/frames", "melt/a/frames"]);
         assert_eq!(kept("frames"), ["melt/frames"]);
         assert_eq!(kept("a/frames"), ["melt/a/frames"]);
-        // No daemon knows the workflow `other`, so only its whole name is certain.
+        // No daemon knows the workflow `other`, so only names that contain the workflow match.
         assert_eq!(kept("other/frames"), ["other/frames"]);
         assert_eq!(kept("fram"), [""; 0]);
     }
@@ -412,8 +415,8 @@ mod tests {
         let name = format!("crossdock:audit-churn:region:{}", std::process::id());
         let memory = crossdock_os::memfd::create(&name, 4096).unwrap();
         let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
-        // A descriptor number that no other thread of the tests gets: `fcntl` duplicates a descriptor to it, far above
-        // all others.
+        // The number of a descriptor that no other thread of the tests gets: `fcntl` duplicates a descriptor to this
+        // number, far above all others.
         let churned = 700;
         let (over, mut seen, mut writable) = (AtomicBool::new(false), 0, 0);
         std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! `crossdock checkpoint`: an observer that writes versions to disk. If the publisher dies or ends, it saves the
-//! publisher's last version.
+//! `crossdock checkpoint`: an observer that writes versions to disk. If the publisher dies or ends, the command saves
+//! the publisher's last version.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use crate::series::ranked_observers::RankedObservers;
 use crate::series::{self, LOOK, StopSignal, contents};
 use crate::table::{complain, say};
 
-/// The name of the root attribute that has the incarnation of the checkpoint's publisher.
+/// The name of the attribute, at the root of a checkpoint file, that has the incarnation of the publisher.
 const LIFE: &str = "publisher";
 
-/// Ranks that have had no version in common for this time are reported.
+/// If the ranks have had no version in common for this time, the command reports it.
 const APART: Duration = Duration::from_secs(10);
 
 pub fn checkpoint(options: &Checkpoint) -> u8 {
@@ -36,7 +36,7 @@ struct Writer<'a> {
     names: Vec<String>,
     folder: Folder,
     stop: StopSignal,
-    /// The publishers' incarnation, and the number of the newest version that is on disk.
+    /// The incarnation of the publishers, and the number of their newest version that is on disk.
     safe: (u64, u64),
     safe_since: Instant,
     saved: u64,
@@ -65,7 +65,7 @@ impl<'a> Writer<'a> {
     /// command.
     fn work(mut self) -> u8 {
         let mut dead = Vec::new();
-        // Holds the observers of dead publishers until their successors are observed, because the daemon of another
+        // The observers of dead publishers stay open until the successors are observed, because the daemon of another
         // node keeps a series' id only while the series is observed.
         let mut _held = None;
         loop {
@@ -83,8 +83,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Opens observers of the publishers that follow those with the ids `dead`. If `dead` is empty, any publishers are
-    /// taken.
+    /// Opens observers of the publishers that follow those whose series have the ids `dead`. If `dead` is empty, any
+    /// publishers are taken.
     fn attach(&self, dead: &[u64], until: Instant) -> Result<RankedObservers, String> {
         loop {
             let observers = series::observe(&self.wanted(!dead.is_empty() || self.options.former, until), &self.stop)?;
@@ -110,7 +110,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Saves versions until the publishers end or one of them dies. Returns `None` after an end, and the ids of all
-    /// publishers after a death.
+    /// publishers' series after a death.
     fn follow(&mut self, set: &mut RankedObservers) -> Result<Option<Vec<u64>>, String> {
         if self.safe.0 != set.incarnation() {
             self.safe = (set.incarnation(), 0);
@@ -119,8 +119,8 @@ impl<'a> Writer<'a> {
             let (state, who) = set.state();
             let who = who.to_owned();
             if state != SeriesState::Live || self.stop.asked().is_some() {
-                // The publishers publish no more, or the command is to end. So the last version is saved now, whatever
-                // `--every` says.
+                // The publishers publish no more, or a signal has asked the command to end. So the last version is
+                // saved now, whatever `--every` says.
                 let there = self.save_if(set, 1)?;
                 if !there && set.newest_of_all() > self.safe.1 {
                     complain(&format!("the last versions have no number in common: {}", set.apart()));

@@ -10,8 +10,8 @@ use crate::args::{Cli, Names};
 use crate::names;
 use crate::table::say;
 
-/// For each kind of names, the commands whose first argument is such a name. The commands of `region` are meant by its
-/// name.
+/// For each kind of names, the commands whose first argument is such a name. The entry `region` stands for the commands
+/// of `crossdock region`.
 const TAKES: [(&str, &[&str]); 4] = [
     ("runs", &["ps", "logs", "stop", "attach"]),
     ("objects", &["inspect", "rm", "audit"]),
@@ -19,7 +19,7 @@ const TAKES: [(&str, &[&str]); 4] = [
     ("regions", &[GROUP]),
 ];
 
-/// The command whose first argument is a command again, and whose second one is a name.
+/// The command whose first argument is another command; the second argument is a name.
 const GROUP: &str = "region";
 
 /// Gives the completion script for a shell: the script that clap writes, extended by the completion of names.
@@ -59,8 +59,8 @@ pub fn names(kind: Names) -> u8 {
     0
 }
 
-/// Gives a bash function that runs before the function of clap: it completes the first word after a command that takes
-/// names.
+/// Gives a bash function that runs before the function that clap writes. It completes the first word after a command
+/// that takes names.
 fn bash() -> String {
     let cases: String =
         TAKES.iter().map(|(kind, commands)| format!("        {}) kind={kind} ;;\n", commands.join("|"))).collect();
@@ -91,8 +91,8 @@ fn fish() -> String {
     TAKES.iter().map(line).collect()
 }
 
-/// In zsh's script, each argument of a command names its completer. This sets our completer for arguments that are
-/// names.
+/// In zsh's script, each argument of a command has a completer. For arguments that are names, this function replaces
+/// the completer by one that asks crossdock for the names.
 fn zsh(script: &str) -> String {
     let completer = |line: &str| {
         let place = line.trim_start().trim_start_matches(['\'', ':', '*']);

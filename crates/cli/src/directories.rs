@@ -71,7 +71,7 @@ fn text(run: &str, DirectoryAnswer { host, directory, look }: &DirectoryAnswer) 
         let texts: Vec<String> = users.iter().map(|user| format!("{} ({})", user.task, user.pid)).collect();
         if texts.is_empty() { "-".to_owned() } else { texts.join(", ") }
     };
-    // Most lists have no reasons, and then no column for them.
+    // Most lists have no reasons, so the column for reasons is left out of them.
     let has_reasons = look.lines.iter().any(|line| line.reason(look.is_full).is_some());
     let row = |line: &FileLine| {
         let mut row = vec![
@@ -98,7 +98,7 @@ fn text(run: &str, DirectoryAnswer { host, directory, look }: &DirectoryAnswer) 
     text
 }
 
-/// The row of a task that tried in vain to change files of the directory.
+/// Gives the row of a task whose attempts to change files of the directory were refused.
 fn refusal(refused: &Refused) -> Vec<String> {
     vec![
         refused.task.clone(),

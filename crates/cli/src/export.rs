@@ -79,7 +79,7 @@ fn versions(
     }
 }
 
-/// Writes to a new file and renames it into place, so that no reader finds a part of a file.
+/// Writes to a new file and renames it to its final name, so that no reader finds an incomplete file.
 fn put(path: &Path, whole: &Contents, as_npz: bool, good: &dyn Fn() -> bool) -> Result<u64, Error> {
     let new = PathBuf::from(format!("{}.new", path.display()));
     let done = put_new(&new, whole, as_npz).and_then(|length| {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::table::columns;
 
-/// The beginning of the name of an item's file in `/proc`; the number of the file follows. The file has no other name.
+/// The beginning of the name that an item's file has in `/proc`. The number of the file follows.
 pub const MARK: &str = "/crossdock-item-";
 
 fn state(item: &ItemInfo) -> &'static str {

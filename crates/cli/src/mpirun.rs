@@ -76,7 +76,8 @@ pub struct Mpirun {
     /// `crossdock run`)
     #[arg(long, hide = true, value_name = "FOLDER")]
     pub endpoint: Vec<PathBuf>,
-    /// What a link in the folder of `--endpoint` leads to, for the job: LINK:INSIDE[:ro] (for `crossdock run`)
+    /// What a link in the folder of `--endpoint` points to, as a mount for the job: LINK:INSIDE[:ro] (for `crossdock
+    /// run`)
     #[arg(long, hide = true, value_name = "MOUNT")]
     pub endpoint_mount: Vec<String>,
     /// Do not mount the home folder
@@ -110,7 +111,7 @@ pub struct Mpirun {
     /// One more argument for the launcher, which is the image's mpirun or srun (repeat it)
     #[arg(long = "launcher-arg", value_name = "WORD", allow_hyphen_values = true)]
     pub launcher_arg: Vec<String>,
-    /// How long a container or a connection may take to come up
+    /// How long a container or a connection may take to start
     #[arg(long, default_value = "30 s", value_name = "TIME", value_parser = durations::at_least_a_second)]
     pub patience: Duration,
     /// How long it may take until all ranks have started

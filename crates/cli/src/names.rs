@@ -17,7 +17,7 @@ pub struct NamedObject {
     pub kind: SegmentKind,
     pub workflow: String,
     pub name: String,
-    /// For a series: the id of its segment, and whether its run has ended.
+    /// For a series, the id of its segment. `former` tells whether the series' run has ended.
     pub id: u64,
     pub former: bool,
 }
@@ -54,7 +54,7 @@ pub fn all(listing: &Listing) -> Vec<NamedObject> {
     segments.chain(items).collect()
 }
 
-/// A hint for an unknown name: ` Did you mean ...?`, or the first few names that exist.
+/// Gives a hint for an unknown name: ` Did you mean ...?`, or the first few names that exist.
 pub fn hint(given: &str, known: &[NamedObject]) -> String {
     let whole: Vec<String> = known.iter().map(NamedObject::whole).collect();
     let short = known.iter().map(|k| k.name.as_str());
@@ -74,12 +74,12 @@ pub fn hint(given: &str, known: &[NamedObject]) -> String {
 pub enum Series {
     /// A session in the series' workflow, and how many bytes of the given name are the workflow's name.
     Found(Session, usize),
-    /// The same as `Found`, but the series began and ended between two searches.
+    /// The fields are those of `Found`. The series began and ended between two searches.
     CameAndWent(Session, usize),
     /// The series is on another node of the daemon's site. The `Observer` is the first observer of the series on this
     /// node.
     Elsewhere(Session, usize, Box<Observer>),
-    /// The series does not exist. The text tells the user for what the command waits.
+    /// The series does not exist. The text tells the user what the command waits for.
     Missing(String),
 }
 

@@ -27,7 +27,7 @@ pub struct Output {
     /// The format [default: a table]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<Format>,
-    /// Print JSON: the same as `-o json`
+    /// Print JSON, as with `-o json`
     #[arg(long, conflicts_with = "output")]
     pub json: bool,
     /// Follow: print again and again, until Ctrl-C
@@ -94,7 +94,7 @@ impl Output {
             Some(Format::Yaml) => say_if_read(&yaml(value)),
             _ if self.watch && std::io::stdout().is_terminal() => {
                 // Each print begins at the top of the screen and clears every line to its end, so that no text of the
-                // print before remains.
+                // previous print remains.
                 let text = text.trim_end().replace('\n', "\x1b[K\n");
                 let mut out = std::io::stdout();
                 is_read(&write!(out, "\x1b[H{text}\x1b[K\n\x1b[J").and_then(|()| out.flush()))

@@ -53,7 +53,7 @@ fn more(command: &Command) -> Option<String> {
     command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string)
 }
 
-/// Formats a section whose lines must stay as they are.
+/// Formats a section of a page whose lines must stay as they are.
 fn as_it_is(text: String) -> String {
     let line = |line: &str| {
         let line = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq").replace('`', "\\(ga");

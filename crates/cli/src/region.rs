@@ -7,7 +7,7 @@ use crate::args::{RegionCommand, RegionOptions};
 use crate::table::{complain, say};
 use crossdock_web::find;
 
-/// The workflow of a name that is given without one.
+/// The workflow that is meant if a name is given without a workflow.
 const DEFAULT: &str = "default";
 
 pub fn region(command: &RegionCommand) -> u8 {
@@ -27,7 +27,7 @@ pub fn region(command: &RegionCommand) -> u8 {
     }
 }
 
-/// Copies the region to the name `copy`, or moves it.
+/// Copies the region to this node under the name `copy`. With `None`, moves the region to this node.
 fn bring(given: &str, copy: Option<&str>, options: &RegionOptions) -> Result<String, String> {
     let socket = options.socket.as_deref();
     let mut in_sites = Vec::new();
@@ -66,7 +66,7 @@ fn bring(given: &str, copy: Option<&str>, options: &RegionOptions) -> Result<Str
     }
 }
 
-/// The name of the daemon's node, if the daemon is in a site.
+/// Gives the name of the daemon's node, if the daemon is in a site.
 fn this_node(daemon: &find::FoundDaemon) -> Result<Option<String>, String> {
     use crossdock_client::NodeState::{CutOff, Here};
     let nodes = daemon.session.nodes().map_err(|error| error.to_string())?;

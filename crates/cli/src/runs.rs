@@ -37,7 +37,8 @@ pub fn ps(options: &Ps) -> u8 {
     })
 }
 
-/// The progress that tasks report, by task and rank.
+/// The progress that tasks report, by the name of the task and the number of the rank. The values are the steps done
+/// and the steps in all.
 type Reports = BTreeMap<(String, u32), (u64, u64)>;
 
 fn usage_of<'a>(state: &State, rank: &RankState, all: &'a BTreeMap<RankKey, Usage>) -> Option<&'a Usage> {
@@ -140,7 +141,8 @@ pub fn stop(options: &StopRun) -> u8 {
     let mut outcome = code::OK;
     for name in &options.runs {
         let stopped = found(name).and_then(|(run, state)| {
-            // The time that the workflow file gives the tasks to end, plus 20 s for the engine and the cleanup.
+            // The default deadline: the time that the workflow file gives the tasks to end, plus 20 s for the engine
+            // and the cleanup.
             let grace = Duration::from_secs(u64::from(state.grace_s) + 20);
             Ok((run.id.clone(), run::stop(&run, options.deadline.unwrap_or(grace))?))
         });
@@ -174,8 +176,8 @@ pub fn attach(options: &Attach) -> u8 {
     };
     let mut command = Command::new(&program);
     command.args(arguments).env("CROSSDOCK_SOCKET", socket).env("CROSSDOCK_WORKFLOW", workflow);
-    // The command is no task of the run, so it does not get a task's variables. It ends with its terminal, not with the
-    // run.
+    // The attached command is no task of the run, so it does not get a task's variables. It ends with its terminal, not
+    // with the run.
     for name in ["CROSSDOCK_TASK", "CROSSDOCK_RANK", "CROSSDOCK_RANKS", "CROSSDOCK_RUN"] {
         command.env_remove(name);
     }
@@ -224,8 +226,8 @@ fn show_logs(options: &Logs) -> Result<(), String> {
         }
     }
     let stop = StopSignal::on_signals()?;
-    // The run's state is read before the log is read for the last time, so that this read sees everything that was
-    // written before the end.
+    // The run's state is read before the log is read for the last time. So this last read sees everything that was
+    // written before the run's end.
     let mut over = !options.follow;
     while !over {
         over = State::read(&run.folder).is_none() || wait(Duration::from_millis(200), &stop);
@@ -237,7 +239,7 @@ fn show_logs(options: &Logs) -> Result<(), String> {
     Ok(())
 }
 
-/// Follows a log file. If the log reached its limit and began a new file, it continues in that file.
+/// Follows a log file. If the log reaches its limit and a new file is begun, `Tail` continues in the new file.
 struct Tail {
     path: PathBuf,
     file: Option<File>,
@@ -250,7 +252,8 @@ impl Tail {
         Self { path: path.to_owned(), file: File::open(path).ok(), prefix, partial: Vec::new() }
     }
 
-    /// Skips all lines except the last `lines`. A log has a limited size, so the function reads it whole.
+    /// Skips all lines of the log except the last `lines`. A log has a limited size, so the function reads the log
+    /// whole.
     fn skip_to_last(&mut self, lines: Option<usize>) {
         let (Some(lines), Some(file)) = (lines, &mut self.file) else { return };
         let mut text = Vec::new();
@@ -301,7 +304,7 @@ impl Tail {
         }
     }
 
-    /// Returns false if the reader of the output has closed the pipe.
+    /// Prints these lines of the log. Returns false if the reader of the output has closed the pipe.
     fn out(&self, lines: &[u8]) -> bool {
         let mut out = std::io::stdout().lock();
         let mut text = Vec::new();

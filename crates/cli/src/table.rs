@@ -13,7 +13,7 @@ pub fn say_if_read(text: &str) -> bool {
     is_read(&writeln!(std::io::stdout(), "{}", text.trim_end()))
 }
 
-/// Tells by the result of a write whether standard output still has a reader.
+/// Tells from the result of a write whether standard output still has a reader.
 pub fn is_read(written: &std::io::Result<()>) -> bool {
     !written.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }

@@ -9,7 +9,7 @@ use crate::args::Top;
 use crate::output::{age, progress};
 use crate::table::columns;
 
-/// The time between the first sample and the first print, because rates need two samples.
+/// The time between the first measurement and the first print, because rates need two measurements.
 const FIRST: Duration = Duration::from_millis(500);
 
 pub fn top(options: &Top) -> u8 {

@@ -67,7 +67,7 @@ fn follow(options: &Watch) -> Result<u8, String> {
         if options.versions.is_some_and(|n| count >= n) {
             return Ok(code::OK);
         }
-        // During the pause newer versions are skipped, so that the next line shows the newest one.
+        // Versions that are published during the pause are skipped, so that the next line shows the newest one.
         while shown.elapsed() < options.pause && stop.asked().is_none() {
             std::thread::sleep((options.pause.saturating_sub(shown.elapsed())).min(LOOK));
         }
@@ -112,7 +112,7 @@ fn as_text(observer: &Observer, version: &Version, before: Option<&Version>) -> 
     Ok(text)
 }
 
-/// Writes one line for each version, so that a program can read each at once.
+/// Describes a version as one line of JSON, so that a program can read each version at once.
 fn as_json_line(observer: &Observer, version: &Version, before: Option<&Version>) -> Result<String, Error> {
     let mut attributes = Map::new();
     for (name, value) in version.attributes() {

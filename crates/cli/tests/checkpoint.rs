@@ -16,7 +16,7 @@ use crossdock_checkpoint::{Checkpoint, Value, restart};
 use crossdock_client::{ConnectOptions, Publisher, SeriesOptions, Session, Variable};
 use rustix::process::Signal;
 
-/// A daemon, and the processes that were started at its socket. Dropping it ends all of them.
+/// A daemon, and the processes that the test started at its socket. When this value is dropped, all of them are ended.
 struct Node {
     place: Place,
     /// The socket at which tasks publish.
@@ -27,7 +27,8 @@ struct Node {
 }
 
 impl Node {
-    /// Makes a daemon. With `CROSSDOCK_TEST_ACROSS=1`, all commands of these tests are on another node than the tasks.
+    /// Makes a daemon. With `CROSSDOCK_TEST_ACROSS=1`, makes two nodes, and all commands of these tests run on another
+    /// node than the tasks.
     fn new() -> Self {
         match std::env::var_os("CROSSDOCK_TEST_ACROSS") {
             Some(_) => Self::across(),
@@ -64,7 +65,7 @@ impl Node {
         self.place.path().join(name)
     }
 
-    /// Starts a publisher of `count` versions (0: without end); returns its process id.
+    /// Starts a publisher of `count` versions (0: without end); returns the publisher's process id.
     fn publish(&mut self, count: u64, settings: &[(&str, &str)]) -> u32 {
         let mut task = Command::new(env!("CARGO_BIN_EXE_crossdock-test-task"));
         task.args(["publish", &count.to_string()]).env("CROSSDOCK_SOCKET", &self.socket).envs(settings.iter().copied());
@@ -154,7 +155,7 @@ fn a_stopped_checkpoint_costs_one_version_and_saves_the_last_when_it_goes_on() {
     publish(1);
     let command = node.start(&["checkpoint", "field", "--every", "1", "--keep", "2", "--to", to.to_str().unwrap()]);
     until("the first checkpoint", || !files(&to).is_empty());
-    // The command may be stopped between two versions or while it holds one; the test holds for both.
+    // The command may be stopped between two versions or while it holds one. The checks below hold in both cases.
     signal(command.id(), Signal::STOP);
     for step in 2..=60 {
         let (number, statistics) = publish(step);
@@ -233,7 +234,8 @@ fn steps_of(checkpoint: &Checkpoint) -> Vec<i64> {
     checkpoint.series().map(|s| whole(checkpoint, s)).collect()
 }
 
-/// The first rank stops first, so a checkpoint is possible only after the others have published the same number.
+/// The first rank stops publishing first, so a checkpoint is possible only after the other ranks have published the
+/// same number.
 #[test]
 fn ranks_that_stop_at_different_times_are_saved_when_the_last_one_has_come_so_far() {
     let node = Node::new();
@@ -244,7 +246,8 @@ fn ranks_that_stop_at_different_times_are_saved_when_the_last_one_has_come_so_fa
         let words = ["checkpoint", "field", "--ranks", "3", "--every", every, "--to", to.to_str().unwrap()];
         let command = node.start(&words);
         let first = ranks[0].0.sequence() as i64;
-        // The command should have looked at the first rank by now; the test is correct for any pause.
+        // The pause lets the command look at the first rank before the others publish. The test is correct for any
+        // pause.
         std::thread::sleep(Duration::from_millis(700));
         ranks[1].publish(first..=first);
         std::thread::sleep(Duration::from_millis(300));
@@ -445,8 +448,8 @@ fn a_read_only_folder_is_said_once_and_it_goes_on_when_that_is_mended() {
     fs::create_dir(&to).unwrap();
     fs::create_dir(node.path("side")).unwrap();
     let publisher = node.publish(0, &[("FIELD_PAUSE_MS", "5")]);
-    // Permissions do not stop root, but a read-only mount does. The script puts a second mount over the folder, because
-    // the first mount cannot become read-only while the command has its lock file open for writing.
+    // Permissions do not stop root, but a read-only mount does. The script mounts a second time over the folder,
+    // because the first mount cannot become read-only while the command has its lock file open for writing.
     let script = format!(
         "read_only() {{ mount --bind {to} {place}/side && mount -o remount,bind,ro {place}/side && mount --move {place}/side {to}; }}
         work() {{ '{crossdock}' checkpoint field --every 1 --keep 99999 --to {to}; }}
@@ -472,8 +475,8 @@ fn a_read_only_folder_is_said_once_and_it_goes_on_when_that_is_mended() {
         let mut reasons: Vec<_> = said.lines().map(|l| l.split_once("cannot ").unwrap().1).collect();
         let named = |l: &&str| l.contains(to.to_str().unwrap()) && l.contains("mount it with `write: true`");
         assert!(reasons.iter().all(named), "{said}");
-        // The command may have been writing a file when the folder became read-only. Then it reports two different
-        // reasons.
+        // The command may have been writing a file when the folder became read-only. In that case it reports two
+        // different reasons.
         let all = reasons.len();
         reasons.dedup();
         assert!((1..3).contains(&all) && reasons.len() == all, "each once: {said}");

@@ -332,10 +332,11 @@ fn programs_of_musl_and_with_address_sanitizer_produce_and_consume_in_every_engi
 
 #[test]
 fn a_full_quota_is_enospc_for_the_producer_and_a_story_in_its_log_and_the_cut_file_is_never_seen() {
-    // The producer waits until its first file has been published, which gives the file a second link. Later it waits
-    // until the test has seen the full directory in the list, before it removes a file to free memory.
+    // The producer waits until its first file has a second link, because that shows that the file is published. Later,
+    // before it removes a file to free memory, the producer waits until the test has seen the full directory in the
+    // list.
     let is_root = crossdock_os::child::user() == 0;
-    // The service of docker may have mounts of its own, and then does not see the mounts of the run.
+    // The service of docker may have mounts of its own, and so may not see the mounts of the run.
     for engine in containers().into_iter().filter(|engine| *engine != "docker") {
         let place = Place::new(
             r#"
@@ -431,9 +432,10 @@ tasks:
 
 #[test]
 fn a_published_file_is_final_for_a_producer_that_is_root_too() {
-    // The producer waits until its file is read-only. A second link does not suffice: the service makes the link before
-    // it takes the right to write away, and a file that is written in between is published later, with its new text.
-    // Charliecloud does not take any right away from root (docs/files.md), so it is left out for root.
+    // The producer waits until its file is read-only. Waiting for a second link would not suffice: the service makes
+    // the link before it takes the right to write away, and a file that is written between these two steps is published
+    // later, with its new text. Charliecloud does not take any right away from root (docs/files.md), so it is left out
+    // for root.
     let is_root = crossdock_os::child::user() == 0;
     for engine in containers().into_iter().filter(|engine| !is_root || *engine != "charliecloud") {
         let place = Place::new(
@@ -525,7 +527,7 @@ fn mounts(of: &str) -> Vec<String> {
 #[test]
 fn a_task_and_tools_of_the_host_wait_by_a_view() {
     let is_root = crossdock_os::child::user() == 0;
-    // The service of docker may have mounts of its own, and then does not see the mounts of the run.
+    // The service of docker may have mounts of its own, and so may not see the mounts of the run.
     for engine in containers().into_iter().filter(|engine| *engine != "docker") {
         let place = Place::new(
             r#"
@@ -602,7 +604,7 @@ fn a_killed_run_leaves_no_mount_of_a_view() {
         mounts(&view.display().to_string()).is_empty() && mounts("/crossdock-files-viewed-").is_empty()
     });
     // A dead mount would stop the next run. The killed supervisor may hold its run's lock for a moment after its mounts
-    // are gone. A run that starts in this moment leaves the killed run's store to the next run.
+    // are gone. A run that starts in this moment does not remove the killed run's store, so several runs are tried.
     for _ in 0..5 {
         let run = finish(place.start(engine, &["--deadline", "1"]));
         assert!(run.err.contains("writes    · started"), "{}", run.err);

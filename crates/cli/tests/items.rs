@@ -7,8 +7,8 @@ use std::fs;
 
 use common::{Place, engines};
 
-/// Ways in which the hostile test program keeps access to an item that it has handed over. The kernel reports those of
-/// `COPIED`, so the next owner gets a copy. The kernel has no trace of those of `MOVED`.
+/// Ways in which the hostile test program keeps access to an item that it has handed over. The kernel reports the ways
+/// in `COPIED`, so the next owner gets a copy. The kernel has no trace of the ways in `MOVED`.
 const COPIED: [&str; 6] = ["mapping", "duplicate", "fork", "child", "flight", "reopened"];
 const MOVED: [&str; 4] = ["numbered", "spliced", "sent", "path"];
 /// Ways that the hostile program tries again and again during the transfer. An attempt during the kernel's check leads to
@@ -57,7 +57,7 @@ fn check(place: &Place, what: &str) {
     assert!(former.contains("tried to read on"), "{what}: {former}");
 }
 
-/// Checks that the run's summary has each transfer of an item, and each copy that a transfer took.
+/// Checks that the run's summary counts each transfer of an item, and each copy that a transfer made necessary.
 fn counted(summary: &str, victim: &str, what: &str) {
     let summary: serde_json::Value = serde_json::from_str(summary).unwrap();
     let items = summary["items"].as_array().unwrap();

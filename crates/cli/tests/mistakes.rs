@@ -57,7 +57,7 @@ fn check(failures: &mut Vec<String>, mistake: &str, message: &str, words: &[&str
     if !missing.is_empty() {
         failures.push(format!("{mistake}: no {missing:?} in: {message}"));
     }
-    // These internal words mean nothing to a user, so no message may contain them.
+    // These internal words mean nothing to a user, so no message may contain any of them.
     for word in ["free cell", "mend:"] {
         if message.contains(word) {
             failures.push(format!("{mistake}: says '{word}': {message}"));

@@ -48,7 +48,7 @@ impl Nodes {
         Session::connect(&ConnectOptions { socket, private_daemon: false, ..ConnectOptions::default() }).unwrap()
     }
 
-    /// Runs `crossdock region …` for this node.
+    /// Runs `crossdock region …` with the daemon of this node.
     fn region(&self, node: &str, words: &[&str]) -> Ended {
         let socket = socket(&self.place, node);
         let words = [&["region"], words, &["--socket", &socket]].concat();
@@ -60,7 +60,7 @@ fn socket(place: &Place, node: &str) -> String {
     place.path().join(node).join("endpoint.sock").display().to_string()
 }
 
-/// Makes a region on this node, with a text in it.
+/// Makes a region with a text in it, on the node of this session.
 fn make(session: &Session, name: &str) {
     let region = session.region(name, Mode::CreateOnly, SIZE, None).unwrap();
     region.text("note", ObjectMode::CreateOnly, None).unwrap().set(name).unwrap();
@@ -80,7 +80,7 @@ fn a_region_is_copied_to_this_node_and_the_original_stays() {
     assert_eq!((copied.code, copied.out.trim()), (0, "copied region default/frames to default/later on node b"));
     assert_eq!(note(&on_b, "later").as_deref(), Some("frames"), "{}", copied.err);
     assert_eq!(note(&on_a, "frames").as_deref(), Some("frames"));
-    // The name of the copy is taken now, on all nodes.
+    // The name of the copy is in use now on all nodes, so a second copy with this name fails.
     let taken = nodes.region("b", &["copy", "default/frames", "default/later"]);
     assert_ne!(taken.code, 0);
     assert!(taken.err.contains("'later'"), "{}", taken.err);
@@ -96,7 +96,7 @@ fn a_region_is_moved_to_this_node_and_back_and_each_end_is_on_one_node() {
         assert_eq!((moved.code, moved.out.trim()), (0, &*format!("region default/frames is on node {node}")));
         assert_eq!(note(here, "frames").as_deref(), Some("frames"), "{}", moved.err);
         until("the other node has let the region go", || there.list().unwrap().segments.is_empty());
-        // A region that is here already stays as it is.
+        // If the region is already on this node, a move leaves it as it is and succeeds.
         assert_eq!(nodes.region(node, &["move", "frames"]).code, 0);
     }
 }

@@ -159,8 +159,8 @@ fn a_second_interrupt_does_not_wait_for_the_grace() {
         child.try_wait().unwrap().is_some()
     });
     let run = finish(child);
-    // 137: on a busy machine a third signal may come before the run has handled the second one, and the third signal
-    // kills the supervisor.
+    // The exit code is 137 if a third signal arrives before the run has handled the second one, as on a busy machine:
+    // the third signal kills the supervisor.
     assert!(matches!(run.code, 130 | 137) && run.took.as_secs() < 60, "{} {:?}", run.code, run.took);
     place.assert_nothing_left("process");
 }

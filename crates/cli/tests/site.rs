@@ -41,7 +41,7 @@ fn three_nodes_join_a_site_with_certificates_and_are_listed() {
     let serve = |node: &str, catalog: &str| {
         let (socket, papers) = (socket(&place, node), format!("site/{node}"));
         let words = ["serve", "--ready", "--socket", &socket, "--site", "hall", "--node", node];
-        // Two nodes use gRPC only, also to reach the catalog. The node that keeps the catalog accepts both transports.
+        // Two nodes use gRPC only, also to reach the catalog. The node that keeps the catalog accepts TCP and gRPC.
         let transport = if node == "n1" { "auto" } else { "grpc" };
         let more = ["--catalog", catalog, "--certificates", &papers, "--transport", transport];
         let mut daemon = place.command(&[&words[..], &more[..]].concat()).spawn().unwrap();
@@ -65,7 +65,7 @@ fn three_nodes_join_a_site_with_certificates_and_are_listed() {
         ["ls", "--nodes", "-o", "yaml", "-w", "--times", "2", "--every", "0.01", "--socket", &socket(&place, "n2")];
     let followed = finish(place.command(&words).spawn().unwrap()).out;
     assert_eq!(followed.matches("site: \"hall\"").count(), 2, "{followed}");
-    // A node that ends without an error is gone from the list at once.
+    // A node that ends without an error is listed as gone at once.
     drop(n3);
     until("n3 is gone", || nodes(&place, "n1").contains(&("n3".into(), "gone".into())));
 }

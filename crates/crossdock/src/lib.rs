@@ -4,7 +4,7 @@
 #[doc(inline)]
 pub use crossdock_client::*;
 
-/// Checkpoints: reads what `crossdock checkpoint` wrote, in order to restart from it.
+/// Checkpoints: reads the files that `crossdock checkpoint` wrote, in order to restart a program from them.
 pub mod checkpoint {
     #[doc(inline)]
     pub use crossdock_checkpoint::*;

@@ -12,13 +12,13 @@ use crossdock_shim::arguments::{self, Arguments};
 const NOISE_MAX: usize = 64 << 10;
 /// The most bytes that are kept of the text that ssh itself writes.
 const WORDS_MAX: usize = 4096;
-/// The options of a launcher that are passed on to the host's ssh. The other options without a value are left out,
-/// because they would take away the connection's standard input, session or foreground, or pass on something of the
-/// host (its agent, its display).
+/// The options of a launcher's ssh command that are passed on to the host's ssh. The other options without a value are
+/// left out: they would take away the connection's standard input, session or foreground, or give the other host access
+/// to something of this host (its agent, its display).
 const PASSED: [&str; 6] = ["-4", "-6", "-C", "-a", "-v", "-x"];
-/// The options with a value that are passed on.
+/// The options with a value that are passed on to the host's ssh.
 const PASSED_WITH_VALUE: [&str; 2] = ["-c", "-m"];
-/// The settings (`-o NAME=VALUE`) that are passed on.
+/// The settings (`-o NAME=VALUE`) that are passed on to the host's ssh.
 const SETTINGS: [&str; 15] = [
     "addressfamily",
     "batchmode",
@@ -39,9 +39,9 @@ const SETTINGS: [&str; 15] = [
 
 /// Gives the words of an ssh command line up to the host.
 ///
-/// The options come from a program inside a container, and ssh runs outside of it. So only options are passed on by
-/// which ssh neither runs a program, nor reads or writes a file, nor opens another connection. An option with a value
-/// that is not passed on is an error, because the launcher's user expects an effect of it.
+/// The options come from a program inside a container, and ssh runs outside of it. So only such options are passed on
+/// by which ssh neither runs a program, nor reads or writes a file, nor opens another connection. Any other option with
+/// a value is an error, because the launcher's user expects an effect of it.
 pub fn words(to: &Arguments) -> Result<Vec<String>, String> {
     let settings = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
     let mut words: Vec<String> = vec!["-T".into()];
@@ -64,7 +64,8 @@ pub fn words(to: &Arguments) -> Result<Vec<String>, String> {
         }
         words.extend([option.clone(), value]);
     }
-    // These settings come after the launcher's own, because in ssh the first setting wins.
+    // These settings come after the launcher's own settings, because ssh takes the first value that it finds for a
+    // setting.
     words.extend(settings.iter().flat_map(|s| ["-o".to_owned(), (*s).to_owned()]));
     if let Some(port) = to.port {
         words.extend(["-p".to_owned(), port.to_string()]);
@@ -76,8 +77,8 @@ pub fn words(to: &Arguments) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-/// Reads until the greeting of the program at the other end has come. The greeting begins and ends with a line end.
-/// Login shells may write any text before the greeting.
+/// Reads until the greeting of the program at the other end of the connection has arrived. The greeting begins and ends
+/// with a line end. Login shells may write any text before the greeting.
 pub fn greeting(stream: &mut impl Read, greeting: &[u8]) -> bool {
     let (mut seen, mut byte) = (Vec::from(*b"\n"), [0]);
     while seen.len() < NOISE_MAX && matches!(stream.read(&mut byte), Ok(1)) {
@@ -170,7 +171,7 @@ mod tests {
         assert!(words.starts_with("-T -x -o BatchMode=yes") && words.ends_with("-p 7 -- n2"), "{words}");
     }
 
-    /// A launcher runs in a container, and the host's ssh outside of it.
+    /// A launcher runs in a container, but the host's ssh, to which its options go, runs outside of the container.
     #[test]
     fn no_option_of_a_launcher_makes_the_hosts_ssh_run_read_or_write_anything() {
         let words_of = |line: &[&str]| {

@@ -19,8 +19,8 @@ pub fn takes_value(option: &str) -> bool {
 pub struct Arguments {
     /// Options other than user and port, as separate words: `-x`, `-o`, `StrictModes=no`.
     pub options: Vec<String>,
-    /// The user from `user@host`, `-l` or `ssh://user@host`. If the command line names several, the one from `-l`
-    /// counts before the one in the destination, and an earlier `-l` before a later one.
+    /// The user from `user@host`, `-l` or `ssh://user@host`. If the command line names several users, the first one
+    /// counts.
     pub user: Option<String>,
     /// The port from `-p` or `ssh://host:port`; the first of them counts, as in OpenSSH.
     pub port: Option<u16>,

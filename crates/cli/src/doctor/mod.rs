@@ -278,7 +278,7 @@ fn places() -> Vec<NodeCheck> {
     checks
 }
 
-/// Whether this node could use UCX for pulls from other nodes.
+/// Checks whether this node could use UCX for pulls from other nodes.
 fn ucx() -> NodeCheck {
     let (result, what) = match Library::load().and_then(Fabric::open) {
         Ok(fabric) => (CheckResult::Ok, format!("{} can be used by `serve --transport ucx`", fabric.version())),

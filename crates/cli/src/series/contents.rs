@@ -24,8 +24,8 @@ pub fn of<'a>(name: &str, observer: &Observer, version: &'a Version) -> Result<f
     })
 }
 
-/// Tells whether the bytes that the command has read stay as they are. With the policy `take_back` they do, because
-/// they are a copy. Otherwise they do as long as the version is valid.
+/// Tells whether the bytes that the command has read from the version are still the version's own. With the policy
+/// `take_back` they are, because they are a copy. With other policies they are as long as the version is valid.
 pub fn is_steady(version: &Version) -> bool {
     version.is_valid() || version.description().full == FullPolicy::TakeBack
 }

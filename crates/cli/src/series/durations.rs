@@ -6,7 +6,7 @@ use std::time::Duration;
 /// How often a checkpoint is saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
-    /// Save when this many versions have come since the last saved one.
+    /// Save when this many versions have been published since the last saved one.
     Versions(u64),
     /// Save when this time has passed since the last save.
     Time(Duration),

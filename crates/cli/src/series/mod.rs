@@ -35,7 +35,8 @@ impl StopSignal {
         Ok(Self(asked))
     }
 
-    /// Gives the exit code for the signal, if there was one: 128 + its number, as shells report it.
+    /// Gives the exit code for the signal that asked this program to end: 128 + its number, as shells report it. `None`
+    /// means that no signal came.
     pub fn asked(&self) -> Option<u8> {
         match self.0.load(Ordering::Relaxed) {
             0 => None,
@@ -44,7 +45,7 @@ impl StopSignal {
     }
 }
 
-/// Which series, and how long to wait for them.
+/// Which series to observe, and how long to wait for them.
 pub struct SeriesSelection<'a> {
     pub names: &'a [String],
     pub socket: Option<&'a Path>,
@@ -75,8 +76,8 @@ pub fn observe(wanted: &SeriesSelection<'_>, stop: &StopSignal) -> Result<Vec<Ob
                         continue;
                     }
                     Err(e) if matches!(e.status, Status::NotFound | Status::TimedOut) => {
-                        // When `names::series` found the first series, its run had not ended. If the run has ended
-                        // since, the newest ended series of this name is the one that was found.
+                        // When `names::series` found the first series, the run of that series had not ended. If the run
+                        // has ended since, the newest ended series of this name is the one that was found.
                         former |= found.is_empty();
                         format!("there is no series `{}` yet", names[found.len()])
                     }
@@ -127,7 +128,7 @@ pub fn of_ranks(given: &[String], ranks: Option<u32>) -> Vec<String> {
     }
 }
 
-/// Writes several names in one word: `field/0…3`.
+/// Writes the names of several ranks' series in short form: `field/0…3`.
 pub fn together(names: &[String]) -> String {
     match names {
         [one] => one.clone(),

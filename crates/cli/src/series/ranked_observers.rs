@@ -11,7 +11,7 @@ pub struct RankedObservers {
 }
 
 impl RankedObservers {
-    /// Makes a set. `observers` are in the order of `names`.
+    /// Makes a set of observers. `observers` are in the order of `names`.
     pub fn new(names: &[String], observers: Vec<Observer>) -> Self {
         Self { names: names.to_vec(), observers }
     }
@@ -21,19 +21,19 @@ impl RankedObservers {
         self.names.iter().zip(&self.observers)
     }
 
-    /// A number that differs between these publishers and their successors.
+    /// Gives a number by which these publishers differ from those before and after them.
     pub fn incarnation(&self) -> u64 {
         self.observers[0].id().0
     }
 
-    /// The ids of the series, which differ between a publisher and its successor.
+    /// Gives the ids of the series. A publisher's series has another id than the series of its successor.
     pub fn ids(&self) -> Vec<u64> {
         self.observers.iter().map(|o| o.id().0).collect()
     }
 
-    /// Tells whether these publishers are the successors of those with the ids `dead`. The ranks of an MPI program
-    /// start again together, but they open their series one after the other. Until the last rank has opened its series,
-    /// some names still lead to a publisher that died.
+    /// Tells whether these publishers are the successors of those whose series have the ids `dead`. The ranks of an MPI
+    /// program start again together, but they open their series one after the other. Until the last rank has opened its
+    /// series, some names still lead to a publisher that died.
     pub fn succeeds(&self, dead: &[u64]) -> bool {
         let states: Vec<_> = self.observers.iter().map(Observer::state).collect();
         let half = states.contains(&SeriesState::Died) && states.contains(&SeriesState::Live);
@@ -43,7 +43,7 @@ impl RankedObservers {
         !half && !self.observers.iter().zip(&states).any(old)
     }
 
-    /// The newest version that all publishers have reached; 0 if one of them has published nothing.
+    /// Gives the newest version number that all publishers have reached; 0 if one of them has published nothing.
     pub fn newest_of_all(&self) -> u64 {
         self.observers.iter().map(Observer::newest).min().unwrap_or(0)
     }
@@ -56,8 +56,8 @@ impl RankedObservers {
         format!("{} is at version {}, {} at version {}", low.1, low.0, high.1, high.0)
     }
 
-    /// The state of all publishers together, with the name of one. It is `Died` if any publisher died. It is `Ended`
-    /// only if all ended, because until then one of them may still publish.
+    /// Gives the state of all publishers together, with the name of one. The state is `Died` if any publisher died. It
+    /// is `Ended` only if all ended, because a publisher that has not ended may still publish.
     pub fn state(&self) -> (SeriesState, &str) {
         if let Some((name, _)) = self.each().find(|(_, o)| o.state() == SeriesState::Died) {
             return (SeriesState::Died, name);
@@ -67,8 +67,8 @@ impl RankedObservers {
     }
 
     /// Waits until all series have this version or a newer one. Returns false at the deadline, or if a publisher ended
-    /// before this version. It waits for each series in turn, because one of them may be ahead and publish nothing
-    /// more.
+    /// before this version. The function waits for each series in turn, because one of them may be ahead and publish
+    /// nothing more.
     pub fn wait(&mut self, sequence: u64, timeout: Duration) -> Result<bool, String> {
         let until = Instant::now() + timeout;
         for observer in &mut self.observers {
@@ -79,7 +79,8 @@ impl RankedObservers {
                 Ok(_) => {}
                 Err(e) if e.status == Status::NotFound => {}
                 Err(e) if matches!(e.status, Status::TimedOut | Status::NotYet) => return Ok(false),
-                // This publisher has ended, and other publishers are still running.
+                // This publisher has ended, and other publishers are still running, so the function only waits for the
+                // deadline.
                 Err(e) if matches!(e.status, Status::Closed | Status::PeerDied) => {
                     std::thread::sleep(until.saturating_duration_since(Instant::now()));
                     return Ok(false);
@@ -91,15 +92,17 @@ impl RankedObservers {
     }
 
     /// Gives the newest versions of all ranks that have the same number; `None` if there are none at this moment. The
-    /// ranks may be apart by more versions than their publishers keep, so a later call may succeed.
+    /// ranks may be apart by more versions than their publishers keep, so a later call may succeed where this one
+    /// fails.
     pub fn common(&mut self, patience: Duration) -> Result<Option<Vec<Version>>, String> {
         let until = Instant::now() + patience;
         let Some(mut versions) = self.latest()? else { return Ok(None) };
         if let Some(level) = self.level(&versions)? {
             return Ok(Some(level));
         }
-        // Waits until the slower ranks reach the number of the fastest rank. The set holds its versions meanwhile, so
-        // that they stay. If a slower rank has passed that number, its newest version sets the next goal.
+        // Waits until the slower ranks reach the number of the fastest rank. While waiting, this set holds the versions
+        // that it has, so that they stay. If a slower rank has passed that number, its newest version sets the next
+        // goal.
         loop {
             let top = versions.iter().map(Version::sequence).max().unwrap_or(0);
             let Some(behind) = versions.iter().position(|v| v.sequence() < top) else { return Ok(Some(versions)) };
@@ -134,7 +137,7 @@ impl RankedObservers {
         for observer in &mut self.observers {
             match observer.latest() {
                 Ok(version) => versions.push(version),
-                // A rank that ended or died before its first version has no version in common with the others.
+                // A rank that has ended or died before its first version has no version in common with the other ranks.
                 Err(e) if matches!(e.status, Status::NotYet | Status::NotFound | Status::Closed | Status::PeerDied) => {
                     return Ok(None);
                 }
@@ -144,7 +147,8 @@ impl RankedObservers {
         Ok(Some(versions))
     }
 
-    /// Finds the versions with the slowest rank's number, which the ranks that are ahead may still have.
+    /// Finds the versions that have the number of the slowest rank's version, which the ranks that are ahead may still
+    /// have.
     fn level(&mut self, versions: &[Version]) -> Result<Option<Vec<Version>>, String> {
         let low = versions.iter().map(Version::sequence).min().unwrap_or(0);
         let mut level = Vec::new();

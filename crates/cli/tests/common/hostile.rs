@@ -3,8 +3,8 @@
 //!
 //! `former` speaks the wire protocol itself, so that it can lie: it says that it gave its items up, but keeps some
 //! access to each item, in a different way for each. `victim` becomes the owner of the items and writes a secret into
-//! them. Then the former owner searches for the secret and tries to overwrite it. Both print what they see, and the
-//! test reads it.
+//! them. After that, the former owner searches for the secret and tries to overwrite it. Both programs print what they
+//! see, and the test reads their output.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -20,8 +20,8 @@ use crossdock_os::{Access, Deadline, Mapping, child, event, tmpfs};
 const WAIT: Duration = Duration::from_secs(30);
 const PAGES: u64 = 16;
 const SIZE: u64 = PAGES * 4096;
-/// The value that the former owner writes first; below are the values that the victim writes and with which the former
-/// owner overwrites.
+/// The value that the former owner writes first. The constants below are the value that the victim writes, and the
+/// value with which the former owner overwrites.
 const OLD: u64 = 0x1111_1111_1111_1111;
 const SECRET: u64 = 0x5ec4_e75e_c4e7_5ec4;
 const SCRIBBLE: u64 = 0x6666_6666_6666_6666;
@@ -42,7 +42,7 @@ const WAYS: [&str; 12] = [
     "racing",
     "spying",
 ];
-/// Ways that are tried all the time while other tasks hand the item to and fro, `ROUNDS` times.
+/// Ways to keep access that are tried all the time while other tasks hand the item to and fro, `ROUNDS` times.
 const RACES: [&str; 2] = ["racing", "spying"];
 const ROUNDS: usize = 200;
 
@@ -136,7 +136,7 @@ struct Kept {
     pages: Option<OwnedFd>,
     mapping: Option<Mapping>,
     descriptor: Option<OwnedFd>,
-    /// A pair of sockets with the descriptor in flight between them.
+    /// A pair of sockets between which the item's descriptor is in flight.
     flight: Option<(OwnedFd, OwnedFd)>,
     child: Option<i32>,
     /// An eventfd by which the parent tells the child that the item now belongs to another owner.
@@ -175,7 +175,7 @@ fn former() -> Result<(), String> {
             event::signal(start);
         }
     }
-    // The victim hands this item over after it has written its secrets, so they exist from here on.
+    // The victim hands over the item `told` after it has written its secrets, so from this line on the secrets exist.
     drop(liar.access("told", false)?);
     for (way, kept) in kept {
         for trouble in look(way, kept) {
@@ -197,7 +197,8 @@ fn former() -> Result<(), String> {
     let detach = Request::Detach { segment: file, count: 1 }.encode(0, 0);
     socket::send(&liar.socket, &detach, &[]).map_err(|e| e.to_string())?;
     liar.item(ItemRequest::Transfer { item: told.item, to: Party::task("victim") })?;
-    // The victim now takes back the item that it shared, and writes another secret.
+    // The victim takes back the item that it shared, writes another secret, and hands over the item `told-again`. From
+    // this line on, that secret exists.
     drop(liar.access("told-again", false)?);
     if holds_secret(&pipe) {
         println!("shared: SEEN in the pipe that it was spliced into");
@@ -231,7 +232,7 @@ fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
         },
         // Keeps references to the item's pages only, in a pipe or a socket.
         "spliced" | "sent" => kept.pages = Some(given_away(&fd, way == "sent")?),
-        // Nothing is kept. Later all numbers of `/proc/self/fd` are tried.
+        // No descriptor is kept. Later, all numbers of `/proc/self/fd` are tried.
         "numbered" => {}
         "path" => kept.descriptor = Some(path_of(&fd)?),
         "racing" | "spying" => {
@@ -303,9 +304,9 @@ fn try_path(path: &OwnedFd, write: bool) -> Option<&'static str> {
     changed.into_iter().find(|(_, worked)| *worked).map(|(what, _)| what)
 }
 
-/// Runs in a child of the former owner: after the item has another owner, tries all the time to open it. If the daemon
-/// has no mounts that shut former owners out, the child may reach the file that the former owner had. The test only
-/// asks whether the victim's bytes are in it.
+/// Runs in a child of the former owner: after the item has another owner, tries all the time to open the item. If the
+/// daemon has no mounts that shut former owners out, the child may reach the file that the former owner had. The test
+/// only asks whether the victim's bytes are in that file.
 fn race(path: &OwnedFd, start: &OwnedFd, write: bool) -> i32 {
     if !event::wait_readable(start, Deadline::after(WAIT)).unwrap_or(false) {
         return 2;
@@ -381,12 +382,12 @@ fn look(way: &str, kept: Kept) -> Vec<String> {
             look_at(&mapping, &format!("descriptor {number} of /proc"));
         }
     }
-    // The path descriptor is used last, because it may truncate the file, and a mapping of a truncated file faults when
-    // it is touched.
+    // The path descriptor is used last, because it may truncate the file. A mapping of a truncated file would fault
+    // when this program touches it.
     if way == "path" {
         let path = kept.descriptor.as_ref().expect("kept");
-        // If the daemon has no mounts that shut former owners out, the path leads to the former owner's file, which is
-        // not the victim's.
+        // If the daemon has no mounts that shut former owners out, the path leads to the former owner's own old file,
+        // which is not the victim's.
         if file_holds_secret(path) {
             what_worked.push("read");
         }
@@ -405,7 +406,7 @@ fn look(way: &str, kept: Kept) -> Vec<String> {
     troubles
 }
 
-/// Tries by every means to write an item that may only be read.
+/// Tries by every means to write an item that this task may only read.
 fn scribble_on_shared(fd: &OwnedFd) -> Vec<String> {
     let mut let_in = Vec::new();
     let mut tried = |what: &str, worked: bool| {

@@ -107,7 +107,7 @@ impl Place {
         folders.map(|e| e.path()).collect()
     }
 
-    /// Checks that no process, folder, mount or container of this place is left.
+    /// Checks that no process, folder, mount or container of this test's runs is left.
     pub fn assert_nothing_left(&self, engine: &str) {
         until("all processes to be gone", || self.processes().is_empty());
         let left: Vec<_> = fs::read_dir(self.path().join("r")).unwrap().flatten().map(|e| e.path()).collect();
@@ -123,7 +123,7 @@ impl Place {
         }
     }
 
-    /// Lists the processes whose command line has the mark or names this place.
+    /// Lists the processes whose command line has the mark or contains the path of this test's folder.
     pub fn processes(&self) -> Vec<u32> {
         let own = self.path().display().to_string();
         let ours = |pid: &u32| {
@@ -185,8 +185,8 @@ pub fn signal(pid: u32, signal: rustix::process::Signal) {
     let _ = rustix::process::kill_process(pid, signal);
 }
 
-/// Lists the engines that work on this machine. With CROSSDOCK_ONLY=NAME it is only that one. Engines in
-/// CROSSDOCK_ENGINES must work (CI names all); other engines may be missing, which is printed.
+/// Lists the engines that work on this machine. With CROSSDOCK_ONLY=NAME, the list has only that engine. Engines in
+/// CROSSDOCK_ENGINES must work (CI names all). If another engine does not work, the test prints that and leaves it out.
 pub fn engines() -> Vec<&'static str> {
     let required = std::env::var("CROSSDOCK_ENGINES").unwrap_or_default();
     let mut working = Vec::new();

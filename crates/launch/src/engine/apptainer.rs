@@ -55,7 +55,8 @@ impl Engine for Apptainer {
             add(&["--fakeroot"]);
         }
         let bind = |from: &str, to: &str, write: bool| {
-            // A colon or a comma ends a field of a bind option. After a backslash it is an ordinary character.
+            // A colon or a comma ends a field of a bind option. With a backslash before it, it is an ordinary
+            // character.
             let plain = |text: &str| text.replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,");
             format!("{}:{}:{}", plain(from), plain(to), if write { "rw" } else { "ro" })
         };
@@ -71,7 +72,7 @@ impl Engine for Apptainer {
             add(&["--bind", &bind(&m.host.to_string_lossy(), &m.task, m.write)]);
         }
         add(&["--pwd", r.task.workdir.as_deref().unwrap_or("/")]);
-        // Variables are passed through the environment, because `--env` splits at commas.
+        // Variables are passed through apptainer's own environment, because its option `--env` splits values at commas.
         let environment = r.environment.iter().map(|(n, v)| (format!("APPTAINERENV_{n}"), v.clone())).collect();
         match (&r.prepared.skeleton, &r.prepared.image) {
             (Some(skeleton), _) => add(&[&skeleton.folder.to_string_lossy()]),

@@ -19,7 +19,8 @@ impl Engine for Bubblewrap {
         Isolation::FULL
     }
 
-    /// Returns 2, because the task is two levels below bwrap: bwrap starts its reaper, and the reaper starts the task.
+    /// The answer is 2, because the task is two levels below bwrap: bwrap starts its reaper, and the reaper starts the
+    /// task.
     fn task_depth(&self) -> Option<u32> {
         Some(2)
     }
@@ -44,15 +45,16 @@ impl Engine for Bubblewrap {
 
     fn prepare(&self, run: &RunContext, task: &Task) -> Result<Prepared, Unavailable> {
         let folder = run.folder.join("roots").join(&task.name);
-        // `etc` is bound and not copied, because bubblewrap writes nothing into it.
+        // With `true`, `etc` is bound and not copied. That is enough here, because bubblewrap writes nothing into
+        // `etc`.
         Ok(Prepared { skeleton: Some(Skeleton::make(task, &folder, true)?), image: None })
     }
 
     fn command(&self, r: &Request<'_>) -> CommandLine {
         let mut words: Vec<String> = Vec::new();
         let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
-        // bwrap itself is started with PATH as its only variable, because `--clearenv` needs bubblewrap 0.5. The task
-        // gets PATH from `--setenv`, or has none.
+        // bwrap itself is started with PATH as its only variable: the option `--clearenv` would need bubblewrap 0.5.
+        // The task gets its PATH from `--setenv`, or has none.
         add(&["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--unsetenv", "PATH"]);
         if r.task.host_network {
             add(&["--share-net"]);
@@ -60,9 +62,9 @@ impl Engine for Bubblewrap {
         if let User::Ids(uid, gid) = r.task.user {
             add(&["--unshare-user", "--uid", &uid.to_string(), "--gid", &gid.to_string()]);
         }
-        // A task that root starts would have all capabilities in its namespaces. With them it could mount the read-only
-        // folders anew for writing, among them the host's system folders and published files, and write files
-        // regardless of their modes. bwrap drops the capabilities of ordinary users without being told.
+        // A task that root starts would have all capabilities in its namespaces. It could then mount the read-only
+        // folders anew for writing (the host's system folders and published files), and write files regardless of their
+        // modes. From the tasks of ordinary users, bwrap takes the capabilities without being told.
         if r.run.uid == 0 {
             add(&["--cap-drop", "ALL"]);
         }
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
     use crate::engine::choose;
 
-    /// Starts `env` in a container that is to have these variables, and gives the variables that it has.
+    /// Starts `env` in a container that is given these variables, and returns the variables that `env` prints.
     fn variables_in_container(given: &[(&str, &str)]) -> BTreeMap<String, String> {
         let folder = tempfile::tempdir().unwrap();
         let run = RunContext {

@@ -21,7 +21,7 @@ impl Engine for Charliecloud {
     }
 
     fn version(&self) -> Result<String, Unavailable> {
-        // Old versions of ch-run need the variable USER even to print their version.
+        // Old versions of ch-run need the variable USER even for printing their version.
         let outcome = tool::run(&["env", "USER=me", "ch-run", "--version"], Duration::from_secs(5));
         if !outcome.good {
             let hint = "install Charliecloud (Debian: `apt-get install charliecloud`)";
@@ -50,9 +50,9 @@ impl Engine for Charliecloud {
             )
         })?;
         if let Files::Root(root) = &task.files {
-            // ch-run mounts its image read-only, but not the folders that it binds. If the task's root folder has all
-            // mount points already, the root folder itself is used, and no skeleton (a small copy of the root's top
-            // level) is made.
+            // ch-run mounts its image read-only, but the folders that it binds stay writable. If the task's root folder
+            // has all mount points already, the root folder itself is used, and no skeleton (a small copy of the root's
+            // top level) is made.
             let points = task.mounts.iter().map(|m| m.task.as_str()).chain([ENDPOINT_FOLDER]);
             if points.into_iter().all(|p| root.join(&p[1..]).exists()) {
                 let skeleton = Skeleton { folder: root.clone(), ..Skeleton::default() };
@@ -126,7 +126,7 @@ impl Doors {
         Self { folder, made }
     }
 
-    /// Gives the path at which ch-run finds this file, and through which no task can write it.
+    /// Gives a path to this file for ch-run, through which no task can write the file.
     fn read_only(&mut self, path: &Path) -> String {
         let from = path.to_string_lossy().into_owned();
         let Some(folder) = &self.folder else { return from };

@@ -106,7 +106,7 @@ fn start(engine: &dyn Engine, id: &str, folder: &Path) -> Result<Duration, Unava
     Err(Unavailable::new(words, engine.hint(&outcome.words)))
 }
 
-/// Makes a [`Command`] from the command line. It is not started, and has no redirections.
+/// Makes a [`Command`] from the command line. The command is not started yet, and has no redirections.
 pub(crate) fn command(line: &CommandLine) -> Command {
     let mut command = Command::new(&line.words[0]);
     if line.clean_environment {
@@ -137,8 +137,8 @@ pub struct ChosenEngine {
 
 /// Chooses the engine for a workflow: the one that was asked for, or the first one that works and accepts all tasks.
 ///
-/// Gives the engine, and for `auto` also why each earlier engine was not chosen. For an engine that the user named, the
-/// only check is that it exists: if it does not work, the start of its first container fails with the reason. Trials
+/// Gives the engine, and for `auto` also why each earlier engine was not chosen. An engine that the user named is only
+/// checked for its program: if the engine does not work, the start of its first container fails with the reason. Trials
 /// are made in the run's folder with the run's id. `note` is called for each engine before it is tried, so that a
 /// cleanup after the run finds what the trial left.
 pub fn choose(

@@ -108,7 +108,7 @@ impl Engine for Docker {
     }
 }
 
-/// Makes an image of a folder: `tar`, then `docker import`.
+/// Makes an image of a folder, by `tar` and `docker import`.
 fn import(folder: &Path, image: &str) -> Result<(), String> {
     let archive = folder.with_extension("tar");
     let (file, folder) = (archive.to_string_lossy(), folder.to_string_lossy());

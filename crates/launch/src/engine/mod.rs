@@ -134,7 +134,7 @@ impl Request<'_> {
 pub struct CommandLine {
     /// The program and its arguments.
     pub words: Vec<String>,
-    /// Variables for the program that is started. If the task runs in a container, this program is the engine's.
+    /// Variables for the program that is started. For a task in a container, that program is the engine's.
     pub environment: Vec<(String, String)>,
     /// True if the started program gets no variable of the launcher's own environment.
     pub clean_environment: bool,
@@ -161,9 +161,9 @@ pub trait Engine: Send + Sync {
         self.isolation().files
     }
 
-    /// Gives the number of levels from the started program down to the task in the process tree. SIGTERM is sent to the
-    /// processes at this level only, because the started program would die of the signal and take the task with it. If
-    /// the result is `None`, SIGTERM is sent to the process group of the started program.
+    /// Gives the number of levels from the started program down to the task in the process tree. SIGTERM is sent only
+    /// to the processes at this level, because the started program would die of the signal and take the task with it.
+    /// `None` means that SIGTERM is sent to the process group of the started program.
     fn task_depth(&self) -> Option<u32> {
         None
     }
@@ -180,8 +180,8 @@ pub trait Engine: Send + Sync {
     /// Gives the command line that starts one rank.
     fn command(&self, request: &Request<'_>) -> CommandLine;
 
-    /// Gives the process id, on the host, of a container's first process. If this process does not catch SIGTERM, the
-    /// container is killed and not asked to end.
+    /// Gives the process id, on the host, of a container's first process. If that process does not catch SIGTERM, the
+    /// launcher kills the container instead of asking it to end.
     fn first_process(&self, _container: &str) -> Option<u32> {
         None
     }

@@ -84,8 +84,8 @@ impl Engine for Podman {
     }
 
     fn command(&self, r: &Request<'_>) -> CommandLine {
-        // An engine's default limits may be above the limits of this process, and only CAP_SYS_RESOURCE may raise
-        // limits. So the container's limits are at most those of this process.
+        // An engine's default limits may be above the limits of this process, and raising a limit needs
+        // CAP_SYS_RESOURCE. So the container's limits are at most those of this process.
         let limit = |name: &str, of: Limit, most: u64| {
             let hard = process::limit(of).1.unwrap_or(most).min(most);
             format!("{name}={hard}:{hard}")

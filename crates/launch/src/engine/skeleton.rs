@@ -19,7 +19,7 @@ const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt",
 /// The largest size of a root's `etc` that is copied, in bytes. A larger `etc` is bound.
 const ETC_MAX: u64 = 4 << 20;
 
-/// A small folder with the outline of a root, and the list of folders to bind over it.
+/// A small folder with the outline of a task's root, and the list of folders to bind over it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skeleton {
     /// The path of the skeleton's folder.
@@ -134,8 +134,8 @@ impl Skeleton {
     }
 }
 
-/// Copies a small folder. Returns false if it is larger than `left` bytes or cannot be read; a part of it may have been
-/// copied then.
+/// Copies a small folder. Returns false if the folder is larger than `left` bytes or cannot be read; in that case a
+/// part of it may have been copied.
 fn copy(from: &Path, to: &Path, left: &mut u64) -> bool {
     let Ok(entries) = fs::read_dir(from) else { return false };
     for entry in entries.flatten() {

@@ -12,11 +12,11 @@ use crossdock_os::spawn;
 pub struct Outcome {
     /// True if the command ended with exit code 0.
     pub good: bool,
-    /// Standard output without blanks at its ends.
+    /// Standard output, without white space at its beginning and end.
     pub output: String,
-    /// Standard error without blanks at its ends.
+    /// Standard error, without white space at its beginning and end.
     pub words: String,
-    /// Why the command did not run to its end; `None` if it did.
+    /// Why the command did not run to its end; `None` if it ended by itself.
     pub trouble: Option<HelperFailure>,
 }
 
@@ -92,7 +92,7 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
             Ok(Some(status)) => break Some(status),
             Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(4)),
             _ => {
-                // The thread that reads is not joined, because a grandchild may keep the pipes open for too long.
+                // The threads that read are not joined, because a grandchild may keep the pipes open for too long.
                 let _ = child.kill();
                 let _ = child.wait();
                 break None;
@@ -110,7 +110,8 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
     }
 }
 
-/// The line in which another program tells the reason of a failure, or words that say that there is none.
+/// Gives the line in which another program tells the reason of a failure. If there is no such line, gives words that
+/// say so.
 pub fn last_line(words: &str) -> &str {
     reason_in(words).unwrap_or("no reason given")
 }

@@ -78,7 +78,7 @@ fn after(w: &Workflow, notes: &Notes) {
     }
 }
 
-/// Finds the first cycle of `after:`, as indexes of tasks.
+/// Finds the first cycle of tasks that wait for each other by `after:`, as indexes of the tasks.
 fn cycle(w: &Workflow) -> Option<Vec<usize>> {
     let index = |name: &str| w.tasks.iter().position(|t| t.name == name);
     let mut done = vec![false; w.tasks.len()];
@@ -114,7 +114,7 @@ fn cycle(w: &Workflow) -> Option<Vec<usize>> {
     None
 }
 
-/// Gives the right that a producer (or, if `produce` is false, a consumer) of a port needs.
+/// Gives the right that a producer of a port needs, or, if `produce` is false, a consumer.
 fn end(produce: bool) -> Rights {
     if produce { Rights::PRODUCE } else { Rights::CONSUME }
 }
@@ -204,7 +204,7 @@ fn ports(w: &Workflow, notes: &Notes) {
 }
 
 /// Finds a similar name for a hint, among the ports that have a producer (or, if `produce` is false, a consumer). A
-/// missing end usually means a typing mistake in the port's name.
+/// port without producers or without consumers usually has a typing mistake in its name.
 fn twin(w: &Workflow, name: &str, produce: bool) -> Option<String> {
     let others = w.tasks.iter().flat_map(|t| &t.ports).filter(|r| r.name != name && r.may(end(produce)));
     nearest(name, others.map(|r| r.name.as_str())).map(|near| format!("did you mean `{near}`?"))
@@ -223,8 +223,8 @@ fn regions(w: &Workflow, notes: &Notes) {
     let rights = || w.tasks.iter().flat_map(|t| t.regions.iter().map(move |r| (t, r)));
     for (task, right) in rights().filter(|(_, r)| !r.may(Rights::CREATE)) {
         let made = w.regions.iter().any(|r| r.size.is_some() && fits(&right.name, &r.name));
-        // `right` needs a region that a task creates. A grant to create counts if its name or pattern matches the name
-        // in `right`, or if the pattern in `right` matches the name in the grant.
+        // A right to a region needs another task that creates the region. A grant to create counts if its name or
+        // pattern matches the name in `right`, or if the pattern in `right` matches the name in the grant.
         let created =
             rights().any(|(_, r)| r.may(Rights::CREATE) && (fits(&r.name, &right.name) || fits(&right.name, &r.name)));
         if !made && !created {

@@ -2,9 +2,9 @@
 //!
 //! A task with `after:` waits for the end of the named tasks. A consumer of a directory with `publish: end` waits for
 //! the end of the producers. If a producer cannot end before its consumer has ended, the consumer never gets a file, so
-//! this is an error. Directories that publish finished files at once may form a cycle, because two coupled codes that
-//! feed each other are usual. Before the start of such a run the user gets a note, because each task of the cycle may
-//! wait for a file of the next one.
+//! such a workflow is an error. Directories that publish finished files at once may form a cycle, because two coupled
+//! codes that feed each other are usual. Before the start of a run with such a cycle the user gets a note, because each
+//! task of the cycle may wait for a file of the next one.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -63,8 +63,8 @@ pub fn circles(w: &Workflow) -> Vec<String> {
     lines
 }
 
-/// Finds a chain of tasks from the producer to the consumer, in which each task waits for the end of the next one;
-/// `None` if there is no such chain.
+/// Finds a chain of tasks from the producer to the consumer, in which each task waits for the end of the next one.
+/// Gives `None` if there is no such chain.
 fn trail<'w>(w: &'w Workflow, d: &Directory, producer: &'w str, consumer: &str) -> Option<Vec<&'w str>> {
     chain(w, producer, consumer, |task| {
         // Unless `publish` is `end`, the producer gives files while it runs. So the consumer waits only for the start

@@ -10,7 +10,7 @@ use super::suggest::nearest;
 use super::task::{RESERVED, absolute, names};
 use super::workflow::Workflow;
 
-/// The longest wait of an open in seconds, if the workflow file gives none.
+/// The longest wait of an open, in seconds, if the workflow file does not set it.
 const WAIT_S: u32 = 300;
 
 /// A managed directory.
@@ -26,7 +26,7 @@ pub struct Directory {
     pub produce: Vec<String>,
     /// Names of the tasks that read files.
     pub consume: Vec<String>,
-    /// When a file counts as finished: one of `keys::PUBLISH`.
+    /// When a file counts as finished: one of the words of `keys::PUBLISH`.
     pub publish: &'static str,
     /// Patterns of the file names that opens wait for; an empty list stands for all names.
     pub awaits: Vec<String>,
@@ -116,7 +116,7 @@ fn directory(name: String, number: usize, item: &Item<'_>, folder: &Path) -> Opt
     let read = |key| s.get(key).map(|i| names(&i)).unwrap_or_default();
     let awaits: Vec<String> = read("await");
     // Folders are checked only on hosts that run a producer or a consumer of this directory. If no task uses the
-    // directory, the folders are checked in a run on one host.
+    // directory, the folders are checked only in a run on one host.
     let tasks = [read("produce"), read("consume")].concat();
     let is_here =
         if tasks.is_empty() { item.notes.is_here("") } else { tasks.iter().any(|task| item.notes.is_here(task)) };

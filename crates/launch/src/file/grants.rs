@@ -15,7 +15,7 @@ use super::workflow::{Task, Workflow};
 pub struct TaskGrant {
     /// A name, or the beginning of a name followed by `*`.
     pub name: String,
-    /// The rights that the words in the file give, and the rights that these rights imply.
+    /// The rights that the grant's words in the file give, with the further rights that these include.
     pub rights: Rights,
     /// The position of the grant in the file, for messages.
     pub position: Position,
@@ -36,7 +36,7 @@ impl TaskGrant {
     }
 }
 
-/// The words that the file may use for one kind of objects, each with the rights that it gives.
+/// The words that the workflow file may use for rights on one kind of objects, each with the rights that it gives.
 pub(super) type Words = [(&'static str, Rights)];
 
 /// The words for what a task may do with a region.
@@ -85,7 +85,7 @@ fn rights(item: &Item<'_>, words: &Words) -> Rights {
     items.iter().filter_map(|i| i.word(&known)).fold(Rights::NONE, |all, word| all.with(given(word)))
 }
 
-/// Converts the grants of a task into the form in which the daemon gets them.
+/// Gives the grants of a task in the form in which the daemon gets them.
 pub fn of(task: &Task) -> Vec<Grant> {
     let kinds = [
         (SegmentKind::Region, &task.regions),

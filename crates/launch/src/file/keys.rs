@@ -1,5 +1,5 @@
-//! The one table of the workflow file's keys. The reader takes its "unknown key" hints from it, `schema` writes the
-//! editors' JSON schema from it, and a test compares the committed schema with it.
+//! The one table of the workflow file's keys. The reader of the file takes its "unknown key" hints from this table,
+//! `schema` writes the editors' JSON schema from it, and a test compares the committed schema with it.
 
 use crossdock_layout::queue::Pattern;
 

@@ -69,8 +69,8 @@ pub fn text(file: &Path) -> Result<String, Problems> {
     })
 }
 
-/// Reads the bytes of a file; gives `None` if there are more than a workflow file may have. A pipe or a device does not
-/// give its size in advance, and may never end.
+/// Reads the bytes of a file. Gives `None` if there are more bytes than a workflow file may have. The limit is needed
+/// because a pipe or a device does not give its size in advance, and may never end.
 fn read_bounded(file: &Path) -> std::io::Result<Option<Vec<u8>>> {
     use std::io::Read;
     let mut bytes = Vec::new();
@@ -86,8 +86,8 @@ pub fn parse(file: &Path, text: &str) -> Result<Workflow, Problems> {
     parse_for(file, text, None)
 }
 
-/// Works as [`parse`], and also decides which task runs on which of the hosts. Folders are checked only for tasks of
-/// the host with the number `here`; with `None`, no folder is checked.
+/// Works as [`parse`], and also decides which task runs on which of the hosts `hosts`. Folders are checked only for
+/// tasks of the host with the number `here`. With `None`, no folder is checked.
 ///
 /// # Errors
 /// The error lists everything that is wrong with the file, not only the first problem.

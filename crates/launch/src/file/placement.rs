@@ -28,7 +28,7 @@ pub(super) fn placing(s: &Section<'_>) -> Placing {
     Placing { node: text("node"), with: text("with"), spread }
 }
 
-/// Checks the keys of all tasks as far as that is possible without knowing the hosts.
+/// Checks the keys `node`, `with` and `spread` of all tasks, as far as that is possible without knowing the hosts.
 pub(super) fn check(w: &Workflow, notes: &Notes) {
     let mut broken = false;
     for task in &w.tasks {
@@ -72,17 +72,17 @@ pub(super) fn check(w: &Workflow, notes: &Notes) {
     }
 }
 
-/// How much of a task is on one host.
+/// How many processes and ranks of a task are on one host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many processes the run starts there. A process is a rank, or the launcher of an MPI task.
+    /// How many processes of the task the run starts on the host. A process is a rank, or the launcher of an MPI task.
     pub processes: u32,
-    /// How many ranks there are.
+    /// How many ranks of the task are on the host.
     pub ranks: u32,
 }
 
 /// Divides the ranks of an MPI task among `hosts` hosts in blocks. The result is the size of the block with the number
-/// `at`.
+/// `at`, counted from 0.
 pub fn share(ranks: u32, hosts: u32, at: usize) -> u32 {
     ranks / hosts + u32::from((at as u32) < ranks % hosts)
 }
@@ -90,11 +90,11 @@ pub fn share(ranks: u32, hosts: u32, at: usize) -> u32 {
 /// The hosts of all processes of a run, by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// The host of each process: by task in the order of the file, then by process, which is a rank or the launcher of
-    /// an MPI task.
+    /// The host of each process, first by task in the order of the file, and in each task by process. A process is a
+    /// rank or the launcher of an MPI task.
     ranks: Vec<Vec<usize>>,
-    /// The hosts on which each task has an endpoint, by task. The ranks of an MPI task with `spread` run on all of
-    /// them.
+    /// For each task, the hosts on which it has an endpoint. The ranks of an MPI task with `spread` run on all of these
+    /// hosts.
     hosts: Vec<Vec<usize>>,
 }
 
@@ -108,7 +108,7 @@ impl Places {
     /// Places every rank on one of the hosts `hosts`, whose names differ.
     ///
     /// # Errors
-    /// The problems of a workflow file that asks for something that the hosts do not allow.
+    /// The file asks for something that these hosts do not allow. The error lists all such problems.
     pub fn choose(workflow: &Workflow, hosts: &[String]) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut chosen: Vec<Option<Vec<usize>>> = Vec::new();
@@ -154,13 +154,15 @@ impl Places {
         self.hosts.get(task).is_some_and(|hosts| hosts.contains(&host))
     }
 
-    /// Gives the names of the tasks that have an endpoint on this host, which are the tasks of its [`Self::part`].
+    /// Gives the names of the tasks that have an endpoint on this host. These tasks are the tasks of the host's
+    /// [`Self::part`].
     pub fn tasks(&self, workflow: &Workflow, host: usize) -> Vec<String> {
         let tasks = workflow.tasks.iter().enumerate();
         tasks.filter(|(task, _)| self.has_endpoint(*task, host)).map(|(_, t)| t.name.clone()).collect()
     }
 
-    /// Tells how much of each task is on this host, for the tasks of the host's [`Self::part`].
+    /// Tells how many processes and ranks of each task are on this host. The list has one entry for each task of the
+    /// host's [`Self::part`].
     pub fn counts(&self, workflow: &Workflow, host: usize) -> Vec<Count> {
         let here = (0..self.ranks.len()).filter(|task| self.has_endpoint(*task, host));
         let count = |task: usize| {
@@ -206,14 +208,14 @@ impl Places {
     }
 }
 
-/// Places a task that has neither `node` nor `spread`, after placing the tasks that it must share a host with.
+/// Places a task that has neither `node` nor `spread`. Tasks with which it must share a host are placed first.
 fn place(w: &Workflow, index: usize, hosts: usize, chosen: &mut Vec<Option<Vec<usize>>>, turn: &mut usize) {
     let task = &w.tasks[index];
     let processes = task.processes() as usize;
     let with = task.placing.with.as_ref().and_then(|(name, _)| w.tasks.iter().position(|t| t.name == *name));
     if let Some(other) = with {
-        // The check of the file has excluded cycles of `with`, and each step leads to a task that is not yet placed, so
-        // the recursion ends.
+        // The check of the file has excluded cycles of `with`, and each step leads to a task that is not placed so far,
+        // so the recursion ends.
         if chosen[other].is_none() {
             place(w, other, hosts, chosen, turn);
         }

@@ -33,7 +33,7 @@ pub struct Problems {
     list: Vec<Problem>,
 }
 
-/// The most problems that are printed. Further ones are only counted, so that the report stays readable.
+/// The most problems that are printed. Further problems are only counted, so that the report stays readable.
 const SHOWN: usize = 25;
 /// The most characters of a line of the file that a message quotes.
 const QUOTED: usize = 160;

@@ -116,7 +116,8 @@ impl<'n> Item<'n> {
                 .iter()
                 .map(|(key, node)| {
                     let mut item = self.child(&clip(&key.name), node);
-                    // An empty value has no useful position, so a message about it points at the entry's name.
+                    // An empty value has no useful position, so a problem with it gets the position of the entry's
+                    // name.
                     if item.node.is_null() {
                         item.node.position = key.position;
                     }

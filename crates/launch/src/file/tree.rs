@@ -30,8 +30,8 @@ pub struct Node {
 /// A YAML value.
 #[derive(Debug)]
 pub enum Value {
-    /// The text as written, or unescaped if it was quoted. `plain` is true if it had no quotes and may mean a number or
-    /// a boolean.
+    /// The text of the value. Escapes are replaced if the text was quoted. `plain` is true if the text had no quotes;
+    /// only such a text can be read as a number, a boolean or null.
     Scalar {
         /// The text.
         text: String,
@@ -171,8 +171,8 @@ impl<'t> Builder<'t> {
         Ok(node)
     }
 
-    /// Adds the entries that `<<` names. An entry of the mapping itself wins over a merged one, and an earlier merged
-    /// mapping wins over a later one.
+    /// Adds the entries of the mappings that `<<` names. An entry of the mapping itself counts before a merged one, and
+    /// an earlier merged mapping before a later one.
     fn merge(&mut self, entries: &mut Vec<(Key, Node)>, merged: Vec<Node>) -> Result<(), Problem> {
         for from in merged {
             let maps = match &*from.value {

@@ -13,7 +13,7 @@ const UNITS: [(&str, u64); 10] = [
     ("", 1),
 ];
 
-/// Reads a size in bytes. The error is the problem and how to write a size.
+/// Reads a size in bytes. The error has two texts: the problem, and a hint how to write a size.
 pub fn size(text: &str) -> Result<u64, (String, String)> {
     let text = text.trim();
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());

@@ -1,4 +1,4 @@
-//! A workflow as the file describes it, with the positions that later messages need.
+//! A workflow as its file describes it, with the positions in the file that later messages show.
 
 use crossdock_layout::queue::Pattern;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub struct Workflow {
     pub memory: Option<u64>,
     /// The engine that the workflow file asks for; `None` if the file names no engine.
     pub engine: Option<&'static str>,
-    /// The seconds between SIGTERM and SIGKILL when tasks are ended.
+    /// The seconds between SIGTERM and SIGKILL when tasks are stopped.
     pub grace_s: u32,
     /// Tasks in the order of the file.
     pub tasks: Vec<Task>,
@@ -50,12 +50,12 @@ pub struct Task {
     pub workdir: Option<String>,
     /// Environment variables, in the order of the file.
     pub environment: Vec<(String, String)>,
-    /// The number of copies of the task.
+    /// The number of ranks of the task.
     pub ranks: u32,
-    /// If given, the copies of the task are ranks of one MPI job: `auto`, the name of an MPI, or the path of its
-    /// launcher.
+    /// If given, the ranks of the task are those of one MPI job. The value is `auto`, the name of an MPI, or the path
+    /// of its launcher.
     pub mpi: Option<String>,
-    /// The processors of each copy.
+    /// The CPUs of each rank.
     pub processors: Processors,
     /// The limit for the private memory of one rank, in bytes.
     pub memory: Option<u64>,
@@ -73,11 +73,11 @@ pub struct Task {
     pub series: Vec<TaskGrant>,
     /// The task's rights on items.
     pub items: Vec<TaskGrant>,
-    /// The host on which the task's ranks run, if the run has several hosts.
+    /// What the file says about the hosts of the task's ranks, for a run on several hosts.
     pub placing: Placing,
     /// How the task waits for files that it consumes.
     pub door: DoorKey,
-    /// Settings that hold only without a container.
+    /// Settings that count only when the task runs without a container.
     pub process: Process,
 }
 
@@ -91,14 +91,14 @@ pub enum DoorKey {
     Preload,
     /// Seccomp notification makes opens wait: the kernel stops the task's system calls.
     Notification,
-    /// A file system of its own (a view) makes opens wait.
+    /// A view, which is a file system of its own, makes opens wait.
     View,
-    /// The task does not wait: it sees only the files that are published already.
+    /// The task does not wait: it sees only the files that are already published.
     None,
 }
 
 impl DoorKey {
-    /// Converts one of the words of `keys::DOORS`.
+    /// Gives the door for one of the words of `keys::DOORS`.
     pub(super) fn of(word: &str) -> Self {
         match word {
             "preload" => Self::Preload,
@@ -149,7 +149,7 @@ pub enum Processors {
 /// The user as which a task runs in its container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
-    /// The user who started the run.
+    /// The same user as on the host: the one who started the run.
     Me,
     /// This user id and this group id.
     Ids(u32, u32),
@@ -160,7 +160,7 @@ pub enum User {
 pub struct Process {
     /// The command to run instead of the task's command.
     pub command: Option<Vec<String>>,
-    /// The start folder instead of the task's workdir.
+    /// The folder in which the command starts; it replaces the task's workdir.
     pub workdir: Option<PathBuf>,
     /// Variables that are added to the environment.
     pub environment: Vec<(String, String)>,
@@ -219,8 +219,8 @@ impl Task {
         }
     }
 
-    /// The number of processes that `crossdock run` starts and watches. For an MPI task it counts the launcher only,
-    /// which starts the ranks.
+    /// Gives the number of the task's processes that `crossdock run` starts and watches. For an MPI task only the
+    /// launcher counts, which starts the ranks.
     pub fn processes(&self) -> u32 {
         if self.mpi.is_some() { 1 } else { self.ranks }
     }
@@ -230,7 +230,7 @@ impl Task {
         self.mpi.is_some() && self.placing.spread.is_some()
     }
 
-    /// The name of one of the task's processes: `simulate`, or `simulate.3` if the task has several processes.
+    /// Gives the name of one of the task's processes: `simulate`, or `simulate.3` if the task has several processes.
     pub fn rank_name(&self, rank: u32) -> String {
         if self.processes() == 1 { self.name.clone() } else { format!("{}.{rank}", self.name) }
     }

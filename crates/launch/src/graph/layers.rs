@@ -1,6 +1,6 @@
 //! Computes the positions of nodes and edges: layers by the longest path from a source, and few crossings by the mean
 //! position of the neighbours (Sugiyama, Tagawa and Toda 1981, steps 1 to 3). An edge that spans several layers bends
-//! at a position of its own in each layer between its ends.
+//! in each layer between its ends, at a position that no node takes.
 
 use super::{Direction, Graph};
 
@@ -13,9 +13,9 @@ const SWEEPS: usize = 8;
 /// The position and size of a node: the point in its middle, its width and its height.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Placed {
-    /// The middle of the node, from the left.
+    /// The distance of the node's middle from the left border of the picture.
     pub x: f64,
-    /// The middle of the node, from the top.
+    /// The distance of the node's middle from the top of the picture.
     pub y: f64,
     /// The width of the node.
     pub width: f64,
@@ -32,7 +32,7 @@ pub struct Layout {
     pub height: f64,
     /// The positions of the nodes, in the graph's order.
     pub nodes: Vec<Placed>,
-    /// For each edge the points that it goes through, from the border of one node to the border of the other.
+    /// For each edge, the points through which it goes, from the border of one node to the border of another.
     pub edges: Vec<Vec<(f64, f64)>>,
     /// The direction in which the layers follow each other.
     pub direction: Direction,
@@ -119,8 +119,8 @@ fn forward_edges(graph: &Graph) -> Vec<(usize, usize)> {
     graph.edges.iter().zip(&turned).map(turn).collect()
 }
 
-/// Computes the layer of each node: one more than the highest layer of its predecessors. Without cycles the loop ends
-/// after at most as many rounds as there are nodes.
+/// Computes the layer of each node: one more than the highest layer of its predecessors. The edges have no cycles, so
+/// the loop ends after at most as many rounds as there are nodes.
 fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut layer = vec![0; count];
     for _ in 0..count {

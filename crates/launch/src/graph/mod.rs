@@ -60,7 +60,7 @@ pub enum Flow {
     Forth,
     /// Data flows in both directions, because the task reads and writes.
     Both,
-    /// No data: the second task starts when the first task has ended.
+    /// No data flows. The edge means that the second task starts when the first task has ended.
     After,
 }
 
@@ -102,8 +102,7 @@ impl Graph {
         }
     }
 
-    /// Adds the edge between a task and an object. Data that the task makes or sends goes from the task to the object,
-    /// and data that it takes goes from the object to the task.
+    /// Adds the edge between a task and an object. `way` says in which direction data flows between the two.
     pub fn link(&mut self, task: usize, object: usize, way: Access) {
         match way {
             Access::Out => self.edge(task, object, Flow::Forth),

@@ -55,7 +55,7 @@ pub fn svg(graph: &Graph, layout: &Layout, title: &str) -> String {
     text + "</svg>\n"
 }
 
-/// Writes a path through all points. It leaves and enters nodes in the direction of the layers.
+/// Writes a path through all points. The path leaves and enters nodes in the direction of the layers.
 fn path(points: &[(f64, f64)], layout: &Layout) -> String {
     let mut text = format!("M{:.1} {:.1}", points[0].0, points[0].1);
     for pair in points.windows(2) {

@@ -55,8 +55,8 @@ fn detail(workflow: &Workflow, link: &Link) -> String {
     }
 }
 
-/// Tells whether a grant lets data flow out of the task, and whether it lets data flow in. The task that makes a
-/// region, series or item may read it too, but that does not count as a flow into the task.
+/// Tells whether a grant lets data flow out of the task, and whether it lets data flow into the task. The task that
+/// makes a region, series or item may also read it, but that does not count as a flow into the task.
 pub(crate) fn flows(rights: Rights) -> (bool, bool) {
     let any = |of: &[Rights]| of.iter().any(|right| rights.contains(*right));
     let makes = any(&[Rights::PUBLISH, Rights::OWN, Rights::CREATE]);
