@@ -616,7 +616,7 @@ pub struct Serve {
     /// What carries bytes between nodes: auto (the best that works for each pair of nodes), tcp, grpc, ucx (as auto, with pulls by UCX)
     #[arg(long, value_name = "TRANSPORT", default_value_t, requires = "site")]
     pub transport: Choice,
-    /// How long this node keeps its names in the site after it was last heard by the catalog
+    /// How long this node keeps its names in the site when it does not reach the catalog
     #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = durations::time, requires = "site")]
     pub lease: Duration,
 }

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! guard      the task's first process: hands signals on, says why if the next one is killed
-//! └ server  answers stopped calls; an ancestor of the program, so that it may read the names in its memory
-//! └ program, with the filter (os/seccomp.rs), and all that it starts
+//!  └ server  answers stopped calls; an ancestor of the program, so that it may read the names in its memory
+//!     └ program, with the filter (os/seccomp.rs), and all that it starts
 //! ```
 //!
 //! The kernel stops each of the program's system calls that looks up a file name, and asks the server. If the program

@@ -11,7 +11,7 @@ use super::report::Report;
 use super::{GREETING, hosts, marks};
 use crate::ssh;
 
-/// The number of ranks of the job in the tests of [`fuzz_mpi`].
+/// The number of ranks of the job whose reports [`fuzz_mpi`] reads.
 const RANKS: u32 = 3;
 
 /// Reads bytes as what the first byte says:
