@@ -522,7 +522,7 @@ pub struct WebPage {
     /// The daemon's socket [default: all your daemons and runs]
     #[arg(long)]
     pub socket: Option<PathBuf>,
-    /// End when this process ends
+    /// End when the process with this id ends
     #[arg(long, value_name = "PID", hide = true)]
     pub with: Option<u32>,
 }

@@ -208,7 +208,8 @@ fn answer(listener: Listener) {
         let call = match server.listener.next() {
             Ok(Some(call)) => call,
             Ok(None) => return,
-            // Without answers every process of the task would hang, so the server ends.
+            // If the server went on without answering, every process of the task would hang. So the server ends, and
+            // the program ends with it.
             Err(error) => {
                 eprintln!("crossdock: {error}");
                 std::process::exit(BROKEN);

@@ -153,7 +153,8 @@ fn an_open_for_writing_gives_a_consumer_erofs_and_the_reason_in_its_log() {
     fixture.publish("a", b"whole");
     let (file, none) = (fixture.published("a"), fixture.published("b"));
     until("the file", || Path::new(&file).exists());
-    // The folder is not mounted read-only here, so the kernel would let root write.
+    // In this test the folder is not mounted read-only, so the kernel itself would let root write. The door must refuse
+    // the call.
     let refused = ["create", "write", "append", "creat", "write2"].map(|what| (what, &file));
     for (what, path) in refused.into_iter().chain([("create", &none), ("creat", &none), ("anew", &none)]) {
         let output = fixture.run(&[what, path]);

@@ -139,7 +139,7 @@ pub fn remove(job: &Job, image: Option<&str>) {
     }
 }
 
-/// The name of the image that docker needs for a root folder.
+/// Gives the name of the image into which docker imports a job's root folder.
 pub fn image_name(job: &Job) -> String {
     format!("{}:outline", job.container().to_lowercase())
 }
@@ -280,7 +280,7 @@ fn charliecloud(job: &Job, place: &JobFolder, binds: &[Bind]) -> Result<Vec<Stri
         bind(from, to);
     }
     bind(&run, "/run");
-    // ch-run mounts the host's `/dev`. Only the shared memory is the job's own, so that the job leaves nothing in the
+    // ch-run mounts the host's `/dev`. Only `/dev/shm` in it is the job's own, so that the job leaves nothing in the
     // host's shared memory.
     bind(&shm, "/dev/shm");
     // ch-run has bound the host's `/etc/hosts` and `/etc/resolv.conf` already, but the mounts of the root's `/etc` hide

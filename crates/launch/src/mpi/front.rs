@@ -1,4 +1,5 @@
-//! The front of an MPI job, `crossdock mpirun`: starts the launcher in the first host's container, and reports how it ended.
+//! The front of an MPI job, `crossdock mpirun`: starts the launcher in the first host's container, watches it, and
+//! reports how the job ended.
 
 use std::fs;
 use std::os::fd::AsFd;

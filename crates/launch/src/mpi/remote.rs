@@ -122,7 +122,8 @@ impl Remote {
         Ok(remote)
     }
 
-    /// Makes a connection for tests without ssh; the caller gets the frames that would go to the starter.
+    /// Makes a connection without ssh, for the fuzzer and tests. The caller gets the frames that would go to the
+    /// starter.
     pub fn without_ssh(host: &str) -> (Self, Receiver<Vec<u8>>) {
         let (frames, queue) = sync_channel(FRAMES_MAX);
         (Self { host: host.to_owned(), agent: None, ended: false, frames, ssh: None }, queue)

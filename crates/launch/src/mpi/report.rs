@@ -133,7 +133,8 @@ impl Report {
         }
     }
 
-    /// Tells whether a rank has reported a bad end of its own.
+    /// Tells whether the first rank that ended badly is known by its own report, so that no other report need be waited
+    /// for.
     pub fn knows_the_first(&self) -> bool {
         self.first.is_some() && !self.guessed
     }

@@ -39,7 +39,7 @@ pub struct DirectoryAnswer {
     pub host: Option<String>,
     /// What the run's description says about the directory.
     pub directory: RunningDirectory,
-    /// The files in the directory and the processes that wait for files.
+    /// The directory's files, with the tasks that write, read and await them.
     pub look: DirectorySnapshot,
 }
 
@@ -101,7 +101,7 @@ pub struct Questions {
 /// A question of one `crossdock ls --files`.
 struct Question {
     asker: UnixStream,
-    /// The hosts that have not answered yet.
+    /// The hosts that have not answered this question so far.
     left: Vec<String>,
     found: DirectoryReports,
     until: Instant,

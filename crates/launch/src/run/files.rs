@@ -80,8 +80,8 @@ pub struct ManagedDirectories {
 }
 
 impl ManagedDirectories {
-    /// Makes the stores and starts a service for each directory. `counts` says for each task how much of it is on this
-    /// host.
+    /// Makes the stores and starts a service for each directory. `counts` says for each task how many of its processes
+    /// and ranks are on this host.
     pub fn make(
         workflow: &Workflow,
         counts: &[Count],

@@ -92,7 +92,7 @@ pub struct StartedRank {
 
 impl Part {
     /// Prepares everything before the first task starts, so that a mistake is found before any task runs. `counts` says
-    /// for each task how many of its ranks are on this host. Notes for the user go to `note`.
+    /// for each task how many of its processes and ranks are on this host. Notes for the user go to `note`.
     pub fn prepare(
         mut workflow: Workflow,
         counts: &[Count],

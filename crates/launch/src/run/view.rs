@@ -72,7 +72,7 @@ impl View {
         }
     }
 
-    /// Shows an alarm. An alarm is printed even with `--quiet`.
+    /// Shows an alarm. An alarm is printed even with `--show quiet`.
     pub fn alarm(&self, text: &str) {
         self.print(text);
     }

@@ -663,7 +663,7 @@ impl Keeper {
             }
             Role::Agent(id) => {
                 // If the connection's command has ended, the connection stays open, because processes that the command
-                // put into the background may still run there.
+                // put into the background may still run on the other host.
                 if self.remotes.get(&id).is_some_and(|r| !r.ended) {
                     self.remotes.remove(&id);
                 } else if let Some(remote) = self.remotes.get_mut(&id) {
