@@ -126,7 +126,7 @@ fn as_text(seen: &DaemonListing, wide: bool) -> String {
     let rows: Vec<_> = l
         .members
         .iter()
-        // This command is connected to the daemon too, but it is no task.
+        // This command itself is connected to the daemon, but it is no task of a workflow.
         .filter(|m| m.pid != std::process::id())
         .map(|m| {
             let state = if m.connected { "connected" } else { "away" };

@@ -56,7 +56,7 @@ tasks:
             assert!(place.log("first.0").contains("\n/data/in\n"), "{engine}");
             assert!(place.path().join("out/made").exists(), "{engine}: a mount with write can be written");
             assert!(log.contains("tmp ok"), "{engine}: {log}");
-            // Docker carries the two outputs of a task separately, so "touch: " may come before another line.
+            // Docker carries the task's output and its errors separately, so "touch: " may come before another line.
             assert!(log.contains("cannot touch '/x'"), "{engine}: the root is read-only: {log}");
         }
         if !["process", "charliecloud"].contains(&engine) {
@@ -91,7 +91,8 @@ fn no_task_has_a_capability_or_can_make_a_read_only_mount_writable() {
             let run = place.run(engine, &[]);
             assert_eq!(run.code, 0, "{engine}\n{}\n{}", run.err, run.out);
             let log = place.log("t");
-            // Docker carries the two outputs of a task separately, so errors may come after the last line.
+            // Docker carries the task's output and its errors separately, so errors may come after the last line of the
+            // output.
             assert!(log.contains("end\n"), "{engine}: {log}");
             assert!(!place.path().join("in/x").exists(), "{engine}, user {user}: a read-only mount was written: {log}");
             // In charliecloud, root has capabilities in its own namespaces, where the read-only mounts are locked.

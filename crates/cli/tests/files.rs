@@ -274,7 +274,7 @@ int main(int argc, char **argv) {
 
 #[test]
 fn programs_of_musl_and_with_address_sanitizer_produce_and_consume_in_every_engine() {
-    // No such program starts with the preload library.
+    // Programs of these kinds cannot start with the preload library.
     let kinds = [
         ("musl", "musl-gcc", &["-O1"][..], "is started by musl's loader"),
         ("bare", "musl-gcc", &["-O1", "-static"], "is static"),
@@ -282,7 +282,7 @@ fn programs_of_musl_and_with_address_sanitizer_produce_and_consume_in_every_engi
     ];
     let is_root = crossdock_os::child::user() == 0;
     for engine in containers() {
-        // Charliecloud does not take any right away from root, so there the producer could write the published file.
+        // Under charliecloud, root keeps every right, so the producer could write the published file there.
         let may_write = is_root && engine == "charliecloud";
         let mode = if may_write { "wb" } else { "w" };
         let names = |side: &str| kinds.map(|(kind, ..)| format!("{side}-{kind}")).join(", ");
@@ -460,7 +460,7 @@ tasks:
 
 #[test]
 fn a_refused_change_is_explained_in_the_log_of_its_task_and_counted_in_the_list() {
-    // Charliecloud does not take any right away from root, so there the producer may write.
+    // Under charliecloud, root keeps every right, so the producer may write the published file there.
     let is_root = crossdock_os::child::user() == 0;
     for engine in containers() {
         let place = Place::new(

@@ -204,8 +204,8 @@ impl LibraryCheck {
         Self { began: Instant::now(), looks: 0, suspicious: None, settled: alone, reported: false, ended: false }
     }
 
-    /// The pause until the next look at the memory map. It is short at first, because a program may end soon. After ten
-    /// seconds there are no more looks.
+    /// The pause until the next look at the rank's memory map. The pause is short at first, because a program may end
+    /// soon. After ten seconds there are no more looks.
     fn pause(&self) -> Duration {
         if self.settled || self.began.elapsed() > Duration::from_secs(10) {
             return Duration::from_secs(3600);

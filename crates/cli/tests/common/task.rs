@@ -65,9 +65,9 @@ fn consume(session: &Session, count: u64) -> crossdock_client::Result<()> {
     Ok(())
 }
 
-/// Publishes versions: in version n every element is n, and so is the attribute `step`. Between two versions it pauses
-/// for FIELD_PAUSE_MS. The series of FIELD_NAMES (default `field`) are published one after the other, as ranks would do
-/// it.
+/// Publishes versions: in version n every element is n, and so is the attribute `step`. After each version the task
+/// pauses for FIELD_PAUSE_MS. The series of FIELD_NAMES (default `field`) are published one after the other, as the
+/// ranks of a program would do it.
 fn publish(session: &Session, count: u64) -> Result<(), Box<dyn std::error::Error>> {
     let given = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
     let pause = Duration::from_millis(given("FIELD_PAUSE_MS", "5").parse()?);

@@ -64,7 +64,7 @@ impl Engine for Bubblewrap {
         }
         // A task that root starts would have all capabilities in its namespaces. It could then mount the read-only
         // folders anew for writing (the host's system folders and published files), and write files regardless of their
-        // modes. From the tasks of ordinary users, bwrap takes the capabilities without being told.
+        // modes. For ordinary users, bwrap drops the capabilities by default.
         if r.run.uid == 0 {
             add(&["--cap-drop", "ALL"]);
         }

@@ -54,8 +54,8 @@ pub struct Site {
     pub catalog: String,
     /// A socket that listens at the address of the catalog which the daemon keeps; `None` if another node keeps it.
     pub catalog_socket: Option<Arc<OwnedFd>>,
-    /// The address where the daemon listens to the other nodes. With `None` it is the address from which this host
-    /// reaches the catalog.
+    /// The address where the daemon listens to the other nodes. With `None`, the daemon listens at the address from
+    /// which this host reaches the catalog.
     pub listen: Option<String>,
     /// What protects the daemon's connections to the other nodes.
     pub protection: Protection,

@@ -67,8 +67,8 @@ pub fn fresh_id(workflow: &str) -> String {
 }
 
 impl RunFolder {
-    /// Makes the folder of a run with this id. The supervisor calls it while the front lives, so if one of the two is
-    /// killed at any moment, the other one removes the folder.
+    /// Makes the folder of a run with this id. The supervisor calls this function while the front lives, so if one of
+    /// the two is killed at any moment, the other one removes the folder.
     pub fn make(id: &str) -> Result<Self, String> {
         Self::make_in(&base(), id)
     }

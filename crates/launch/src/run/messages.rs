@@ -77,7 +77,7 @@ pub enum FromPart {
         code: u8,
         /// What is wrong.
         reason: String,
-        /// What the user can do about it; empty if there is no hint.
+        /// What the user can do about the refusal's reason; empty if there is no hint.
         #[serde(default)]
         hint: String,
     },

@@ -23,7 +23,7 @@ pub struct PartRefusal {
     pub code: u8,
     /// The problem, as a sentence.
     pub reason: String,
-    /// What the user can do about it; empty if there is no hint.
+    /// What the user can do about the problem; empty if there is no hint.
     pub hint: String,
 }
 

@@ -177,7 +177,7 @@ impl MessageSender {
         self.behind.load(Ordering::Relaxed) > BEHIND
     }
 
-    /// Waits until everything is written, but at most as long as a peer may be silent.
+    /// Waits until all messages are written, but at most `SILENCE_S` seconds.
     fn finish(self) {
         let Self { queue, writer, .. } = self;
         drop(queue);
@@ -219,7 +219,7 @@ impl OrderReceiver {
         Ok(Self { queue, wake, ended, heard })
     }
 
-    /// Tells whether the run's supervisor is gone, or was silent for too long.
+    /// Tells whether the run's supervisor is gone, or counts as lost after a long silence.
     fn is_lost(&self) -> bool {
         let heard = *self.heard.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.ended.load(Ordering::Relaxed) || heard.elapsed() > Duration::from_secs(SILENCE_S)

@@ -194,7 +194,8 @@ impl RemotePart {
         self.heard = Instant::now();
     }
 
-    /// If the part was silent for longer than `SILENCE_S`, gives the reason why it counts as lost.
+    /// If the part was silent for too long, gives the reason why it counts as lost. While the part is connecting, the
+    /// limit is `CONNECTING`; after that, it is `SILENCE_S`.
     pub fn lost(&self) -> Option<String> {
         let silent = self.heard.elapsed();
         match self.phase {

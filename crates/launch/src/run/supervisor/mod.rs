@@ -41,7 +41,7 @@ struct Stop {
     reason: String,
     /// The last lines of the failed task's log; empty if no task failed.
     last_lines: Vec<String>,
-    /// What the user can do about it; empty if there is no hint.
+    /// What the user can do about the reason of the stop; empty if there is no hint.
     hint: String,
 }
 
