@@ -7,9 +7,9 @@
 //! produces, the source is at the mirror and the sink at the port. So credits, capacity and the order of messages are
 //! those of the port.
 //!
-//! Each side ends in the same way as the members at the other side's ring have ended. After an ordinary end it leaves
-//! its ring in order; after a death it abandons its ring, as a member that dies does. A death is reported only after
-//! all messages that were sent before it.
+//! Each side ends in the way in which the members at the other side's ring have ended. If they left in order, the side
+//! leaves its own ring in order. If one of them died, the side abandons its ring, as a member that dies does. A death
+//! is reported only after all messages that were sent before it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,25 +32,26 @@ use crate::{Peers, mirror_name};
 /// The longest time for which a thread of a channel sleeps before it looks at the channel's state again. Events wake
 /// the thread earlier.
 const SLICE: Duration = Duration::from_millis(200);
-/// The bytes of messages that fit into one question.
+/// The maximum size, in bytes, of the messages in one request to the other daemon.
 const BATCH: usize = 48 << 10;
-/// Objects of more bytes than this do not come with the message: the other side pulls them.
+/// An object of more bytes than this is not part of the request that brings its message: the other side pulls the
+/// object.
 const SMALL: u64 = 16 << 10;
-/// The most messages of one question.
+/// The maximum number of messages in one request.
 const MOST: usize = 256;
-/// The size of the first piece of a pulled object. The end of this side waits until the piece has come, because a piece
-/// is read directly into shared memory.
+/// The size of the first piece of an object that is pulled, in bytes. The piece is read directly into shared memory, so
+/// this side of the channel cannot end before the piece has come.
 const PIECE: usize = 8 << 20;
-/// The largest size of a piece. A piece that came in a tenth of a second doubles the size of the next one.
+/// The maximum size of a piece, in bytes. If a piece came in a tenth of [`PULL`], the next piece is twice as large.
 const PIECE_MOST: usize = 64 << 20;
-/// The smallest size of a piece. A piece that did not come in time halves the size of the next one.
+/// The minimum size of a piece, in bytes. If a piece did not come in time, the next piece is half as large.
 const PIECE_LEAST: usize = 64 << 10;
 /// A piece that has not come within this time is asked for again.
 const PULL: Duration = Duration::from_secs(1);
-/// How often a source looks for the next message of a work queue while its task still works on a former message.
+/// How often a source looks for the next message of a work queue while its task still works on an earlier message.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long a sink keeps its messages' objects after its task has left, if the port is on this node and has no
-/// consumer. While the port has a consumer, the objects are kept.
+/// consumer. As long as the port has a consumer, the sink keeps the objects.
 const KEEP: Duration = Duration::from_secs(10);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -65,13 +66,14 @@ struct UnreleasedMessages {
     untaken: usize,
 }
 
-/// What has come to a sink from its source.
+/// What a sink has received from its source.
 #[derive(Default)]
 struct Inbox {
     relayed_messages: VecDeque<RelayedMessage>,
-    /// The number of messages that have come so far, which is the number of the next one.
+    /// The number of messages that have come so far. Messages are counted from 0, so this is also the number of the
+    /// next one.
     next: u64,
-    /// How the source ended, and how many messages it has brought in all.
+    /// How the source ended, and how many messages it has sent in total.
     end: Option<(EndReason, u64)>,
 }
 
@@ -106,19 +108,20 @@ pub struct Channel {
     held: Mutex<UnreleasedMessages>,
     inbox: Mutex<Inbox>,
     sent: Mutex<BTreeMap<u64, RingMessage>>,
-    /// The number of release reports that the source has not confirmed yet. A sink reports its end only after the
-    /// source has confirmed them, because a source gives every message without a release report to another consumer.
+    /// The number of release reports that the source has not confirmed yet. A source gives every message without a
+    /// release report to another consumer, so a sink reports its end only after the source has confirmed all release
+    /// reports.
     untold: AtomicUsize,
     regions: Mutex<BTreeMap<u64, Region>>,
-    /// The mirrors that are removed when this side ends: their kinds and names.
+    /// The mirrors (kind and name) that are removed when this side ends.
     names: Mutex<Vec<(SegmentKind, String)>>,
     /// How the task of this node that used the mirror has left; `None` while it uses the mirror.
     left: Mutex<Option<EndReason>>,
     over: AtomicBool,
     /// True if the other node's daemon does not know this channel any more, or if that node is lost.
     lost: AtomicBool,
-    /// Whether the member of this end is alive. Every access to shared memory holds this lock for reading, so that the
-    /// member ends between two accesses.
+    /// Whether this side's member in the daemon is alive. Every access to shared memory holds this lock for reading, so
+    /// the member cannot end during an access.
     alive: RwLock<bool>,
     changed: Condvar,
 }
@@ -173,7 +176,7 @@ impl Channel {
         &self.port
     }
 
-    /// Gives what the daemon reports about the port of this end.
+    /// Gives the daemon's report about the port of this side.
     pub fn port_report(&self) -> Result<crossdock_client::PortReport> {
         self.session.port_report(self.port.id())
     }
@@ -186,12 +189,13 @@ impl Channel {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Begins an access to shared memory. `None` if the member has ended.
+    /// Begins an access to shared memory. Returns `None` if this side's member has ended.
     fn work(&self) -> Option<RwLockReadGuard<'_, bool>> {
         Some(self.alive.read().unwrap_or_else(PoisonError::into_inner)).filter(|alive| **alive)
     }
 
-    /// Lets the member of this end die: its end stays as it is, and others heal it.
+    /// Ends this side's member as if its process had died. The member's end of the port stays as it is, and other
+    /// members heal the end.
     fn die(&self) {
         // `abandon` makes the threads that wait at this end return, so the member does not end in the middle of their
         // access.
@@ -208,15 +212,15 @@ impl Channel {
         self.changed.notify_all();
     }
 
-    /// Ends this side because the daemon ends. No more requests are sent to the daemon. Waits until a piece of an object
-    /// that is being pulled has come, or its deadline has passed.
+    /// Ends this side because the daemon ends. Sends no more requests to the daemon. If a piece of an object is being
+    /// pulled, waits until the piece has come or its deadline has passed.
     pub fn drop_now(&self) {
         self.stop();
         self.die();
     }
 
-    /// Notes that the other side does not know this channel any more, or that its node is lost. Messages that have come
-    /// from it are still sent into the ring.
+    /// Notes that the other side does not know this channel any more, or that its node is lost. Messages that the other
+    /// side sent earlier are still put into the ring.
     pub fn unknown(&self) {
         if self.port.end() == crossdock_client::End::Consumer {
             return self.finish(EndReason::Died);
@@ -238,8 +242,8 @@ impl Channel {
             return;
         }
         for (kind, name) in lock(&self.names).drain(..) {
-            // Members that have the mirror open keep it. A name that cannot be removed now is removed at the daemon's
-            // next start.
+            // Members that have the mirror open keep it. If the name cannot be removed now, the daemon removes it at
+            // its next start.
             let _ = self.session.remove(kind, &name, InUse::Keep);
         }
         match how {
@@ -251,7 +255,7 @@ impl Channel {
         self.changed.notify_all();
     }
 
-    /// Notes that no member of this node uses the mirror any more.
+    /// Notes that no member of this node uses the mirror any more. `how` says how the last one left.
     pub fn left(&self, how: EndReason) {
         lock(&self.left).get_or_insert(how);
         self.changed.notify_all();
@@ -261,7 +265,7 @@ impl Channel {
         *lock(&self.left)
     }
 
-    /// Sends a report to the other side, again and again until it is confirmed.
+    /// Sends a report to the other side and repeats it until the other side confirms it.
     fn tell(&self, peers: &dyn Peers, service: u32, body: &[u8]) -> ReportOutcome {
         tell(self, peers, &self.peer, service, body)
     }
@@ -280,7 +284,7 @@ impl Channel {
 
     /// Runs the thread of a source: receives messages, and brings them to the other side.
     pub fn ship(&self, peers: &dyn Peers) {
-        // Only a port is shared with other consumers. The source at a mirror is its only consumer, and takes all
+        // The port itself can have several consumers. A mirror has only one consumer, this source, which takes all
         // messages.
         let is_shared = self.at_home && self.end().shape().pattern == Pattern::WorkQueue;
         let mut count = 0;
@@ -295,9 +299,9 @@ impl Channel {
                 continue;
             }
             let Some(work) = self.work() else { return };
-            // In a work queue, a consumer that blocks in `receive` counts as idle. If the queue ended then, the other
-            // consumers would not wait for the messages that this consumer still has. So while the task works on a
-            // message, this thread does not block in `receive`. It only looks for a message now and then.
+            // In a work queue, a consumer that blocks in `receive` counts as idle. If the queue ended at that moment,
+            // the other consumers would not wait for the messages that this consumer still has. So while the task works
+            // on a message, this thread does not block in `receive`, but looks for a message now and then.
             let works = is_shared && !lock(&self.held).messages.is_empty();
             let first = match self.port.receive(Some(if works { Duration::ZERO } else { SLICE })) {
                 Ok(message) => message,
@@ -338,7 +342,8 @@ impl Channel {
         }
         match self.tell_end(peers, how, count) {
             ReportOutcome::Yes if self.at_home => {
-                // The task may still have messages, and releases them. The sink reports when the task has left.
+                // The remote task may still have messages, and this source passes on their releases. The sink reports
+                // when the task has left.
                 while !self.is_over() {
                     self.pause(SLICE);
                 }
@@ -355,8 +360,8 @@ impl Channel {
         }
     }
 
-    /// Makes the part of a question that carries this message. The message's object stays unchanged until the message
-    /// is released.
+    /// Packs a message for a request to the other side. The message's object stays unchanged until the message is
+    /// released.
     fn pack(&self, peers: &dyn Peers, message: Message) -> RelayedMessage {
         let (mut cargo, mut region, mut ticket) = (MessageObject::None, (0, 0, String::new()), None);
         if !message.handle.is_none() {
@@ -384,7 +389,7 @@ impl Channel {
         RelayedMessage { position: message.position, tag: message.tag, inline: message.inline.to_vec(), cargo, region }
     }
 
-    /// Handles a report of the sink: which messages were taken, and which were released.
+    /// Handles a report of the sink about messages that were taken or released.
     pub fn released(&self, peers: &dyn Peers, body: Released) {
         let work = self.work();
         let mut held = lock(&self.held);
@@ -395,8 +400,8 @@ impl Channel {
             if let Some(ticket) = ticket {
                 peers.withdraw(ticket);
             }
-            // `release` fails if this end of the port is closed already. Then the port has given the message to another
-            // consumer, so the failure is ignored.
+            // `release` fails if this end of the port is closed already. In this case the port has given the message to
+            // another consumer, so the failure is ignored.
             let _ = self.port.release(&message);
         }
         drop(held);
@@ -406,7 +411,7 @@ impl Channel {
 
     // The functions of a sink follow.
 
-    /// Takes messages from the source. A question that was repeated brings messages again; they are skipped.
+    /// Takes messages from the source. A repeated request brings messages that have come already; they are skipped.
     pub fn deliver(&self, body: Deliver) -> std::result::Result<(), Refusal> {
         let mut inbox = lock(&self.inbox);
         let known = usize::try_from(inbox.next.saturating_sub(body.first)).unwrap_or(usize::MAX);
@@ -422,7 +427,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Handles the report that the other side has ended. A sink acts on it only after all messages of the source.
+    /// Handles the report that the other side has ended. A sink ends only after it has handled all messages of the
+    /// source.
     pub fn peer_ended(&self, body: &Ended) {
         if self.port.end() == crossdock_client::End::Consumer {
             return self.finish(body.how);
@@ -455,7 +461,7 @@ impl Channel {
             number += 1;
             if !self.put_one(peers, &relayed, number) {
                 if self.is_lost() && !self.is_over() {
-                    // The message's object was only on the lost node. So this message, and all behind it, are lost.
+                    // The message's object was only on the lost node. So this message and all later ones are lost.
                     self.drain(peers, EndReason::Died);
                 }
                 return;
@@ -542,7 +548,7 @@ impl Channel {
             Making::begin(object, &region, &own, length)?
         };
         let filled = self.fill(peers, ticket, &mut making);
-        // If the member of this end has ended, healing frees the memory.
+        // If this side's member has ended meanwhile, other members heal its end of the port and free the memory.
         let _work = self.work().ok_or_else(over)?;
         match filled {
             Ok(()) => making.finish().map(|(handle, made)| (handle, Some(made), length)),
@@ -551,14 +557,14 @@ impl Channel {
                 if error.status != Status::Invalid {
                     return Err(error);
                 }
-                // The source has found a container among the bytes.
+                // The source has found a container among the bytes, so the object cannot move by value.
                 peers.log(&format!("port '{}': a message of node {}: {error}", self.port.name(), self.peer));
                 Ok(left)
             }
         }
     }
 
-    /// Pulls the bytes of an object into their place.
+    /// Pulls the bytes of an object, piece by piece, into the memory that `making` has for them.
     fn fill(&self, peers: &dyn Peers, ticket: u64, making: &mut Making<'_>) -> Result<()> {
         let (mut at, mut piece) = (0, PIECE);
         loop {
@@ -589,8 +595,8 @@ impl Channel {
         }
     }
 
-    /// Gives the region of this node for copies of the objects of one region of the other node. Makes the region if it
-    /// does not exist yet.
+    /// Returns the region on this node that holds copies of the objects from region `id` of the other node. Makes the
+    /// region at the first call.
     fn region(&self, id: u64, capacity: u64, name: &str) -> Result<Region> {
         if let Some(region) = lock(&self.regions).get(&id) {
             return Ok(region.clone());
@@ -602,8 +608,8 @@ impl Channel {
         Ok(region)
     }
 
-    /// Runs the second thread of a sink: reports to the source which messages were released, and when the consumers
-    /// have left.
+    /// Runs the second thread of a sink. The thread reports to the source which messages were released, and when the
+    /// consumers have left.
     pub fn watch(&self, peers: &dyn Peers) {
         let is_shared = !self.at_home && self.end().shape().pattern == Pattern::WorkQueue;
         let mut pause = Duration::from_micros(200);
@@ -627,7 +633,7 @@ impl Channel {
                 Err(error) if error.status == Status::PeerDied => Some(EndReason::Died),
                 Err(_) => self.has_left(),
             };
-            // A mirror gets no further consumer. The port itself may still get one.
+            // If all consumers of a mirror are gone, no other consumer can come. The port itself may still get one.
             if let Some(how) = gone.filter(|_| !self.at_home && !self.end().is_closed()) {
                 self.tell_end_behind_releases(peers, how);
                 return self.finish(EndReason::Closed);
@@ -660,7 +666,7 @@ impl Channel {
         !found.taken.is_empty() || !found.released.is_empty()
     }
 
-    /// Reports the messages that consumers have taken and released to the source. Returns whether there were any.
+    /// Reports to the source which messages the consumers have taken or released. Returns whether there were any.
     fn tell_released(&self, peers: &dyn Peers, UnreportedReleases { taken, released, .. }: UnreportedReleases) -> bool {
         if taken.is_empty() && released.is_empty() {
             return false;
@@ -677,7 +683,7 @@ impl Channel {
         true
     }
 
-    /// Reports to the source how the ring's consumers ended, after all of their releases.
+    /// Reports to the source how the ring's consumers ended. Before that, reports all of their releases.
     fn tell_end_behind_releases(&self, peers: &dyn Peers, how: EndReason) {
         let mut last = UnreportedReleases::default();
         self.look(false, &mut last);
@@ -688,8 +694,8 @@ impl Channel {
         let _ = self.tell_end(peers, how, 0);
     }
 
-    /// Ends a sink whose source has ended, after its last message is in the ring. The ring's consumers find the end
-    /// behind the last message. The objects of messages stay until the consumers have released them or have left.
+    /// Ends a sink whose source has ended. All of the source's messages are in the ring. The ring's consumers find the
+    /// end after the last message. The messages' objects stay until the consumers have released them or have left.
     fn drain(&self, peers: &dyn Peers, how: EndReason) {
         match how {
             EndReason::Closed => self.port.leave(),
@@ -701,7 +707,7 @@ impl Channel {
             self.look(false, &mut found);
             self.tell_released(peers, found);
             let done = if self.at_home {
-                // A consumer may still come and receive the remaining messages.
+                // A consumer may still join and receive the remaining messages.
                 if self.end().wait_peer(Duration::ZERO).is_ok() {
                     alone = None
                 } else {
@@ -727,7 +733,7 @@ fn over() -> Error {
     Error::new(Status::Closed, "this end of the port has ended")
 }
 
-/// Makes an error about a port from an error of a link.
+/// Turns an error of a link into an error of the port.
 pub fn reached(error: &crossdock_link::Error) -> Error {
     Error::new(error.status, error.to_string())
 }

@@ -1,4 +1,4 @@
-//! The fuzzer's entry for what the relays of other nodes send.
+//! Entry point for the fuzzer: decodes the messages that relays of other nodes send.
 
 use std::fmt::Debug;
 
@@ -6,9 +6,9 @@ use crate::messages::{self, BodyField, ChannelKey, ChannelKeys, Deliver, Ended, 
 use crate::region::{CopyEnded, CopyStateRequest, FreezeRequest, FrozenExtents};
 use crate::series::messages::{Find, FoundSeries, Offered, SeriesEnded, Supplied, Supply, VersionAck};
 
-/// Decodes bytes as the body of a question to a service of this crate, or of an answer. The first byte chooses the
-/// body's type. A body that is accepted must give the same bytes when it is encoded again, because each body has
-/// exactly one encoding.
+/// Decodes bytes as the body of a request to a service of this crate, or of an answer. The first byte chooses the type
+/// of the body. If the body is accepted, encoding it again must give the same bytes, because each body has exactly one
+/// encoding.
 pub fn fuzz_decode(bytes: &[u8]) {
     let Some((which, body)) = bytes.split_first() else { return };
     match messages::OPEN + u32::from(which % 18) {
@@ -53,12 +53,12 @@ mod tests {
             // Most bytes are zero, because lengths and counts are small numbers of eight bytes.
             let bytes: Vec<u8> = (0..length).map(|_| if random.one_in(8) { random.byte() % 16 } else { 0 }).collect();
             fuzz_decode(&bytes);
-            // Short bodies are tried too, because some of them are accepted.
+            // Short bodies are tried, because some of them are accepted.
             fuzz_decode(&bytes[..length.min(1 + 8 * (length % 6))]);
         }
     }
 
-    /// Tests for a former defect: a flag had many encodings, because each number other than 1 was read as false.
+    /// A flag must have only one encoding. If any number other than 1 were read as false, a flag would have many.
     #[test]
     fn a_flag_is_zero_or_one() {
         let mut open = vec![0; 1 + 16 + 24 + 8];

@@ -1,16 +1,16 @@
 //! Ports, series and regions across nodes. This page explains ports; the modules `series` and `region` explain the rest.
 //!
 //! A task that opens a port of another node gets a *mirror*: a port of its own node with the same shape. The daemon of
-//! the task's node has the mirror's other end. The daemon of the port's node takes an end of the port for the task.
+//! the task's node takes the mirror's other end. The daemon of the port's node takes an end of the port for the task.
 //! Both ends are members of their nodes, in the process of the daemon. What one of them receives, the other one sends
-//! (`channel`). Everything else stays as on one node: each node's ring keeps order, credits and capacity, is healed
+//! (`channel`). Everything else works as on one node: each node's ring keeps the order, credits and capacity, is healed
 //! after a death, and reports which members closed.
 //!
 //! The object of a message is copied into a region of the other node (`object`), with the same rights. Mirrors are
 //! named `.mirror/BY-NUMBER-ID/NAME`. A task may open a mirror if its grants allow it to open `NAME`.
 //!
-//! Neither daemon is blocked by the other one. A question without an answer is asked again. If the other daemon does
-//! not know a channel, or the lease of its node has ended, the channel ends as after a death.
+//! Neither daemon is blocked by the other one. A request without an answer is sent again. If the other daemon does not
+//! know a channel, or the lease of its node has ended, the channel ends as after a death.
 
 mod channel;
 mod fuzz;
@@ -43,7 +43,7 @@ pub use region::WantedRegion;
 pub use series::WantedSeries;
 pub use series::fuzz::fuzz_mirror;
 
-/// Tells whether this crate answers questions to this service.
+/// Tells whether this crate answers requests to this service.
 #[must_use]
 pub fn serves(service: u32) -> bool {
     (messages::OPEN..=messages::KNOWN).contains(&service)
@@ -51,45 +51,45 @@ pub fn serves(service: u32) -> bool {
         || region::SERVICES.contains(&service)
 }
 
-/// The pause before a question whose answer was lost is asked again.
+/// The pause before a request is repeated because its answer was lost.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How many keys of channels are remembered, so that a repeated question is recognised.
+/// How many keys of channels are remembered, in order to recognise repeated requests.
 const SEEN: usize = 4096;
 /// How often a daemon asks the others whether they know the channels that they share with it.
 const COMPARE: Duration = Duration::from_secs(1);
 /// The deadline for a request to the daemon of this node.
 const LOCAL: Duration = Duration::from_secs(10);
-/// The least time that opening an end waits for a free place at the port. A former end of the same task may be about to
-/// close.
+/// The minimum time that opening an end waits for a free place at the port, because an earlier end of the same task may
+/// be about to close.
 const PLACE: Duration = Duration::from_secs(1);
 /// How long the other daemon may take to open an end, in addition to the time for a free place.
 const REACH: Duration = Duration::from_secs(10);
-/// The kind by which objects of messages and bytes of versions are named when they are pulled.
+/// The segment kind in the ids under which other nodes pull the objects of messages and the bytes of versions.
 const KIND: SegmentKind = SegmentKind::Port;
 
-/// An end of a port of another node that a task of this node wants.
+/// A request by a task of this node for an end of a port of another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedEnd {
     /// The node that has the port.
     pub node: String,
-    /// The workflow.
+    /// The name of the port's workflow.
     pub workflow: String,
-    /// The port.
+    /// The name of the port.
     pub port: String,
-    /// The task's name.
+    /// The name of the task that opens the end.
     pub task: String,
-    /// The task's rank.
+    /// The rank of the task that opens the end.
     pub rank: u32,
-    /// Whether the task sends. Otherwise it receives.
+    /// Whether the task sends messages. If not, it receives them.
     pub sends: bool,
     /// How long the task waits for a free place at the port.
     pub wait: Duration,
 }
 
-/// How a relay reaches the relays of other nodes.
+/// The functions by which a relay reaches the relays of other nodes.
 pub trait RelayNetwork: Send + Sync {
-    /// Asks a service of another node. If this fails with `TimedOut` or `Disconnected`, the other node may have carried
-    /// out the question, or may still do it.
+    /// Sends a request to a service of another node, and returns the answer. If the call fails with `TimedOut` or
+    /// `Disconnected`, the other node may have carried out the request, or may still do it.
     ///
     /// # Errors
     /// The service's refusal, or the reason why no answer came.
@@ -126,21 +126,21 @@ impl RelayNetwork for Nodes {
     }
 }
 
-/// What channels and mirrors use of their relay.
+/// The functions of the relay that its channels and mirrors use.
 trait Peers: Sync {
     fn ask(&self, node: &str, service: u32, body: &[u8], wait: Duration) -> Result<Vec<u8>>;
-    /// Pulls the bytes that the node `node` offers under the number `ticket`, from `offset` on, until `memory` is full.
+    /// Pulls bytes that `node` offers under the number `ticket`, from `offset` on, until `memory` is full.
     fn pull_into(&self, node: &str, ticket: u64, offset: u64, memory: &mut [u8], wait: Duration) -> Result<()>;
     /// Lets other nodes pull these bytes. Returns the ticket: the number by which the other nodes name the bytes.
     fn offer(&self, bytes: Arc<dyn Source>) -> u64;
     fn withdraw(&self, ticket: u64);
-    /// Removes the mirrors of these kinds and names, through a new session.
+    /// Removes mirrors, each given by its kind and name, through a new session.
     fn remove(&self, workflow: &str, names: Vec<(SegmentKind, String)>);
     fn log(&self, line: &str);
 }
 
-/// Gives the name of the mirror of the port, series or region `name`. `number` makes the names of one channel's mirrors
-/// different.
+/// Gives the name of the mirror of the port, series or region `name`. `number` distinguishes the mirrors of one
+/// channel.
 fn mirror_name(key: ChannelKey, number: u64, name: &str) -> Result<String> {
     let mirror = format!("{MIRROR}{:x}-{:x}-{number:x}/{}", key.by, key.number, name::mirrored(name));
     name::check(&mirror).map_err(|bad| {
@@ -159,14 +159,14 @@ struct Shared {
     regions: region::RegionTransfers,
     /// Keys of channels and mirrors that are being opened.
     opening: Mutex<BTreeSet<ChannelKey>>,
-    /// Keys of channels and supplies that other nodes have asked this one to open, the newest last.
+    /// Keys of channels and supplies that other nodes have asked this node to open. The newest key is the last.
     seen: Mutex<VecDeque<ChannelKey>>,
     offered: Mutex<HashMap<u64, Arc<dyn Source>>>,
     stop: AtomicBool,
     log: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-/// All channels, mirrors and supplies of a daemon.
+/// A daemon's relay: all of its channels, mirrors and supplies.
 pub struct Relay {
     shared: Arc<Shared>,
     thread: Option<thread::JoinHandle<()>>,
@@ -177,10 +177,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Relay {
-    /// Makes the relay of the daemon at `socket`. `token` must differ for each start of a broker.
+    /// Makes the relay of the daemon at `socket`. `token` must be different at each start of a broker.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// If the thread cannot be started.
     pub fn new(
         token: u64,
         nodes: Arc<dyn RelayNetwork>,
@@ -210,7 +210,8 @@ impl Relay {
     /// answered.
     ///
     /// # Errors
-    /// The errors of opening a port, from the other node. `DISCONNECTED` or `TIMED_OUT` if that node cannot be reached.
+    /// The errors of opening a port, as the other node reports them. `DISCONNECTED` or `TIMED_OUT` if that node cannot
+    /// be reached.
     pub fn open(&self, want: &WantedEnd) -> std::result::Result<SegmentId, (Status, String)> {
         let opened = self.shared.opening(|key| self.shared.open(key, want));
         opened.map_err(|error| (error.status, error.to_string()))
@@ -220,8 +221,8 @@ impl Relay {
     /// has answered.
     ///
     /// # Errors
-    /// The errors of observing a series, from the other node. `DISCONNECTED` or `TIMED_OUT` if that node cannot be
-    /// reached.
+    /// The errors of observing a series, as the other node reports them. `DISCONNECTED` or `TIMED_OUT` if that node
+    /// cannot be reached.
     pub fn open_series(&self, want: &WantedSeries) -> std::result::Result<SegmentId, (Status, String)> {
         self.shared.open_series(want).map_err(|error| (error.status, error.to_string()))
     }
@@ -235,8 +236,8 @@ impl Relay {
         self.shared.copy_region(want).map_err(|error| (error.status, error.to_string()))
     }
 
-    /// Finds out whether a region has moved to the node `node`, which has its name. If it has moved, removes the region
-    /// from this node. Blocks until this is known.
+    /// Finds out whether a region has moved to the node `node`, to which the catalog has given the region's name. If it
+    /// has moved, removes the region from this node. Blocks until the result is known.
     pub fn region_left(&self, node: &str, workflow: &str, name: &str, segment: SegmentId) {
         self.shared.region_left(node, workflow, name, segment);
     }
@@ -254,7 +255,7 @@ impl Relay {
         }
     }
 
-    /// Notes that the lease of a node has ended, so all that the node had is gone.
+    /// Notes that the lease of a node has ended. The node's ports, series and regions count as lost.
     pub fn gone(&self, node: &str) {
         self.shared.series.gone(node);
         self.shared.regions.gone(node);
@@ -265,10 +266,10 @@ impl Relay {
         }
     }
 
-    /// Answers another node's question to a service of this crate.
+    /// Answers a request that another node sent to a service of this crate.
     ///
     /// # Errors
-    /// The reason why the question is refused.
+    /// The reason why the request is refused.
     pub fn answer(&self, node: &str, service: u32, body: &[u8]) -> std::result::Result<Vec<u8>, Refusal> {
         self.shared.answer(node, service, body)
     }
@@ -285,7 +286,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        // All channels are told to stop before the first one is waited for, so that they do not stop one after another.
+        // All channels are told to stop before the first of them is waited for, so that they stop at the same time.
         let channels = self.shared.all();
         channels.iter().for_each(|channel| channel.stop());
         channels.iter().for_each(|channel| channel.drop_now());
@@ -314,7 +315,7 @@ impl Shared {
         })
     }
 
-    /// Calls `open` with a new key. Until it returns, messages of the other node about this key are refused with
+    /// Calls `open` with a new key. Until `open` returns, messages of the other node about this key are refused with
     /// `Busy`.
     fn opening<T>(&self, open: impl FnOnce(ChannelKey) -> Result<T>) -> Result<T> {
         let key = self.new_key();
@@ -344,7 +345,7 @@ impl Shared {
         let pattern = Pattern::from_number(opened.pattern)
             .ok_or_else(|| Error::new(Status::Corrupt, format!("node {node} has a port of an unknown pattern")))?;
         let options = PortOptions { pattern: Some(pattern), capacity: opened.capacity, persistent: false };
-        // The session has the name of the task at the port's other end, if that task is known, so that errors name this
+        // If the task at the port's other end is known, the session gets that task's name, so that errors name this
         // task.
         let peer = if name::check(&opened.peer).is_ok() { &opened.peer } else { "a-task" };
         let session = self.session(workflow, &format!("{peer}.on.{node}"), 0, false)?;
@@ -356,7 +357,7 @@ impl Shared {
         Ok(id)
     }
 
-    /// Asks the other node to open an end. Asks again if the connection was lost meanwhile.
+    /// Asks the other node to open an end. If the connection was lost before the answer came, asks again.
     fn ask_to_open(&self, node: &str, question: &Open, wait: Duration) -> Result<Vec<u8>> {
         let by = Deadline::after(wait);
         loop {
@@ -367,7 +368,7 @@ impl Shared {
         }
     }
 
-    /// Opens an end of a port of this node for a task of another node. A repeated question gets the same answer.
+    /// Opens an end of a port of this node for a task of another node. A repeated request gets the same answer.
     fn open_for(self: &Arc<Self>, node: &str, open: Open) -> Result<Opened> {
         let key = open.key;
         if let Some(channel) = lock(&self.channels).get(&key).filter(|channel| channel.peer == node) {
@@ -376,10 +377,10 @@ impl Shared {
         self.open_once(key, "this end of a port is being opened, or has ended", || self.open_first(node, open))
     }
 
-    /// Calls `open` for the first question with this key. If a question with the same key comes again, `open` is not
-    /// called, and the error has the reason `why`. The node that asked then tries again with a new key, if it still needs
-    /// an answer. If `open` failed, a question with the same key may come again. This node remembers the newest [`SEEN`]
-    /// keys only.
+    /// Calls `open` for the first request with this key. If a request with the same key comes again, `open` is not
+    /// called, and the call fails with the reason `why`. The node that sent the request then tries again with a new
+    /// key, if it still needs an answer. If `open` failed, a request with the same key may come again. This node
+    /// remembers only the newest [`SEEN`] keys.
     fn open_once<T>(&self, key: ChannelKey, why: &'static str, open: impl FnOnce() -> Result<T>) -> Result<T> {
         {
             let mut seen = lock(&self.seen);
@@ -467,7 +468,7 @@ impl Shared {
         match service {
             messages::OPEN => {
                 let opened = self.open_for(node, Open::decode(body)?);
-                // The error's text names the port already.
+                // The error's text contains the port's name already.
                 opened.map(|opened| opened.encode()).map_err(|error| Refusal::new(error.status, error.to_string()))
             }
             messages::DELIVER => {
@@ -498,8 +499,8 @@ impl Shared {
         }
     }
 
-    /// Runs the thread that asks other daemons, again and again, whether they still know the channels that they share
-    /// with this one.
+    /// Runs the thread that asks the other daemons, at regular times, whether they still know the channels that they
+    /// share with this daemon.
     fn compare(&self) {
         let mut waited = Duration::ZERO;
         let slice = Duration::from_millis(100);
@@ -516,7 +517,7 @@ impl Shared {
                 by_peer.entry(peer).or_default().push(key);
             }
             for (peer, mut keys) in by_peer {
-                // One question has room for at most 4000 keys. The keys beyond the first 3000 are asked about later,
+                // One request has room for at most 4000 keys. The keys beyond the first 3000 are asked about later,
                 // when some channels have ended.
                 keys.truncate(3000);
                 let Ok(body) = self.ask(&peer, messages::KNOWN, &ChannelKeys(keys).encode(), COMPARE) else { continue };
@@ -561,8 +562,9 @@ impl Peers for Shared {
         }
         let Ok(session) = self.session(workflow, "mirrors", 0, true) else { return };
         for (kind, name) in names {
-            // A mirror that cannot be removed now is removed at the daemon's next start. `Force` is needed because the
-            // broker may still see a publisher: this relay's own member, which the relay has just abandoned.
+            // If a mirror cannot be removed now, the daemon removes it at its next start. `Force` is needed because the
+            // broker may still see a publisher of the mirror: this relay's own member, which the relay has just
+            // abandoned.
             let _ = session.remove(kind, &name, InUse::Force);
         }
     }

@@ -1,18 +1,19 @@
-//! What the relays of two daemons send each other about ports: the bodies of the questions to the services 100 to 104.
+//! The messages between the relays of two daemons about ports: the bodies of the requests to the services 100 to 104,
+//! and of their answers.
 
 use crossdock_link::body::{Read, Reader, put, put_bytes, wrong};
 
 use crate::object::{Object, Shape};
 
-/// Asks for an end of a port of the asked node. The answer is [`Opened`].
+/// Asks the daemon of a port's node to open an end of the port. The answer is [`Opened`].
 pub const OPEN: u32 = 100;
-/// Brings messages to a sink. The answer is empty.
+/// Brings messages from a source to the sink of the same channel. The answer is empty.
 pub const DELIVER: u32 = 101;
-/// Reports that messages were taken or released. The answer is empty.
+/// Reports to a source that messages were taken or released. The answer is empty.
 pub const RELEASED: u32 = 102;
 /// Reports that a side of a channel has ended. The answer is empty.
 pub const ENDED: u32 = 103;
-/// Asks which of these channels the other daemon does not know. The answer is [`ChannelKeys`].
+/// Asks which keys of a list of channels the other daemon does not know. The answer is [`ChannelKeys`].
 pub const KNOWN: u32 = 104;
 
 /// The key of a channel between two relays, which joins an end of a port with a mirror.
@@ -24,10 +25,10 @@ pub struct ChannelKey {
     pub number: u64,
 }
 
-/// How a side of a channel, or a series, ended.
+/// How one side of a channel, or a series, ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndReason {
-    /// All members left in order.
+    /// All members of the side left in order.
     Closed,
     /// A member of the side died.
     Died,
@@ -40,7 +41,7 @@ pub struct Open {
     pub port: String,
     pub task: String,
     pub rank: u32,
-    /// Whether the task sends. Otherwise it receives.
+    /// Whether the task sends messages. If not, it receives them.
     pub sends: bool,
     pub wait_ms: u64,
 }
@@ -53,11 +54,11 @@ pub struct Opened {
     pub peer: String,
 }
 
-/// The object of a message that goes to another node.
+/// How the object of a message goes to the other node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageObject {
     None,
-    /// The object comes with the message.
+    /// The object is part of this message.
     Here(Object),
     /// The other side pulls the object's bytes: `length` bytes, which are offered under the number `ticket`.
     Pull {
@@ -65,7 +66,7 @@ pub enum MessageObject {
         ticket: u64,
         length: u64,
     },
-    /// The object does not move by value, so the message goes without it.
+    /// The object cannot be copied by value, so the message goes without it.
     Left,
 }
 
@@ -76,7 +77,7 @@ pub struct RelayedMessage {
     pub tag: u64,
     pub inline: Vec<u8>,
     pub cargo: MessageObject,
-    /// The region that holds the object: its id, capacity and name.
+    /// The region that holds the object on the sender's node: its id, capacity and name.
     pub region: (u64, u64, String),
 }
 
@@ -99,14 +100,14 @@ pub struct Released {
 pub struct Ended {
     pub key: ChannelKey,
     pub how: EndReason,
-    /// If the sending side has ended: the number of all messages that it has sent.
+    /// If the side that sends messages has ended: how many messages it has sent in total.
     pub count: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelKeys(pub Vec<ChannelKey>);
 
-/// A value that can be written into a body and read from it.
+/// A value that can be written into the body of a request or answer, and read from it.
 pub trait BodyField: Sized {
     fn write(&self, to: &mut Vec<u8>);
     fn read(from: &mut Reader<'_>) -> Read<Self>;
@@ -186,7 +187,7 @@ impl<A: BodyField, B: BodyField> BodyField for (A, B) {
     }
 }
 
-/// Implements [`BodyField`] for structs. The fields are written in the order in which they are named here.
+/// Implements [`BodyField`] for structs. The fields are encoded in the order in which the call names them.
 macro_rules! spell {
     ($($name:ident { $($field:ident),+ })+) => {$(
         impl $crate::messages::BodyField for $name {
@@ -234,7 +235,7 @@ impl BodyField for Object {
                 words.iter().for_each(|word| put(to, *word));
             }
         }
-        // An object without a type's name has an empty text here.
+        // If the type of the object has no name, an empty text is written.
         put_bytes(to, self.ty.as_deref().unwrap_or("").as_bytes());
         put_bytes(to, &self.bytes);
     }

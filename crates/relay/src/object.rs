@@ -1,10 +1,10 @@
 //! The object of a message, as bytes from which another node makes an equal object.
 //!
-//! These objects move by value: numbers and structs of numbers, blocks of bytes, and vectors, strings and ndarrays of
-//! them. The type of a named object is known. A block without a name shows by its first word whether it is a container:
-//! the header of each container begins with a self-relative pointer to the region's first byte, which is the negative
-//! of the header's own offset. If the data of an object hold such a word, they hold a container, and the object does
-//! not move by value.
+//! Numbers, structs of numbers and blocks of bytes move by value, and so do vectors, strings and ndarrays of them. The
+//! type of a named object is known. A block without a name shows by its first word whether it is a container: the
+//! header of each container begins with a self-relative pointer to the region's first byte, which is the negative of
+//! the header's own offset. If the data of an object hold such a word, they hold a container, and the object does not
+//! move by value.
 //!
 //! The bytes of a large object do not pass through a copy of the object. The node of the original serves them from the
 //! region of the original ([`Original`]), and the other node reads them into their place in its own region ([`Making`]).
@@ -16,24 +16,24 @@ use crossdock_layout::region::{MAX_RANK, Order};
 use crossdock_layout::type_name::Type;
 use crossdock_link::{Buffer, Refusal, Source};
 
-/// The number of 8-byte words in the header of a vector, and of an ndarray.
+/// The number of 8-byte words in the header of a vector (`VECTOR`) and of an ndarray (`NDARRAY`).
 const VECTOR: usize = 4;
 const NDARRAY: usize = 12;
 /// The elements of a copied container begin at a cache line.
 const ALIGN: u64 = 64;
 
-/// The kind and the size of an object.
+/// The kind of an object, with the size of its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// Plain bytes.
     Plain,
     /// A vector or a string, with its number of elements.
     Vector(u64),
-    /// An ndarray: the word that holds rank and order, then the extents.
+    /// An ndarray. The first of these words of its header holds the rank and the order, the others hold the extents.
     Ndarray([u64; NDARRAY - 3]),
 }
 
-/// A copy of an object, outside of any region. The bytes of a large object are left out.
+/// A description of an object, independent of any region. If the object is large, its bytes are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
     pub shape: Shape,
@@ -43,7 +43,7 @@ pub struct Object {
     pub bytes: Vec<u8>,
 }
 
-/// An object that was made in a region, with all that is needed to free it.
+/// An object that was made in a region of this node, with the data that are needed to free it.
 #[derive(Clone, Debug)]
 pub struct Made {
     region: Region,
@@ -61,7 +61,7 @@ fn not_by_value(region: &Region, what: &str) -> Error {
     Error::new(Status::Invalid, text)
 }
 
-/// The bytes of an object in its own region. They stay unchanged while the message is held.
+/// The place of an object's bytes in the region of the original. The bytes stay unchanged while the message is held.
 #[derive(Clone, Debug)]
 pub struct Original {
     region: Region,
@@ -72,7 +72,8 @@ pub struct Original {
 }
 
 impl Original {
-    /// Copies these bytes from `from` on, counted from the first byte of the region, and checks them.
+    /// Copies bytes of the region into `to`, from the offset `from` of the region on. If the object's type is not
+    /// known, checks that the bytes hold no container.
     fn copy_out(&self, from: u64, to: &mut [u8]) -> Result<()> {
         let length = to.len();
         let outside = || Error::new(Status::Corrupt, format!("{length} bytes at {from:#x} are not in the region"));
@@ -83,10 +84,10 @@ impl Original {
         Ok(())
     }
 
-    /// Copies all bytes.
+    /// Copies all bytes of the object.
     ///
     /// # Errors
-    /// `INVALID` if they hold a container.
+    /// `INVALID` if the bytes hold a container.
     pub fn bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(self.length).unwrap_or(usize::MAX)];
         self.copy_out(self.offset, &mut bytes)?;
@@ -101,8 +102,8 @@ impl Source for Original {
 
     fn bytes<'a>(&'a self, offset: u64, length: u64, buffer: &'a mut Buffer) -> std::result::Result<&'a [u8], Refusal> {
         offset.checked_add(length).filter(|end| *end <= self.length).ok_or_else(Refusal::shorter)?;
-        // A task that changes the object against the rules must not make the checksum wrong, so the bytes are copied.
-        // Every word is checked as a whole, also if a pull continues in the middle of it.
+        // The bytes are copied first: a task could change the object, against the rules, while a checksum is computed.
+        // If the wanted bytes begin or end in the middle of a word, the whole word is checked.
         let begin = self.offset + offset;
         let first = (begin / 8 * 8).max(self.offset);
         let end = (begin + length).next_multiple_of(8).min(self.offset + self.length);
@@ -117,15 +118,15 @@ fn word(region: &Region, offset: u64) -> Result<u64> {
         .ok_or_else(|| Error::new(Status::Corrupt, format!("the word at {offset:#x} is not in the region")))
 }
 
-/// Tells whether a word at a multiple of eight bytes is the first word of a container. The bytes begin at `offset`,
-/// which is a multiple of eight.
+/// Tells whether `bytes` hold the first word of a container at a multiple of eight bytes. `offset` is the place of the
+/// bytes in the region, a multiple of eight.
 fn holds_container(bytes: &[u8], offset: u64) -> bool {
-    /// The bytes that are tested at a time.
+    /// How many bytes are tested at a time.
     const GROUP: usize = 4096;
     let number = |half: &[u8]| u32::from_le_bytes(half.try_into().expect("four bytes"));
     bytes.chunks(GROUP).zip((offset..).step_by(GROUP)).any(|(group, from)| {
-        // The upper half of such a word is the same for all places within 4 GiB. The compiler makes vector instructions
-        // of this first test, which few groups pass.
+        // The upper half of a container's first word is the same for all places within 4 GiB. So the halves are
+        // compared first. The compiler uses vector instructions for this comparison, and few groups pass it.
         let upper = |at: u64| (at.wrapping_neg() >> 32) as u32;
         let (first, last) = (upper(from), upper(from + group.len() as u64));
         let may = group.chunks_exact(4).fold(false, |may, half| may | (number(half) == first) | (number(half) == last));
@@ -137,10 +138,11 @@ fn holds_container(bytes: &[u8], offset: u64) -> bool {
 }
 
 impl Object {
-    /// Reads the kind and the size of the object that a handle names. Gives it without bytes, and where its bytes are.
+    /// Reads the kind and the size of the object that a handle names. Returns the object without its bytes, and the
+    /// place of the bytes.
     ///
     /// # Errors
-    /// `BAD_HANDLE`, or `INVALID` if the object does not move by value.
+    /// `BAD_HANDLE` if the handle names no object; `INVALID` if the object does not move by value.
     pub fn find(region: &Region, handle: Handle) -> Result<(Self, Original)> {
         let loaded = region.load(handle, None)?;
         let Some(ty) = loaded.ty else { return Self::find_unnamed(region, loaded.offset, loaded.size) };
@@ -205,7 +207,7 @@ impl Object {
     /// Makes the object in a region, from its bytes. If the original had a name, the copy gets the name `name`.
     ///
     /// # Errors
-    /// `NO_SPACE`, or `INVALID` for a type that cannot be used here.
+    /// `NO_SPACE` if the region is full; `INVALID` for a type that cannot be used here.
     pub fn make(&self, region: &Region, name: &str) -> Result<(Handle, Made)> {
         let mut making = Making::begin(self, region, name, self.bytes.len() as u64)?;
         match making.bytes() {
@@ -237,7 +239,7 @@ impl<'a> Making<'a> {
     /// `name`.
     ///
     /// # Errors
-    /// `NO_SPACE`, or `INVALID` for a type that cannot be used here.
+    /// `NO_SPACE` if the region is full; `INVALID` for a type that cannot be used here.
     pub fn begin(object: &'a Object, region: &'a Region, name: &'a str, length: u64) -> Result<Self> {
         let header = match object.shape {
             Shape::Plain => length,
@@ -268,7 +270,7 @@ impl<'a> Making<'a> {
         Ok(making)
     }
 
-    /// The place for the bytes of the object.
+    /// The memory for the bytes of the object.
     ///
     /// # Errors
     /// `CORRUPT` if another member has damaged the region.
@@ -277,7 +279,7 @@ impl<'a> Making<'a> {
         Ok(if self.length == 0 { &mut [] } else { &mut block.bytes()?[..self.length as usize] })
     }
 
-    /// Makes the object usable. All its bytes are in place.
+    /// Makes the object visible to other members. The caller has written all of its bytes.
     ///
     /// # Errors
     /// `CORRUPT` if another member has damaged the region.
@@ -318,8 +320,8 @@ impl<'a> Making<'a> {
 
     /// Frees the memory of an object that was not finished.
     pub fn give_up(self) {
-        // If another member has damaged the region, the blocks are not freed. The region itself is removed with the
-        // port.
+        // If another member has damaged the region, the blocks are not freed. The region itself is removed together
+        // with the port's mirror.
         for block in self.elements.iter().chain(self.name.is_none().then_some(&self.object)) {
             let _ = self.region.keep(block.offset());
             let _ = self.region.deallocate(block.offset());
@@ -342,7 +344,8 @@ fn is_plain(ty: &Type) -> bool {
 impl Made {
     /// Frees the object's memory.
     pub fn free(self) {
-        // If another member has damaged the region, the block is not freed. The region itself is removed with the port.
+        // If another member has damaged the region, the block is not freed. The region itself is removed together with
+        // the port's mirror.
         if let Some(name) = &self.name {
             let _ = self.region.remove(name);
             return;
@@ -360,7 +363,8 @@ mod tests {
 
     #[test]
     fn a_container_is_found_at_every_place() {
-        // The ranges begin at the lowest offset, across 4 GiB, and in the middle of a heap.
+        // The offsets of the bytes in their region: the lowest possible one, one just below 4 GiB, and one in the
+        // middle of a heap.
         for from in [8, (4 << 30) - 4096, 123_456] {
             let mut bytes: Vec<u8> = (0..9003u32).map(|n| (n % 251) as u8).collect();
             assert!(!holds_container(&bytes, from));
@@ -370,7 +374,7 @@ mod tests {
                 assert!(holds_container(&bytes, from), "{at} from {from}");
                 bytes[at..at + 8].copy_from_slice(&word);
             }
-            // The first word of a container that lies elsewhere is not the first word of a container here.
+            // The first word of a container that lies eight bytes further is not taken for a container at this place.
             bytes[96..104].copy_from_slice(&(from + 104).wrapping_neg().to_le_bytes());
             assert!(!holds_container(&bytes, from));
         }

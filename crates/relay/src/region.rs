@@ -11,9 +11,9 @@
 //!                     <- COPY_ENDED      node a removes the region (move), or lets other members open it again
 //! ```
 //!
-//! If COPY_ENDED is lost, or the daemon of node b dies, node a asks node b what became of the copy (COPY_STATE). Node b
-//! knows the answer from what it has: the region with the name of the copy remembers the segment from which it was
-//! copied. So for a move, exactly one of the two regions stays.
+//! If COPY_ENDED is lost, or the daemon of node b dies, node a asks node b for the state of the copy (COPY_STATE). Node
+//! b finds the answer in its region with the name of the copy, because that region records the segment from which it
+//! was copied. So after a move, exactly one of the two regions remains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -31,51 +31,54 @@ use crate::messages::{BodyField, ChannelKey, spell};
 use crate::reports::AGAIN;
 use crate::{Peers, Shared, lock, mirror_name};
 
-/// A [`FreezeRequest`]: asks to freeze a region and to offer its bytes. The answer is [`FrozenExtents`].
+/// Asks the node of a region to freeze the region and to offer its bytes. The body is a [`FreezeRequest`], the answer
+/// is [`FrozenExtents`].
 const FREEZE: u32 = 30;
-/// A [`CopyEnded`]: tells the region's daemon whether the catalog has given the copy its name. The answer is empty.
+/// Tells the daemon of the original region whether the copy has got its name. The body is a [`CopyEnded`], the answer
+/// is empty.
 const COPY_ENDED: u32 = 31;
-/// A [`CopyStateRequest`]: asks what became of a copy. The answer is one of the numbers of [`CopyState`].
+/// Asks for the state of a copy. The body is a [`CopyStateRequest`], the answer is a number of [`CopyState`].
 const COPY_STATE: u32 = 32;
 
-/// Asks whether the region is still frozen. The answer is empty; `Closed` if it is not frozen.
+/// Asks whether a region is still frozen. If it is, the answer is empty. If not, the request is refused with `Closed`.
 const STILL_FROZEN: u32 = 33;
 
 /// The numbers of the services that are about regions.
 pub const SERVICES: std::ops::RangeInclusive<u32> = FREEZE..=STILL_FROZEN;
 
-/// The most bytes that one pull brings. On a slow network a pull brings less, but at least `SMALL_PART`.
+/// The maximum number of bytes in one pull. On a slow network a pull brings less, but at least `SMALL_PART`.
 const PART: u64 = 64 << 20;
 const SMALL_PART: u64 = 1 << 20;
 /// How many bytes are copied at a time if the region is on this node.
 const PIECE: usize = 256 << 10;
 /// How long one pull may take before the region's node is asked whether it still has the bytes.
 const PULL: Duration = Duration::from_secs(3);
-/// The longest time of one question.
+/// How long one request to another node waits for its answer.
 const ANSWER: Duration = Duration::from_secs(5);
-/// The least time that freezing a region may take, so that the answer can say why the region is refused.
+/// The minimum time for freezing a region. It lets the answer, which says why a region is refused, arrive in time.
 const LEAST: Duration = Duration::from_secs(1);
-/// How often the region's node asks what became of a copy.
+/// How often the daemon of the original region asks for the state of the copy.
 const ASK: Duration = Duration::from_secs(1);
-/// A region that is only copied stays frozen for at most this time while the copying node does not answer.
+/// If the copying node does not answer for this time, the original region is opened again. This is done only for a
+/// copy, not for a move.
 const SILENT: Duration = Duration::from_secs(30);
 
-/// A region that a task of this node wants.
+/// The request of a task of this node to copy or move a region to this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedRegion {
-    /// The number of the broker's order.
+    /// The number that the broker gave to this request.
     pub order: u64,
     /// The node that has the region; `None` if this node has it.
     pub node: Option<String>,
-    /// The workflow.
+    /// The name of the region's workflow.
     pub workflow: String,
-    /// The region.
+    /// The name of the region.
     pub name: String,
     /// The name of the copy.
     pub copy: String,
-    /// Whether the name goes to this node, too.
+    /// Whether the region is moved, so that its name belongs to this node afterwards. If not, the region is copied.
     pub moves: bool,
-    /// How long the copying may take.
+    /// The maximum time for the whole copy.
     pub wait: Duration,
 }
 
@@ -88,16 +91,16 @@ pub struct FreezeRequest {
     pub moves: bool,
 }
 
-/// What the bytes of a frozen region are.
+/// The answer to a [`FreezeRequest`]: the size of the frozen region, and which parts of it have memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrozenExtents {
     pub segment: u64,
     pub capacity: u64,
-    /// The bytes that count against the quota.
+    /// How many bytes of the region count against the quota.
     pub counted: u64,
-    /// The number under which the bytes are offered (the ticket).
+    /// The number (ticket) under which the other node can pull the bytes.
     pub ticket: u64,
-    /// The parts that have memory: offsets and lengths.
+    /// The parts of the region that have memory, as pairs of offset and length.
     pub extents: Vec<(u64, u64)>,
 }
 
@@ -122,18 +125,18 @@ spell! {
     CopyStateRequest { key, workflow, copy, segment }
 }
 
-/// What became of a copy.
+/// The state of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CopyState {
-    /// There is no copy, and there will be none.
+    /// The copy does not exist, and is not being made.
     Missing = 0,
-    /// The copy is being made.
+    /// The copy is being made, or its state is not known yet.
     Making = 1,
     /// The copy has its name.
     Named = 2,
 }
 
-/// The bytes of a frozen region.
+/// The bytes of a frozen region, which another node can pull.
 struct Bytes(Region);
 
 impl Source for Bytes {
@@ -177,12 +180,12 @@ pub struct RegionTransfers {
 }
 
 impl RegionTransfers {
-    /// Notes that the lease of a node has ended: what the node had is gone.
+    /// Notes that the lease of a node has ended. The copies that the node was making count as failed.
     pub fn gone(&self, node: &str) {
         lock(&self.frozen).values().filter(|frozen| frozen.peer == node).for_each(|frozen| frozen.end(false));
     }
 
-    /// Ends all that this daemon does with regions, because the daemon ends.
+    /// Unfreezes all regions, because the daemon ends.
     pub fn drop_now(&self) {
         lock(&self.frozen).values().for_each(|frozen| frozen.end(false));
     }
@@ -199,7 +202,7 @@ impl Shared {
             FreezeRequest { key, workflow: workflow.clone(), name: name.clone(), copy: copy.clone(), moves: *moves };
         let made = self.freeze_at(node.as_deref(), &request, by).and_then(|offer| self.fill(want, &offer, key, by));
         lock(&self.regions.making).remove(&key);
-        // If this report is lost, the other node asks.
+        // If this report is lost, the node of the original region asks for the state of the copy.
         let report = CopyEnded { key, named: made.is_ok() };
         match node {
             // The task that waits for the error must get it in time, even if the other node is lost.
@@ -209,7 +212,8 @@ impl Shared {
         made
     }
 
-    /// Asks another node. If the node refuses, the error has only the reason.
+    /// Sends a request about a region to another node. If the node refuses, the error's text is the node's reason,
+    /// without its name and address.
     fn ask_for_region(&self, node: &str, service: u32, body: &[u8], wait: Duration) -> Result<Vec<u8>> {
         self.nodes.ask(node, service, body, Deadline::after(wait)).map_err(|error| match error.status {
             Status::Disconnected | Status::TimedOut => reached(&error),
@@ -217,7 +221,7 @@ impl Shared {
         })
     }
 
-    /// Freezes a region on the node that has it; `None` is this node.
+    /// Freezes a region on the node that has the region. If `node` is `None`, that is this node.
     fn freeze_at(self: &Arc<Self>, node: Option<&str>, request: &FreezeRequest, by: Deadline) -> Result<FrozenExtents> {
         let Some(node) = node else { return self.freeze("", request) };
         loop {
@@ -263,9 +267,9 @@ impl Shared {
             let region = incoming.finish(SegmentId(offer.segment))?;
             let wait = || by.left().max(ANSWER);
             if let Some(node) = node.as_deref().filter(|_| want.moves) {
-                // The other daemon may have started anew, and may have given the region to its tasks. If the other
-                // daemon still keeps the region closed now, it will learn from the catalog that the name belongs to
-                // this node.
+                // The other daemon may have restarted since the freeze, and may have opened the region to its tasks. If
+                // it confirms now that the region is still frozen, it will learn from the catalog that the name belongs
+                // to this node.
                 session.adopt_region(*order, &region, false, wait())?;
                 self.ask_for_region(node, STILL_FROZEN, &key.encode(), ANSWER)?;
             }
@@ -273,13 +277,14 @@ impl Shared {
         })();
         filled.map(|()| id).or_else(|error| {
             self.remove(workflow, vec![(SegmentKind::Region, mirror)]);
-            // If only the answer was lost, the region has its name already, so the region was not removed.
+            // If only the answer to the last request was lost, the region has its name already. In this case the copy
+            // has succeeded.
             let named = self.region_named(workflow, copy);
             named.ok().filter(|region| region.id() == id).map(|_| id).ok_or(error)
         })
     }
 
-    /// Brings bytes of the region that `node` has frozen under `key`. Returns `false` if the bytes have not all come yet,
+    /// Pulls bytes of the region that `node` has frozen under `key`. Returns `false` if not all bytes have come yet,
     /// and the region is still frozen.
     fn bring(
         &self,
@@ -308,7 +313,8 @@ impl Shared {
         match self.pull_into(node, ticket, at, memory, by.left().min(PULL)) {
             Ok(()) => Ok(true),
             Err(error) if matches!(error.status, Status::TimedOut | Status::Disconnected) => {
-                // The node's daemon may have started anew at another address. Then the region is not frozen any more.
+                // The node's daemon may have restarted at another address. In this case the region is not frozen any
+                // more.
                 match self.ask_for_region(node, STILL_FROZEN, &key.encode(), by.left().clamp(LEAST, ANSWER)) {
                     Err(refused) if !matches!(refused.status, Status::TimedOut | Status::Disconnected) => Err(refused),
                     _ => Ok(false),
@@ -318,25 +324,26 @@ impl Shared {
         }
     }
 
-    /// Opens this node's region of this name.
+    /// Opens a region of this node by its name.
     fn region_named(&self, workflow: &str, name: &str) -> Result<Region> {
         self.session(workflow, "copies", 0, true)?.region(name, Mode::OpenOnly, 0, None)
     }
 
-    /// Gives the state of the copy `question.copy`, which a task of this node asked for.
+    /// Returns the state of the copy `question.copy` on this node.
     fn own_copy_state(&self, question: &CopyStateRequest) -> CopyState {
         if lock(&self.regions.making).contains(&question.key) {
             return CopyState::Making;
         }
         match self.region_named(&question.workflow, &question.copy) {
             Ok(region) if region.is_copied_from(SegmentId(question.segment)) => CopyState::Named,
-            // The region may already move on to a third node, or the daemon is busy. The other node asks again.
+            // The region may be moving on to a third node, or the daemon is busy. The state is not known yet, so the
+            // other node asks again.
             Err(error) if error.status != Status::NotFound => CopyState::Making,
             _ => CopyState::Missing,
         }
     }
 
-    /// Freezes a region of this node for the node `peer`, and offers its bytes. A repeated question gets the same
+    /// Freezes a region of this node for the node `peer`, and offers its bytes. A repeated request gets the same
     /// answer.
     fn freeze(self: &Arc<Self>, peer: &str, request: &FreezeRequest) -> Result<FrozenExtents> {
         let key = request.key;
@@ -374,7 +381,8 @@ impl Shared {
         Ok(offer)
     }
 
-    /// Waits until it is known what became of the copy. Then removes the region, or lets other members open it.
+    /// Waits until the outcome of the copy is known. If the region has moved, removes it from this node. If not, lets
+    /// other members open it again.
     fn look_after(&self, frozen: &Frozen) {
         let mut heard = Instant::now();
         let named = loop {
@@ -389,7 +397,8 @@ impl Shared {
             match self.remote_copy_state(frozen) {
                 Some(CopyState::Making) => heard = Instant::now(),
                 Some(state) => break state == CopyState::Named,
-                // The node may have given the copy its name, so a region that moves stays frozen until that is known.
+                // The other node may have given the copy its name. So a region that moves stays frozen until the
+                // outcome is known.
                 None if !frozen.request.moves && heard.elapsed() > SILENT => break false,
                 None => {}
             }
@@ -397,7 +406,7 @@ impl Shared {
         self.withdraw(frozen.offer.ticket);
         if named && frozen.request.moves {
             let name = &frozen.request.name;
-            // `Force`, because this member itself has the region open.
+            // `Force` is needed because this daemon's own member has the region open.
             if let Err(error) = frozen.session.remove(SegmentKind::Region, name, InUse::Force) {
                 self.log(&format!("region '{name}' has moved to node {}, and stays here, too: {error}", frozen.peer));
             }
@@ -406,8 +415,8 @@ impl Shared {
         lock(&self.regions.frozen).remove(&frozen.request.key);
     }
 
-    /// Asks the node `node`, which has the name of a region that was about to move to it, until it is known whether the
-    /// region has moved. If the region has moved, removes it from this node.
+    /// Finds out whether a region has moved to `node`, to which the catalog has given the region's name. Asks that node
+    /// until the answer is known. If the region has moved, removes it from this node.
     pub(crate) fn region_left(&self, node: &str, workflow: &str, name: &str, segment: SegmentId) {
         let (key, copy) = (ChannelKey { by: 0, number: 0 }, name.to_owned());
         let question = CopyStateRequest { key, workflow: workflow.to_owned(), copy, segment: segment.0 }.encode();
@@ -416,7 +425,8 @@ impl Shared {
             if state == Some(CopyState::Named as u64) {
                 return self.remove(workflow, vec![(SegmentKind::Region, name.to_owned())]);
             }
-            // The other node may have given the name up, or has ended. Then the name belongs to this node again.
+            // The other node may have given up the name, or its lease may have ended. Then the name belongs to this
+            // node again.
             if self.region_named(workflow, name).is_ok_and(|region| region.id() == segment) {
                 return;
             }
@@ -424,7 +434,7 @@ impl Shared {
         }
     }
 
-    /// Asks the other node what became of the copy; `None` if it does not answer.
+    /// Asks the other node for the state of the copy. Returns `None` if it does not answer.
     fn remote_copy_state(&self, frozen: &Frozen) -> Option<CopyState> {
         let FreezeRequest { key, workflow, copy, .. } = frozen.request.clone();
         let question = CopyStateRequest { key, workflow, copy, segment: frozen.offer.segment };
@@ -443,7 +453,7 @@ impl Shared {
         }
     }
 
-    /// Answers another node's question to one of [`SERVICES`].
+    /// Answers a request of another node to one of [`SERVICES`].
     pub(crate) fn answer_region(
         self: &Arc<Self>,
         node: &str,

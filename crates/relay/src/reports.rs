@@ -1,4 +1,4 @@
-//! Sends a report to the other node until it is confirmed.
+//! Sends a report to the other node, and repeats it until the other node confirms it.
 
 use std::time::Duration;
 
@@ -6,30 +6,31 @@ use crossdock_client::Status;
 
 use crate::Peers;
 
-/// How long one question waits for its answer before it is asked again.
+/// How long one request waits for its answer before it is repeated.
 const ASK: Duration = Duration::from_secs(5);
-/// The pause before a question that failed is asked again.
+/// The pause before a failed request is repeated.
 pub const AGAIN: Duration = Duration::from_millis(50);
 
 /// How sending a report ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportOutcome {
     Yes,
-    /// This side has ended meanwhile, so the report is not needed any more.
+    /// The side that sends the report has ended meanwhile, so the report is not needed any more.
     Ended,
-    /// The other side does not exist any more.
+    /// The side that should get the report does not exist any more.
     Unknown,
 }
 
-/// The side that sends a report.
+/// A part of a relay that sends reports: a channel, a mirror or a supply.
 pub trait Reporter {
-    /// Gives `None` while the report should still be sent. Otherwise gives the reason why sending it is useless.
+    /// Returns `None` as long as the report must still be sent. After that, returns why sending it is useless.
     fn stopped(&self) -> Option<ReportOutcome>;
-    /// Waits for `time`, or until this side ends.
+    /// Sleeps for `time`, or until the sender of the report ends.
     fn pause(&self, time: Duration);
 }
 
-/// Asks a service of the other node again and again, until it answers or one of the sides has ended.
+/// Sends a request to a service of the other node and repeats it, until that node answers or one of the two sides has
+/// ended.
 pub fn tell(side: &impl Reporter, peers: &dyn Peers, node: &str, service: u32, body: &[u8]) -> ReportOutcome {
     loop {
         let failed = match peers.ask(node, service, body, ASK) {
@@ -46,7 +47,7 @@ pub fn tell(side: &impl Reporter, peers: &dyn Peers, node: &str, service: u32, b
     }
 }
 
-/// Tells whether a question or a pull that failed with this status may succeed later.
+/// Tells whether a request or a pull that failed with this status may succeed if it is repeated.
 pub fn may_pass(failed: Status) -> bool {
     matches!(failed, Status::Disconnected | Status::TimedOut | Status::Busy | Status::System)
 }

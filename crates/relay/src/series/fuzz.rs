@@ -1,4 +1,5 @@
-//! The fuzzer's entry for a mirror: another node describes a series and offers versions of it, with any content.
+//! Entry point for the fuzzer: makes a mirror of a series that another node describes, and offers it versions. All
+//! messages can have any content.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,13 +18,14 @@ use super::messages::{Load, Offered, Supplied};
 use super::mirror::spread;
 use crate::messages::{BodyField, ChannelKey};
 
-/// Makes a mirror from the description that another node sends, and takes the versions that this node offers. A few
+/// Makes a mirror from a description that another node sends, and takes the versions that the other node offers. A few
 /// bytes of each message are changed on the way.
 ///
-/// A message that is accepted has the same bytes when it is encoded again. An honest offer is accepted, unless there is
-/// no room. After an offer that is refused, the mirror shows what it showed before. After an offer that is accepted, an
-/// observer sees the number, the time, the attributes and the shapes of the offer, the bytes that were sent, and the
-/// former bytes in all other chunks. A version that an observer holds never changes.
+/// The test fails if one of these rules is broken. A message that is accepted has the same bytes when it is encoded
+/// again. An unchanged offer is accepted, unless there is no room. After an offer that is refused, the mirror shows
+/// what it showed before. After an offer that is accepted, an observer sees the number, the time, the attributes and
+/// the shapes of the offer, the bytes that were sent, and the former bytes in all other chunks. A version that an
+/// observer holds never changes.
 pub fn fuzz_mirror(bytes: &[u8]) {
     let mut input = Input(bytes);
     let supplied = Supplied { original: input.original(), publisher: "t".into() };
@@ -38,14 +40,15 @@ pub fn fuzz_mirror(bytes: &[u8]) {
     }
 }
 
-/// What observers of the mirror have to see.
+/// What an observer of the mirror must see.
 #[derive(Clone, Default)]
 struct Model {
     sequence: u64,
     time: u64,
     attributes: Vec<(String, Value)>,
     shapes: Vec<Vec<u64>>,
-    /// The bytes of each variable. `None` is a byte that was not sent, because the variable was shorter before.
+    /// The bytes of each variable. `None` stands for a byte that was never sent, because the variable was shorter
+    /// before.
     bytes: Vec<Vec<Option<u8>>>,
 }
 
@@ -121,8 +124,9 @@ impl World {
         Some(bytes).filter(|bytes| *bytes <= 1 << 18)
     }
 
-    /// Makes a version as an honest node offers it: new bytes for some chunks and for all that the mirror lacks. Also
-    /// returns whether the version is whole. Otherwise one chunk that the mirror lacks is left out.
+    /// Makes a version as an honest node offers it: new bytes for some chunks and for all that the mirror lacks.
+    /// Returns the version, and whether it is complete. An incomplete version leaves out one chunk that the mirror
+    /// lacks.
     fn next(&self, input: &mut Input<'_>) -> Option<(Offered, bool)> {
         let (lacks, mut is_whole) = (input.byte() % 4 == 3, true);
         let chunk = self.original.description.chunk;
@@ -168,7 +172,7 @@ impl World {
         Some((Offered { key: ChannelKey { by: 1, number: 2 }, head, pieces, load }, is_whole))
     }
 
-    /// Takes an offered version as a mirror does. If `gives_up` is set, the version's bytes do not arrive.
+    /// Takes an offered version as a mirror does. If `gives_up` is set, the bytes of the version do not arrive.
     fn take(&mut self, offered: &Offered, is_honest: bool, gives_up: bool) {
         let Offered { head, pieces, load, .. } = offered;
         let before = self.replica.sequence();
@@ -233,12 +237,12 @@ impl World {
         if model.sequence == 0 {
             return assert!(self.observer.latest().is_err(), "a version that was not offered");
         }
-        // The fuzzer holds at most eight versions. An observer may hold fifteen, so it can take one more.
+        // The fuzzer holds at most eight versions. An observer may hold fifteen, so `latest` cannot fail here.
         let version = self.observer.latest().expect("the newest version");
         assert_eq!((version.sequence(), version.time()), (model.sequence, model.time));
         let (mut seen, mut expected) = (comparable(version.attributes()), comparable(&model.attributes));
         seen.sort();
-        // Of two values of one attribute, the first counts.
+        // If an attribute occurs twice, its first value counts.
         expected.sort_by(|a, b| a.0.cmp(&b.0));
         expected.dedup_by(|later, earlier| later.0 == earlier.0);
         assert_eq!(seen, expected);
@@ -255,7 +259,7 @@ impl World {
     }
 }
 
-/// Numbers that are not equal to themselves (NaN) can be compared by their bits.
+/// Converts values to texts that can be compared. A NaN is not equal to itself, so floats become their bits.
 fn comparable(values: &[(String, Value)]) -> Vec<(String, String)> {
     let text = |value: &Value| match value {
         Value::F64(x) => format!("F64({:x})", x.to_bits()),
@@ -264,10 +268,10 @@ fn comparable(values: &[(String, Value)]) -> Vec<(String, String)> {
     values.iter().map(|(name, value)| (name.clone(), text(value))).collect()
 }
 
-/// Stands in place of the daemon: has one pin page, and gives memory up to a small quota.
+/// Replaces the daemon in this test: it has one pin page, and gives out memory up to a small quota.
 struct Small(StandaloneHost, OwnedFd);
 
-/// The quota in bytes.
+/// The quota for memory, in bytes.
 const QUOTA: u64 = 8 << 20;
 
 impl Host for Small {
@@ -322,7 +326,7 @@ impl Input<'_> {
         Original { description, keep: u32::from(more / 4 % 4), observers: 2, slots }
     }
 
-    /// Plays the way of a message to the other node: encodes `word`, changes up to three bytes, and decodes the result.
+    /// Sends a message through a faulty network: encodes `word`, changes up to three bytes, and decodes the result.
     fn sent<W: BodyField + std::fmt::Debug>(&mut self, word: &W) -> Option<W> {
         let mut bytes = word.encode();
         for _ in 0..self.byte() % 4 {
@@ -353,7 +357,7 @@ mod tests {
     fn whatever_another_node_offers_observers_see_whole_versions() {
         let mut random = Random(11);
         for _ in 0..300 {
-            // Zeros change nothing, so every other input begins with an honest description.
+            // An input byte of 0 means "no change", so about half of the inputs begin with an unchanged description.
             let bytes: Vec<u8> = (0..200).map(|_| if random.one_in(2) { 0 } else { random.byte() }).collect();
             fuzz_mirror(&bytes);
         }

@@ -1,4 +1,5 @@
-//! What the relays of two daemons send each other about series: the bodies of the questions to the services 40 to 45.
+//! The messages between the relays of two daemons about series: the bodies of the requests to the services 40 to 45,
+//! and of their answers.
 
 use crossdock_client::{AttributeSpec, Description, FullPolicy, Kind, MemberId, Order, Value, Variable};
 use crossdock_core::series::{ChunkRun, Original, VersionHead};
@@ -6,34 +7,35 @@ use crossdock_link::body::{Read, Reader, put, put_bytes, wrong};
 
 use crate::messages::{BodyField, ChannelKey, EndReason, spell};
 
-/// Asks which series has a name. The answer is [`FoundSeries`].
+/// Asks which series has a name on the asked node. The answer is [`FoundSeries`].
 pub const FIND: u32 = 40;
-/// Asks for a supply of a series of the asked node. The answer is [`Supplied`].
+/// Asks a node for a supply of one of its series: an observer that offers each version to the mirror. The answer is
+/// [`Supplied`].
 pub const SUPPLY: u32 = 41;
 /// Offers a version to a mirror. The answer is empty.
 pub const VERSION: u32 = 42;
-/// A [`VersionAck`]: reports that the mirror shows or skips a version. The answer is empty.
+/// Reports to the supply that the mirror shows or skips a version. The body is a [`VersionAck`], the answer is empty.
 pub const VERSION_ACK: u32 = 43;
-/// A [`SeriesEnded`]: reports that the series has ended. The answer is empty.
+/// Reports to the mirror that the series has ended. The body is a [`SeriesEnded`], the answer is empty.
 pub const SERIES_ENDED: u32 = 44;
-/// Reports that the mirror is gone. The answer is empty.
+/// Reports to the supply that the mirror is gone. The answer is empty.
 pub const MIRROR_GONE: u32 = 45;
 
-/// The most bytes for the list of pieces in the question that offers a version.
+/// The maximum size, in bytes, of the list of pieces in the request that offers a version.
 const PIECES: usize = 24 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Find {
     pub workflow: String,
     pub series: String,
-    /// Whether a series of a former run is wanted, too.
+    /// Whether a series of a former run may be found.
     pub former: bool,
     pub wait_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundSeries {
-    /// The segment of the series on its own node.
+    /// The id of the series' segment on the node that publishes the series.
     pub segment: u64,
     /// The number of the newest version; 0 if there is none yet.
     pub newest: u64,
@@ -44,11 +46,11 @@ pub struct Supply {
     pub key: ChannelKey,
     pub workflow: String,
     pub series: String,
-    /// The segment of the series on its own node.
+    /// The id of the series' segment on the node that publishes the series.
     pub segment: u64,
-    /// Whether the observers may belong to another run than the series.
+    /// Whether observers from another run than the run of the series are allowed.
     pub former: bool,
-    /// The number of the newest version that the mirror has; 0 for none.
+    /// The number of the newest version that the mirror has. It is 0 if the mirror has none.
     pub has: u64,
 }
 
@@ -80,7 +82,7 @@ pub struct Offered {
 pub struct VersionAck {
     pub key: ChannelKey,
     pub sequence: u64,
-    /// Whether the mirror shows the version. Otherwise it skipped the version, because its bytes were gone.
+    /// Whether observers of the mirror see the version. If not, the mirror skipped it, because its bytes were gone.
     pub shown: bool,
 }
 
@@ -201,8 +203,8 @@ fn short(from: &mut std::slice::Iter<'_, u8>) -> Read<u32> {
     Err(wrong())
 }
 
-/// Encodes each piece as three numbers: its variable, the number of chunks between the former piece of this variable
-/// and this one, and its number of chunks.
+/// Encodes each piece as three numbers: its variable, the number of chunks between the previous piece of this variable
+/// and this piece, and the number of chunks in this piece.
 fn encode(pieces: &[ChunkRun]) -> Vec<u8> {
     let (mut bytes, mut at) = (Vec::new(), (0, 0));
     for ChunkRun { variable, first, count } in pieces {
@@ -228,8 +230,8 @@ fn decode(bytes: &[u8]) -> Read<Vec<ChunkRun>> {
     Ok(pieces)
 }
 
-/// Joins pieces across ever wider gaps until the list fits into a question. The chunks in the gaps then belong to the
-/// pieces.
+/// Makes the list of pieces short enough for one request. Pieces with a small gap between them become one piece, which
+/// contains the chunks in the gap. If the list is still too long, wider gaps are closed.
 pub fn fit(mut pieces: Vec<ChunkRun>) -> Vec<ChunkRun> {
     let mut gap = 1;
     while encode(&pieces).len() > PIECES {

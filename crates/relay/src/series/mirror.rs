@@ -1,10 +1,10 @@
 //! A mirror: a series of another node, as the tasks of this node observe it.
 //!
 //! A mirror is a series of this node (`crossdock_core::series::Replica`) whose publisher is the daemon. All observers
-//! of this node share it, so each version comes to the node once. If the other node's daemon is started again, the
-//! mirror asks it for a new supply, and continues after the newest version that it has. The mirror ends as the series
-//! does: in order, or as after a death if the publisher died or its node is lost. Observers can still read the last
-//! versions.
+//! of this node share the mirror, so each version comes to the node once. If the other node's daemon restarts, the
+//! mirror asks that daemon for a new supply, and continues after the newest version that the mirror has. The mirror
+//! ends as the series does: in order, or as after a death if the publisher died or its node is lost. Observers can
+//! still read the last versions.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -17,17 +17,18 @@ use crate::messages::{BodyField, ChannelKey, EndReason};
 use crate::reports::{AGAIN, ReportOutcome, Reporter, may_pass, tell};
 use crate::{Peers, lock};
 
-/// The deadline of one pull. After it, the pull is tried again.
+/// The deadline of one pull. If it passes, the pull is repeated.
 const PULL: Duration = Duration::from_secs(60);
-/// A part of at least this many bytes is pulled directly to its place in the pool.
+/// A part of a version with at least this many bytes is pulled directly to its place in the pool.
 const LARGE: usize = 1 << 20;
-/// Smaller parts are pulled together, up to this many bytes at once, and then copied to their places.
+/// Parts of fewer than [`LARGE`] bytes are pulled together, up to this many bytes at once, and then copied to their
+/// places.
 const TOGETHER: usize = 4 << 20;
 
 /// How a mirror has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The series has ended, so it has no further version. The mirror ends in the same way as the series.
+    /// The series has ended, so it has no further version.
     Series(EndReason),
     /// The other node is lost, or does not have the series any more.
     Lost,
@@ -35,30 +36,30 @@ enum End {
 
 struct State {
     key: ChannelKey,
-    /// The version that the publisher's node has offered, as long as this node has not taken it.
+    /// The version that the publisher's node has offered and the mirror has not taken yet.
     offered: Option<Offered>,
     /// The number of the newest version that was offered.
     accepted: u64,
     /// The number of the newest version that observers can see.
     shown: u64,
     end: Option<End>,
-    /// True if the other daemon has said that it does not know this mirror.
+    /// Whether the other daemon has said that it does not know this mirror.
     unknown: bool,
-    /// True if no task of this node observes the mirror any more.
+    /// Whether all tasks of this node have stopped observing the mirror.
     left: bool,
-    /// True if observers of this node hold old versions, so that there is no room for the next version.
+    /// Whether the mirror has no room for the next version, because observers of this node hold old ones.
     is_full: bool,
 }
 
 /// A mirror of a series of another node.
 pub struct Mirror {
-    /// The node that has the series.
+    /// The name of the node that has the series.
     pub peer: String,
     pub workflow: String,
     pub series: String,
     /// The id that the series has on its own node.
     pub origin: u64,
-    /// Whether observers may belong to another run than the series.
+    /// Whether observers from another run than the run of the series are allowed.
     pub former: bool,
     /// The mirror's id on this node.
     pub id: SegmentId,
@@ -88,7 +89,7 @@ impl Reporter for Mirror {
     }
 }
 
-/// Why a version is not shown to observers.
+/// Why the mirror could not take a version.
 enum Failed {
     /// The version's bytes are gone. The next version will include its changes.
     Skip,
@@ -134,7 +135,7 @@ impl Mirror {
         !state.left && state.end != Some(End::Lost)
     }
 
-    /// Tells whether the mirror still needs its supply on the other node.
+    /// Tells whether the mirror still needs its supply on the other node to send versions.
     pub fn is_supplied(&self) -> bool {
         let state = lock(&self.state);
         !state.left && state.end.is_none() && !state.unknown
@@ -145,7 +146,7 @@ impl Mirror {
         self.changed.notify_all();
     }
 
-    /// Notes an offered version. An offer that was repeated is skipped.
+    /// Notes an offered version. A repeated offer is ignored.
     pub fn offer(&self, offered: Offered) {
         self.change(|state| {
             if offered.head.sequence > state.accepted && state.end.is_none() {
@@ -155,7 +156,7 @@ impl Mirror {
         });
     }
 
-    /// Notes that the series has ended. All of its versions were offered before.
+    /// Notes that the series has ended. The other node has offered all of its versions before.
     pub fn series_ended(&self, report: &SeriesEnded) {
         self.change(|state| {
             state.end.get_or_insert(End::Series(report.how));
@@ -180,7 +181,7 @@ impl Mirror {
         self.change(|state| state.left = true);
     }
 
-    /// Notes that the lease of the other node has ended.
+    /// Notes that the lease of the other node has ended, so no further version will come.
     pub fn gone(&self) {
         let is_over = matches!(lock(&self.state).end, Some(End::Series(_)));
         if !is_over {
@@ -202,8 +203,8 @@ impl Mirror {
         }
     }
 
-    /// Waits until observers see version `sequence`. Ends earlier if no further version can come at present, or after
-    /// `time`.
+    /// Waits until observers see version `sequence`. Returns earlier if no further version can come at present, or if
+    /// `time` is over.
     pub fn wait_shown(&self, sequence: u64, time: Duration) {
         let waits = |state: &mut State| {
             state.shown < sequence && state.end.is_none() && !state.left && !(state.is_full && state.shown > 0)
@@ -211,7 +212,7 @@ impl Mirror {
         drop(self.changed.wait_timeout_while(lock(&self.state), time, waits));
     }
 
-    /// Runs the thread of a mirror: takes versions, and ends the mirror.
+    /// Runs the thread of a mirror, which takes versions until the mirror ends.
     pub fn run(&self, peers: &dyn Peers, mut replica: Replica, reopen: Reopen<'_>) {
         enum Step {
             Take(Box<Offered>),
@@ -246,8 +247,8 @@ impl Mirror {
                 Step::End(how) => {
                     ended = true;
                     match how {
-                        // An error of `end` is ignored here, because removing the mirror later reports the end to the
-                        // daemon again.
+                        // An error of `end` is ignored, because removing the mirror later reports the end to the daemon
+                        // again.
                         EndReason::Closed => drop(replica.end()),
                         EndReason::Died => self.die(),
                     }
@@ -263,13 +264,13 @@ impl Mirror {
         let is_alive = *self.alive.read().unwrap_or_else(PoisonError::into_inner);
         if is_alive {
             let _ = replica.end();
-            // A name that cannot be removed now is removed at the daemon's next start.
+            // If the name cannot be removed now, the daemon removes it at its next start.
             let _ = self.session.remove(SegmentKind::Series, &self.name, InUse::Force);
         } else {
             peers.remove(&self.workflow, vec![(SegmentKind::Series, self.name.clone())]);
         }
-        // If this report does not reach the other daemon, the other daemon learns the same when the daemons compare
-        // which mirrors they know.
+        // If this report does not reach the other daemon, that daemon learns that the mirror is gone when the two
+        // daemons compare which mirrors they know.
         let body = self.key().encode();
         let _ = peers.ask(&self.peer, MIRROR_GONE, &body, AGAIN);
     }
@@ -379,7 +380,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Pulls bytes of a version into `to`. Tries again while the link is cut.
+    /// Pulls bytes of a version into `to`. While the link is cut, repeats the pull.
     fn pull(&self, peers: &dyn Peers, ticket: u64, offset: u64, to: &mut [u8]) -> Result<(), Failed> {
         loop {
             let Err(error) = peers.pull_into(&self.peer, ticket, offset, to, PULL) else { return Ok(()) };

@@ -36,23 +36,24 @@ use supply::Supply;
 /// The numbers of the services that are about series.
 pub const SERVICES: std::ops::RangeInclusive<u32> = messages::FIND..=messages::MIRROR_GONE;
 
-/// How long one question waits on the other node for a series to be published.
+/// How long one request waits on the other node until a series of the wanted name is published. A longer wait sends
+/// several requests.
 const SLICE: Duration = Duration::from_secs(1);
-/// The least time that opening a mirror waits until the mirror shows the newest version.
+/// When a mirror is opened, the minimum time to wait until the mirror shows the newest version.
 const FIRST: Duration = Duration::from_secs(1);
-/// How long the other node may take to answer a question for which an observer waits.
+/// How long the other node may take to answer a request on behalf of a waiting observer.
 const ANSWER: Duration = Duration::from_secs(4);
 
-/// A series that a task of this node wants to observe.
+/// A request by a task of this node to observe a series of another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedSeries {
     /// The node that has the series.
     pub node: String,
-    /// The workflow.
+    /// The name of the workflow of the series.
     pub workflow: String,
-    /// The series.
+    /// The name of the series.
     pub series: String,
-    /// Whether a series of a former run is wanted, too.
+    /// Whether a series of a former run may be opened.
     pub former: bool,
     /// How long to wait for the series to be published.
     pub wait: Duration,
@@ -63,7 +64,7 @@ pub struct WantedSeries {
 pub struct SeriesRelays {
     supplies: Mutex<BTreeMap<ChannelKey, Arc<Supply>>>,
     mirrors: Mutex<Vec<Arc<Mirror>>>,
-    /// The series whose mirrors are being made, each by its node and its segment.
+    /// The series whose mirrors are being made. Each is named by its node and the id of its segment there.
     making: Mutex<BTreeSet<(String, u64)>>,
     made: Condvar,
 }
@@ -82,7 +83,7 @@ impl SeriesRelays {
         self.mirror(node, key).is_some() || self.supply(node, key).is_some()
     }
 
-    /// Gives the keys of mirrors and supplies, each with the node whose daemon must know it, too.
+    /// Gives the keys of the mirrors and supplies, each with the node whose daemon must also know the key.
     pub fn keys(&self) -> Vec<(String, ChannelKey)> {
         let mirrors = lock(&self.mirrors);
         let mirrors = mirrors.iter().filter(|mirror| mirror.is_supplied());
@@ -91,7 +92,7 @@ impl SeriesRelays {
         keys
     }
 
-    /// Notes that the daemon of `node` does not know this key.
+    /// Notes that the daemon of `node` does not know a key: ends the supply, or lets the mirror ask for a new supply.
     pub fn unknown(&self, node: &str, key: ChannelKey) {
         if let Some(supply) = self.supply(node, key) {
             supply.finish();
@@ -110,7 +111,7 @@ impl SeriesRelays {
         found.is_some()
     }
 
-    /// Notes that the lease of a node has ended.
+    /// Notes that the lease of a node has ended: ends the supplies for that node and its mirrors.
     pub fn gone(&self, node: &str) {
         lock(&self.supplies).values().filter(|supply| supply.peer == node).for_each(|supply| supply.finish());
         let mirrors: Vec<_> = lock(&self.mirrors).iter().filter(|mirror| mirror.peer == node).cloned().collect();
@@ -126,7 +127,7 @@ impl SeriesRelays {
 }
 
 impl Shared {
-    /// Returns the mirror of a series of another node, after making it if there is none.
+    /// Returns the id of the mirror of another node's series. If there is no such mirror, makes one.
     pub(crate) fn open_series(self: &Arc<Self>, want: &WantedSeries) -> Result<SegmentId> {
         let began = Instant::now();
         let FoundSeries { segment, newest } = self.find_series(want)?;
@@ -147,7 +148,7 @@ impl Shared {
     }
 
     /// Asks the other node which series has the name, and waits until one has it. `NOT_FOUND` before the time is over
-    /// means that the other node does not have the name any more. `DISCONNECTED` means that the node cannot be reached.
+    /// means that the name no longer belongs to the other node. `DISCONNECTED` means that the node cannot be reached.
     fn find_series(&self, want: &WantedSeries) -> Result<FoundSeries> {
         let WantedSeries { node, workflow, series, former, wait } = want;
         let began = Instant::now();
@@ -159,8 +160,7 @@ impl Shared {
             match self.ask(node, messages::FIND, &question.encode(), ANSWER.saturating_add(slice)) {
                 Ok(body) => return decoded(&body),
                 Err(error) if matches!(error.status, Status::NotFound | Status::Disconnected) && !left.is_zero() => {
-                    // A moment later the catalog has told this node which node has the name now, and the caller asks
-                    // again.
+                    // The catalog soon tells this node which node has the name now. The caller then asks again.
                     thread::sleep(AGAIN.min(left));
                     return Err(error);
                 }
@@ -221,8 +221,8 @@ impl Shared {
         })
     }
 
-    /// Makes a supply: it observes a series of this node for a mirror on the node `node`. If the same question comes
-    /// again, no second supply is made.
+    /// Makes a supply, which observes a series of this node for a mirror on the node `node`. If a request is repeated,
+    /// no second supply is made.
     fn supply(self: &Arc<Self>, node: &str, question: &messages::Supply) -> Result<Supplied> {
         let key = question.key;
         if let Some(supply) = self.series.supply(node, key) {
@@ -254,8 +254,8 @@ impl Shared {
         Ok(supplied)
     }
 
-    /// Makes a session that observes for another node. With `visitor` set, the session is no part of the workflow's
-    /// run.
+    /// Makes a session that observes series for the node `node`. With `visitor` set, the session does not take part in
+    /// the workflow's run.
     fn session_of(&self, node: &str, workflow: &str, visitor: bool) -> Result<Session> {
         self.session(workflow, &format!("{}{node}", name::OBSERVERS), 0, visitor)
     }
@@ -270,7 +270,7 @@ impl Shared {
         Ok(FoundSeries { segment: observer.id().0, newest: observer.newest() })
     }
 
-    /// Answers another node's question to one of [`SERVICES`].
+    /// Answers a request of another node to one of [`SERVICES`].
     pub(crate) fn answer_series(
         self: &Arc<Self>,
         node: &str,

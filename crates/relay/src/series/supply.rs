@@ -1,9 +1,9 @@
 //! A supply: it observes a series of this node for a mirror on another node.
 //!
 //! The supply is one observer of the series. It offers each existing version to the mirror, in order. It offers the
-//! next version after the mirror has taken the former one. It holds the version that the mirror took last, to find the
-//! chunks that have changed since: they lie in other slots than in the held version. So a supply lags like any other
-//! observer, and the publisher waits neither for it nor for the link.
+//! next version after the mirror has taken the former one. It holds the version that the mirror took last. A chunk that
+//! has changed since then lies in another slot than in the held version, so the supply sends only such chunks. A slow
+//! supply misses versions, as any slow observer does. The publisher never waits for the supply or the link.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
@@ -18,10 +18,10 @@ use crate::messages::{BodyField, ChannelKey, EndReason};
 use crate::reports::{ReportOutcome, Reporter, tell};
 use crate::{Peers, lock};
 
-/// The longest time for which the thread sleeps before it looks at the supply's state again. Events wake the thread
-/// earlier.
+/// The longest time for which the thread of a supply sleeps before it looks at the supply's state again. Events wake
+/// the thread earlier.
 const SLICE: Duration = Duration::from_millis(200);
-/// Changes of more bytes than this do not come with the offer: the mirror pulls them.
+/// If the changes of a version have more bytes than this, the offer does not contain them, and the mirror pulls them.
 const SMALL: u64 = 16 << 10;
 
 #[derive(Default)]
@@ -36,7 +36,7 @@ pub struct Supply {
     pub key: ChannelKey,
     /// The node that has the mirror.
     pub peer: String,
-    /// The answer to the question for this supply. A repeated question gets the same answer.
+    /// The answer to the request for this supply. A repeated request gets the same answer.
     pub supplied: Supplied,
     _session: Session,
     progress: Mutex<Progress>,
@@ -83,9 +83,10 @@ impl Supply {
         self.changed.notify_all();
     }
 
-    /// Runs the thread of a supply. `has` is the newest version that the mirror has already.
+    /// Runs the thread of a supply. `has` is the number of the newest version that the mirror has already.
     pub fn run(&self, peers: &dyn Peers, mut observer: Observer, has: u64) {
-        // Versions up to this number exist only because observers of this node hold them. They are not supplied.
+        // Versions with a number up to `kept` exist only because observers of this node hold them. The supply does not
+        // offer them.
         let kept = observer.newest().saturating_sub(u64::from(observer.original().keep) + 1);
         let mut former: Option<Arc<Version>> = None;
         while !self.is_over() {
@@ -124,8 +125,8 @@ impl Supply {
         self.finish();
     }
 
-    /// Offers a version until the mirror has answered. Returns whether the mirror shows the version; `None` if the
-    /// supply has ended.
+    /// Offers a version, and repeats the offer until the mirror has answered. Returns whether the mirror shows the
+    /// version; `None` if the supply has ended.
     fn offer(
         &self,
         peers: &dyn Peers,
@@ -133,7 +134,7 @@ impl Supply {
         former: Option<&Version>,
         version: &Arc<Version>,
     ) -> Option<bool> {
-        // A version that the publisher has taken back meanwhile is skipped.
+        // If the publisher has taken the version back meanwhile, the version is skipped.
         let Ok(pieces) = pieces(former, version) else { return Some(false) };
         let pieces = fit(pieces);
         let bytes = Changed::new(version, &pieces);
@@ -156,8 +157,8 @@ impl Supply {
         shown
     }
 
-    /// Waits until the mirror has no observer any more. Until then the supply's session stays. As a member of the
-    /// workflow, the session keeps the workflow's run going on this node.
+    /// Waits until the mirror has no observer any more. Until then the supply keeps its session. The session is a
+    /// member of the workflow, so the workflow's run continues on this node.
     fn wait_ended(&self) {
         let waits = |progress: &mut Progress| !progress.over;
         drop(self.changed.wait_while(lock(&self.progress), waits));
@@ -173,11 +174,11 @@ impl Supply {
     }
 }
 
-/// The bytes of all pieces of a version, one after another.
+/// The changed bytes of a version, which the mirror can pull: all pieces, one after another.
 struct Changed {
     version: Arc<Version>,
-    /// For each piece: the position of its first byte among the bytes of all pieces, its variable, and its range of
-    /// bytes in the variable.
+    /// For each piece: the position of its first byte among the bytes of all pieces, the name of its variable, and its
+    /// range of bytes in the variable.
     parts: Vec<(u64, String, Range<u64>)>,
     length: u64,
 }
