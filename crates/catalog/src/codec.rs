@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.take(8)?.try_into().expect("eight bytes were taken")))
     }
 
-    /// Reads a count of the things that follow. Each thing takes at least one byte, so a count above the number of
+    /// Reads the count of a list. Each element of the list takes at least one byte, so a count above the number of
     /// remaining bytes is an error.
     pub fn count(&mut self, most: usize) -> CatalogResult<usize> {
         let count = self.u32()? as usize;
@@ -164,7 +164,7 @@ impl<'a> Reader<'a> {
         (0..self.count(COMMIT_MAX)?).map(|_| self.operation()).collect()
     }
 
-    /// Checks that no bytes are left.
+    /// Checks that all bytes were read.
     pub fn end(self) -> CatalogResult<()> {
         if self.0.is_empty() { Ok(()) } else { Err(broken(format!("{} bytes too many", self.0.len()))) }
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::{COMMIT_MAX, CatalogError, CatalogResult, KEY_MAX, VALUE_MAX};
 
-/// The number of a change in a catalog. Later changes have larger numbers. Zero is before all changes.
+/// The number of a change in a catalog. Later changes have larger numbers. Zero stands for the state before all
+/// changes.
 pub type Revision = u64;
 
 /// The number of a lease. It is never zero, and no number is given out twice.
@@ -18,12 +19,13 @@ pub struct Entry {
     pub key: String,
     /// The bytes that the key maps to.
     pub value: Vec<u8>,
-    /// The revision of the change that made the key.
+    /// The revision of the change that created the entry.
     pub created: Revision,
-    /// The revision of the change that set this value. A commit can have the condition that this is still the last
-    /// change: [`Expect::At`].
+    /// The revision of the change that set this value. A commit can require that the entry has not changed since
+    /// ([`Expect::At`]).
     pub modified: Revision,
-    /// The lease that the entry hangs on: the entry is deleted when the lease ends.
+    /// The lease to which the entry belongs. The entry is deleted when the lease ends. `None` if the entry has no
+    /// lease.
     pub lease: Option<LeaseId>,
 }
 
@@ -85,7 +87,7 @@ impl Expect {
         }
     }
 
-    /// Tells whether the condition holds, if `found` is what the catalog has for the key.
+    /// Tells whether the condition holds, if `found` is the catalog's entry for the key.
     pub fn holds(&self, found: Option<&Entry>) -> bool {
         match self {
             Self::Free(_) => found.is_none(),
@@ -103,7 +105,7 @@ pub enum Operation {
         key: String,
         /// The new value of the key.
         value: Vec<u8>,
-        /// The lease that the entry hangs on from now on; `None`: the entry stays until it is deleted.
+        /// The lease to which the entry belongs from now on. With `None`, the entry stays until it is deleted.
         lease: Option<LeaseId>,
     },
     /// Deletes a key, if it exists.
@@ -200,7 +202,7 @@ pub(crate) fn check_key(key: &str) -> CatalogResult<()> {
     check_prefix(key)
 }
 
-/// Checks a prefix of keys. It may be empty.
+/// Checks a prefix of keys by the rules for keys. In contrast to a key, a prefix may be empty.
 pub(crate) fn check_prefix(key: &str) -> CatalogResult<()> {
     if key.len() > KEY_MAX {
         let text = format!("a key has {} bytes, and {KEY_MAX} are allowed", key.len());
@@ -219,6 +221,7 @@ pub struct Committed {
     pub done: bool,
     /// The catalog's revision after the commit.
     pub revision: Revision,
-    /// If the commit was not done: what the catalog has for the key of each condition, in the conditions' order.
+    /// If a condition did not hold: the catalog's entry for the key of each condition, in the order of the conditions.
+    /// `None` stands for a key without entry.
     pub found: Vec<Option<Entry>>,
 }

@@ -11,12 +11,13 @@ pub enum CatalogError {
     Unreachable(String),
     /// No answer arrived in time. A change may have been made.
     Unknown(String),
-    /// The lease is gone, and so are all entries that hung on it.
+    /// The lease has ended, so all entries that belonged to it are deleted.
     NoLease,
     /// The catalog has forgotten the changes from the wanted revision on. The number is the oldest revision from which
     /// a watch can begin.
     Compacted(Revision),
-    /// The call is wrong: a bad key, a value that is too long, a key twice in one commit.
+    /// The call is wrong, for example because of a bad key, a value that is too long, or a key that occurs twice in one
+    /// commit.
     Invalid(String),
     /// The catalog has no room, or cannot write its journal.
     Full(String),

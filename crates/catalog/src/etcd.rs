@@ -25,7 +25,7 @@ use crate::{
     Operation, Revision, Watch,
 };
 
-/// How long one etcd member may take before the next one is asked.
+/// How long one etcd member may take to answer before the next member is asked.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -67,9 +67,9 @@ pub struct Etcd {
 
 /// Why one etcd member gave no answer.
 enum CallFailure {
-    /// The call did not reach the etcd member.
+    /// The call did not reach the etcd member, so it changed nothing.
     Before(String),
-    /// The etcd member may have done what was asked.
+    /// The etcd member may have carried out the call.
     After(String),
     /// The etcd member refused the call with this error.
     Refused(CatalogError),
@@ -110,8 +110,8 @@ impl Etcd {
         Ok(Self { members: Arc::new(members) })
     }
 
-    /// Asks one etcd member after another until one answers. A call with `once` set is not repeated after a member may
-    /// have served it.
+    /// Asks one etcd member after another until one answers. If `once` is set, the call is not repeated once a member
+    /// may have carried it out.
     fn ask<T, F: Future<Output = Result<T, Error>>>(
         &self,
         by: Deadline,
@@ -134,7 +134,7 @@ impl Etcd {
 }
 
 impl Members {
-    /// Gives the index of the etcd member that is asked at present, and a client for this etcd member.
+    /// Gives the index of the etcd member that calls go to at present, and a client for that member.
     fn client(&self) -> Result<(usize, Client), CallFailure> {
         let current = self.current.load(Ordering::Relaxed) % self.clients.len();
         let (member, client) = &self.clients[current];
@@ -148,7 +148,7 @@ impl Members {
         Ok((current, client.insert(fresh).clone()))
     }
 
-    /// Lets the next call go to the etcd member after `member`, and drops the connection to `member`.
+    /// Directs the next call to the etcd member after `member`, and drops the connection to `member`.
     fn leave(&self, member: usize) {
         *self.clients[member].1.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
         let next = (member + 1) % self.clients.len();
@@ -176,7 +176,7 @@ impl Members {
     }
 }
 
-/// Tells from an etcd error whether the call may have been served.
+/// Tells from an error of etcd whether the call may have been carried out.
 fn missed(member: &str, error: Error) -> CallFailure {
     let text = format!("{member}: {error}");
     match error {
@@ -287,7 +287,8 @@ impl Catalog for Etcd {
                     async move { client.kv_client().get(from, Some(options)).await }
                 });
                 let answer = match answer {
-                    // etcd forgot the revision of the first page before the second page was read: list again.
+                    // etcd forgot the revision of the first page before the second page was read. So the list is read
+                    // again from the beginning.
                     Err(CatalogError::Compacted(_)) if !by.passed() => continue 'anew,
                     answer => answer?,
                 };
@@ -358,8 +359,8 @@ impl EtcdWatch {
         Ok(())
     }
 
-    /// Gives up the stream. After the deadline the reason `why` is returned as an error; before it, the caller opens
-    /// another stream.
+    /// Drops the stream after the fault `why`. Before the deadline, the caller opens another stream. After the
+    /// deadline, `why` is returned as an error.
     fn lost(&mut self, why: CatalogError, by: Deadline) -> CatalogResult<()> {
         if let Some((member, _)) = self.stream.take() {
             self.members.leave(member);

@@ -6,12 +6,12 @@ use crossdock_os::Deadline;
 
 use crate::{Catalog, CatalogError, CatalogResult, Entry, Event, Revision, Watch};
 
-/// One difference between the copy before and after an update.
+/// One difference that an update found between the copy and the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryChange {
     /// The entry was made, or has a new value.
     Put(Entry),
-    /// The entry is gone. This is its last known state.
+    /// The entry was deleted. This is its last known state.
     Gone(Entry),
 }
 
@@ -25,8 +25,8 @@ impl EntryChange {
 }
 
 /// A copy of all entries below a prefix. A follower lists the entries once, and then watches for later changes. If the
-/// catalog forgot changes before the follower read them, the follower lists again. It reports the difference to what it
-/// reported before, so a change that was undone meanwhile may stay unseen.
+/// catalog forgot changes before the follower read them, the follower lists again. In this case it reports the
+/// differences to the copy, so a change that was undone meanwhile is not reported.
 pub struct Follower {
     prefix: String,
     known: BTreeMap<String, Entry>,
@@ -48,8 +48,8 @@ impl Follower {
     /// the deadline, the returned list is empty.
     ///
     /// # Errors
-    /// The catalog cannot be reached. A later call reports everything that this call has not reported, so no difference
-    /// is lost.
+    /// If the catalog cannot be reached. A later call reports everything that this call has not reported, so no
+    /// difference is lost.
     pub fn next(&mut self, catalog: &dyn Catalog, by: Deadline) -> CatalogResult<Vec<EntryChange>> {
         let Some(watch) = &mut self.watch else { return self.list(catalog, by) };
         match watch.next(by) {
@@ -62,7 +62,7 @@ impl Follower {
         }
     }
 
-    /// Makes the next call list the whole catalog again.
+    /// Makes the next call of [`Self::next`] list the whole catalog again.
     pub fn restart(&mut self) {
         self.watch = None;
     }

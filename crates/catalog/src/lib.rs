@@ -1,7 +1,7 @@
 //! The catalog of a site: which node has what, and where.
 //!
 //! The trait [`Catalog`] has three implementations. All pass the same tests (`tests/conformance`):
-//! - [`Memory`]: for simulations. It is in this process, has a clock that is set by hand, and fails on request.
+//! - [`Memory`]: for simulations. It lives in this process, has a clock that is set by hand, and fails on request.
 //! - [`embedded`]: one daemon of the site keeps the catalog in a journal, and the other daemons ask it over TCP.
 //!   Nothing has to be installed.
 //! - `etcd` (feature `etcd`): for sites that must survive the loss of any node.
@@ -37,9 +37,9 @@ pub use memory::{Clock, Faults, Memory};
 pub const KEY_MAX: usize = 512;
 /// The longest value, in bytes. Values are short: the location or the state of a name, never a list of segments.
 pub const VALUE_MAX: usize = 4096;
-/// The most conditions, and the most operations, of one commit.
+/// The maximum number of conditions, and of operations, in one commit.
 pub const COMMIT_MAX: usize = 64;
-/// The shortest time of a lease. A lease that is asked for with a shorter time gets this time.
+/// The minimum time of a lease. A lease that is requested with a shorter time gets this time.
 pub const LEASE_MIN: Duration = Duration::from_secs(1);
 
 /// The result of every call to a catalog.
@@ -47,26 +47,27 @@ pub type CatalogResult<T> = Result<T, CatalogError>;
 
 /// The catalog of a site. Calls block until they are answered or their deadline has passed.
 pub trait Catalog: Send + Sync {
-    /// Makes several changes at once if all conditions hold, and none otherwise.
+    /// Makes several changes at once if all conditions hold. If one does not hold, makes none of them.
     fn commit(&self, commit: &Commit, by: Deadline) -> CatalogResult<Committed>;
 
-    /// Gives the entry of this key; `None` if there is none.
+    /// Returns the entry with this key, or `None` if no entry has it.
     fn get(&self, key: &str, by: Deadline) -> CatalogResult<Option<Entry>>;
 
     /// Gives all entries whose keys begin with `prefix`, in the keys' order, as they were at one revision.
     fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing>;
 
-    /// Grants a new lease. If it is not kept alive, it ends after `time`, and its entries are deleted.
+    /// Grants a new lease. If the holder does not keep the lease alive, the lease ends after `time`, and its entries
+    /// are deleted.
     fn grant(&self, time: Duration, by: Deadline) -> CatalogResult<LeaseId>;
 
-    /// Starts the time of a lease anew. Fails with [`CatalogError::NoLease`] if the lease has ended already.
+    /// Restarts the time of a lease. Fails with [`CatalogError::NoLease`] if the lease has ended already.
     fn keep_alive(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()>;
 
     /// Ends the lease, and deletes its entries.
     fn revoke(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()>;
 
-    /// Begins a watch. It reports the changes of keys that begin with `prefix`, from the revision `from` on, including
-    /// that revision.
+    /// Begins a watch, which reports the changes of keys that begin with `prefix`. The first reported change is the
+    /// first one with a revision of at least `from`.
     fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>>;
 
     /// Sets the value of a key. If the answer is lost, the call is repeated, because setting a value twice does no
@@ -84,8 +85,8 @@ pub trait Catalog: Send + Sync {
 
     /// Makes the entry if no entry has the key. Otherwise the inner `Err(entry)` is the existing entry.
     ///
-    /// After a lost answer, an entry with the same value and lease counts as made by this call. So no other caller may
-    /// use the same value, or the lease must be this caller's alone.
+    /// If an answer was lost, an existing entry with the same value and lease counts as made by this call. So either no
+    /// other caller uses the same value, or no other caller uses the lease.
     fn create(
         &self,
         key: &str,
@@ -111,8 +112,7 @@ pub trait Catalog: Send + Sync {
     }
 }
 
-/// Repeats a call until its answer arrives or the deadline has passed. The call must be one that does no harm if it is
-/// made twice.
+/// Repeats a call until its answer arrives or the deadline has passed. The call must do no harm if it is made twice.
 fn retry<T>(by: Deadline, mut call: impl FnMut() -> CatalogResult<T>) -> CatalogResult<T> {
     loop {
         match call() {
@@ -128,7 +128,7 @@ pub trait Watch: Send {
     /// together. The list is empty if nothing changed before the deadline.
     ///
     /// # Errors
-    /// [`CatalogError::Compacted`]: the catalog forgot changes before this watch read them. The caller must list the
+    /// [`CatalogError::Compacted`] if the catalog forgot changes before this watch read them. The caller must list the
     /// entries again and begin a new watch from the revision of that list. After any other error, the next call
     /// continues where the watch was.
     fn next(&mut self, by: Deadline) -> CatalogResult<Vec<Event>>;

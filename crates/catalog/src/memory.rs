@@ -24,11 +24,11 @@ pub enum Clock {
 /// The faults that a test sets for one client of a memory catalog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// True if the client is cut off: every call fails, and every watch reports nothing.
+    /// Whether the client is cut off. If it is, every call fails, and every watch reports nothing.
     pub cut: bool,
     /// This many of the next calls fail before they do anything.
     pub fail: u32,
-    /// This many of the next calls are done, but their answers are lost.
+    /// This many of the next calls are carried out, but their answers are lost.
     pub lose: u32,
     /// True if the client's watches report nothing, as if their messages were slow.
     pub hold: bool,
@@ -97,7 +97,7 @@ impl Memory {
         self.shared.changed.notify_all();
     }
 
-    /// Makes one call, unless a fault of this client stops it.
+    /// Makes one call, unless one of this client's faults makes it fail.
     fn call<T>(&self, call: impl FnOnce(&mut State) -> CatalogResult<T>) -> CatalogResult<T> {
         let mut faults = lock(&self.faults);
         if faults.cut {
@@ -216,7 +216,7 @@ impl Watch for MemoryWatch {
                     return Ok(changes.iter().map(|change| change.event.clone()).collect());
                 }
             }
-            // Wake up now and then, because leases also end while no other call is made.
+            // Wake up at least every 20 ms, because a lease can end while no other call is made.
             let left = by.left().min(Duration::from_millis(20));
             if left.is_zero() {
                 return Ok(Vec::new());

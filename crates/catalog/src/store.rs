@@ -1,8 +1,8 @@
 //! The state of a catalog that one process keeps: a state machine without a clock and without system calls.
 //!
 //! A change is first planned as a [`Record`]. Then the caller writes the record to its journal, if it has one. Then the
-//! record is applied. A record holds everything that its change depends on, so the same records make the same state
-//! again.
+//! record is applied. A record holds everything that its change depends on, so applying the same records again gives
+//! the same state.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -21,15 +21,15 @@ const HISTORY: usize = 10_000;
 /// One lasting change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// Revisions and lease numbers continue from these.
+    /// Sets the numbers after which revisions and lease numbers continue.
     Start { revision: Revision, next_lease: u64 },
-    /// One commit: these operations were done together.
+    /// The operations of one commit, which are applied together.
     Changed { revision: Revision, operations: Vec<Operation> },
     /// A lease was granted.
     Granted { lease: LeaseId, time_ms: u64 },
-    /// A lease ended, and with it the entries that hung on it.
+    /// A lease ended, and its entries were deleted.
     Ended { lease: LeaseId, revision: Revision },
-    /// One entry of the state, in a journal that was written anew.
+    /// One entry of the state, in a compacted journal.
     Entry(Entry),
 }
 
@@ -144,8 +144,8 @@ impl Store {
         Ok(())
     }
 
-    /// Gives every lease its whole time again, plus `grace_ms`, because no holder could keep its lease alive while the
-    /// keeper was down.
+    /// Restarts the time of every lease, plus `grace_ms`, because no holder could keep its lease alive while the keeper
+    /// was down.
     pub fn keep_all(&mut self, now_ms: u64, grace_ms: u64) {
         for lease in self.leases.keys().copied().collect::<Vec<_>>() {
             self.keep_alive(lease, now_ms.saturating_add(grace_ms)).expect("it was just listed");
@@ -176,7 +176,7 @@ impl Store {
 
     /// Tells whether a watch of `prefix` that has all changes up to the revision `seen` has something to report.
     pub fn concerns(&self, prefix: &str, seen: Revision) -> bool {
-        // Changes that were forgotten concern every watch: it must list the entries again.
+        // If changes after `seen` were forgotten, every watch must be told, because it must list the entries again.
         let mut newer = self.changes.iter().rev().take_while(|change| change.event.revision() > seen);
         self.compacted > seen || newer.any(|change| change.event.key().starts_with(prefix))
     }
@@ -189,7 +189,8 @@ impl Store {
         }
     }
 
-    /// Makes the change of a record. A record that does not fit the state (from a damaged journal) is an error.
+    /// Applies a record to the state. A record that does not fit the state, for example from a damaged journal, is an
+    /// error.
     pub fn apply(&mut self, record: &Record, now_ms: u64) -> CatalogResult<()> {
         match record {
             Record::Start { revision, next_lease } => {
@@ -271,7 +272,7 @@ impl Store {
         self.changes.push_back(Arc::new(Change { event, encoded: OnceLock::new() }));
     }
 
-    /// Gives the records that make this state from an empty one, as few as possible.
+    /// Returns the shortest list of records that makes this state from an empty one.
     pub fn snapshot(&self) -> Vec<Record> {
         let mut records = vec![Record::Start { revision: self.revision, next_lease: self.next_lease }];
         let leases = self.leases.iter();

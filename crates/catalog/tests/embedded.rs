@@ -16,7 +16,7 @@ use crossdock_catalog::{Catalog, CatalogError, Commit, EntryChange, Event, Follo
 use crossdock_os::Deadline;
 use tempfile::TempDir;
 
-/// A keeper that the tests stop, and start again at the same address.
+/// A keeper that the tests can stop and then start again at the same address.
 struct Place {
     folder: TempDir,
     address: String,
@@ -67,7 +67,7 @@ fn local_clients() -> impl Fn() -> Box<dyn Catalog> {
     move || Box::new(place.running.as_ref().expect("it runs").1.local())
 }
 
-/// The same claims for the keeper's own process.
+/// The claims of `conformance`, run with the client in the keeper's own process.
 mod local {
     use super::conformance::{self, tests};
     use super::local_clients;
@@ -165,8 +165,8 @@ fn many_changes_below_other_prefixes_cost_a_watch_nothing() {
     let mut watch = c.watch("quiet/", from).unwrap();
     assert!(watch.next(Deadline::after(Duration::from_millis(200))).unwrap().is_empty());
     make_many_changes(&c, "loud/");
-    // A watch that no change wakes looks at the store with each heartbeat, once a second. A change of its own in the same
-    // second in which the store forgot others would make it list again.
+    // A watch that is not woken looks at the store once a second, when it sends its heartbeat. If its own change came
+    // in the same second in which the store forgot other changes, the watch would have to list again.
     thread::sleep(Duration::from_millis(2500));
     let revision = c.put("quiet/a", b"", None, soon()).unwrap();
     let by = soon();
@@ -179,7 +179,7 @@ fn many_changes_below_other_prefixes_cost_a_watch_nothing() {
     assert_eq!(found.iter().map(Event::revision).collect::<Vec<_>>(), [revision]);
 }
 
-/// A watch that is not woken reports a change with the keeper's next heartbeat, up to a second later.
+/// A keeper that did not wake the watch would report the change only with its next heartbeat, up to a second later.
 #[test]
 fn a_watch_reports_a_change_without_waiting_for_a_heartbeat() {
     let place = Place::new();

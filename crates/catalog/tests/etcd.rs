@@ -75,7 +75,8 @@ fn a_follower_lists_again_after_a_compaction_of_etcd() {
         client.kv_client().compact(revision as i64, None).await
     });
     compacted.unwrap();
-    // The follower's watch has not begun yet, and etcd has forgotten the changes from which it would begin.
+    // The follower's watch has not begun yet, and etcd has already forgotten the changes with which the watch would
+    // begin.
     let news = follower.next(&c, soon()).unwrap();
     assert!(
         matches!(&news[..], [EntryChange::Gone(gone), EntryChange::Put(a)] if gone.key == "f/gone" && a.modified == revision)

@@ -213,7 +213,7 @@ impl Shared {
     }
 
     /// Sends a request about a region to another node. If the node refuses, the error's text is the node's reason,
-    /// without its name and address.
+    /// without the name and address of the node.
     fn ask_for_region(&self, node: &str, service: u32, body: &[u8], wait: Duration) -> Result<Vec<u8>> {
         self.nodes.ask(node, service, body, Deadline::after(wait)).map_err(|error| match error.status {
             Status::Disconnected | Status::TimedOut => reached(&error),

@@ -14,15 +14,15 @@ use super::message::{Answer, Request, VERSION};
 use crate::entry::{check_key, check_prefix};
 use crate::{Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, LeaseId, Listing, Revision, Watch};
 
-/// The most connections that the client keeps open for later calls.
+/// The maximum number of connections that the client keeps open for later calls.
 const KEPT: usize = 4;
-/// A connection that was unused for this long is not used again, because the keeper may have closed it.
+/// A connection that was unused for this long is not used again, because the keeper may have closed it meanwhile.
 const FRESH: Duration = Duration::from_secs(20);
 /// A watch connects again if the keeper has sent nothing for this long.
 const SILENCE: Duration = Duration::from_secs(5);
 /// The pause between two attempts to connect or to ask.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The most entries of one list, or events of one report, in all its messages together.
+/// The maximum number of entries in one list, or of events in one report. A list or a report may take several messages.
 const THINGS_MAX: usize = 1_000_000;
 
 /// Makes connections to the keeper.
@@ -69,8 +69,8 @@ impl Client {
         Self { connections: Arc::new(Connections { dial: Box::new(dial), kept: Mutex::default() }) }
     }
 
-    /// Sends the request, and sends it again after a lost connection, until an answer comes. The request must be one
-    /// that does no harm if it is served twice.
+    /// Sends the request. If the connection is lost, sends it again, until an answer comes. The request must do no harm
+    /// if it is served twice.
     fn ask<T>(
         &self,
         request: &Request,
@@ -90,7 +90,7 @@ impl Client {
     }
 }
 
-/// The keeper's answer; `Err` says why the connection cannot be used any more.
+/// The keeper's answer. The outer `Err` says why the connection cannot be used any more.
 type KeeperAnswer<T> = Result<CatalogResult<T>, String>;
 
 /// How far a request had come when its connection was lost.
@@ -234,7 +234,7 @@ struct ClientWatch {
     prefix: String,
     next: Revision,
     stream: Option<(Framed, Instant)>,
-    /// The events of a report that takes several messages, as far as these have arrived.
+    /// The events of a report that takes several messages. The list contains the events that have arrived so far.
     events: Vec<Event>,
 }
 
@@ -251,8 +251,8 @@ impl ClientWatch {
         Ok(())
     }
 
-    /// Gives up the connection. After the deadline the reason `why` is returned as an error; before it, the caller
-    /// connects again.
+    /// Drops the connection after the fault `why`. Before the deadline, the caller connects again. After the deadline,
+    /// `why` is returned as an error.
     fn lost(&mut self, why: String, by: Deadline) -> CatalogResult<()> {
         self.stream = None;
         if by.passed() {

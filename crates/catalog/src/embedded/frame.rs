@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use crossdock_os::Deadline;
 
-/// The longest message in bytes. The largest commit takes a third of it.
+/// The maximum size of a message, in bytes. The largest commit takes a third of it.
 pub(super) const FRAME_MAX: usize = 1 << 20;
 /// How long writing one message may take.
 const WRITE: Duration = Duration::from_secs(10);
 
-/// The stream that carries messages. A read that times out must lose no bytes.
+/// The stream that carries messages. If a read times out, it must not lose any bytes.
 pub trait Stream: Read + Write + Send {
     /// Sets the time after which a read or a write fails. The time is never zero.
     ///
     /// # Errors
-    /// The stream is broken.
+    /// If the stream is broken.
     fn set_timeout(&mut self, time: Duration) -> io::Result<()>;
 }
 

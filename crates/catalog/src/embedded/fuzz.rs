@@ -1,10 +1,10 @@
-//! The fuzzer's entry for the messages between clients and keeper, and for the keeper's journal.
+//! Entry point for the fuzzer: decodes the messages between clients and keeper, and the keeper's journal.
 
 use super::journal;
 use super::message::{Answer, Request};
 
-/// Decodes bytes as a request, an answer or a journal; the first byte says which. A message that is accepted must mean the
-/// same after it is encoded and decoded again, and so must the records of a journal.
+/// Decodes bytes as a request, an answer or a journal; the first byte says which. If a message is accepted, encoding
+/// and decoding it again must give an equal message. The same holds for the records of a journal.
 pub fn fuzz_decode(bytes: &[u8]) {
     let Some((which, body)) = bytes.split_first() else { return };
     match which % 3 {

@@ -1,9 +1,9 @@
 //! The keeper's journal: a file of records, each `u32 length, u32 crc, bytes`.
 //!
-//! A record is written and synced before its change is answered. The end of the file may hold a part of a record, if
-//! the keeper died while it wrote; that part is cut off. A wrong record *before* the end is damage, and opening fails.
-//! A journal that has grown to several times its content is written anew beside the old file and renamed into its
-//! place.
+//! A record is written and synced before the keeper answers the request for its change. The end of the file may hold a
+//! part of a record, if the keeper died while it wrote; that part is cut off. A wrong record *before* the end is
+//! damage, and opening fails. A journal that is several times as long as its content needs is compacted: the keeper
+//! writes a new file beside the old one, and renames the new file to the name of the old one.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -18,18 +18,18 @@ use crate::{CatalogError, CatalogResult, LeaseId};
 const MAGIC: &[u8; 8] = b"XDCATLG1";
 const HEAD: usize = 8;
 const RECORD_MAX: usize = 1 << 20;
-/// A journal below this size is not written anew.
+/// A journal below this size, in bytes, is not compacted.
 const SMALL: u64 = 1 << 20;
 
 pub(super) struct Journal {
     file: File,
     path: PathBuf,
     length: u64,
-    /// The journal's length in bytes when it was last written anew.
+    /// The journal's length in bytes when it was last compacted.
     base: u64,
     /// True if a part of a record was written and could not be cut off. The next append cuts the part off first.
     torn: bool,
-    /// True if the folder may not have the journal's name on the disk yet. The next append syncs the folder first.
+    /// Whether the folder on the disk may lack the journal's name. If it may, the next append syncs the folder first.
     is_unnamed: bool,
 }
 
@@ -106,14 +106,14 @@ impl Journal {
         written.map_err(|e| e.reason())?;
         lock(&file)?;
         files::rename(&fresh, &self.path).map_err(|e| e.reason())?;
-        // From here on the new file is the journal, also if the folder cannot be synced now. Records in the old file would
-        // be lost, because it has no name any more.
+        // From here on the new file is the journal, even if the folder cannot be synced now. Records that were appended
+        // to the old file would be lost, because the old file has no name any more.
         (self.file, self.length, self.base) = (file, bytes.len() as u64, bytes.len() as u64);
         (self.torn, self.is_unnamed) = (false, true);
         self.sync_name().map_err(|e| e.reason())
     }
 
-    /// Waits until the folder has the journal's name on the disk.
+    /// Syncs the folder, so that the journal's name is on the disk.
     fn sync_name(&mut self) -> OsResult<()> {
         if let Some(folder) = self.path.parent().filter(|_| self.is_unnamed) {
             files::sync_folder(folder)?;
@@ -142,7 +142,8 @@ fn read(bytes: &[u8]) -> Result<(Vec<Record>, u64), String> {
     let mut records = Vec::new();
     loop {
         let at = bytes.len() - rest.len();
-        // The valid part ends here. At most the beginning of a record follows, or blocks that the kernel never filled.
+        // The valid part ends here. At most the beginning of a record follows, or zeros in blocks that the kernel never
+        // filled.
         if rest.len() < 8 || rest.iter().all(|byte| *byte == 0) {
             return Ok((records, at as u64));
         }
@@ -213,8 +214,8 @@ fn decode(bytes: &[u8]) -> CatalogResult<Record> {
     Ok(record)
 }
 
-/// Reads the bytes as the content of a journal. Then decodes them as one record, and reads a journal that consists of
-/// this record with a valid checksum. The fuzzer would not find a valid checksum itself.
+/// Reads the bytes as the content of a journal. After that, decodes them as one record, and reads a journal that
+/// consists of this record with a valid checksum. The fuzzer is not able to find a valid checksum itself.
 pub(super) fn fuzz(bytes: &[u8]) {
     let whole = [MAGIC, bytes].concat();
     if let Ok((_, length)) = read(&whole) {
@@ -293,8 +294,8 @@ mod tests {
         assert_eq!(Journal::open(folder.path()).unwrap().1, records()[..3]);
     }
 
-    /// Makes each call of the journal fail once with each of its errors. What was acknowledged is in the journal after
-    /// that, and nothing else.
+    /// Makes each call of the journal fail once with each of its errors. After each failure, the journal must contain
+    /// all acknowledged changes and no others.
     #[cfg(feature = "faults")]
     #[test]
     fn no_failed_call_loses_an_acknowledged_record() {

@@ -1,4 +1,4 @@
-//! The keeper of an embedded catalog: it holds the state, serves clients and ends leases.
+//! The keeper of an embedded catalog, which holds the catalog's state, serves clients and ends leases.
 
 use std::io;
 use std::net::TcpListener;
@@ -18,9 +18,9 @@ use super::watchers::{Watcher, Watchers};
 use crate::store::{Change, Record, Store};
 use crate::{CatalogError, CatalogResult, LEASE_MIN, Listing, Revision};
 
-/// The most connections at the same time.
+/// The maximum number of connections at the same time.
 const CONNECTIONS: usize = 4096;
-/// How long a client may take for its hello, and for the rest of a message after its first bytes.
+/// How long a client may take for its first message (the hello), and for the rest of any message after its first bytes.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A connection without calls is closed after this time. A client stops using such a connection earlier (`FRESH`).
 const IDLE: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ const IDLE: Duration = Duration::from_secs(60);
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How often a waiting thread looks whether the keeper stops.
 const SLICE: Duration = Duration::from_millis(250);
-/// The longest time of a lease.
+/// The maximum time of a lease.
 const LEASE_MAX: Duration = Duration::from_secs(86_400);
 
 /// The options of a keeper of the catalog.
@@ -69,9 +69,9 @@ impl Keeper {
         let (mut journal, records) = Journal::open(&options.folder)?;
         let mut store = Store::new();
         if records.is_empty() {
-            // The revisions of a new catalog begin with the present time in microseconds. If this folder had a former
-            // catalog whose journal was lost, the revisions of the former catalog were smaller. So a condition that
-            // names a revision of the former catalog never holds by chance.
+            // The first revision of a new catalog is the present time in microseconds. If the journal of an earlier
+            // catalog in this folder was lost, all revisions of the earlier catalog are smaller. So a condition that
+            // names a revision of the earlier catalog never holds by chance.
             let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let start = Record::Start { revision: since.as_micros() as u64, next_lease: since.as_micros() as u64 };
             let begun = journal.append(&start).and_then(|()| store.apply(&start, 0));
@@ -95,7 +95,7 @@ impl Keeper {
         Ok(Self { shared, expiry: Some(expiry) })
     }
 
-    /// Makes a client for this process, which calls the keeper without a connection.
+    /// Makes a client for the keeper's own process. The client calls the keeper without a connection.
     #[must_use]
     pub fn local(&self) -> Local {
         Local(Arc::downgrade(&self.shared))
@@ -207,7 +207,7 @@ impl Shared {
         self.state.write().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Makes a watch that changes below `prefix` wake.
+    /// Makes a watcher, which is woken by each change of a key below `prefix`.
     pub(super) fn interest(&self, prefix: &str) -> Watcher {
         self.watchers.enter(prefix)
     }
@@ -220,7 +220,8 @@ impl Shared {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Writes the change into the journal, then applies it to the state, then wakes the watches that it concerns.
+    /// Writes the change into the journal, applies it to the state, and wakes the watches whose prefix covers the
+    /// change.
     fn apply(&self, state: &mut State, record: &Record) -> CatalogResult<()> {
         let before = state.store.revision();
         state.journal.append(record)?;
@@ -236,7 +237,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Runs the thread that ends leases that were not kept alive in time.
+    /// Runs the thread that ends leases whose holders did not renew them in time.
     fn expire(&self) {
         while !self.stops() {
             let now = self.now();
@@ -250,7 +251,8 @@ impl Shared {
             }
             let wait = state.store.next_due().map_or(SLICE, |due| Duration::from_millis(due.saturating_sub(now)));
             drop(state);
-            // No new lease ends earlier than that, because each lasts for longer than a slice.
+            // A lease that is granted meanwhile cannot end before this sleep does, because each lease lasts longer than
+            // `SLICE`.
             thread::park_timeout(wait.clamp(Duration::from_millis(5), SLICE));
         }
     }
@@ -262,8 +264,7 @@ impl Shared {
             let full = CatalogError::Full(format!("it has {others} connections"));
             framed.send(&Answer::Failed(full).encode()).ok();
         } else {
-            // An error here only means that the connection ends, for example because of a bad message. It concerns only
-            // this client.
+            // An error ends only the connection of this client, for example after a bad message. So it is ignored.
             self.converse(&mut framed).ok();
         }
         self.connections.fetch_sub(1, Ordering::Relaxed);
@@ -296,8 +297,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits for the next request. The inner error says what is wrong with its bytes. `None` if the keeper stops or the
-    /// client is silent for longer than `patience`.
+    /// Waits for the next request. If the request's bytes are wrong, the inner error says why. Returns `None` if the
+    /// keeper stops, or if the client is silent for longer than `patience`.
     fn next_request(&self, framed: &mut Framed, patience: Duration) -> io::Result<Option<CatalogResult<Request>>> {
         let mut by = Deadline::after(patience);
         let mut begun = false;
@@ -376,7 +377,8 @@ impl Shared {
                 let state = self.read();
                 let (wakes, upto) = (interest.wakes(), state.store.revision());
                 if seen == Some(wakes) {
-                    // No change concerned this watch, even if the store has forgotten changes meanwhile.
+                    // No change up to `upto` concerned this watch, so the watch misses nothing, even if the store has
+                    // forgotten changes meanwhile.
                     from = from.max(upto + 1);
                 }
                 (wakes, state.store.since(interest.prefix(), from)?, upto)

@@ -1,4 +1,4 @@
-//! The catalog as the keeper's own process uses it: calls without a connection.
+//! The client of the catalog in the keeper's own process, which calls the keeper without a connection.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::watchers::Watcher;
 use crate::entry::{check_key, check_prefix};
 use crate::{Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, LeaseId, Listing, Revision, Watch};
 
-/// A client of the keeper in the same process. Its calls fail as unreachable after the keeper was dropped.
+/// A client of the keeper in the same process. If the keeper was dropped, its calls fail with `Unreachable`.
 pub struct Local(pub(super) Weak<Shared>);
 
 fn reach(keeper: &Weak<Shared>) -> CatalogResult<Arc<Shared>> {

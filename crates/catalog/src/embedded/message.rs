@@ -32,7 +32,7 @@ use crate::{COMMIT_MAX, CatalogError, CatalogResult, Commit, Committed, Entry, E
 
 pub(super) const VERSION: u32 = 1;
 const NAME: &str = "crossdock-catalog";
-/// The most entries or events that one message may hold.
+/// The maximum number of entries or events in one message.
 const PAGE_MAX: usize = 100_000;
 /// From this number of bytes on, further entries or events go into the next message.
 pub(super) const PAGE_BYTES: usize = 256 << 10;
@@ -181,7 +181,8 @@ pub(super) fn encode_changes(upto: Revision, more: bool, changes: &[Arc<Change>]
     w.0
 }
 
-/// Each of these gives the value of an answer of one kind, and `None` for an answer of another kind.
+/// Each of these functions returns the content of an answer of one kind. It returns `None` if the answer is of another
+/// kind.
 impl Answer {
     pub fn done(self) -> Option<()> {
         matches!(self, Self::Done).then_some(())

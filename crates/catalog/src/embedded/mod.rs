@@ -1,9 +1,9 @@
 //! The embedded catalog: one daemon of the site keeps it, the others are its clients.
 //!
 //! **Keeper.** [`Keeper`] has the state in memory, and every change in a journal. Each record of the journal has a
-//! checksum. A change is written to the journal before it is answered. After a restart the keeper knows no past
-//! changes, but a watch that was up to date continues. Every lease then gets its whole time again, plus a grace in
-//! which its holder can find the keeper.
+//! checksum. A change is written to the journal before it is answered. After a restart the keeper does not know which
+//! changes were made before, but a watch that had all of them continues. Every lease then gets its whole time again,
+//! plus a grace in which its holder can find the keeper.
 //!
 //! **Connections.** A client's connection carries calls, one after another. After a watch request it carries only the
 //! keeper's messages: changes, and an empty message each second, so that both sides notice when the other is gone. The

@@ -12,7 +12,7 @@ pub(super) struct Watchers {
     counters: Mutex<BTreeMap<String, Arc<AtomicU32>>>,
 }
 
-/// One watch. It is one of the [`Watchers`] until it is dropped.
+/// One watch. It belongs to the [`Watchers`] until it is dropped.
 pub(super) struct Watcher {
     watchers: Arc<Watchers>,
     prefix: String,
@@ -25,7 +25,7 @@ impl Watchers {
         Watcher { watchers: Arc::clone(self), prefix: prefix.to_owned(), counter }
     }
 
-    /// Wakes the watches whose prefix fulfils the condition.
+    /// Wakes the watches for whose prefix `concerns` returns true.
     pub fn wake(&self, concerns: impl Fn(&str) -> bool) {
         for (_, counter) in self.lock().iter().filter(|(prefix, _)| concerns(prefix)) {
             counter.fetch_add(1, Ordering::Release);
@@ -43,8 +43,8 @@ impl Watcher {
         &self.prefix
     }
 
-    /// Gives the number of wakes so far. A watch reads this number together with the changes, and then waits with this
-    /// number. So a change that comes between the look and the wait ends the wait.
+    /// Gives the number of wakes so far. A watch reads this number before it looks for changes, and passes the number
+    /// to `wait`. So a change that comes between the look and the wait ends the wait.
     pub fn wakes(&self) -> u32 {
         self.counter.load(Ordering::Acquire)
     }
@@ -58,7 +58,7 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         let mut counters = self.watchers.lock();
-        // Only the map and this watch have the counter. No other watch can get it while the map is locked.
+        // Only the map and this watch refer to the counter. No other watch can get the counter while the map is locked.
         if Arc::strong_count(&self.counter) == 2 {
             counters.remove(&self.prefix);
         }

@@ -10,15 +10,15 @@ use crossdock_catalog::{
 };
 use crossdock_os::Deadline;
 
-/// A function that makes clients of one catalog.
+/// A function that makes clients, all of the same catalog.
 pub type Clients<'a> = &'a dyn Fn() -> Box<dyn Catalog>;
 
-/// Gives a deadline that no call reaches, even on a loaded machine.
+/// Gives a deadline that a call never reaches, even on a loaded machine.
 pub fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
-/// The time of the leases that tests let end.
+/// The time of the leases that the tests let expire.
 const SHORT: Duration = LEASE_MIN;
 
 /// Gives a prefix that no other test uses.
@@ -101,7 +101,7 @@ pub fn a_list_of_any_length_is_whole(clients: Clients<'_>) {
     let listing = clients().list(&p, soon()).unwrap();
     assert_eq!(listing.entries.len(), 300);
     assert!(listing.entries.iter().all(|entry| entry.value == value));
-    // A watch that begins before all 300 entries reports every one of them, too.
+    // A watch that begins before all 300 entries reports each of them.
     let oldest = listing.entries.iter().map(|entry| entry.modified).min().unwrap();
     assert_eq!(events(&mut *c.watch(&p, oldest).unwrap(), 300).len(), 300);
 }
@@ -325,7 +325,7 @@ macro_rules! list {
     ($($claim:ident)*) => { &[$((stringify!($claim), $claim)),*] };
 }
 
-/// A claim: it panics if the catalog of these clients does not fulfil it.
+/// A claim about catalogs. It panics if the catalog of these clients does not fulfil it.
 #[allow(dead_code, reason = "see CLAIMS")]
 pub type Claim = fn(Clients<'_>);
 

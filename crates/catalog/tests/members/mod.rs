@@ -1,4 +1,5 @@
-//! Three members of Debian's etcd, which `scripts/setup catalog` installs. Tests of the node daemon use them, too.
+//! Three members of Debian's etcd, which `scripts/setup catalog` installs. Tests of the node daemon use this module as
+//! well.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,7 +16,7 @@ use tempfile::TempDir;
 /// How long the tests wait for etcd. It is far longer than an election of etcd takes, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Three etcd members on loopback. The kernel ends them with the thread that started them.
+/// Three etcd members on loopback. If the thread that started them ends, the kernel kills them.
 pub struct Cluster {
     folder: TempDir,
     ports: Vec<(u16, u16)>,
@@ -27,7 +28,7 @@ fn free_ports(number: usize) -> Vec<u16> {
     held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
 }
 
-/// Reads the metrics page of an etcd member; `None` if there is no answer.
+/// Reads the metrics page of an etcd member. Returns `None` if the member does not answer.
 fn metrics(port: u16) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
