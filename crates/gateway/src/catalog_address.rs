@@ -1,4 +1,4 @@
-//! The address of a site's catalog, and the client that reaches the catalog.
+//! The address of a site's catalog, and the client through which this node uses the catalog.
 
 use std::net::ToSocketAddrs;
 use std::os::fd::BorrowedFd;
@@ -20,8 +20,8 @@ pub enum CatalogAddress {
     Keep(String),
     /// The daemon of the named node keeps the catalog, and listens at this address.
     Embedded {
-        /// The name of the node whose daemon keeps the catalog; its certificate must carry this name. Empty without
-        /// TLS.
+        /// The name of the node whose daemon keeps the catalog. With TLS, that node's certificate must carry this name.
+        /// Without TLS, the name is empty.
         node: String,
         /// The address, as `host:port`.
         address: String,
@@ -66,13 +66,13 @@ impl FromStr for CatalogAddress {
 /// The time that the keeper of the catalog adds to each lease after its restart.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Finds the address where this node listens if the options give none: the address from which this node would connect
-/// to the catalog, with port 0, so that the kernel chooses a port.
+/// Finds the address where this node listens if the options give none. It is the address from which this node would
+/// connect to the catalog, with port 0, so that the kernel chooses a port.
 pub(crate) fn own_address(catalog: &CatalogAddress) -> Result<String, String> {
     let host = match catalog {
         CatalogAddress::Keep(address) => {
-            // This daemon keeps the catalog, and the catalog's clients reach the daemon at this host. So the other
-            // nodes reach this node at the same host. The kernel chooses the port.
+            // This daemon keeps the catalog, and the other nodes reach the catalog at this host. So they reach this
+            // node's links at the same host. The kernel chooses the port.
             return Ok(format!("{}:0", address.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host)));
         }
         CatalogAddress::Embedded { address, .. } => address.clone(),
@@ -104,18 +104,20 @@ pub struct CatalogOptions<'a> {
     pub node: &'a str,
     /// A folder with `authority.pem`, `node.pem` and `node.key`. If it is given, all connections use mutual TLS.
     pub certificates: Option<&'a Path>,
-    /// True if plain text is allowed on other addresses than loopback when there are no certificates.
+    /// Whether connections without certificates may use plain text on addresses other than loopback.
     pub trusted_network: bool,
     /// The folder for the catalog's journal, if this process keeps the catalog. It is made if it does not exist.
     pub folder: &'a Path,
-    /// A socket that listens already at the address where this process keeps the catalog. `None`: the socket is made.
+    /// A socket that already listens at the address where this process keeps the catalog. With `None`, this process
+    /// makes the socket.
     pub socket: Option<BorrowedFd<'a>>,
 }
 
 /// A client of a site's catalog. If this process keeps the catalog, dropping this value ends the catalog.
 pub struct SiteCatalog {
     client: Arc<dyn Catalog>,
-    // The order matters: no connection may be accepted any more when the keeper ends.
+    // Fields are dropped in this order. The listener must end before the keeper, so that no connection is accepted
+    // while the keeper ends.
     _listening: Option<Listening>,
     _keeper: Option<Keeper>,
 }
@@ -131,14 +133,15 @@ impl SiteCatalog {
     /// client needs no connection to it. Otherwise the client connects with its first call.
     ///
     /// # Errors
-    /// The options contradict each other, or certificates, an address or the catalog's journal cannot be used.
+    /// If the options contradict each other, or if the certificates, an address or the catalog's journal cannot be
+    /// used.
     pub fn open(options: &CatalogOptions<'_>, transports: &Transports) -> Result<Self, String> {
         let (client, kept) = open(options, transports)?;
         let (keeper, listening) = kept.map_or((None, None), |(keeper, listening)| (Some(keeper), Some(listening)));
         Ok(Self { client, _listening: listening, _keeper: keeper })
     }
 
-    /// The client. Its calls fail once this value is dropped, if this process keeps the catalog.
+    /// The client. If this process keeps the catalog, the client's calls fail once this value is dropped.
     #[must_use]
     pub fn client(&self) -> Arc<dyn Catalog> {
         Arc::clone(&self.client)

@@ -1,10 +1,10 @@
-//! The fuzzer's entry for what other nodes wrote into the catalog.
+//! Entry point for the fuzzer: reads entries of the catalog that other nodes may have written.
 
 use crate::keys::{self, Key};
 use crate::{ItemLocation, NodeRecord};
 
-/// Reads bytes as an entry of the site's catalog: a key up to the first zero, then a value. If the entry is accepted,
-/// this node writes it again, and reading the written entry must give the same.
+/// Reads bytes as an entry of the site's catalog: a key up to the first zero, and after it a value. If the entry is
+/// accepted, encoding it and reading it again must give the same entry.
 pub fn fuzz_entry(bytes: &[u8]) {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let (key, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());

@@ -1,4 +1,5 @@
-//! [`ItemEntries`]: the catalog's entries that this node needs to pass items on, as the watch reported them last.
+//! [`ItemEntries`]: the catalog's entries that this node needs to pass items on, in the state that the watch reported
+//! last. They serve as hints.
 //!
 //! A hint may be old, so it decides nothing. It only saves reading an entry before a commit: the commit has the condition
 //! that the catalog still has the entry with the hint's revision. If the condition does not hold, the catalog answers
@@ -42,7 +43,7 @@ impl ItemEntries {
         self.lock().get(key).cloned()
     }
 
-    /// Tells whether the entry is of a node, of a name of this node, or of an item of this node.
+    /// Tells whether the entry describes a node, a name that belongs to this node, or an item that this node owns.
     fn concerns(&self, entry: &Entry) -> bool {
         match keys::read(&self.site, &entry.key) {
             Key::Node(_) => true,

@@ -63,32 +63,32 @@ pub(crate) enum PassOutcome {
 
 /// The entries on which the passing of an item depends.
 struct PassEntries {
-    /// The item's name.
+    /// The entry of the item's name.
     named: Option<Entry>,
-    /// The item.
+    /// The entry of the item.
     found: Option<Entry>,
-    /// The next node.
+    /// The entry of the next node.
     there: Option<Entry>,
 }
 
-/// What the present entries mean for an order to pass an item on.
+/// The next step of an order to pass an item on, as the present entries require it.
 enum Step {
     /// The item belongs to the next node.
     Done,
     /// The item still belongs to this node, and no earlier attempt can succeed any more. The text says why.
     Kept(String),
-    /// The next node is not in the site. This is the entry of the item's name.
+    /// The next node is not in the site, so this node keeps the item. The value is the entry of the item's name.
     Keep(Entry),
     /// This commit passes the item on, unless one of the entries has changed.
     Commit(Commit),
 }
 
 impl Member {
-    /// Gives the item, and its name with it, to the node that `to` names. Repeating the call with the same arguments
-    /// does no harm.
+    /// Gives the item and its name to the node that `to` names. Repeating the call with the same arguments does no
+    /// harm.
     ///
     /// # Errors
-    /// The outcome is not known; call again with the same arguments.
+    /// If the outcome is not known. The caller must call again with the same arguments.
     pub(crate) fn pass(
         &self,
         joined: &NodeLease,
@@ -97,8 +97,8 @@ impl Member {
     ) -> Result<PassOutcome, CatalogFailure> {
         let (name, owner) = (keys::name(&self.site, name), keys::item_location(&self.site, to.item));
         let keys = [&*name, &owner, &keys::node(&self.site, &to.node)];
-        // The entries may be old, so only a commit is made from them: the catalog compares it with the present entries. For
-        // every other step the entries are read.
+        // The hints may be old, so they are used only for a commit, because the catalog compares the commit's
+        // conditions with the present entries. For every other step the entries are read from the catalog.
         let [named, found, there] = keys.map(|key| self.hints.get(key));
         let mut commit = match self.step(joined, keys, to, &PassEntries { named, found, there }) {
             Ok(Step::Commit(commit)) => Some(commit),
@@ -108,7 +108,7 @@ impl Member {
             let seen = match commit.take().map(|commit| self.catalog.commit(&commit, by())) {
                 Some(Ok(done)) if done.done => return Ok(PassOutcome::Done),
                 Some(Ok(not)) => self.seen(keys, not.found)?,
-                // There is no commit yet, or the next node's lease has ended.
+                // The hints do not lead to a commit, or the next node's lease has ended.
                 None | Some(Err(CatalogError::NoLease)) => self.read(keys)?,
                 Some(Err(error)) => return Err(error.into()),
             };
@@ -124,14 +124,15 @@ impl Member {
 
     /// Reads the entries on which the passing of an item depends.
     fn read(&self, [name, owner, node]: [&str; 3]) -> Result<PassEntries, CatalogFailure> {
-        // The name's entry is read before the item's entry. So if an earlier call's commit has given the name away, the
-        // item's entry shows this too.
+        // The name's entry is read before the item's entry. So if the commit of an earlier call has given the name
+        // away, the item's entry shows that it has moved.
         let named = self.catalog.get(name, by())?;
         let found = self.catalog.get(owner, by())?;
         Ok(PassEntries { named, found, there: self.catalog.get(node, by())? })
     }
 
-    /// Takes the entries that the catalog found in place of those that a commit expected.
+    /// Takes the present entries from the catalog's answer to a commit that failed because the entries differ from
+    /// those it expected.
     fn seen(&self, keys: [&str; 3], found: Vec<Option<Entry>>) -> Result<PassEntries, CatalogFailure> {
         match <[_; 3]>::try_from(found) {
             Ok([named, found, there]) => Ok(PassEntries { named, found, there }),
@@ -139,7 +140,8 @@ impl Member {
         }
     }
 
-    /// Decides what to do next. The commit of this step has the condition that the three entries are still as `seen`.
+    /// Decides the next step. If the step is a commit, its condition is that the three entries have not changed since
+    /// `seen` was read.
     fn step(
         &self,
         joined: &NodeLease,
@@ -203,7 +205,7 @@ impl Member {
         self.change_own(item, epoch, |commit, key| commit.delete(key))
     }
 
-    /// Applies `change` to the item's entry, if the entry says that this node owns the item in this epoch.
+    /// Applies `change` to the item's entry, if the entry says that this node owns the item and has the given epoch.
     fn change_own(&self, item: u64, epoch: u64, change: impl Fn(Commit, &str) -> Commit) -> Result<(), CatalogFailure> {
         let key = keys::item_location(&self.site, item);
         let is_own = |entry: &Entry| {

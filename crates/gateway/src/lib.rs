@@ -1,9 +1,9 @@
 //! The gateway: a daemon's part in its site. It reaches the catalog and the other nodes.
 //!
 //! A [`Gateway`] owns the node's identity in the catalog: the node's name, its number, and the lease to which all its
-//! entries belong. It has two threads beside the daemon's own. One thread keeps the lease alive and carries out
-//! [`GatewayRequest`]s; the other follows what all nodes announce. [`Nodes`] has the links to the other nodes, and a thread that
-//! measures them. The daemon gets all results as [`GatewayEvent`], in order. A descriptor is readable while news are waiting.
+//! entries belong. It has two threads. One thread keeps the lease alive and carries out [`GatewayRequest`]s; the other
+//! follows what all nodes announce. [`Nodes`] has the links to the other nodes, and a thread that measures them. The
+//! daemon gets all results as [`GatewayEvent`], in order. A descriptor is readable while news are waiting.
 //!
 //! **Identity.** A node's name belongs to one daemon at a time: a daemon makes the name's entry only if the name is
 //! free. The node's number belongs to the name for good, so no other node ever gives out ids with this number. A daemon
@@ -66,7 +66,8 @@ pub enum GatewayRequest {
         /// The node that has the name until then.
         from: String,
     },
-    /// Give the item and its name to another node. The answer is [`GatewayEvent::Passed`], as soon as the outcome is certain.
+    /// Give the item and its name to another node. The answer [`GatewayEvent::Passed`] comes when the outcome is
+    /// certain.
     Pass {
         /// The item's name.
         name: Name,
@@ -100,7 +101,7 @@ pub enum GatewayEvent {
         /// The node's number, from 1 to [`node_record::NUMBERS`].
         number: u64,
     },
-    /// The lease was kept alive, so the catalog was reached a moment ago.
+    /// The lease was renewed, so the catalog can be reached.
     Synced,
     /// The node has no lease, or its lease may end at any moment.
     CutOff {
@@ -123,7 +124,7 @@ pub enum GatewayEvent {
     },
     /// A node has an entry in the catalog. The gateway also reports the entry of its own node.
     Node(NodeRecord),
-    /// A node's entry in the catalog is gone.
+    /// A node's entry is no longer in the catalog.
     NodeGone {
         /// The node's name.
         node: String,
@@ -142,7 +143,7 @@ pub enum GatewayEvent {
     },
     /// The answer to [`GatewayRequest::Find`].
     Found {
-        /// The name that the order asked about.
+        /// The name that the request asked about.
         name: Name,
         /// The node that has the name, possibly this one; `None` if no node has it. The error says why the catalog could
         /// not be asked.
@@ -152,7 +153,7 @@ pub enum GatewayEvent {
     Passed {
         /// The item's id.
         item: u64,
-        /// The epoch (the count of the item's moves) that the order gave.
+        /// The epoch (the count of the item's moves) that the request gave.
         epoch: u64,
         /// `Ok`: the item belongs to the next node. The error says why the item still belongs to this node.
         outcome: Result<(), String>,
@@ -164,7 +165,7 @@ pub enum GatewayEvent {
         /// The item's id.
         item: u64,
     },
-    /// The state of each link that was opened.
+    /// The state of each link that this daemon has opened.
     Links(Vec<LinkReport>),
 }
 
@@ -175,11 +176,12 @@ pub struct LinkReport {
     pub node: String,
     /// The name of the transport that carries the bytes.
     pub transport: String,
-    /// The time since this link last heard the node.
+    /// The time since the last message from the node on this link. `None` if there was none.
     pub heard: Option<Duration>,
-    /// The time from a question to its answer at the last measurement.
+    /// The time from a request to its answer at the last measurement.
     pub round_trip: Option<Duration>,
-    /// Why there is no connection now. With a connection: why no better transport carries the bytes.
+    /// Without a connection: the reason why there is none. With a connection: the reason why no better transport is
+    /// used.
     pub why: String,
 }
 
@@ -194,7 +196,7 @@ pub enum Claimed {
     Failed(String),
 }
 
-/// The news that wait for the daemon, and a descriptor that is readable while news are waiting.
+/// The events that wait for the daemon, and a descriptor that is readable while there are any.
 struct Mailbox {
     news: Mutex<VecDeque<GatewayEvent>>,
     bell: OwnedFd,
@@ -209,8 +211,8 @@ impl Mailbox {
 
     fn put(&self, news: GatewayEvent) {
         let mut waiting = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // A second report of these kinds would say nothing more: `Synced` is kept once, and only the last `Links` is
-        // kept.
+        // A second event of these kinds would add nothing: of several `Synced` one is kept, and of several `Links` the
+        // last one.
         match &news {
             GatewayEvent::Synced if waiting.contains(&news) => {}
             GatewayEvent::Links(_) => {
@@ -230,22 +232,23 @@ pub struct Gateway {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     nodes: Arc<Nodes>,
-    // This field is dropped last. This node may keep the catalog, and it gives its own lease back through that catalog
+    // This field is dropped last. If this node keeps the catalog, the node needs the catalog to give back its own lease
     // when it leaves.
     _catalog: SiteCatalog,
 }
 
 impl Gateway {
-    /// Begins to join the site. The first news says whether joining worked. `serve` answers the questions of other
+    /// Begins to join the site. The first event says whether the node has joined. `serve` answers the requests of other
     /// nodes.
     ///
     /// # Errors
-    /// The options contradict each other, or certificates, an address or the catalog's journal cannot be used.
+    /// If the options contradict each other, or if the certificates, an address or the catalog's journal cannot be
+    /// used.
     pub fn start(options: &GatewayOptions, serve: Arc<dyn Serve>) -> Result<Self, String> {
         options.check()?;
         let trust = options.trust()?;
         let transports = Transports::new(&trust, options.transport).map_err(|error| error.to_string())?;
-        // The descriptor stays open for the daemon's next broker, so this one takes a copy.
+        // The inherited descriptor must stay open for the daemon's next broker, so this broker uses a copy.
         let socket = options.catalog_socket.map(inherited).transpose().map_err(|error| error.to_string())?;
         let socket = socket.as_ref().map(AsFd::as_fd);
         let opened = SiteCatalog::open(&CatalogOptions { socket, ..options.catalog_options() }, &transports)?;
@@ -286,33 +289,33 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// A descriptor that is readable while news are waiting.
+    /// A descriptor that is readable while events are waiting.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.mailbox.bell.as_fd()
     }
 
-    /// Takes all news that are waiting, the oldest first.
+    /// Takes all events that are waiting, the oldest first.
     pub fn news(&self) -> Vec<GatewayEvent> {
         self.mailbox.take()
     }
 
-    /// The links to the other nodes, for questions to them and for pulling bytes from them.
+    /// The links to the other nodes, which send requests to them and pull bytes from them.
     #[must_use]
     pub fn nodes(&self) -> Arc<Nodes> {
         Arc::clone(&self.nodes)
     }
 
-    /// Queues an order. The gateway carries it out after all earlier ones.
+    /// Queues a request. The gateway carries it out after all earlier requests.
     pub fn order(&self, order: GatewayRequest) {
         if let Some(orders) = &self.orders {
-            // The worker's thread ends only when this gateway is dropped, so the thread receives the order.
+            // The worker thread runs until this gateway is dropped, so it receives the request.
             orders.send(order).ok();
         }
     }
 }
 
 impl Drop for Gateway {
-    /// Ends the threads. One of them gives the lease back, unless the catalog takes too long to answer.
+    /// Ends the threads. The worker thread gives the lease back, unless the catalog takes too long to answer.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.orders = None;

@@ -12,8 +12,7 @@ use crate::item_entries::ItemEntries;
 use crate::node_record::NUMBERS;
 use crate::{GatewayOptions, Name, NodeRecord, keys};
 
-/// The longest time of one call to the catalog. It is much shorter than a lease, so a slow call does not cost the
-/// lease.
+/// The deadline of one call to the catalog. It is much shorter than a lease, so a slow call does not cost the lease.
 const CALL: Duration = Duration::from_secs(2);
 
 /// Milliseconds on a clock that never goes back, and that also advances while the node is suspended.
@@ -21,7 +20,7 @@ pub(crate) type Clock = Box<dyn Fn() -> u64 + Send>;
 
 /// Why a call to the catalog did not succeed.
 pub(crate) enum CatalogFailure {
-    /// The name belongs to the node that this `NodeRecord` describes.
+    /// The name belongs to the described node.
     Taken(NodeRecord),
     /// The lease has ended.
     NoLease,
@@ -53,7 +52,7 @@ pub(crate) struct Member {
     pub(crate) token: u64,
     /// The node's number; 0 until it is known.
     number: Cell<u64>,
-    /// What the watch has reported, to save reads before a commit.
+    /// The entries that the watch has reported. They save reads before a commit.
     pub(crate) hints: Arc<ItemEntries>,
     /// The length of a lease, in milliseconds.
     pub time: u64,
@@ -90,7 +89,7 @@ impl Member {
         (self.clock)()
     }
 
-    /// Gets a lease and, with it, the node's name. If this daemon has both already, for example after a restart of its
+    /// Gets a lease, and the node's name under it. If this daemon already has both, for example after a restart of its
     /// broker, it keeps them.
     pub fn join(&self) -> Result<NodeLease, CatalogFailure> {
         let number = self.number()?;
@@ -155,7 +154,7 @@ impl Member {
             let other = keys::numbered(&self.site, Some(free));
             let commit = Commit::new().expect_free(&key).expect_free(&other);
             let commit = commit.put(&key, free.to_string().as_bytes(), None).put(&other, self.node.as_bytes(), None);
-            // If the commit failed or its answer was lost, the loop reads the catalog again.
+            // If the commit failed, or if its answer was lost, the loop reads the catalog again.
             match self.catalog.commit(&commit, by()) {
                 Ok(done) if !done.done && former != 0 && done.found[0].is_none() => {
                     return Err(other_number(former, "another node of the site has that number"));
@@ -174,7 +173,7 @@ impl Member {
     }
 
     /// Makes the name belong to this node. If the catalog says that this node got the name together with an item, the
-    /// call succeeds only if `given` is true. `given` says that the daemon really has this item.
+    /// call fails unless `given` is true. The caller sets `given` if the daemon really has this item.
     pub fn claim(&self, joined: &NodeLease, name: &Name, given: bool) -> Result<(), CatalogFailure> {
         let (key, value) = (keys::name(&self.site, name), keys::owner(&self.node));
         let lease = Some(joined.lease);
@@ -208,7 +207,7 @@ impl Member {
                 return Err(CatalogFailure::Failed(format!("node {from} has given the name up, or lost its lease")));
             };
             if entry.value == value && entry.lease == Some(joined.lease) {
-                // An earlier commit of this call has succeeded although its answer was lost.
+                // An earlier attempt of this call has succeeded, although its answer was lost.
                 return Ok(());
             }
             if keys::read_owner(&entry.value).as_deref() != Some(from) {
@@ -234,7 +233,7 @@ impl Member {
         };
         let found = self.catalog.get(&keys::node(&self.site, &node), by())?;
         let place = found.and_then(|found| NodeRecord::read(&node, &found.value));
-        // If the other node's lease has ended between the two calls, its address is not known.
+        // If the other node's lease has ended between the two reads, its address is not known.
         Ok(CatalogFailure::Taken(place.unwrap_or(NodeRecord { node, number: 0, token: 0, address: String::new() })))
     }
 
@@ -272,7 +271,7 @@ impl Member {
         Ok(())
     }
 
-    /// Tells whether the name came to this daemon together with an item that the broker may not know yet.
+    /// Tells whether the name came to this daemon together with an item of which the broker may not have heard yet.
     fn is_coming(&self, entry: &Entry) -> Result<bool, CatalogFailure> {
         let Some(item) = keys::read_item(&entry.value) else { return Ok(false) };
         let is = self.item_location(item)?;
@@ -285,8 +284,8 @@ impl Member {
     }
 }
 
-/// Makes the error for a node whose number in the catalog is not the one in its ids. The daemon must not go on with
-/// another number, because another node could then give out the same ids.
+/// Makes the error for a node whose number in the catalog differs from the number in its ids. The daemon must not
+/// continue with the new number, because another node could get the old number and give out the same ids.
 fn other_number(former: u64, why: &str) -> CatalogFailure {
     CatalogFailure::Failed(format!(
         "this daemon's ids say that its node has number {former}, and {why}; end the daemon, remove its journal, and start it \

@@ -1,8 +1,8 @@
 //! The links to the other nodes of the site, and the server for the links of the other nodes.
 //!
-//! A link is opened when the first question or pull needs it, and stays. It connects to the address in the other node's
-//! entry in the catalog. If that address changes, a new link replaces the old one. A node whose lease has ended keeps
-//! its link: it may be cut off from the catalog and still reach this node.
+//! A link is opened when the first request or pull needs it, and stays open. It connects to the address in the other
+//! node's entry in the catalog. If that address changes, a new link replaces the old one. The link to a node whose
+//! lease has ended stays open, because that node may be cut off from the catalog and still reach this node.
 //!
 //! The gateway itself answers [`ECHO`], so that the round trip of a link can be measured without the daemon.
 
@@ -23,14 +23,14 @@ use crossdock_os::spawn::host_name;
 
 use crate::{GatewayEvent, LinkReport, Mailbox, NodeRecord};
 
-/// The number of a service that answers with the body of the question.
+/// The number of a service that answers with the body of the request.
 pub const ECHO: u32 = 1;
 
-/// How often the links are checked.
+/// How often the thread looks at the links' states.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often the round trip of a link is measured.
 const MEASURE: Duration = Duration::from_secs(5);
-/// How long a question waits until the address of its node becomes known.
+/// How long a request waits for the address of its node, if the address is not known yet.
 const ON_ITS_WAY: Duration = Duration::from_secs(3);
 /// How often threads check whether they must end.
 const SLICE: Duration = Duration::from_millis(100);
@@ -93,23 +93,23 @@ impl Nodes {
     pub fn address(&self) -> String {
         let address = self.server.as_ref().map_or("", Server::address);
         match address.parse::<SocketAddr>() {
-            // This node listens at all of its addresses, so it announces its host name.
+            // This node listens at all of its addresses, so it announces its host name instead of an address.
             Ok(any) if any.ip().is_unspecified() => format!("{}:{}", host_name(), any.port()),
             _ => address.to_owned(),
         }
     }
 
-    /// Asks a service of another node and waits for its answer. The call blocks until the deadline.
+    /// Sends a request to a service of another node, and waits for the answer until the deadline.
     ///
     /// # Errors
     /// The service's refusal. `NotFound` if the node is unknown. `TimedOut` or `Disconnected` if no answer came; the
-    /// other node may still have carried out the question. So repeat only questions that may be carried out twice.
+    /// other node may still have carried out the request. So repeat only a request that may be carried out twice.
     pub fn ask(&self, node: &str, service: u32, body: &[u8], by: Deadline) -> Result<Vec<u8>> {
         self.present_link(node, by)?.ask(service, body, by)
     }
 
-    /// Reads the bytes of another node's object from `offset` on, until `memory` is full. The call blocks until the
-    /// deadline.
+    /// Reads the bytes of another node's object from `offset` on, until `memory` is full. The call waits for the bytes
+    /// until the deadline.
     ///
     /// # Errors
     /// As for [`Link::pull`], and `NotFound` if the node is unknown. After an error the contents of `memory` are
@@ -125,23 +125,23 @@ impl Nodes {
         loop {
             let link = self.present_link(node, by)?;
             match link.pull(source_id, offset, memory, by) {
-                // The node has announced another address meanwhile. The pull begins again there.
+                // The node has announced another address meanwhile. The pull is repeated on the link to that address.
                 Err(_) if link.is_closed() && !by.passed() => {}
                 done => return done,
             }
         }
     }
 
-    /// The state of the link to a node; `None` if no link was needed so far.
+    /// The state of the link to a node. `None` if no link to the node was opened so far.
     #[must_use]
     pub fn seen(&self, node: &str) -> Option<LinkState> {
         lock(&self.links).get(node).map(|open| open.link.seen())
     }
 
-    /// Returns the link to a node, after opening it if there is none.
+    /// Returns the link to a node. If there is none, opens one.
     ///
     /// # Errors
-    /// No node of this name announces an address within three seconds, or no thread can be started.
+    /// If no node of this name announces an address within three seconds, or if no thread can be started.
     pub fn link(&self, node: &str) -> Result<Arc<Link>> {
         let Some(address) = self.address_of(node) else {
             let reason = "no node of this name has announced an address to the site's catalog";
@@ -162,8 +162,8 @@ impl Nodes {
         Ok(link)
     }
 
-    /// Returns the link to a node after it has connected, or at the deadline. If the node announces another address while
-    /// the call waits, the call waits for the link to that address.
+    /// Returns the link to a node as soon as it is connected, or at the deadline. If the node announces another address
+    /// meanwhile, the call waits for the link to that address.
     fn present_link(&self, node: &str, by: Deadline) -> Result<Arc<Link>> {
         loop {
             let link = self.link(node)?;
@@ -173,8 +173,8 @@ impl Nodes {
         }
     }
 
-    /// Gives the address of a node. The call waits a few seconds for it, because the catalog may name a node in an
-    /// answer before the node's own entry arrives here.
+    /// Gives the address of a node. If the address is not known, waits up to three seconds for it, because an answer of
+    /// the catalog may name a node before the node's own entry arrives here.
     fn address_of(&self, node: &str) -> Option<String> {
         let unknown = |addresses: &mut BTreeMap<String, String>| addresses.get(node).is_none_or(String::is_empty);
         let addresses = lock(&self.addresses);
@@ -190,7 +190,7 @@ impl Nodes {
         }
         lock(&self.addresses).insert(place.node.clone(), place.address.clone());
         self.learned.notify_all();
-        // A link to a former address is closed now: the node has another daemon, or listens elsewhere.
+        // The link to the old address is closed: the node has a new daemon, or its daemon listens elsewhere.
         let mut links = lock(&self.links);
         let stale = links.get(&place.node).is_some_and(|open| open.address != place.address);
         let former = if stale { links.remove(&place.node) } else { None };
@@ -233,7 +233,7 @@ impl Nodes {
         }
     }
 
-    /// Asks one question on each connected link whose round trip was not measured for a while.
+    /// Measures the round trip of each connected link that was not measured for [`MEASURE`].
     fn measure(&self) {
         let due = |open: &OpenLink| open.measured.is_none_or(|measured| measured.elapsed() >= MEASURE);
         let due: Vec<_> = {
@@ -257,9 +257,9 @@ impl Nodes {
     }
 }
 
-/// Closes a replaced link in another thread. Closing says goodbye to the other node, and dropping waits for the link's own
-/// thread, which may be connecting; a caller must not wait so long. A pull that still uses the link begins again on the
-/// link to the node's present address.
+/// Closes a replaced link in another thread. Closing sends a last message to the other node, and dropping waits for the
+/// link's own thread, which may be connecting. That takes too long for a caller. A pull that still uses the old link is
+/// repeated on the new one.
 fn let_go(former: Option<OpenLink>) {
     if let Some(former) = former {
         thread::spawn(move || {
@@ -321,7 +321,7 @@ mod tests {
         Nodes::new(transports, Node { name: name.into(), incarnation: 1 }, listen).unwrap()
     }
 
-    /// The broker of a node was started anew, and listens at another address than the one that this node knows.
+    /// The broker of a node was restarted, and listens at another address than the one that this node knows.
     #[test]
     fn a_question_and_a_pull_that_wait_for_a_former_address_go_to_the_present_one() {
         let (own, other) = (node("a", false), node("b", true));

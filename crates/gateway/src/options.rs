@@ -18,26 +18,26 @@ pub struct GatewayOptions {
     pub node: String,
     /// The address of the catalog.
     pub catalog: CatalogAddress,
-    /// The number of a descriptor that this process inherited: a socket that listens at the address where this daemon
-    /// keeps the catalog. `None`: the daemon makes the socket.
+    /// The number of a descriptor that this process inherited. It is a socket that listens at the address where this
+    /// daemon keeps the catalog. With `None`, the daemon makes the socket.
     pub catalog_socket: Option<i32>,
-    /// Where this node listens for other nodes, as `host:port`. The node announces this address. `None`: the address
-    /// from which this node connects to the catalog, and a port that the kernel chooses.
+    /// Where this node listens for other nodes, as `host:port`. The node announces this address. `None` stands for the
+    /// address from which this node connects to the catalog, and a port that the kernel chooses.
     pub listen: Option<String>,
     /// A folder with `authority.pem`, `node.pem` and `node.key`. If it is given, all connections use mutual TLS.
     pub certificates: Option<PathBuf>,
-    /// True if plain text is allowed on other addresses than loopback when there are no certificates.
+    /// Whether connections without certificates may use plain text on addresses other than loopback.
     pub trusted_network: bool,
     /// The transports that this node may use.
     pub transport: Choice,
-    /// The number that the node had before; 0 if it had none. A catalog that was lost and begun anew must give the node
-    /// the same number.
+    /// The number that the node had before, or 0 if it had none. If the catalog was lost, the new catalog must give the
+    /// node this number again.
     pub number: u64,
-    /// A number that all brokers of one daemon share, and no other daemon has.
+    /// A number that distinguishes this daemon from all others. All brokers of the daemon use it.
     pub token: u64,
     /// The folder for the catalog's journal, if this daemon keeps the catalog. It is made if it does not exist.
     pub folder: PathBuf,
-    /// The length of the lease: the node's entries are removed if the lease is not kept alive for this time.
+    /// The length of the lease. If the lease is not renewed for this time, the catalog removes the node's entries.
     pub lease: Duration,
 }
 
@@ -80,7 +80,7 @@ impl GatewayOptions {
     }
 }
 
-/// Gives the reason why this text cannot be the name of a site; `None` if the text is a valid name.
+/// Returns the reason why this text cannot be the name of a site, or `None` if it is a valid name.
 #[must_use]
 pub fn bad_site_name(site: &str) -> Option<String> {
     match name::check(site) {

@@ -29,7 +29,7 @@ impl SimulatedGateway {
     /// `clock` gives milliseconds.
     ///
     /// # Panics
-    /// The process has no descriptor left.
+    /// If the process has no free descriptor.
     #[must_use]
     pub fn new(options: &GatewayOptions, catalog: Arc<dyn Catalog>, clock: impl Fn() -> u64 + Send + 'static) -> Self {
         let mailbox = Arc::new(Mailbox { news: Default::default(), bell: event::eventfd().expect("an eventfd") });
@@ -41,7 +41,7 @@ impl SimulatedGateway {
         Self { worker, follower: Follower::new(&keys::site(&site)), orders: sender, mailbox, hints, catalog, site }
     }
 
-    /// Does all work that is due now, queued orders included.
+    /// Does all work that is due now, including the queued requests.
     pub fn step(&mut self) {
         self.worker.step();
         tell(&mut self.follower, &*self.catalog, &self.site, &self.hints, Deadline::after(Duration::ZERO), |news| {
@@ -49,12 +49,12 @@ impl SimulatedGateway {
         });
     }
 
-    /// Queues an order for the next step.
+    /// Queues a request for the next step.
     pub fn order(&self, order: GatewayRequest) {
         self.orders.send(order).expect("the worker lives as long as this");
     }
 
-    /// Takes the reports that the gateway has made.
+    /// Takes the events that the gateway has reported.
     #[must_use]
     pub fn news(&self) -> Vec<GatewayEvent> {
         self.mailbox.take()

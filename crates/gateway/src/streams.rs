@@ -1,4 +1,5 @@
-//! The catalog's connections: they use the best of the transports that the links between nodes use.
+//! The streams of the catalog's connections. They use the best of the transports that are allowed for links between
+//! nodes.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ impl Read for LinkStream {
 
 impl Write for LinkStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // `write` sends all bytes or fails, so all of them were sent.
+        // `write` sends all bytes or fails. It has not failed, so all bytes were sent.
         self.stream.write(&[bytes], Deadline::after(self.timeout)).map_err(failed)?;
         Ok(bytes.len())
     }
@@ -61,7 +62,8 @@ pub(crate) struct Dial {
 
 impl embedded::Dial for Dial {
     fn dial(&self, by: Deadline) -> io::Result<Box<dyn embedded::Stream>> {
-        // A daemon that keeps the catalog and does not answer must not use up the whole time of a call.
+        // If the daemon that keeps the catalog does not answer, the attempt to connect must not use up the whole time
+        // of a call.
         let by = by.at_most(Duration::from_secs(3));
         let stream = self.transport.dial(&self.node, &self.address, by).map_err(failed)?;
         Ok(Box::new(LinkStream { stream, timeout: Duration::from_secs(3) }))

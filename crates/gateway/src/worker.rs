@@ -1,4 +1,4 @@
-//! The gateway's two threads: one keeps the lease alive and carries out orders, the other follows what all nodes
+//! The gateway's two threads: one keeps the lease alive and carries out requests, the other follows what all nodes
 //! announce.
 
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ const PAUSE: u64 = 300;
 enum State {
     In {
         joined: NodeLease,
-        /// When the lease must be kept alive next, in milliseconds of the member's clock.
+        /// The time at which the lease must be renewed next, in milliseconds of the member's clock.
         due: u64,
     },
     /// The node has no lease. `again` is the time of the next attempt to join. `told` is the reason that was reported
@@ -39,9 +39,9 @@ pub(crate) struct Worker {
     mailbox: Arc<Mailbox>,
     stop: Arc<AtomicBool>,
     state: State,
-    /// Names that are to be released as soon as the catalog answers.
+    /// Names that this node does not want. They are released as soon as the catalog answers.
     strays: VecDeque<Name>,
-    /// Orders about items, the oldest first. Each is repeated until its outcome is certain.
+    /// Requests about items, the oldest first. Each is repeated until its outcome is certain.
     items: VecDeque<GatewayRequest>,
 }
 
@@ -65,7 +65,7 @@ impl Worker {
         }
     }
 
-    /// Does all that is due, without waiting.
+    /// Does all work that is due, without waiting.
     pub fn step(&mut self) {
         self.look_after_lease();
         while let Ok(order) = self.orders.try_recv() {
@@ -78,7 +78,7 @@ impl Worker {
         matches!(self.state, State::In { .. })
     }
 
-    /// The time until the lease needs attention next, or until the thread must check whether it ends.
+    /// The time until the lease must be renewed, or until the thread must check whether it ends.
     fn wait(&self) -> Duration {
         let (State::In { due, .. } | State::Out { again: due, .. }) = &self.state;
         Duration::from_millis(due.saturating_sub(self.member.now())).min(SLICE)
@@ -133,8 +133,8 @@ impl Worker {
             GatewayRequest::Take { name, from } => {
                 let outcome = self.claim_with(&name, |member, joined| member.take(joined, &name, &from));
                 if matches!(outcome, Claimed::Failed(_)) {
-                    // The name may belong to this node by now although the answer was lost, so the name is released.
-                    // The other node then claims it again.
+                    // The name may belong to this node by now, although the answer was lost. So the name is released,
+                    // and the other node claims it again.
                     self.strays.push_back(name.clone());
                 }
                 self.mailbox.put(GatewayEvent::Claimed { name, outcome });
@@ -153,7 +153,7 @@ impl Worker {
         self.carry_on();
     }
 
-    /// Continues with releases and orders that had to wait for the catalog.
+    /// Continues with releases and requests that had to wait for the catalog.
     fn carry_on(&mut self) {
         self.release_strays();
         while let (Some(order), State::In { joined, .. }) = (self.items.front(), &self.state) {
@@ -168,7 +168,7 @@ impl Worker {
         }
     }
 
-    /// Carries out an order about an item. After an error the order must be repeated.
+    /// Carries out a request about an item. If it fails, the caller must repeat it.
     fn about_item(&self, joined: &NodeLease, order: &GatewayRequest) -> Result<Option<GatewayEvent>, CatalogFailure> {
         let look = |item| {
             let is = self.member.item_location(item)?;
@@ -201,7 +201,7 @@ impl Worker {
         self.claim_with(name, |member, joined| member.claim(joined, name, given))
     }
 
-    /// Makes a name belong to this node, by the call `claim`.
+    /// Makes a name belong to this node by calling `claim`, and reports the outcome.
     fn claim_with(
         &mut self,
         name: &Name,
@@ -230,12 +230,12 @@ impl Worker {
                 Claimed::Ours => {}
                 Claimed::Theirs(place) => self.mailbox.put(GatewayEvent::Contested { name: name.clone(), place }),
                 Claimed::Failed(why) => {
-                    // Give the lease up: after the next join the node announces all names again.
+                    // Give up the lease. After the next join the node announces all names again.
                     return self.cut_off(why);
                 }
             }
         }
-        // A name that cannot be released now is released with the next announcement, or when the lease ends.
+        // If the names cannot be released now, they are released with the next announcement, or when the lease ends.
         if let Err(refused) = self.member.release_all_but(&names) {
             self.cut_off(reason(&refused));
         }
@@ -272,9 +272,11 @@ pub(crate) fn follow(
 ) {
     let mut follower = Follower::new(&keys::site(site));
     while !stop.load(Ordering::Relaxed) {
-        // No report is needed if the catalog cannot be reached, because the thread that keeps the lease reports this.
+        // If the catalog cannot be reached, this thread reports nothing, because the thread that keeps the lease alive
+        // reports it.
         let answered = tell(&mut follower, catalog, site, hints, Deadline::after(SLICE), |news| {
-            // The links learn of a node before the daemon does, so that the daemon's questions find its address.
+            // The links learn a node's address before the daemon hears of the node, so that a request of the daemon
+            // finds the address.
             if let GatewayEvent::Node(place) = &news {
                 nodes.learn(place);
             }

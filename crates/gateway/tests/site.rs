@@ -14,7 +14,7 @@ use crossdock_link::{Authority, Choice, Peer, Refusal, Serve, Source, SourceId};
 use crossdock_os::{Deadline, event};
 use tempfile::TempDir;
 
-/// A gateway of the test, and its news that the test has not looked at yet.
+/// A gateway of the test, and its events that the test has not used yet.
 struct Node {
     gateway: Gateway,
     news: Vec<GatewayEvent>,
@@ -46,7 +46,7 @@ fn options(node: &str, catalog: CatalogAddress, folder: &Path) -> GatewayOptions
         number: 0,
         token: node.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte)),
         folder: folder.join("catalog"),
-        // The lease is longer than any thread waits for a CPU on a loaded machine.
+        // The lease is longer than a thread waits for a CPU on a loaded machine.
         lease: Duration::from_secs(6),
     }
 }
@@ -55,8 +55,8 @@ fn embedded(address: &str) -> CatalogAddress {
     CatalogAddress::Embedded { node: String::new(), address: address.into() }
 }
 
-/// The services of a test node: service 7 answers with the body reversed; the bytes of an object of kind item all have
-/// the value of its number.
+/// The services of a test node. Service 7 answers with the reversed body. The bytes of an object of kind item all have
+/// the value of the object's number.
 struct Answers;
 
 impl Serve for Answers {
@@ -137,7 +137,7 @@ impl Node {
         Self { gateway: Gateway::start(options, Arc::new(Answers)).unwrap(), news: Vec::new() }
     }
 
-    /// Waits for the first news that `pick` accepts, and takes it out of the list.
+    /// Waits for the first event that `pick` accepts, and takes it out of the list.
     fn until<T>(&mut self, what: &str, mut pick: impl FnMut(&GatewayEvent) -> Option<T>) -> T {
         let by = Deadline::after(Duration::from_secs(60));
         loop {
@@ -347,7 +347,7 @@ fn inside_tls_nodes_join_only_with_certificates_of_the_sites_authority() {
     refused(&site.other("b"));
 }
 
-/// The catalog and the links go over gRPC, too. A node that chooses nothing accepts both transports.
+/// The test runs the catalog and the links over gRPC. A node whose options choose no transport accepts both.
 #[cfg(feature = "grpc")]
 #[test]
 fn nodes_that_use_grpc_join_ask_and_pull() {
