@@ -1,7 +1,7 @@
-"""Builds the wheel: maturin builds the module, this adds the library, its header and the command.
+"""Builds the wheel. maturin builds the module; this file adds the library, its headers and the command.
 
-maturin builds one crate; an empty environment with only the wheel also needs the program, because a first
-`crossdock.connect()` starts a private daemon with it.
+maturin builds only one crate. But an environment with nothing except the wheel also needs the program
+`crossdock`, because the first `crossdock.connect()` starts a private daemon with it.
 """
 
 import json
@@ -16,7 +16,7 @@ WORKSPACE = PYTHON.parent.parent
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    return []  # beyond what pyproject.toml requires
+    return []  # nothing beyond what pyproject.toml requires
 
 
 get_requires_for_build_editable = get_requires_for_build_wheel
@@ -44,8 +44,9 @@ def build_sdist(sdist_directory, config_settings=None):
 
 
 def _here(hook, folder, *rest):
-    """Runs this hook of maturin in bindings/python, whichever pyproject.toml was asked: the repository's root has one that says less."""
-    import maturin  # the bundle alone is made without it
+    """Runs this hook of maturin in bindings/python, even if the build was started with the pyproject.toml of the
+    repository's root, which is less complete."""
+    import maturin  # not needed if only the bundle of files is made
 
     folder, before = os.path.abspath(folder), os.getcwd()
     os.chdir(PYTHON)
@@ -58,7 +59,8 @@ def _here(hook, folder, *rest):
 def _bundle():
     """Puts the program, the library, its headers and the Fortran sources beside the module's Python files.
 
-    CROSSDOCK_BUILT names a folder where the program and the library were built already, for another machine perhaps.
+    CROSSDOCK_BUILT names a folder with a program and a library that were built before, possibly for another kind
+    of machine.
     """
     built = os.environ.get("CROSSDOCK_BUILT")
     if not built:
@@ -73,7 +75,8 @@ def _bundle():
         shutil.rmtree(package / folder, ignore_errors=True)
     install = [WORKSPACE / "packaging" / "install-tree", "--from", built, "--prefix", package, "--no-links"]
     subprocess.run([*install, "command", "library", "devel", "fortran"], check=True)
-    # A program for another kind of machine needs another `strip`. Without one, the wheel is only larger.
+    # A program for another kind of machine needs that machine's `strip`. If there is none, the program is not stripped,
+    # and the wheel is larger.
     strip = shutil.which(os.environ.get("CROSSDOCK_STRIP", "strip"))
     for file in (package / "bin" / "crossdock", *(package / "lib").glob("libcrossdock.so.*")):
         if strip:

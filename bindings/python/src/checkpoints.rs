@@ -34,8 +34,8 @@ pub fn restart(py: Python<'_>, folder: PathBuf, name: Option<&str>) -> PyResult<
     Ok(Checkpoint { found: found.or_raise(py)? })
 }
 
-/// Appends the rank to a name: on rank 3, `ranked('field')` returns 'field/3'. `rank` defaults to the rank that the
-/// launcher gave this process.
+/// Appends the rank to a name: on rank 3, `ranked('field')` returns 'field/3'. The default of `rank` is the rank that
+/// the launcher gave to this process.
 #[pyfunction]
 #[pyo3(signature = (name, rank=None))]
 pub fn ranked(py: Python<'_>, name: &str, rank: Option<u32>) -> PyResult<String> {

@@ -1,5 +1,5 @@
-//! The Python classes for the objects of a region. Each refers to shared memory and copies nothing. `array` is a NumPy
-//! array over that memory.
+//! The Python classes for the objects of a region. Each Python object refers to shared memory and copies nothing. Its
+//! `array` is a NumPy array over the shared memory.
 
 use crossdock_client::{Order, Status};
 use pyo3::prelude::*;
@@ -61,7 +61,7 @@ impl Object {
 
     /// A NumPy array over the shared memory itself. Each use makes a new array object. While an array is alive, this
     /// process cannot resize or remove the object or close the region (BusyError). If the task may only read, the array
-    /// is read-only. Raises CorruptError if the header of the object has impossible values.
+    /// is read-only. Raises CorruptError if the object's header in shared memory has impossible values.
     #[getter]
     fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.object.array(py)
@@ -236,7 +236,7 @@ pub fn settle(
     let done = py.detach(|| match fill() {
         Ok(()) => region.commit(claim.offset),
         Err(e) => {
-            // The caller gets the first error. If the claim cannot be given back now, this happens when the member
+            // The caller gets the first error. If the claim cannot be given back now, it is given back when the member
             // ends.
             let _ = region.abandon(claim.offset);
             Err(e)

@@ -1,6 +1,5 @@
 //! A forked child has a copy of its parent's memory, but the daemon knows only the parent. A child that closed a port
-//! would close its parent's port. So an object that belongs to a session is used and dropped only by the process that
-//! opened it.
+//! would close its parent's port. So only the process that opened an object of a session may use or drop it.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -15,7 +14,7 @@ use crate::errors::error;
 static ABANDONED: AtomicBool = AtomicBool::new(false);
 
 /// Python calls this when the program ends by an error. From then on nothing is closed in order, so peers learn that
-/// the program died. Messages that it did not release go to the next consumer.
+/// the program died. Messages that the program did not release go to the next consumer.
 #[pyfunction]
 pub fn _abandon() {
     ABANDONED.store(true, Ordering::Relaxed);
@@ -76,7 +75,7 @@ impl<T> DerefMut for Own<T> {
 impl<T> Drop for Own<T> {
     fn drop(&mut self) {
         if self.here() {
-            // SAFETY: dropped here and nowhere else, and not looked at afterwards.
+            // SAFETY: the value is dropped only here, and is not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
     }

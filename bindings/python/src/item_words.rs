@@ -1,4 +1,4 @@
-//! The options with which a program makes an item, and the description that it gets of one.
+//! Reads the options with which a program makes an item, and converts an item's description to Python.
 
 use crossdock_client::{Contents, ItemInfo, ItemOptions, Status, address};
 use numpy::{PyArrayDescr, PyArrayDescrMethods};

@@ -37,7 +37,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// Makes the Python object for an item that was just opened.
+    /// Makes the Python object for an item that this process has just opened.
     pub fn new(session: &Arc<SessionState>, access: Access) -> Self {
         let item = Arc::new(OpenItem::new(access));
         session.keep_item(&item);
@@ -71,7 +71,8 @@ impl Item {
         }
     }
 
-    /// Chooses dtype, shape and order for an array: the caller's, or else those of the item's description.
+    /// Chooses dtype, shape and order of an array. Each comes from the caller, or by default from the item's
+    /// description.
     fn layout<'py>(
         &self,
         py: Python<'py>,
@@ -173,7 +174,7 @@ impl Item {
             let text = format!("item '{}' was made smaller by another thread; look again", self.item.key);
             return Err(error(py, Status::Busy, text));
         }
-        // SAFETY: the shape was checked against the size, and the base keeps the memory where it is.
+        // SAFETY: the shape was checked against the item's size, and `base` keeps the memory mapped at its address.
         unsafe { array_over(py, bytes.base.cast::<c_void>(), layout, bytes.writable, base) }
     }
 
@@ -195,7 +196,7 @@ impl Item {
         self.array(py, None, None, None)?.call_method("__dlpack__", (), arguments)
     }
 
-    /// Tells other libraries that the memory belongs to the CPU.
+    /// Tells other libraries that the item's memory belongs to the CPU.
     fn __dlpack_device__(&self) -> (i32, i32) {
         (1, 0)
     }
@@ -270,8 +271,8 @@ impl Item {
         self.exclusively(py, "resized", move |access| access.owned()?.resize(size))
     }
 
-    /// Closes the item in this process. If this task owns the item, it still does, and can access it again. Arrays that
-    /// are still alive keep the memory until they are gone.
+    /// Closes the item in this process. If this task owns the item, it stays the owner and can access the item again.
+    /// Arrays that are still alive keep the memory until they are gone.
     fn close(&self, py: Python<'_>) {
         if self.release_memory(py, "closed").is_err() {
             // The memoryview cannot be released, because another object uses it as its buffer. It disappears together

@@ -1,4 +1,5 @@
-//! The contents of a file: one version of one or several series, and where the bytes lie in memory.
+//! The contents of a checkpoint file: one version of each of its series, and where the bytes of the variables lie in
+//! memory.
 
 use crossdock_layout::type_name::Type;
 
@@ -89,9 +90,9 @@ pub struct Contents<'a> {
     pub series: Vec<Series<'a>>,
 }
 
-/// Gives the size of one element, if `bytes` bytes are an array of this type and shape; `None` if they are not. The
-/// name of an opaque type does not tell the size of its elements, so the number of bytes tells it. HDF5 has no elements
-/// of zero bytes.
+/// Gives the size of one element if `bytes` bytes are an array of this type and shape, and `None` if they are not. The
+/// name of an opaque type does not tell the element's size, so it is computed from the number of bytes. HDF5 has no
+/// elements of zero bytes.
 pub(crate) fn element_size(ty: &Type, shape: &[u64], bytes: u64) -> Option<u64> {
     let count = shape.iter().try_fold(1u64, |n, extent| n.checked_mul(*extent))?;
     let size = match (ty, ty.size_and_align()) {

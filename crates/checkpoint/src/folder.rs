@@ -1,7 +1,7 @@
 //! A folder of numbered checkpoints: `NAME-00000012.h5`. Each name has at most one writer at a time.
 //!
-//! A file is written as `.NAME-00000012.h5.new`, synced and renamed; then the folder is synced. A writer that dies
-//! meanwhile leaves a file that no reader takes for a checkpoint, and that the next writer removes.
+//! A file is written as `.NAME-00000012.h5.new`, synced and renamed; then the folder is synced. If a writer dies before
+//! the rename, it leaves a `.new` file, which readers ignore and the next writer removes.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -32,17 +32,18 @@ pub struct Saved {
     pub path: PathBuf,
     /// The length of the file in bytes.
     pub length: u64,
-    /// The duration of the writing.
+    /// How long writing the checkpoint took.
     pub took: Duration,
 }
 
 impl Folder {
     /// Opens a folder, or makes it, and removes partly written files of a dead writer. A damaged newest checkpoint is
-    /// renamed to `….damaged`, so that it is neither counted nor used. The function `said` is called with a message
-    /// about it.
+    /// renamed to `….damaged`, so that it is neither counted nor used. The function `said` gets a message about the
+    /// damaged checkpoint.
     ///
     /// # Errors
-    /// `BUSY` if another writer works on this name, `DENIED`, `NO_SPACE`, `SYSTEM`, `INVALID` (the name).
+    /// `BUSY` if another writer works on this name; `INVALID` if the name is not allowed; `DENIED`, `NO_SPACE` or
+    /// `SYSTEM` if the folder cannot be used.
     pub fn open(path: &Path, name: &str, said: &mut dyn FnMut(String)) -> Result<Self> {
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) || name.len() > 200 {
             return Err(Error::new(Status::Invalid, format!("{name:?} cannot begin a file's name")));
@@ -110,8 +111,8 @@ impl Folder {
                 return Err(Error::new(Status::Closed, message));
             }
             fs::rename(&new, &path).map_err(|e| error::refused(&path, "cannot put in place", &e))?;
-            // After a crash of the machine the folder could have the new name or not. The caller is told that nothing has
-            // changed, so the file is taken away again.
+            // If the machine crashed now, the folder might or might not have the new name. The caller gets the error
+            // that nothing has changed, so the file is removed again.
             sync_folder(&self.path).map_err(|e| {
                 let _ = fs::remove_file(&path);
                 error::refused(&self.path, "cannot sync", &e.reason())
@@ -141,10 +142,10 @@ impl Folder {
         write::write(&file, new, contents)
     }
 
-    /// Removes all but the newest `keep` checkpoints and gives how many were removed.
+    /// Removes all but the newest `keep` checkpoints. Returns how many it removed.
     ///
     /// # Errors
-    /// `DENIED`, `SYSTEM`.
+    /// `DENIED` or `SYSTEM` if a file cannot be removed.
     pub fn prune(&self, keep: usize) -> Result<usize> {
         let mine = self.mine()?;
         let many = mine.len().saturating_sub(keep.max(1));

@@ -1,4 +1,4 @@
-//! The fuzzer's entry for checkpoints: files that another program wrote, and files that this library writes.
+//! Entry point for the fuzzer: reads damaged checkpoint files, and reads back files that this library writes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -43,7 +43,7 @@ pub fn fuzz_file(bytes: &[u8]) {
     check(&scratch);
 }
 
-/// A file that has no name any more. Its path leads to the file as long as this value exists.
+/// A file whose name was removed. The path in this value leads to the file as long as this value exists.
 struct Scratch {
     file: File,
     path: PathBuf,
@@ -78,7 +78,7 @@ impl Scratch {
         bytes
     }
 
-    /// Opens the file. An error says that this file is damaged.
+    /// Opens the file. If that fails, checks that the error says that the file is damaged.
     fn open(&self) -> Option<Checkpoint> {
         match Checkpoint::open(&self.path) {
             Ok(checkpoint) => Some(checkpoint),
@@ -91,7 +91,7 @@ impl Scratch {
     }
 }
 
-/// Everything that a checkpoint says, in a form that can be compared.
+/// All contents of a checkpoint, in a form that can be compared.
 #[derive(PartialEq, Debug)]
 struct Snapshot {
     attributes: Vec<(String, String)>,
@@ -104,8 +104,7 @@ type Version = (u64, u64, Vec<(String, String)>, BTreeMap<String, Array>);
 /// A variable: its type, its shape, its constants and its bytes.
 type Array = (String, Vec<u64>, Vec<(String, String)>, Vec<u8>);
 
-/// Turns values into text, so that they can be compared. A number that is not equal to itself (NaN) equals itself as
-/// text.
+/// Turns values into texts that can be compared. A NaN is not equal to itself, but its text is.
 fn comparable<'a>(values: impl Iterator<Item = &'a (String, Value)>) -> Vec<(String, String)> {
     let text = |value: &Value| match value {
         Value::F64(x) => format!("F64({:x})", x.to_bits()),
@@ -128,7 +127,7 @@ impl Snapshot {
         Self { attributes: comparable(contents.attributes.iter()), series }
     }
 
-    /// Reads all of a checkpoint; `None` if the bytes of a variable are damaged.
+    /// Reads all of a checkpoint. Returns `None` if the bytes of a variable are damaged.
     fn by(checkpoint: &Checkpoint) -> Option<Self> {
         let mut series = BTreeMap::new();
         let names: Vec<String> = checkpoint.series().map(str::to_owned).collect();
@@ -156,7 +155,7 @@ impl Snapshot {
 
 /// Reads a file of any bytes. If it is accepted, series and variables have different names, each array has the bytes of
 /// its shape, and the check of the whole file finds exactly what reading each variable finds. If the contents can be
-/// written, they come back from the new file.
+/// written into a new file, reading that file gives the same contents.
 fn check(scratch: &Scratch) -> Option<Snapshot> {
     let checkpoint = scratch.open()?;
     let length = scratch.file.metadata().expect("an open file").len();
@@ -217,8 +216,7 @@ fn written(scratch: &Scratch, input: &mut Input<'_>) {
     }
 }
 
-/// Makes the bytes of a file from these headers and data: adds a user block, and the checksums that the user block and the
-/// headers need.
+/// Makes a file from these headers and data: adds a user block, and the checksums in the user block and in the headers.
 fn with_checksums(headers: &[u8], data: &[u8]) -> Vec<u8> {
     let mut headers = headers.to_vec();
     headers.resize(headers.len().max(SUPERBLOCK as usize), 0);
@@ -226,7 +224,7 @@ fn with_checksums(headers: &[u8], data: &[u8]) -> Vec<u8> {
     headers[8..12].copy_from_slice(&[2, 8, 8, 0]);
     let sum = lookup3::sum(&headers[..44]);
     headers[44..48].copy_from_slice(&sum.to_le_bytes());
-    // A header may lie inside another one, so the last headers get their checksums first.
+    // A header may lie inside another one. So the headers get their checksums from the last to the first.
     for at in (SUPERBLOCK as usize..headers.len().saturating_sub(14)).rev() {
         if headers[at..].starts_with(b"OHDR") {
             let length = u32::from_le_bytes(headers[at + 6..at + 10].try_into().expect("four bytes")) as usize;
@@ -242,7 +240,7 @@ fn with_checksums(headers: &[u8], data: &[u8]) -> Vec<u8> {
     [&user_block.bytes()[..], &headers, data].concat()
 }
 
-/// Changes bytes. Each three bytes of `changes` are a position and a value.
+/// Changes bytes. `changes` is a list of groups of three bytes, a position (two bytes) and a value.
 fn change(bytes: &mut [u8], changes: &[u8]) {
     for one in changes.chunks_exact(3) {
         let at = usize::from(u16::from_le_bytes([one[0], one[1]])) % bytes.len();
@@ -250,7 +248,7 @@ fn change(bytes: &mut [u8], changes: &[u8]) {
     }
 }
 
-/// A small file with everything that a file can have.
+/// The contents of a small file in which every feature of the format occurs.
 fn template() -> Contents<'static> {
     let variable = |name: &str, type_name: &str, shape: &[u64], bytes| Variable {
         name: name.into(),
@@ -282,7 +280,7 @@ impl Input<'_> {
         *first
     }
 
-    /// Chooses one of the words, or gives a text of the next bytes.
+    /// Chooses one of `words`, or makes a text from the next bytes of the input.
     fn word(&mut self, words: &[&str]) -> String {
         let which = usize::from(self.byte());
         if let Some(word) = words.get(which % (words.len() + 1)) {
@@ -359,8 +357,8 @@ mod tests {
         }
     }
 
-    /// In a former version, the reader of a chain of headers read each header together with all headers that lie inside
-    /// it. Such a file is refused now.
+    /// A file in which headers lie inside each other must be refused. Otherwise each header would be read together with
+    /// all headers inside it, and a short file would take very long.
     #[test]
     fn headers_inside_headers_are_refused() {
         // The second header lies inside a message of the first one, which links to it.

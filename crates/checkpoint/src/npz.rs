@@ -36,8 +36,8 @@ pub fn write_npz(out: &mut impl Write, series: &Series) -> Result<()> {
     zip(out, &members).map_err(|e| error::refused("the archive".as_ref(), "cannot write", &e))
 }
 
-/// Gives NumPy's name for the type of an element. If the element is an array, gives the name for the array's elements,
-/// and the array's extents.
+/// Gives NumPy's name for the type of an element, and no extents. If the element is an array, gives the name for the
+/// array's elements, and the array's extents.
 fn description(ty: &Type) -> Option<(String, Vec<u64>)> {
     let (mut inner, mut extents) = (ty, Vec::new());
     while let Type::Array(of, n) = inner {

@@ -1,4 +1,5 @@
-//! Reads a checkpoint. Headers are checked when the file is opened, and a variable's bytes when they are read.
+//! Reads a checkpoint. The headers are checked when the file is opened. A variable's bytes are checked when they are
+//! read.
 
 use std::collections::HashMap;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -41,7 +42,7 @@ pub struct Stored {
     pub type_name: String,
     /// The extents of the dimensions in C order.
     pub shape: Vec<u64>,
-    /// The constants of the variable.
+    /// The constants of the variable, which hold for all versions.
     pub constants: Vec<(String, Value)>,
     /// The number of bytes of all elements.
     pub bytes: u64,
@@ -158,7 +159,7 @@ impl Checkpoint {
         })
     }
 
-    /// Gives the number of the version. If `series` is empty, the only series of the file is meant.
+    /// Gives the number of the version in the file. If `series` is empty, the file must have only one series.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such series.
@@ -219,7 +220,8 @@ impl Checkpoint {
     /// Reads a variable's bytes into `into`, which must have exactly their size, and checks them there.
     ///
     /// # Errors
-    /// `WRONG_TYPE` if `into` has another size, `CORRUPT` (the bytes must not be used then), `NOT_FOUND`, `SYSTEM`.
+    /// `WRONG_TYPE` if `into` has another size; `CORRUPT` if the bytes are damaged, so that they must not be used;
+    /// `NOT_FOUND` if there is no such variable; `SYSTEM` if the file cannot be read.
     pub fn read(&self, series: &str, name: &str, into: &mut [u8]) -> Result<()> {
         let stored = self.variable(series, name)?;
         if into.len() as u64 != stored.bytes {

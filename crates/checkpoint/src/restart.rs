@@ -13,7 +13,7 @@ use crate::read::Checkpoint;
 pub struct Restart {
     /// The newest checkpoint whose checksums all hold.
     pub checkpoint: Checkpoint,
-    /// The newer checkpoints that could not be used, and why.
+    /// The newer checkpoints that could not be used, each with the reason.
     pub skipped: Vec<(PathBuf, Error)>,
 }
 
@@ -24,7 +24,7 @@ pub struct Restart {
 ///
 /// # Errors
 /// `NOT_FOUND` if there is no checkpoint at all (a first start), `CORRUPT` if there are checkpoints but none is good,
-/// `INVALID` if `name` is empty and several names exist, `DENIED`, `SYSTEM`.
+/// `INVALID` if `name` is empty and several names exist, `DENIED` or `SYSTEM` if the folder cannot be read.
 pub fn restart(folder: &Path, name: &str) -> Result<Restart> {
     let mut found = numbered(folder)?;
     found.retain(|(n, _, _)| name.is_empty() || n == name);
@@ -38,7 +38,7 @@ pub fn restart(folder: &Path, name: &str) -> Result<Restart> {
     for (_, _, path) in found.iter().rev() {
         match Checkpoint::open(path).and_then(|c| c.verify().map(|()| c)) {
             Ok(checkpoint) => return Ok(Restart { checkpoint, skipped }),
-            // A writer that keeps only the newest checkpoints has removed this checkpoint meanwhile.
+            // The checkpoint was removed after the folder was listed, by a writer that keeps only the newest ones.
             Err(e) if e.status == Status::NotFound => {}
             Err(e) => skipped.push((path.clone(), e)),
         }

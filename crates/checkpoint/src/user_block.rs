@@ -12,9 +12,9 @@ pub const USER_BLOCK: u64 = 512;
 pub struct UserBlock {
     /// The length of the whole file in bytes.
     pub length: u64,
-    /// The number of bytes of superblock and object headers, which follow the user block.
+    /// The number of bytes of the superblock and the object headers, which follow the user block.
     pub described: u64,
-    /// The CRC-32 of these bytes, as zlib computes it.
+    /// The CRC-32 of the superblock and the object headers, as zlib computes it.
     pub crc32: u32,
 }
 

@@ -1,4 +1,5 @@
-//! Writes a checkpoint: first the data, then the headers (whose sizes are known before), last the user block.
+//! Writes a checkpoint: first the data, then the headers, and the user block last. The sizes of the headers are known
+//! before the data are written.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,12 +13,13 @@ use crate::error::{self, Error, Result};
 use crate::hdf5::{self, header::Header};
 use crate::user_block::{USER_BLOCK, UserBlock};
 
-/// Data begin at a multiple of the page size, so that they can be mapped.
+/// The data of a variable begin at a multiple of this size, so that they can be mapped.
 const PAGE: u64 = 4096;
-/// The number of bytes that are written at a time. Their checksum is computed first, so they are in the CPU's cache
-/// when they are written.
+/// How many bytes are written at a time. The checksum of each such part is computed just before, so its bytes are still
+/// in the CPU's cache.
 const SLICE: usize = 256 << 10;
-/// The greatest size of all headers together. The limit protects readers; programs do not reach it.
+/// The maximum size of all headers together, in bytes. A reader loads all headers, so the limit protects the reader. No
+/// real program reaches it.
 pub(crate) const MOST_HEADERS: u64 = 64 << 20;
 
 /// The greatest number of dimensions of a dataset in HDF5.
@@ -27,7 +29,7 @@ const MOST_TEXT: usize = 32 << 10;
 /// The largest number of bytes of the name of a series or a variable with its slashes. Each part of the name is a group
 /// inside a group.
 const MOST_NAME: usize = 1024;
-/// The beginning of the names of attributes that this library writes.
+/// The prefix of the names of attributes that this library writes.
 pub(crate) const OURS: &str = "crossdock.";
 
 /// The result of writing a file.
@@ -127,7 +129,7 @@ impl<'a> Plan<'a> {
         Ok(plan)
     }
 
-    /// Gives every header and every dataset's bytes their positions.
+    /// Chooses the position of every header and of every dataset's bytes.
     fn place(&mut self) {
         let mut next = USER_BLOCK + hdf5::SUPERBLOCK;
         let mut take = |bytes: usize| {
@@ -170,7 +172,8 @@ impl Group {
         Ok(group)
     }
 
-    /// Checks that no two objects have the same path: a series `a/b`, and a variable `b` of a series `a`, would clash.
+    /// Checks that no two objects have the same path. For example, a series `a/b` clashes with the variable `b` of a
+    /// series `a`.
     fn no_clash(&self) -> Result<()> {
         match self.datasets.keys().find(|name| self.groups.contains_key(*name)) {
             Some(name) => Err(invalid(name, "is both a variable and the beginning of a series' name")),

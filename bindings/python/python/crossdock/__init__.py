@@ -147,7 +147,7 @@ def _at_exit() -> None:
         try:
             session._leave()
         except Error:
-            pass  # the daemon is gone already; it has nothing to be told
+            pass  # the daemon has ended already, so it needs no report
 
 
 _atexit.register(_at_exit)

@@ -1,6 +1,7 @@
-"""Waiting for a port in an event loop: its descriptor becomes readable when something came or a peer died.
+"""Waiting for a port in an event loop: the port's descriptor becomes readable when a message has arrived or
+a peer has died.
 
-Only loaded by the first ``await``, so that ``import crossdock`` does not pay for asyncio.
+The first ``await`` loads this module, so that ``import crossdock`` does not load asyncio.
 """
 
 import asyncio
@@ -9,8 +10,8 @@ import time
 from ._errors import ClosedError, NotYetError, TimedOutError
 
 DEFAULT_WAIT_S = 60.0
-# When this process closes a port, the port's descriptor is closed, too. A waiting call notices this after at most this
-# time.
+# If a port is closed in this process, its descriptor is closed as well, which wakes no waiting coroutine. A coroutine
+# that waits notices the closing after at most this time.
 SLICE_S = 0.1
 
 
@@ -28,7 +29,7 @@ async def receive(port, timeout=None):
                 waited = DEFAULT_WAIT_S if timeout is None else timeout
                 raise TimedOutError(f"{not_yet} within {waited:g} s") from None
         if port._arm():
-            continue  # something is there already, and nothing was armed
+            continue  # a message or the end is there already, so there is nothing to wait for
         try:
             await _readable(port.fileno(), min(left, SLICE_S))
         finally:
@@ -55,7 +56,7 @@ async def _readable(descriptor, timeout):
 
 
 async def next_message(port, timeout=None):
-    """One step of ``async for``: it ends when the producer has left in order."""
+    """One step of ``async for``: the iteration ends when the producer has left in order."""
     try:
         return await receive(port, timeout)
     except ClosedError:
@@ -83,7 +84,7 @@ async def next_version(observer, timeout=None):
 
 
 async def step_version(observer):
-    """One step of ``async for``: it ends when the publisher ended in order."""
+    """One step of ``async for``: the iteration ends when the publisher has ended the series in order."""
     try:
         return await next_version(observer)
     except ClosedError:

@@ -1,11 +1,12 @@
-"""The `crossdock` command of this installation. It starts the program beside this file, or that of the distribution."""
+"""The `crossdock` command of this installation. It starts the program that lies beside this file, or the
+one that the distribution's package installed."""
 
 import os
 import sys
 
 
 def path() -> str:
-    """The path of the program: in the wheel, or else where a distribution's package puts it."""
+    """The path of the program: the program of the wheel, or the one that a distribution's package has installed."""
     here = os.path.dirname(os.path.abspath(__file__))
     bundled = os.path.join(here, "bin", "crossdock")
     system = os.path.join(sys.prefix, "bin", "crossdock")

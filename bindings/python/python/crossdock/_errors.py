@@ -1,4 +1,5 @@
-"""Exceptions: one class per status of the library, each also one of Python's own where there is a fitting one.
+"""Exceptions: one class for each status of the library. If Python has a fitting exception, the class is
+derived from it as well.
 
 Every message names the object, what happened, who was involved, and a hint.
 """
@@ -11,7 +12,7 @@ class Error(Exception):
 
 
 class NotYetError(Error, BlockingIOError):
-    """A poll (``timeout=0``) found nothing. This is neither success nor failure: ask again, or wait."""
+    """A poll (``timeout=0``) found nothing. This is no fault: poll again, or wait."""
 
     status = 1
 

@@ -14,9 +14,11 @@ __all__ = ["FileSystem"]
 
 
 class FileSystem(LocalFileSystem):
-    """The local files; a read of a file that a producer has still to publish waits for it, as `crossdock.open` does.
+    """The local file system. Opening a file for reading waits until a producer has published it, as
+    `crossdock.open` does.
 
-    A wait that ends without the file raises FileNotFoundError (the producers have ended) or TimeoutError, with the whole story.
+    A wait that ends without the file raises FileNotFoundError (the producers have ended) or TimeoutError, with the full
+    reason in its message.
     """
 
     protocol = "crossdock"
@@ -39,7 +41,7 @@ class FileSystem(LocalFileSystem):
         return super().info(path, **kwargs)
 
     def exists(self, path, **kwargs):
-        """Waits as an open does. Returns False if an open would fail."""
+        """Waits for the file as an open does. Returns False if opening it would fail."""
         try:
             self.info(path, **kwargs)
         except OSError:

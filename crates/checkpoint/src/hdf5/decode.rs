@@ -1,7 +1,7 @@
-//! Reads object headers. It knows only headers that this library writes; all others are an error and are never guessed.
+//! Reads object headers. It knows only headers of the kinds that this library writes. Any other header is an error.
 //!
-//! The bytes have a correct checksum, but any program may have made the file. So every number is checked before it is
-//! used.
+//! The checksums of the headers are correct, but any program may have made the file. So every number is checked before
+//! it is used.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ pub struct Object {
     pub attributes: Vec<(String, Value)>,
     /// The extents of a dataset.
     pub shape: Vec<u64>,
-    /// The bytes of a dataset: their offset from the superblock, and their number.
+    /// The position of a dataset's bytes, counted from the superblock, and the number of bytes.
     pub data: Option<(u64, u64)>,
 }
 
@@ -24,7 +24,7 @@ type Read<T> = Result<T, &'static str>;
 const SHORT: &str = "a header ends before it should";
 const STRANGE: &str = "it holds what crossdock does not write";
 
-/// Reads every object of a file, root first. `bytes` begins with the superblock.
+/// Reads every object of a file. The root group is the first. `bytes` begins with the superblock.
 pub fn objects(bytes: &[u8]) -> Read<Vec<Object>> {
     let block = bytes.get(..SUPERBLOCK as usize).ok_or(SHORT)?;
     if block[..8] != SIGNATURE || block[8..12] != [2, 8, 8, 0] {
@@ -41,7 +41,8 @@ pub fn objects(bytes: &[u8]) -> Read<Vec<Object>> {
             return Err("two names lead to the same header");
         }
         let (object, links, length) = header(bytes, address)?;
-        // A header inside another header would let a short file describe very many objects.
+        // Headers must not overlap. If a header could lie inside another one, a short file could describe very many
+        // objects.
         left = left.checked_sub(length).ok_or("its headers overlap")?;
         waiting.extend(links);
         found.push(object);
@@ -49,7 +50,8 @@ pub fn objects(bytes: &[u8]) -> Read<Vec<Object>> {
     Ok(found)
 }
 
-/// Reads the header at this address: the object, the addresses to which its links lead, and the header's length.
+/// Reads the header at this address. Returns the object, the addresses to which its links lead, and the length of the
+/// header.
 fn header(bytes: &[u8], address: u64) -> Read<(Object, Vec<u64>, usize)> {
     let start = usize::try_from(address).ok().filter(|a| *a < bytes.len()).ok_or(SHORT)?;
     let mut at = Cursor { bytes, at: start };
@@ -118,8 +120,8 @@ impl<'a> Cursor<'a> {
         Ok(std::str::from_utf8(self.take(n)?).map_err(|_| STRANGE)?.to_owned())
     }
 
-    /// Reads a link and gives the address to which it leads. The link's name is not needed, because attributes name
-    /// series and variables.
+    /// Reads a link and returns the address to which it leads. The link's name is skipped, because attributes contain
+    /// the names of series and variables.
     fn link(&mut self) -> Read<u64> {
         if self.take(3)? != [1, 0x10, 1] {
             return Err(STRANGE);

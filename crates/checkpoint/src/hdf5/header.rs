@@ -49,14 +49,14 @@ impl Header {
     fn put(&mut self, kind: u8, body: &[u8]) {
         self.messages.push(kind);
         self.messages.extend((body.len() as u16).to_le_bytes());
-        self.messages.push(u8::from(kind == kind::DATATYPE)); // bit 0: does not change any more
+        self.messages.push(u8::from(kind == kind::DATATYPE)); // bit 0: the message is constant
         self.messages.extend(body);
     }
 
-    /// Gives the bytes as they are in the file.
+    /// Returns the bytes of the header as they are in the file.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = b"OHDR".to_vec();
-        out.extend([2, 2]); // version; four bytes say how long the messages are
+        out.extend([2, 2]); // version; the length of the messages takes four bytes
         out.extend((self.messages.len() as u32).to_le_bytes());
         out.extend(&self.messages);
         let sum = lookup3::sum(&out);

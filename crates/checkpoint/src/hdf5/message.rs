@@ -26,7 +26,7 @@ pub fn dataspace(shape: &[u64]) -> Vec<u8> {
 /// Makes the message which says that the links of a group are in the group's header.
 pub fn link_info() -> Vec<u8> {
     let mut out = vec![0, 0];
-    out.extend([0xff; 16]); // no heap, no index
+    out.extend([0xff; 16]); // no heap and no index for links
     out
 }
 
@@ -44,13 +44,13 @@ pub fn link(name: &str, address: u64) -> Vec<u8> {
     out
 }
 
-/// Makes the message which says that a dataset gets its space when its data are written, and that the space is not
-/// filled with a value before.
+/// Makes the message which says that a dataset gets its space when its data are written, and that HDF5 does not fill
+/// the space with a value first.
 pub fn fill_value() -> Vec<u8> {
     vec![3, 0x0a]
 }
 
-/// Writes the position of a dataset's bytes, which lie in one piece.
+/// Writes the position and the number of a dataset's bytes, which are contiguous.
 pub fn layout(address: u64, bytes: u64) -> Vec<u8> {
     let mut out = vec![3, 1];
     out.extend(if bytes == 0 { UNDEFINED } else { address }.to_le_bytes());
