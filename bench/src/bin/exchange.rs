@@ -108,7 +108,7 @@ fn handover(times: &Times) -> Vec<f64> {
     times.iter().map(|time| time.1).collect()
 }
 
-/// Makes a record whose aim is to be no slower than the faster one of the peers.
+/// Makes a record of a result. Its aim is to be no slower than the fastest peer.
 fn record(case: String, runs: Vec<f64>, floor: Option<f64>, peers: BTreeMap<String, f64>) -> Record {
     let value = median(&runs);
     let ratio = value / peers.values().copied().fold(f64::INFINITY, f64::min);
@@ -116,7 +116,7 @@ fn record(case: String, runs: Vec<f64>, floor: Option<f64>, peers: BTreeMap<Stri
     Record { id: "C3", case, value, unit: "µs", floor, peers, aim, ratio, met: ratio <= 1.0, runs }
 }
 
-/// Makes a record of a peer, which has no aim.
+/// Makes a record of a peer's result, which has no aim.
 fn figure_only(case: String, runs: Vec<f64>) -> Record {
     let (value, peers) = (median(&runs), BTreeMap::new());
     Record { id: "C3", case, value, unit: "µs", floor: None, peers, aim: "", ratio: 0.0, met: true, runs }
@@ -159,8 +159,8 @@ fn floors(cases: &[(usize, u64)]) -> Vec<f64> {
     cases.iter().map(one).collect()
 }
 
-/// The receiving process. Through a pipe it reports the time when it had a payload, the time when it had read it, and
-/// the sum.
+/// The receiving process. Through a pipe it reports when it got a payload, when it had read it, and the sum of the
+/// words.
 struct Other {
     child: Child,
     said: BufReader<std::process::ChildStdout>,

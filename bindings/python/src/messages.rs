@@ -13,9 +13,9 @@ use crate::objects;
 use crate::open_ports::OpenPort;
 use crate::session_state::SessionState;
 
-/// The credit of a received message: its cell in the port, which the producer does not have back yet. The message and
-/// every array that was made through it share the credit. The last of them gives it back, so that no data is
-/// overwritten while it is in use.
+/// The credit of a received message: the message's cell in the port, which the producer does not have back yet. The
+/// message and every array that was made through the message share the credit. When the last of them is gone, the cell
+/// goes back to the producer, so no data is overwritten while it is in use.
 pub struct Credit {
     port: Arc<OpenPort>,
     message: Inner,

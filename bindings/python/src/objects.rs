@@ -72,12 +72,13 @@ pub struct ObjectRef {
     pub ty: TypeRef,
     /// The object's kind in Python.
     pub kind: Kind,
-    /// The credit of the message through which the object was loaded.
+    /// If the object was loaded through a message: the credit of this message, which stays with this consumer as long
+    /// as the object is used.
     credit: Option<Arc<Credit>>,
     /// The size of one element in bytes.
     element: u64,
-    /// The incarnation of the named object; `None` for a block without a name. It saves a search of the directory at
-    /// each use.
+    /// Which of the objects that had this name in turn the object is (its incarnation). It saves a search of the
+    /// region's directory at each use. `None` for a block without a name.
     incarnation: Option<Incarnation>,
 }
 
@@ -205,8 +206,8 @@ impl ObjectRef {
     }
 }
 
-/// Reads the type that a caller gave. It is a name in crossdock's grammar, or a dtype, which also has names for the
-/// fields.
+/// Reads the `type` argument of a caller. It is a name in crossdock's grammar, or a dtype. A dtype also contains the
+/// names of the fields.
 fn said<'py>(given: &Bound<'py, PyAny>) -> PyResult<(TypeRef, Option<Bound<'py, PyArrayDescr>>)> {
     let py = given.py();
     if let Ok(name) = given.extract::<String>() {
@@ -216,7 +217,7 @@ fn said<'py>(given: &Bound<'py, PyAny>) -> PyResult<(TypeRef, Option<Bound<'py, 
     Ok((type_ref(py, to_type(&dtype)?)?, Some(dtype)))
 }
 
-/// Makes a type from its name; the size follows from the name.
+/// Makes a type from its name. The type's size is computed from the name.
 pub fn type_ref(py: Python<'_>, name: String) -> PyResult<TypeRef> {
     match parse(py, &name)?.size_and_align() {
         Some((size, align)) => Ok(TypeRef { name, size, align }),

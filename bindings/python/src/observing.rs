@@ -321,11 +321,12 @@ impl Version {
         })?;
         self.pinned.arrays.fetch_add(1, Ordering::AcqRel);
         let base = Py::new(py, VersionArrayBase(self.pinned.clone()))?.into_any();
-        // An array without elements needs no memory, so any aligned address will do.
+        // An array without elements needs no memory, so any aligned address can be used.
         let address = if shape.contains(&0) { 64 } else { address };
         let layout = ArrayLayout { dtype, shape, fortran: order == Order::Fortran, data: 0 };
-        // SAFETY: the version's own bytes, as many as its shape asks for (the library has checked that), mapped until the
-        // version goes, which the base keeps; `refresh` is refused where it could change their number.
+        // SAFETY: the bytes belong to the version, and their number is that of the shape (checked by the library). They
+        // stay mapped as long as the version exists, which the base object keeps. `refresh` is refused if it could
+        // change their number.
         unsafe { array_over(py, address as *mut c_void, layout, false, base) }
     }
 
@@ -346,9 +347,9 @@ impl Version {
         Ok(pyo3::types::PyList::new(py, self.variables(py)?)?.as_any().try_iter()?.into_any().unbind())
     }
 
-    /// Turns this object into the newest version. Only the chunks that differ are mapped anew, and existing arrays then
-    /// show the new version. Returns the number of chunks that were mapped. Raises BusyError while there are arrays of
-    /// variables that can grow.
+    /// Turns this object into the newest version. Only the chunks that differ are mapped again. Existing arrays show
+    /// the new version after this call. Returns the number of chunks that were mapped. Raises BusyError while there are
+    /// arrays of variables that can grow.
     fn refresh(&self, py: Python<'_>) -> PyResult<u64> {
         let grows = self.pinned.read(py, |v| {
             Ok(v.description().variables.iter().any(|d| !d.max_shape.is_empty() && d.max_shape != d.shape)

@@ -1,9 +1,9 @@
-//! The state of an open item, shared by all Python objects that refer to its memory: what this process has of the item,
-//! and the number of views.
+//! The state of an open item, which all Python objects that refer to its memory share. It says how this process has the
+//! item (as owner or reader), and counts the views.
 //!
-//! When an item is handed on, its memory goes to another task. So this is possible only while this process has no view
-//! of it. The lock is never held during a call of Python code or of the daemon. A call that changes the item takes it
-//! out of the lock for that time.
+//! When an item is handed on, its memory goes to another task. So an item can be handed on only while this process has
+//! no view of the memory. The lock is never held during a call of Python code or of the daemon. A call that changes the
+//! item takes it out of the lock for that time.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use crate::errors::{OrRaise, error};
 use crate::fork::Own;
 use crate::views::lock;
 
-/// What this process has of an item: the item itself, a shared item, or nothing.
+/// How this process has an item: as its owner, as an owner who shares it, as a reader, or not at all.
 pub enum Access {
     /// The item belongs to this task. If it was handed on or destroyed, its own calls fail.
     Own(Own<Inner>),
@@ -90,7 +90,7 @@ impl Access {
 struct State {
     access: Access,
     views: usize,
-    /// The item was closed while it still had views. It is dropped with the last view.
+    /// Whether the item was closed while it still had views. In this case it is dropped together with the last view.
     leaving: bool,
 }
 
@@ -210,7 +210,7 @@ impl OpenItem {
         done.or_raise(py)
     }
 
-    /// Closes the item now, or together with the last view. The item keeps its owner.
+    /// Closes the item now, or together with the last view. The item still belongs to the same owner.
     pub fn let_go(&self) {
         let gone = {
             let mut state = lock(&self.state);

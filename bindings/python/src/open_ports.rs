@@ -42,7 +42,8 @@ impl OpenPort {
         Ok(port)
     }
 
-    /// Leaves the port in order. If other threads wait at the port, it leaves after their present slice.
+    /// Leaves the port in order. If another thread waits at the port, the end is left when that thread's present slice
+    /// of waiting ends.
     pub fn close(&self) {
         let port = lock(&self.port).take();
         drop(port);

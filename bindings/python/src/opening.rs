@@ -43,8 +43,8 @@ impl Region {
             }
         }
         match (options.mode, options.timeout) {
-            // Without a timeout, this waits only for another member that is constructing the object. Such a member
-            // finishes or dies soon.
+            // Without a timeout, this call waits only while another member constructs the object. That member finishes
+            // or dies soon.
             (ObjectMode::OpenOnly, None) => py.detach(|| region.claim(name, ty, options.mode, None)).or_raise(py),
             (_, timeout) => {
                 let total = timeout.unwrap_or(deadline(py, None)?);

@@ -36,8 +36,8 @@ impl Port {
         Self { port, session, end, pattern, capacity }
     }
 
-    /// Tries the call once, without waiting. It reads no clock, and other Python threads do not run meanwhile. If it
-    /// fails, the caller uses `wait`, which tries again.
+    /// Tries the call once, without waiting. The attempt reads no clock, and does not let other Python threads run. If
+    /// it fails, the caller uses `wait`, which tries again.
     fn at_once<T>(
         &self,
         py: Python<'_>,
@@ -175,8 +175,8 @@ impl Port {
         Ok(self.port.get(py)?.descriptor().or_raise(py)?.as_raw_fd())
     }
 
-    /// Makes the descriptor become readable at the next event. If it returns True, look at the port at once, because
-    /// something may have come already.
+    /// Makes the descriptor become readable at the next event. If the call returns True, look at the port at once,
+    /// because a message may have arrived already.
     fn _arm(&self, py: Python<'_>) -> PyResult<bool> {
         self.port.get(py)?.arm().or_raise(py)
     }

@@ -23,7 +23,8 @@ pub struct OpenPublisher {
     publisher: Mutex<Own<Inner>>,
     name: String,
     types: Vec<(String, String)>,
-    /// The number of arrays over a version that was begun. The version's memory is unmapped when it is published.
+    /// The number of arrays over a version that was begun. Publishing unmaps the memory of that version, so it is
+    /// refused while there are such arrays.
     begun: AtomicUsize,
 }
 
@@ -132,7 +133,7 @@ impl Publisher {
         Ok((Self { open_publisher: open_publisher.clone(), is_begun: false.into() }, open_publisher))
     }
 
-    /// Calls `act` while other Python threads run.
+    /// Calls `act` on the publisher, and lets other Python threads run meanwhile.
     fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut Inner) -> Result<T> + Send) -> PyResult<T> {
         let done = py.detach(|| {
             let mut publisher = lock(&self.open_publisher.publisher);
@@ -161,8 +162,9 @@ impl Publisher {
         })?;
         let base = Py::new(py, PublisherArrayBase { open_publisher: self.open_publisher.clone(), begun })?.into_any();
         let layout = ArrayLayout { dtype, shape, fortran: false, data: 0 };
-        // SAFETY: the variable's own memory, as long as its shape asks for; the base keeps the publisher, which keeps it,
-        // and a begun version is not published while it has arrays. Shrinking leaves the addresses mapped.
+        // SAFETY: the memory belongs to the variable, and is as long as its shape requires. The base object keeps the
+        // publisher alive, and the publisher keeps the memory. A begun version is not published while it has arrays. If
+        // the variable shrinks, the addresses stay mapped.
         unsafe { array_over(py, address as *mut c_void, layout, true, base) }
     }
 
@@ -268,11 +270,11 @@ impl Publisher {
         self.send(py, attributes, more)
     }
 
-    /// Begins a version that is written directly, so that publishing it copies nothing. After this call, take the
-    /// arrays anew, write all of their elements, and publish. Other pages then lie at the arrays' addresses, so memory
-    /// that was registered (RDMA, io_uring, CUDA) must be registered anew. `with p.begin(step=3):` publishes at the end
-    /// of the block, or abandons the version if the block failed. The arrays of the version must be gone by then
-    /// (BusyError).
+    /// Begins a version that is written directly, so that publishing it copies nothing. After this call, get the arrays
+    /// from the publisher again, write all of their elements, and publish. Other pages then lie at the arrays'
+    /// addresses, so memory that was registered (RDMA, io_uring, CUDA) must be registered again. `with
+    /// p.begin(step=3):` publishes at the end of the block, or abandons the version if the block failed. The arrays of
+    /// the version must be gone by then (BusyError).
     #[pyo3(signature = (**attributes))]
     fn begin(slf: Py<Self>, py: Python<'_>, attributes: Option<Py<PyDict>>) -> PyResult<Begun> {
         slf.get().with(py, Inner::begin)?;
@@ -288,15 +290,14 @@ impl Publisher {
         Ok(())
     }
 
-    /// Gives a variable another shape within its max_shape. New elements are zero. Afterwards take the variable's array
-    /// anew.
+    /// Gives a variable another shape within its max_shape. New elements are zero. After this call, get the variable's
+    /// array from the publisher again.
     fn resize(&self, py: Python<'_>, variable: &str, shape: &Bound<'_, PyAny>) -> PyResult<()> {
         let shape = shape_of(shape)?;
         self.with(py, |publisher| publisher.resize(variable, &shape))
     }
 
-    /// Tells the library that the bytes `start` to `stop` of a variable were written since the last version. It is a
-    /// hint.
+    /// A hint for the library: the bytes from `start` to `stop` of a variable were written since the last version.
     #[pyo3(signature = (variable, start=0, stop=None))]
     fn touched(&self, py: Python<'_>, variable: &str, start: u64, stop: Option<u64>) -> PyResult<()> {
         self.with(py, |publisher| {
@@ -385,8 +386,8 @@ impl Begun {
             return Ok(());
         }
         if kind.is_some() {
-            // Python reports the error of the block. An error of `abandon` is ignored: arrays in the traceback may be
-            // alive, and then the version stays begun.
+            // Python reports the error of the block. An error of `abandon` is ignored. It happens if the error's
+            // traceback keeps an array of the version alive; in this case the version stays begun.
             let _ = publisher.abandon(py);
             return Ok(());
         }

@@ -217,7 +217,7 @@ impl Session {
                     format!("port {name}: a capacity of 0 messages; it is 1 to 4096"),
                 ));
             }
-            // A number that does not fit becomes the largest one, which is refused like every capacity above 4096.
+            // A number that does not fit becomes the largest one. It is refused like every capacity above 4096.
             Some(given) => u32::try_from(given).unwrap_or(u32::MAX),
         };
         let options = PortOptions { pattern, capacity, persistent };

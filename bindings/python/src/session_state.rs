@@ -1,5 +1,5 @@
-//! The state that a session shares with its regions, ports, items, publishers and messages. It closes them in the right
-//! order.
+//! The state that a session shares with its regions, ports, items, publishers and messages. When the session ends, this
+//! module closes them in the right order.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -17,8 +17,8 @@ use crate::views::{OpenRegion, lock};
 /// The state that a session shares with its regions, ports, items, publishers and messages.
 pub struct SessionState {
     session: Mutex<Option<Own<Inner>>>,
-    /// The open regions by their segment ids. So all views of a region are counted together, even if the program opened
-    /// it several times.
+    /// The open regions by their segment ids. If the program opens a region several times, all views of it are counted
+    /// together.
     regions: Mutex<HashMap<u64, Weak<OpenRegion>>>,
     ports: Mutex<Vec<Weak<OpenPort>>>,
     items: Mutex<Vec<Weak<OpenItem>>>,
@@ -81,7 +81,7 @@ impl SessionState {
         }
     }
 
-    /// Gives the region that this process already has open under the same id. If there is none, adds this one.
+    /// Returns this process's open region with the same id as `region`. If there is none, adds `region`.
     pub fn shared(&self, region: crossdock_client::Region) -> Arc<OpenRegion> {
         let mut regions = lock(&self.regions);
         regions.retain(|_, open_region| open_region.strong_count() > 0);
@@ -95,7 +95,7 @@ impl SessionState {
         open_region
     }
 
-    /// Gives the region into which a handle points. If this process does not have it yet, it is attached.
+    /// Returns the region into which a handle points. If this process has not attached that region yet, attaches it.
     pub fn region_of(&self, py: Python<'_>, handle: RawHandle) -> PyResult<Arc<OpenRegion>> {
         let known = lock(&self.regions)
             .get(&handle.segment)
@@ -125,7 +125,7 @@ impl SessionState {
         let series: Vec<_> =
             lock(&self.series).drain(..).filter_map(|open_publisher| open_publisher.upgrade()).collect();
         let left = py.detach(|| {
-            // An error is ignored, because the daemon may be gone already. Observers see the end of the series in
+            // An error is ignored, because the daemon may have ended already. Observers see the end of the series in
             // shared memory.
             series.iter().for_each(|open_publisher| drop(open_publisher.end()));
             ports.iter().for_each(|port| port.close());

@@ -7,7 +7,7 @@ use crate::containers::Object;
 use crate::errors::OrRaise;
 use crate::headers;
 
-/// A `string` in a region: bytes, which are UTF-8 by convention.
+/// A `string` in a region: a sequence of bytes, which should be UTF-8.
 #[pyclass(frozen, extends = Object, name = "String", module = "crossdock")]
 pub struct Text;
 

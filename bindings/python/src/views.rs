@@ -26,7 +26,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This value replaces the count of views while the object is being moved or freed.
+/// The value of the view count of an object while a thread moves or frees the object.
 const MOVING: usize = usize::MAX;
 
 /// A region that this process has mapped. All Python objects that refer to the region share this value.
@@ -136,7 +136,7 @@ impl OpenRegion {
         }
     }
 
-    /// Gives up the mapping. The region is unmapped together with the last view.
+    /// Gives up the mapping. If views are alive, the region is unmapped together with the last view.
     pub fn let_go(&self) {
         let region = lock(&self.region).take();
         drop(region);
@@ -151,7 +151,7 @@ pub struct ArrayBase {
     pub offset: u64,
     /// The address and the number of the viewed bytes.
     pub extent: (usize, u64),
-    /// This field is dropped after the count was decremented, and before the credit is given back.
+    /// This field is dropped after the view count was decremented, and before the message's credit is given back.
     _region: Own<Region>,
     _credit: Option<Arc<Credit>>,
 }
@@ -220,7 +220,7 @@ pub fn array<'py>(
         _credit: credit.cloned(),
     };
     let base = Py::new(py, view)?.into_any();
-    // SAFETY: `data` and the bytes behind it lie in the mapping (checked above), which the base object keeps.
+    // SAFETY: `data` and the bytes behind it lie in the mapping (checked above). The base object keeps the mapping.
     unsafe { array_over(py, data, layout, writable, base) }
 }
 
@@ -248,8 +248,8 @@ pub fn converted<'py>(
 /// Makes an array over memory. As long as `base` lives, the memory stays at its address.
 ///
 /// # Safety
-/// From the address `data` on, as many bytes as the shape needs must stay mapped as long as `base` lives. They must be
-/// writable if the array is.
+/// From the address `data` on, as many bytes as the shape needs must stay mapped as long as `base` lives. If the array
+/// is writable, the bytes must be writable.
 pub unsafe fn array_over<'py>(
     py: Python<'py>,
     data: *mut c_void,
@@ -262,8 +262,8 @@ pub unsafe fn array_over<'py>(
         flags |= NPY_ARRAY_WRITEABLE;
     }
     let mut shape: Vec<npy_intp> = layout.shape.iter().map(|n| *n as npy_intp).collect();
-    // SAFETY: the caller's promise for the memory; NumPy takes over the references to dtype and base, the latter also when
-    // it fails.
+    // SAFETY: the caller promises that the memory is valid. NumPy takes over the references to `dtype` and `base`, and
+    // releases the reference to `base` even if it fails.
     unsafe {
         let made = PY_ARRAY_API.PyArray_NewFromDescr(
             py,

@@ -12,12 +12,12 @@ use crate::views::lock;
 
 /// The time between two checks for Python's signals during a wait.
 const SLICE: Duration = Duration::from_millis(100);
-/// The timeout that stands for `None`, as the library has it for ports. Every wait has a deadline.
+/// The timeout for `None`, equal to the library's default for ports. Every wait has a deadline.
 const DEFAULT: Duration = Duration::from_secs(60);
-/// The longest timeout, a year. A longer one is a mistake or infinity.
+/// The longest timeout, a year in seconds. A longer timeout is a mistake or infinity.
 const LONGEST_S: f64 = 365.0 * 86400.0;
 
-/// Converts a timeout in seconds. `None` stands for the default of ports.
+/// Converts a timeout in seconds to a duration. `None` stands for the default of ports, 60 s.
 pub fn deadline(py: Python<'_>, seconds: Option<f64>) -> PyResult<Duration> {
     let Some(seconds) = seconds else { return Ok(DEFAULT) };
     if !(0.0..=LONGEST_S).contains(&seconds) {
@@ -33,7 +33,7 @@ pub fn deadline(py: Python<'_>, seconds: Option<f64>) -> PyResult<Duration> {
 /// The thread that ends the interpreter. It is set when the interpreter begins to end.
 static ENDING: OnceLock<ThreadId> = OnceLock::new();
 
-/// Notes that the interpreter ends in this thread. All other threads that are left are daemon threads.
+/// Notes that the interpreter ends in this thread. Any other Python thread that still runs is a daemon thread.
 #[pyfunction]
 pub fn _ending() {
     let _ = ENDING.set(thread::current().id());
@@ -52,8 +52,9 @@ fn park_if_ending(py: Python<'_>) {
     }
 }
 
-/// Calls `step` for one slice of the time after another, until it succeeds or fails with a status other than `NotYet`,
-/// `TimedOut` and `Busy`. Between two slices it checks Python's signals. If `total` is 0, it calls `step` once.
+/// Waits in slices: calls `step` with a short time again and again, until it succeeds or fails with a status other than
+/// `NotYet`, `TimedOut` and `Busy`. Between two slices it checks Python's signals. If `total` is 0, it calls `step`
+/// once.
 pub fn wait<T: Send>(
     py: Python<'_>,
     total: Duration,
@@ -82,9 +83,9 @@ pub fn wait<T: Send>(
     }
 }
 
-/// Makes one long wait in a thread of its own, and checks Python's signals meanwhile. It is for waits in a queue,
-/// because a caller that asks again would lose its place in the queue. First it calls `step` once without waiting.
-/// After Ctrl-C the thread still waits, and drops what it gets.
+/// Makes one long wait in a thread of its own, and checks Python's signals meanwhile. This function is for requests
+/// that wait in a queue, because a caller that repeats its request would lose its place in the queue. First it calls
+/// `step` once without waiting. After Ctrl-C the thread waits on, and drops its result.
 pub fn wait_in_line<T: Send + 'static>(
     py: Python<'_>,
     total: Duration,
@@ -101,8 +102,8 @@ pub fn wait_in_line<T: Send + 'static>(
     if let Err(e) = thread {
         return Err(error(py, Status::System, format!("no thread to wait in: {e}")));
     }
-    // Only this thread uses the receiver. The mutex is needed because `detach` accepts only values that several threads
-    // may use.
+    // Only this thread uses the receiver. The mutex is needed because `detach` accepts only values that are safe to use
+    // from several threads.
     let receiver = std::sync::Mutex::new(receiver);
     loop {
         match py.detach(|| lock(&receiver).recv_timeout(SLICE)) {
@@ -122,7 +123,7 @@ pub fn wait_in_line<T: Send + 'static>(
     }
 }
 
-/// Makes the error for the whole wait from the error of its last slice.
+/// Makes the error for the whole wait from the error of its last slice, with the whole waiting time in the text.
 fn ended(last: Error, total: Duration) -> Error {
     if total.is_zero() {
         return last;

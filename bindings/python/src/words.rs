@@ -1,4 +1,4 @@
-//! Reads words of closed sets, such as the names of modes, in the forms that callers write.
+//! Finds the members of closed sets, such as the modes, by the words that callers write.
 
 use crossdock_client::Status;
 use crossdock_layout::set::ClosedSet;

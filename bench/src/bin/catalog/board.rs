@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use crossdock_os::clock::now_ns;
 
-/// The most registrations of one site.
+/// The maximum number of registrations in one site.
 const MOST: usize = 1 << 18;
-/// How long all watchers may take until they have reported everything.
+/// How long the watchers may take until all of them have reported everything.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The watchers report to a board. The registrations of a site are numbered from 0.
+/// Collects the watchers' reports. The registrations of a site are numbered from 0.
 pub struct Board {
     begun: Vec<AtomicU64>,
     next: AtomicUsize,
@@ -26,7 +26,7 @@ pub struct Board {
 /// For each report of one watcher: the number of the registration, and the delay in microseconds.
 type Delays = Arc<Mutex<Vec<(usize, f64)>>>;
 
-/// One watcher's part of the board.
+/// One watcher's access to the board.
 pub struct Watcher {
     board: Arc<Board>,
     delays: Delays,
@@ -78,7 +78,7 @@ impl Board {
         }
     }
 
-    /// Takes the delays that were reported since the last call.
+    /// Takes the delays that the watchers have reported since the last call.
     pub fn take(&self) -> Vec<(usize, f64)> {
         let watchers = self.watchers.lock().expect("no watcher panics");
         watchers.iter().flat_map(|delays| std::mem::take(&mut *delays.lock().expect("no watcher panics"))).collect()
@@ -86,7 +86,7 @@ impl Board {
 }
 
 impl Watcher {
-    /// Notes that the watcher has this registration now.
+    /// Notes that the watcher has seen this registration now.
     pub fn report(&self, number: usize) {
         let delay = now_ns().saturating_sub(self.board.begun[number].load(Ordering::SeqCst)) as f64 / 1e3;
         self.delays.lock().expect("no watcher panics").push((number, delay));

@@ -38,7 +38,7 @@ impl Cluster {
         format!("etcd:{}", self.urls().join(","))
     }
 
-    /// Makes a client as the daemon of another node makes it.
+    /// Makes a client of the catalog, as the daemon of another node would make it.
     pub fn client(&self) -> Arc<dyn Catalog> {
         let name = format!("n{}", self.clients.fetch_add(1, Ordering::Relaxed));
         let options = EtcdOptions { members: self.urls(), name, ..EtcdOptions::default() };
@@ -46,7 +46,7 @@ impl Cluster {
     }
 }
 
-/// The floor of the catalog in etcd: callers that set keys, without conditions, leases and watches.
+/// The floor of the catalog in etcd: callers that only set keys, without conditions, leases and watches.
 pub struct Puts {
     runtime: Runtime,
     clients: Vec<Client>,
@@ -74,7 +74,7 @@ impl Nodes for Puts {
 
     fn register(&self, lane: usize, number: usize) {
         let mut client = self.clients[lane % self.clients.len()].clone();
-        // Another prefix than the site's, so that no node of the site is told.
+        // The prefix differs from the site's prefix, so no node of the site is told of the key.
         let key = format!("puts/{SITE}name/item/1/w/{}", name(number));
         self.runtime.block_on(client.put(key, "1 sim1000", None)).expect("etcd answers");
     }

@@ -13,13 +13,13 @@ use std::thread::{self, JoinHandle};
 use crate::Nodes;
 use crate::board::{Board, Watcher};
 
-/// The length of a call. A registration in the embedded catalog has about so many bytes.
+/// The length of a call in bytes. A registration in the embedded catalog is about as long.
 const CALL: usize = 100;
-/// The first byte of a connection says what the connection is for.
+/// The first byte of a connection that carries calls. Watchers' connections begin with another byte.
 const CALLS: u8 = b'c';
 const WATCH: u8 = b'w';
 
-/// The server, in a process of its own, and the connections to it.
+/// The server of the floor, which is a separate process, and the connections to it.
 pub struct Floor {
     server: Child,
     _input: Option<ChildStdin>,
@@ -28,7 +28,7 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Starts a server whose file is in the folder, with so many callers and watchers.
+    /// Starts a server whose file is in `folder`, and connects `lanes` callers and `watchers` watchers.
     pub fn start(folder: &Path, lanes: usize, watchers: usize, board: &Arc<Board>) -> Self {
         let own = std::env::current_exe().expect("this program's path");
         let mut command = Command::new(own);
@@ -91,16 +91,16 @@ impl Drop for Floor {
 
 struct State {
     file: File,
-    /// The watchers that have connected since the last news were sent.
+    /// The watchers that have connected since the last registrations were sent to the watchers.
     watchers: Vec<TcpStream>,
-    /// The bytes that the watchers do not have yet.
+    /// The bytes (numbers of registrations) that have not been sent to the watchers yet.
     news: Vec<u8>,
 }
 
 #[derive(Clone)]
 struct Server(Arc<(Mutex<State>, Condvar)>);
 
-/// Serves until the standard input of this process ends.
+/// Runs the server until the standard input of this process ends.
 pub fn serve(folder: &str) {
     let path = Path::new(folder).join(format!("crossdock-floor-{}", std::process::id()));
     let file = File::create(&path).expect("a file");
@@ -153,7 +153,8 @@ impl Server {
         }
     }
 
-    /// Sends the numbers of all registrations to the watchers. Numbers that arrive while it sends go out together.
+    /// Sends the numbers of all registrations to the watchers. Numbers that arrive during a send are sent together
+    /// afterwards.
     fn tell(&self) {
         let mut watchers = Vec::new();
         loop {

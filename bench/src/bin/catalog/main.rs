@@ -45,7 +45,7 @@ trait Nodes: Sync {
     fn lanes(&self) -> usize;
     /// Makes the registration with this number. Returns when the catalog has answered.
     fn register(&self, lane: usize, number: usize);
-    /// Removes the registrations, if they would fill the nodes.
+    /// Removes the registrations, if they would fill the nodes' memory.
     fn clear(&self) {}
 }
 
@@ -98,7 +98,7 @@ fn main() {
         }
         let floors = Floors::start(kind, disk.as_deref());
         embedded(kind, Path::new(command), plan, &floors, &mut rows);
-        // A round of etcd with 1 000 nodes takes longer than a quick run may take.
+        // With 1 000 nodes, a round of etcd takes too long for a quick run.
         #[cfg(feature = "etcd")]
         if kind == Kind::Real || !quick {
             etcd(kind, Path::new(command), plan, &floors, &mut rows);
@@ -171,7 +171,7 @@ fn etcd(kind: Kind, command: &Path, plan: Plan, floors: &Floors, rows: &mut Rows
     });
 }
 
-/// Opens all connections by one registration of each lane, and then measures the rounds.
+/// Makes one registration on each lane, so that all connections are open. After that, measures the rounds.
 fn rounds(nodes: &dyn Nodes, board: &Board, plan: Plan, mut round: impl FnMut()) {
     parts::together(nodes, board, 1);
     (0..plan.rounds).for_each(|_| round());

@@ -13,12 +13,12 @@ use crate::rows::{BUSY, BUSY_99, DELAY, DELAY_99, LAST, ONE, REPORTED, TOGETHER}
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub rounds: usize,
-    /// How long one node registers one name after another, and how many names at most.
+    /// How long one node registers one name after another in the first part.
     time: Duration,
     most: usize,
     /// The number of registrations of all nodes together. Each node makes at least one.
     together: usize,
-    /// The number of registrations of which each one waits for all watches.
+    /// The number of registrations in the third part, where each one waits for all watches.
     waiting: usize,
 }
 
@@ -71,8 +71,8 @@ pub fn one_by_one(nodes: &dyn Nodes, board: &Board, plan: Plan) -> f64 {
     rate
 }
 
-/// The registrations in a second of all nodes together: until the last one was answered, and until all watches have
-/// reported all of them.
+/// The rates of the second part, in registrations per second of all nodes together: one counts the time until the last
+/// answer, the other the time until all watches have reported everything.
 pub struct Together {
     pub answered: f64,
     pub reported: f64,
@@ -109,7 +109,7 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// Gives the value below which this part of the sorted values lies.
+/// Returns the value below which the fraction `part` of the sorted values lies.
 fn at(sorted: &[f64], part: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * part).round() as usize]
 }

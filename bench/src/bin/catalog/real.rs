@@ -99,7 +99,7 @@ impl Drop for Real {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for watch in self.watches.drain(..) {
-            // A thread that has failed has printed the reason.
+            // If the thread has failed, it has printed the reason already.
             let _ = watch.join();
         }
     }

@@ -25,7 +25,7 @@ pub const BUSY_99: &str = "watch delay while all register, 99 %";
 const PANELS: [&str; 8] = [ONE, TOGETHER, REPORTED, DELAY, DELAY_99, LAST, BUSY, BUSY_99];
 const PER_SECOND: [&str; 3] = [ONE, TOGETHER, REPORTED];
 
-/// The figures: for each panel, kind of site and series, one value for each round.
+/// The figures. For each panel, kind of site and series there is one value for each round.
 #[derive(Default)]
 pub struct Rows(BTreeMap<(&'static str, Kind, &'static str), Vec<f64>>);
 

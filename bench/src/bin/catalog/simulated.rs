@@ -35,7 +35,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// Lets so many nodes join. `client` makes a client of the catalog.
+    /// Makes `count` nodes join the site. `client` makes a client of the catalog.
     pub fn start(count: usize, client: impl Fn() -> Arc<dyn Catalog>, board: &Arc<Board>) -> Self {
         let mut revision = 0;
         let mut join = |number| {
@@ -89,7 +89,7 @@ impl Drop for Simulated {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A thread that has failed has printed the reason.
+            // If the thread has failed, it has printed the reason already.
             let _ = thread.join();
         }
     }

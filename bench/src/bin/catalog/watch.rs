@@ -10,14 +10,14 @@ use crossdock_os::Deadline;
 
 use crate::board::Watcher;
 
-/// The keys of the site.
+/// The prefix of the site's keys in the catalog.
 pub const SITE: &str = "crossdock/bench/";
-/// The names of registrations begin with these letters. The number of the registration follows.
+/// The beginning of the names that the benchmark registers. The number of the registration follows.
 const NAME: &str = "registered-";
 /// How often a watching thread looks whether it must end.
 const SLICE: Duration = Duration::from_secs(1);
 
-/// Gives the name that a registration makes.
+/// Gives the name for the registration with this number.
 pub fn name(number: usize) -> String {
     format!("{NAME}{number}")
 }

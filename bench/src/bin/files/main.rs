@@ -14,11 +14,11 @@ use crossdock_bench::{Point, print_points};
 use pairs::Files;
 use place::Doors;
 
-/// The files of each producer in the DYAD paper: 64, of three sizes.
+/// The files that each producer writes in the DYAD paper: 64 files, here of the smallest of three sizes.
 const SMALL: Files = Files { case: "185 B", bytes: 185, count: 64 };
 const MEDIUM: Files = Files { case: "1 MB", bytes: 1_000_000, count: 64 };
 const LARGE: Files = Files { case: "10 MB", bytes: 10_000_000, count: 64 };
-/// Larger files, of which fewer fit into memory.
+/// Larger files. Only 8 of them are written, because they must fit into memory.
 const HUGE: Files = Files { case: "100 MB, 8 files", bytes: 100_000_000, count: 8 };
 
 fn main() {

@@ -33,7 +33,7 @@ pub fn open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
 /// The times of one call behind each door, in microseconds, one for each round.
 type CallTimes<'a> = BTreeMap<&'a str, Vec<f64>>;
 
-/// Measures the call that `part` makes for these words, behind each door in turn.
+/// Measures one call behind each door in turn. `words` tells the process `part` which call to make.
 fn call_times<'a>(doors: &Doors<'_>, place: &Place, behind: &[&'a str], words: &[&str], quick: bool) -> CallTimes<'a> {
     let mut times = CallTimes::new();
     for _ in 0..if quick { 5 } else { 15 } {
@@ -44,7 +44,7 @@ fn call_times<'a>(doors: &Doors<'_>, place: &Place, behind: &[&'a str], words: &
     times
 }
 
-/// Says how much longer the call takes behind this door than without a door.
+/// Computes how much longer the call takes behind this door than without a door.
 fn more_than_plain(
     times: &CallTimes<'_>,
     door: &str,
@@ -58,8 +58,8 @@ fn more_than_plain(
     record
 }
 
-/// Measures how much longer a producer's open for writing takes if the kernel stops it, so that the task's log can say
-/// why it fails. The file is not published yet.
+/// Measures the cost of a producer's open for writing while the file is not published yet. With the option `watch`, the
+/// kernel stops such an open, so that the task's log can say why it fails.
 pub fn open_for_writing(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     let place = Place::new("writing");
     fs::write(place.root.join("stage/.file"), "x").expect("room");
@@ -83,7 +83,7 @@ pub fn close_to_open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
             closed.push(now_ns() as f64);
         }
         let opened = printed_numbers(consumer);
-        // The first 20 times are left out, because they include the start of the consumer.
+        // The first 20 times are left out, because the consumer was still starting.
         opened.iter().zip(&closed).skip(20).map(|(opened, closed)| (opened - closed) / 1000.0).collect::<Vec<f64>>()
     };
     let record = |door: &str| {

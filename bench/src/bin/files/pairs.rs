@@ -9,7 +9,7 @@ use crossdock_bench::{Point, Record, median};
 use crate::part::STEP;
 use crate::place::{Doors, Place, printed_numbers};
 
-/// The methods of crossdock.
+/// The methods of crossdock by which a consumer waits for a file.
 const OURS: [&str; 3] = ["preload", "notification", "library"];
 /// The methods without crossdock. With `sequential`, the consumers start after the producers have ended.
 const OTHERS: [&str; 4] = ["sequential", "polling", "inotify", "markers"];

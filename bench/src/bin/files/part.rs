@@ -11,7 +11,7 @@ use crossdock_os::inotify::{FolderWatch, NameChange};
 /// The time that a producer computes before it writes each file.
 pub const STEP: Duration = Duration::from_millis(2);
 
-/// Prints how long one call of `once` takes, in nanoseconds.
+/// Calls `once` many times, and prints how long each call took, in nanoseconds.
 fn each(times: usize, once: impl Fn()) {
     (0..200).for_each(|_| once());
     let begun = Instant::now();
@@ -97,7 +97,8 @@ fn poll(path: &Path, every: Duration) {
     }
 }
 
-/// Waits until the file with this number was closed, or a later file exists. The producer writes the files in order.
+/// Waits until the file with this number is closed, or until a later file exists. The producer writes the files in
+/// order, so a later file shows that this one is complete.
 fn by_hand(watch: &FolderWatch, file: usize, folder: &str) {
     let later = || Path::new(&format!("{folder}/{}", file + 1)).exists();
     let mut closed = false;

@@ -36,7 +36,8 @@ impl Place {
     }
 
     /// Starts this program in another role. `door` names the means by which the program's calls wait for a file:
-    /// `preload`, `notification` or `none`. With `watch`, the program is a producer, whose opens for writing are stopped.
+    /// `preload`, `notification` or `none`. With `watch`, the program is a producer, and the kernel stops its opens for
+    /// writing.
     pub fn start(&self, doors: &Doors<'_>, door: &str, words: &[&str]) -> Child {
         let own = std::env::current_exe().expect("this program");
         let mut command = match door {

@@ -14,7 +14,7 @@ use crate::trips::{Side, Words};
 
 const WAIT: Duration = Duration::from_secs(60);
 
-/// Sends a signal by a futex: one word for each direction, which counts the trips.
+/// A hand-over that only sends a signal by a futex. There is one word for each direction, which counts the trips.
 pub struct Futex<'a> {
     there: &'a AtomicU32,
     back: &'a AtomicU32,
@@ -95,7 +95,7 @@ fn receive(socket: &OwnedFd) -> bool {
     }
 }
 
-/// Passes each message from one side to the other, as a daemon would that does no other work.
+/// Passes each message on from one side to the other. It stands for a daemon that does no other work.
 pub fn relay(one: &OwnedFd, other: &OwnedFd) -> i32 {
     loop {
         for (from, to) in [(one, other), (other, one)] {

@@ -30,7 +30,7 @@ fn key(name: &str) -> String {
     name.replace(' ', "-")
 }
 
-/// One side of a hand-over with items. It has no item while the other side has the item.
+/// One side of a hand-over with items. It has the item only while the other side does not.
 pub struct Hand<'a> {
     session: &'a Session,
     key: String,

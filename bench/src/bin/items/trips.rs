@@ -8,7 +8,7 @@ use crossdock_os::{Access, Mapping, clock, memfd};
 
 /// The number of trips in one round.
 const TRIPS: u32 = 200;
-/// The pause is long enough for the other side to fall asleep while it waits.
+/// The pause between two trips. It is long enough for the other side to fall asleep while it waits.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Memory that both processes share. It has the words by which the two processes wake each other, and the time of the
@@ -33,7 +33,7 @@ impl Words {
     }
 }
 
-/// Whether there is a pause between two trips.
+/// Whether there is a pause between two trips of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Pace {
     /// There is a pause, so that the receiver has waited for a while. The time lasts from the send until the receiver's
@@ -60,7 +60,7 @@ pub trait Side {
     fn start(&mut self, asks: bool);
     /// Hands the object over.
     fn send(&mut self);
-    /// Waits for the object.
+    /// Waits until this side has the object.
     fn take(&mut self);
 
     /// Sends the object and receives it back many times. Returns the microseconds for one direction.
@@ -68,7 +68,7 @@ pub trait Side {
         self.start(true);
         let (mut began, mut ways) = (Instant::now(), Vec::new());
         for trip in 0..=TRIPS {
-            // The first trip is not measured. It warms up and waits until the other side has started.
+            // The first trip is not measured. It warms up the caches and waits until the other side has started.
             if trip == 1 {
                 began = Instant::now();
                 ways.clear();

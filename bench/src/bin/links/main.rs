@@ -50,7 +50,7 @@ fn soon() -> Deadline {
 
 /// The ways that are links.
 const LINKS: std::ops::Range<usize> = 2..WAYS.len();
-/// The ways that have an aim.
+/// The ways of pulling that have an aim.
 const OURS: std::ops::Range<usize> = 2..6;
 /// A plain call of gRPC by another program.
 const UNARY: &str = "gRPC";
@@ -66,7 +66,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// Starts the serving process. Its object has `most` bytes.
+    /// Starts the serving process. The object that it serves has `most` bytes.
     fn start(before: &[String], address: &str, papers: &std::path::Path, most: usize) -> Self {
         let own = std::env::current_exe().expect("this program's path").display().to_string();
         let words: Vec<&str> = before.iter().map(String::as_str).chain([own.as_str()]).collect();
@@ -144,7 +144,7 @@ fn main() {
         link(&grpc, &peer.plain, 1),
         link(&grpc_tls, &peer.tls, 1),
     ];
-    // A machine may have no UCX. Then the rows have no such peers.
+    // If this machine has no UCX, the rows have no peers that use it.
     match Ucx::load(&Trust::Network) {
         Ok(ucx) => {
             let ucx: Arc<dyn Transport> = Arc::new(ucx);
@@ -174,7 +174,7 @@ fn main() {
                 }
                 let time = begun.elapsed().as_secs_f64() * 1e6 / times as f64;
                 served::check(memory);
-                // The first round is not measured, because in it connections are opened and TCP's windows grow.
+                // The first round is not measured, because it opens the connections, and TCP's windows still grow.
                 if round > 0 {
                     took.entry((name, way)).or_default().push(time);
                 }

@@ -34,7 +34,7 @@ pub fn get(before: &[String], address: &str, size: usize) -> Option<f64> {
         .stderr(Stdio::null())
         .spawn();
     let _server = Guard(server.ok()?);
-    // Of the largest objects only a few are moved, because each takes up to a second.
+    // Of the largest object only a few copies are pulled, because each takes up to a second.
     let (iterations, warm_up) = if size > 100_000_000 { (2, 1) } else { ((20_000_000 / size).clamp(10, 2_000), 5) };
     let begun = Instant::now();
     // The serving program needs a moment until it listens. So the pulling program is started again until it succeeds.

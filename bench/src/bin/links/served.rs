@@ -24,7 +24,7 @@ const PATTERN: [u8; 251] = {
     pattern
 };
 
-/// Serves one object, whatever object a client asks for.
+/// Serves one object under every object number that a client may ask for.
 struct One(Arc<Vec<u8>>);
 
 struct Bytes(Arc<Vec<u8>>);

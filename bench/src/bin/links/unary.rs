@@ -8,7 +8,7 @@ pub struct Unary {
     children: [Child; 2],
     ask: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
-    /// The standard input of the serving process, which ends when this input is closed.
+    /// The standard input of the serving process. The process ends when this pipe is closed.
     _serving: ChildStdin,
 }
 

@@ -11,7 +11,7 @@ use crate::rows::{REGISTRATION, Times};
 
 const EACH: usize = 100;
 
-/// A client of the catalog.
+/// A client of the site's catalog.
 pub struct Client(Embedded);
 
 impl Client {

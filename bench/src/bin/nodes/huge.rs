@@ -7,9 +7,9 @@ use crate::site::Sites;
 use crate::{Place, Size, grpc, tcp};
 
 const HUGE: Size = Size { name: "1 GB", bytes: 1_000_000_000, times: 1, quick: false };
-/// A transfer that opens the connections before.
+/// The size of the transfer that opens the connections before the measurement.
 const SMALL: usize = 1_000_000;
-/// A series keeps several versions on each node.
+/// The memory that a measurement with 1 GB needs, in bytes. A series keeps several versions on each node.
 const MEMORY: u64 = 10_000_000_000;
 
 /// Measures one transfer of 1 GB of each kind, after one that is not measured. Gives the size, if it was measured.
