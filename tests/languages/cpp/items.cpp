@@ -126,8 +126,8 @@ void spent(const part& me) {
   }
   auto i = create(4096);
   fill(i, 8);
-  // A second reference to the item, as the C interface has it. A C++ program has none; the errors of such a reference
-  // are tested in C.
+  // A second reference to the item, as a C program can have. A C++ program has none. The errors of such a reference are
+  // tested in C.
   std::move(i).transfer("peer");
   // Using a variable that was moved from ends the process if assertions are on, and is an error without them.
   const pid_t child = ::fork();
@@ -216,7 +216,7 @@ void bad_arguments(const part&) {
   auto i = create(4096);
   fill(i, 2);
   for (const char* to : {"", "a b", "#x"}) FAILS(invalid, SAYS(""), std::move(i).transfer(to));
-  CHECK(all(i, 2) && info().mine);  // what failed took nothing
+  CHECK(all(i, 2) && info().mine);  // the failed calls have not taken the item
   FAILS(not_found, SAYS(name("b")), info("b"));
   FAILS(not_found, SAYS(name("b")), item::access(name("b"), no_wait));
   std::move(i).destroy();

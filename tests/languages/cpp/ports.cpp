@@ -301,7 +301,7 @@ void second_producer(const part& me) {
   }
   process b("B");
   b.expect("there");
-  // region::port waits until the end is free. The C function is told not to wait.
+  // region::port waits until the end is free. So the test calls the C function, and tells it not to wait.
   const crossdock_port_options options = CROSSDOCK_PORT_OPTIONS_INIT;
   crossdock_port* second = nullptr;
   FAILS(busy, SAYS(name()),

@@ -1,4 +1,5 @@
-// The harness of the C++ conformance suite: each row runs in a process of its own, so that one that crashes fails alone.
+// The harness of the C++ conformance suite. Each row runs in a process of its own, so that a crash makes only its own
+// row fail.
 #pragma once
 
 #include <crossdock/crossdock.hpp>
@@ -20,7 +21,7 @@ using crossdock::status;
 
 inline constexpr auto wait = 10s;
 
-/// What a row is run as: the test's own process (role ""), or one of its peers.
+/// The role in which a process runs a row: the test's first process (role ""), or one of its peers.
 struct part {
   std::string role{};
   std::string argument{};
@@ -45,15 +46,15 @@ struct skipped : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// "cpp-4711/r4", and with a letter "cpp-4711/r4b".
+/// Makes a name for the row: "cpp-4711/r4", or with a letter "cpp-4711/r4b".
 std::string name(const std::string& suffix = {});
-/// The row's region of 16 MiB, removed when the row ends.
+/// Opens the row's region of 16 MiB. The region is removed when the row ends.
 crossdock::region& region();
 crossdock::region region(const std::string& suffix, crossdock::mode m, std::uint64_t size = 16 << 20);
-/// One end of the row's port, removed when the row ends.
+/// Opens one end of the row's port. The port is removed when the row ends.
 crossdock::port port(crossdock::port_end end, pattern p = pattern::one_to_one, std::uint32_t capacity = 8);
 
-/// Another process of the row: the program started again, with a line-by-line conversation over pipes.
+/// Another process of the row: this program, started again. The two processes exchange lines through pipes.
 class process {
  public:
   explicit process(const std::string& role, const std::string& argument = {});
@@ -62,7 +63,7 @@ class process {
   ~process();
   void tell(const std::string& line);
   void expect(const std::string& line);
-  /// It ends by itself, with exit status 0.
+  /// Checks that the process ends by itself, with exit status 0.
   void ends_well();
   void is_killed();
 
@@ -73,13 +74,13 @@ class process {
   int to_ = -1;
   int from_ = -1;
 };
-/// In the peer: the same conversation with the test.
+/// In the peer: sends a line to the test's first process.
 void tell(const std::string& line);
 void expect(const std::string& line);
-/// SIGKILL for oneself: no destructor, no goodbye.
+/// Kills this process with SIGKILL, so that no destructor runs and no session is closed.
 [[noreturn]] void die();
 
-/// The milliseconds that f took.
+/// Returns how many milliseconds f took.
 double took(const std::function<void()>& f);
 
 template <class A, class B>
@@ -93,7 +94,7 @@ void equal(const A& a, const B& b, const char* text, int line) {
     throw failed(out.str());
   }
 }
-/// f fails with this status, and a message that says these.
+/// Checks that f fails with this status, and that the error's message contains these texts.
 void fails(status wanted, const std::vector<std::string>& says, const std::function<void()>& f, const char* text, int line);
 
 #define CHECK(...) ((__VA_ARGS__) ? (void)0 : throw ::suite::failed("line " + std::to_string(__LINE__) + ": not so: " #__VA_ARGS__))

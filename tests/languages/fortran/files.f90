@@ -55,7 +55,7 @@ contains
     path = path // '/' // directory // '/' // side // '/' // name
   end function
 
-  !> Opens a file in `stage` for writing and writes this many bytes.
+  !> Opens a file in `stage` for writing, and writes `bytes` bytes with the value `byte`.
   subroutine begin(unit, name, byte, bytes)
     integer, intent(out) :: unit
     character(*), intent(in) :: name
@@ -257,7 +257,8 @@ contains
       call check(stat /= 0 .or. flushed /= 0, 'writing 2 000 000 bytes into 1 MiB fails')
       close (unit, iostat=stat)
       call check(c_remove(place('stage', 'big') // c_null_char) == 0, 'remove')
-      ! A file whose name begins with a dot is not managed, but it needs room in the same file system.
+      ! A file whose name begins with a dot is not managed. But it needs room in the file system of the managed
+      ! directory.
       do attempt = 1, 1000
         open (newunit=unit, file=place('stage', '.room'), access='stream', form='unformatted', status='replace', iostat=stat)
         call check(stat == 0, 'open for writing')

@@ -1,4 +1,5 @@
-! Rows I1 to I16 of ../conformance.md. Bytes are seen as 32-bit numbers: sizes are multiples of 4 here.
+! Rows I1 to I16 of ../conformance.md. The tests see the bytes of an item as 32-bit numbers, so sizes are multiples of
+! 4.
 module items
   use suite
   use crossdock_items

@@ -531,7 +531,7 @@ contains
     end do
   end subroutine
 
-  !> Fortran has no threads of its own, so both ends of the port are in one thread.
+  !> The rows' other languages use two threads. Fortran has no threads, so one thread has both ends of the port.
   subroutine p16()
     type(crossdock_port) :: in, out
     integer :: i

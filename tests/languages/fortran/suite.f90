@@ -1,4 +1,4 @@
-! Runs the rows. Each row runs in a process of its own, which may start others (../c/peer.h).
+! Runs the rows. Each row runs in a process of its own, which may start other processes (../c/peer.h).
 module suite
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64
@@ -108,7 +108,7 @@ contains
     has_region = .true.
   end subroutine
 
-  !> Removes what the row made. The row itself may have removed a part of it already.
+  !> Removes the objects that the row made. The row itself may have removed some of them already.
   subroutine finish(status)
     integer, intent(in) :: status
     integer :: ignored

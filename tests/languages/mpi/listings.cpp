@@ -1,4 +1,4 @@
-// Listings 1, 2, 5 and 8 of the Dhmem paper, between two ranks. They are as printed, with the missing declarations
+// Listings 1, 2, 5 and 8 of the Dhmem paper, between two ranks. The code is as printed, with the missing declarations
 // added.
 #include <crossdock/mpi.hpp>
 

@@ -1,4 +1,4 @@
-// Tests that ports over MPI keep the promises of ports: order, credits, deadlines and the end.
+// Tests that ports over MPI keep the promises of ports: order, credits, deadlines and the end of the stream.
 #include <crossdock/mpi.hpp>
 
 #include <cstdio>
@@ -53,8 +53,8 @@ static void credits(cd::region& r) {
     port.send(b);
     check(!port.try_send(c) && port.try_send(c).status() == cd::status::not_yet, "M13 a full port is not yet");
     check(status_of([&] { port.send(c, 200ms); }) == cd::status::timed_out, "M14 a send to a full port ends by its deadline");
-    barrier();  // 1: the consumer releases the first
-    barrier();  // 2: it has
+    barrier();  // 1: the consumer releases the first message
+    barrier();  // 2: the consumer has released it
     check(port.reclaim<int>() == &a, "M15 the credit is the released object");
     port.send(c);
     barrier();

@@ -1,4 +1,4 @@
-"""What the rows of the conformance list have in common: names, peers in processes of their own, and how a row fails."""
+"""The tools that all rows of the conformance list use: names, peers in processes of their own, and checks."""
 
 import os
 import subprocess
@@ -13,18 +13,18 @@ MIB = 1 << 20
 
 
 class Failed(AssertionError):
-    """A row's claim does not hold."""
+    """Raised if a claim of a row does not hold."""
 
 
 def check(what, got, wanted):
-    """`got` has to be `wanted`."""
+    """Fails the row unless `got` equals `wanted`."""
     if got != wanted:
         raise Failed(f"{what}: expected {wanted!r}, got {got!r}")
 
 
 @contextmanager
 def refused(error, *says, within=None):
-    """The block has to fail with this class of error, and its message to hold these words."""
+    """Fails the row unless the block raises this class of error with these words in its message."""
     began = time.monotonic()
     try:
         yield
@@ -44,7 +44,7 @@ def refused(error, *says, within=None):
 
 
 class Bench:
-    """One row in one process: its session, its names, its peers."""
+    """The tools of one row in one process: its session, its names and its peers."""
 
     def __init__(self, row, prefix=None, task="test"):
         self.row = row
@@ -89,7 +89,7 @@ class Bench:
 
 
 class Peer:
-    """Another process. It talks in lines: what it says, the test expects."""
+    """Another process of a row. It prints lines, and the test checks that they are the expected ones."""
 
     def __init__(self, row, role, prefix, arguments):
         self.role = f"{row} {role}"
@@ -110,7 +110,7 @@ class Peer:
         self.process.stdin.flush()
 
     def ok(self):
-        """Waits for its end, which has to be a good one."""
+        """Waits until the peer ends, and checks that its exit status is 0."""
         check(f"exit status of {self.role}", self.wait(), 0)
 
     def wait(self):
@@ -125,10 +125,10 @@ class Peer:
 
 
 def say(line):
-    """Tells the test something (in a peer)."""
+    """In a peer: sends a line to the test."""
     print(line, flush=True)
 
 
 def heed(line):
-    """Waits until the test says it (in a peer)."""
+    """In a peer: waits for this line from the test."""
     check("what the test says", sys.stdin.readline().rstrip("\n"), line)

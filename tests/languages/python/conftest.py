@@ -1,4 +1,4 @@
-"""A node daemon for these tests, unless tests/languages/run gave one; everything it makes is gone afterwards."""
+"""A node daemon for these tests, unless tests/languages/run has started one. All files of the daemon are removed at the end."""
 
 import os
 import re
@@ -49,7 +49,7 @@ def _wait_for(socket, server):
 
 @pytest.fixture
 def session():
-    """A session that leaves at the end, whatever the test left alive."""
+    """A session that leaves at the end of the test, even if objects of the test are still alive."""
     session = crossdock.connect(task="test", private_daemon=False)
     yield session
     session._leave()
@@ -57,13 +57,13 @@ def session():
 
 @pytest.fixture
 def name(request):
-    """A name of the test's own."""
+    """A name that no other test uses."""
     return f"python-{os.getpid()}/{re.sub('[^A-Za-z0-9_]+', '-', request.node.name)}"
 
 
 @pytest.fixture
 def region(session, name):
-    """A region of the test's own."""
+    """A region that no other test uses."""
     region = session.region(name, "create_only", "16 MiB")
     yield region
     try:

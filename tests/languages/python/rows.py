@@ -1,11 +1,11 @@
-"""Where the rows of the conformance list and the roles of their other processes are kept."""
+"""Collects the rows of the conformance list, and the roles of their other processes."""
 
 ROWS = {}
 ROLES = {}
 
 
 def row(title):
-    """A row: the function's name is its number."""
+    """Declares a function as a row. The function's name is the row's number."""
 
     def keep(function):
         ROWS[function.__name__] = (title, function)
@@ -15,7 +15,7 @@ def row(title):
 
 
 def role(function):
-    """Another process of a row: the function is called ROW_ROLE."""
+    """Declares a function as the program of another process of a row. The function's name is ROW_ROLE."""
     number, name = function.__name__.split("_")
     ROLES[number, name] = function
     return function

@@ -1,4 +1,4 @@
-"""Rows E1 to E4: what is refused, and how."""
+"""Rows E1 to E4: which calls are refused, and with which errors."""
 
 import os
 import tempfile
@@ -51,7 +51,7 @@ def E3(_t):
 
 
 def reported(t, wanted):
-    """Waits until the daemon lists this as the session's own progress."""
+    """Waits until the daemon lists this progress for the session."""
     end = time.monotonic() + 5
     while True:
         listed = next(m.progress for m in t.session.list().members if m.id == t.session.member)

@@ -39,7 +39,7 @@ def seen(row, name):
 
 
 def opened(t, row, name):
-    """B writes the file, and A opens it."""
+    """Process B writes the file, and process A opens it."""
     t.peer("writes", name).ok()
     return crossdock.open(place(row, "published", name), "rb")
 

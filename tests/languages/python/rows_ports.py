@@ -14,7 +14,7 @@ from rows import role, row
 
 
 def drain(port, count):
-    """Receives and releases `count` messages; their tags."""
+    """Receives and releases `count` messages. Returns their tags."""
     tags = []
     for _ in range(count):
         with port.receive(timeout=DEADLINE_S) as message:
@@ -190,7 +190,7 @@ def P8(t):
     for consumer in consumers:
         consumer.expect("there")
     producers = [t.peer("C", n) for n in range(2)]
-    for producer in producers:  # else one could be the last to leave before the other has come
+    for producer in producers:  # otherwise a producer could come and leave before the other producer has come
         producer.expect("there")
     for producer in producers:
         producer.tell("go")
@@ -267,7 +267,7 @@ def P11(t):
 
 @role
 def P11_B(t):
-    message = t.port("consumer").receive(timeout=DEADLINE_S)  # kept: a forgotten message is released
+    message = t.port("consumer").receive(timeout=DEADLINE_S)  # the message is kept in a variable, because a message without references is released
     check("first", message.tag, 0)
     kill_myself()
 
@@ -295,7 +295,7 @@ def P13(t):
     b = t.peer("B")
     check("poll after", poll.poll(5000), [(port.fileno(), select.POLLIN)])
     deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:  # a producer that came on is an event too
+    while time.monotonic() < deadline:  # the arrival of a producer is an event as well, so the first event may not be the message
         try:
             check("tag", port.receive(timeout=0).tag, 13)
             break

@@ -232,8 +232,8 @@ def R12(t):
     region = t.region()
     with refused(NotFoundError):
         region.remove("o")
-    # The first object of a member takes a slice of memory that later objects use, too. So it is made before the
-    # measurement.
+    # The first object of a member takes a slice of the region's memory, which later objects use as well. So the first
+    # object is made before the measurement.
     region.vector("o", "f8", 1000)
     region.remove("o")
     before = region.statistics

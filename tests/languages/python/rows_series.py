@@ -258,7 +258,7 @@ def S9(t):
     with refused(BusyError, t.name()):
         p.begin()
     p.u[:] = 3
-    # An array of a begun version would lie in memory that must not change after it is published.
+    # An array of a begun version must not survive `publish`, because the memory of a published version must not change.
     array = p.u
     with refused(BusyError, "arrays"):
         p.publish()

@@ -13,7 +13,7 @@ use crate::rows::{BUSY, BUSY_99, DELAY, DELAY_99, LAST, ONE, REPORTED, TOGETHER}
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub rounds: usize,
-    /// How long one node registers one name after another in the first part.
+    /// How long one node registers one name after another in the first part, and how many names at most.
     time: Duration,
     most: usize,
     /// The number of registrations of all nodes together. Each node makes at least one.

@@ -122,7 +122,7 @@ TEST(OffsetPtr, IsNullInEveryCopyAndOnlyThen) {
   int n = 0;
   const pointer none;
   const pointer some(&n);
-  std::array<pointer, 100> copies;  // each at another distance
+  std::array<pointer, 100> copies;  // each pointer has another distance to its target
   for (std::size_t i = 1; i < copies.size(); ++i) copies[i] = copies[i - 1];
   for (const pointer& p : copies) {
     EXPECT_FALSE(p);
@@ -139,7 +139,7 @@ TEST(OffsetPtr, IsNullInEveryCopyAndOnlyThen) {
   EXPECT_EQ(copies[7], none);
   copies[8] = static_cast<int*>(nullptr);
   EXPECT_EQ(copies[8], none);
-  // A pointer may point to itself or one byte behind itself, as to any other place.
+  // A pointer may point to itself, one byte behind itself, or to any other place.
   std::array<crossdock::offset_ptr<char>, 2> links;
   for (int at : {0, 1, 8, -1}) {
     char* const to = reinterpret_cast<char*>(&links[0]) + at;
@@ -183,7 +183,7 @@ TEST(OffsetPtr, MeansTheSameWhereverTheMemoryIsMapped) {
   std::array<block, 2> there;
   there[0].n = 7;
   there[0].to = &there[0].n;
-  there[0].copied = there[1].none;  // from far away
+  there[0].copied = there[1].none;  // a copy from a distant place
   std::vector<std::byte> moved(sizeof(block));
   std::memcpy(moved.data(), static_cast<const void*>(&there[0]), sizeof(block));  // as if mapped at another address
   const auto& here = *reinterpret_cast<const block*>(moved.data());

@@ -9,8 +9,8 @@
 
 namespace containers {
 
-/// Each test has a region of its own, and ends with as many blocks as it began with: what it made is removed here, and
-/// has to give back all of its memory.
+/// Each test has a region of its own. The test removes the objects that it made, and must leave as many blocks in the
+/// region as there were at its beginning.
 class InRegion : public testing::Test {
  protected:
   InRegion() : region(crossdock::create_only, region_name(), 64 << 20), blocks_before_(region.statistics().blocks) {}

@@ -33,7 +33,7 @@ struct outer {
   vector<aggregate> more;
 };
 
-/// A struct that takes the allocator as the first argument, as std::uses_allocator allows.
+/// A struct whose constructor takes the allocator as its first argument, as std::uses_allocator allows.
 struct in_front {
   using allocator_type = allocator<char>;
   in_front(std::allocator_arg_t, const allocator_type& a, int number = 0) : n(number), name(a) {}

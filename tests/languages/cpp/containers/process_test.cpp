@@ -22,10 +22,10 @@ using namespace std::chrono_literals;
 using deep = map<string, vector<unordered_map<int, string>>>;
 constexpr auto long_text = "a text that is long enough to have a block of its own";
 
-/// The second process, which is started as `containers --read REGION SEGMENT:OFFSET`. Its exit status is 0 if
-/// everything is as it was written.
+/// The second process, which is started as `containers --read REGION SEGMENT:OFFSET`. Its exit status is 0 if it reads
+/// exactly what the first process wrote.
 int read_in_second_process(const std::string& region_name, const std::string& handle_text) {
-  // Another region is mapped first, so that the region is not mapped at the same address by chance.
+  // Another region is mapped first, so that this process maps the region at another address than the first process.
   crossdock::region elsewhere(crossdock::open_or_create, region_name + ".elsewhere", 1 << 20);
   crossdock::region r(crossdock::open_only, region_name);
   auto& d = r.container<deep>(crossdock::open_only, "deep");
@@ -55,7 +55,7 @@ int grow_until_killed(const std::string& region_name) {
       numbers.clear();
       numbers.shrink_to_fit();
     }
-    nested.emplace_back();  // takes no memory of its own: only the block of headers grows
+    nested.emplace_back();  // the new inner vector takes no memory: only the block of headers grows
     if (nested.size() == 200) {
       nested.clear();
       nested.shrink_to_fit();
@@ -108,7 +108,7 @@ TEST_F(Process, AKillInTheMiddleOfGrowthLeavesTheOldOrTheNewAndNoLeak) {
     std::this_thread::sleep_for(std::chrono::microseconds(15'000 + 337 * round));
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
-    std::this_thread::sleep_for(120ms);  // the death is noticed within 100 ms; until then the vector is the dead one's
+    std::this_thread::sleep_for(120ms);  // the death is noticed within 100 ms; until then the vector counts as used by the dead process
     region.heal();
     ASSERT_LE(numbers.size(), numbers.capacity());
     for (std::size_t i = 0; i < numbers.size(); ++i) ASSERT_EQ(numbers[i], i) << "round " << round;
@@ -118,7 +118,7 @@ TEST_F(Process, AKillInTheMiddleOfGrowthLeavesTheOldOrTheNewAndNoLeak) {
       ASSERT_EQ(inner.get_allocator().base(), region.base());
     }
   }
-  // TearDown checks that nothing leaked.
+  // TearDown checks that no memory leaked.
 }
 
 TEST_F(Process, WhatASuccessorMakesOfAVectorIsNotOverwrittenWhenTheDeadIsHealed) {
