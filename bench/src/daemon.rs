@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crossdock_client::{ConnectOptions, NodeState, Session};
 use crossdock_os::process;
 
-/// A daemon in a folder of its own. Both are removed when this value is dropped.
+/// A daemon with its folder. The daemon ends, and the folder is removed, when this value is dropped.
 pub struct Daemon {
     child: Child,
     folder: PathBuf,
@@ -57,7 +57,7 @@ impl Daemon {
         self.folder.join("endpoint.sock")
     }
 
-    /// Waits until the daemon knows that so many other nodes have joined its site.
+    /// Waits until the daemon knows that `others` other nodes have joined its site.
     ///
     /// # Panics
     /// Panics if they have not joined within thirty seconds.

@@ -21,17 +21,17 @@ pub struct Record {
     pub id: &'static str,
     /// What exactly is measured, in a few words.
     pub case: String,
-    /// The median of the runs.
+    /// The figure itself, the median of the runs.
     pub value: f64,
     /// The unit of `value`, `floor` and `runs`, for example µs.
     pub unit: &'static str,
-    /// The smallest possible value: the least that this machine needs for the same effect, measured in the same run.
+    /// The value that this machine needs at least for the same effect, measured in the same run.
     pub floor: Option<f64>,
     /// The values of other systems, measured in the same run.
     pub peers: BTreeMap<String, f64>,
     /// The aim, in the same words as in the list of figures.
     pub aim: &'static str,
-    /// The value divided by its limit. It is at most 1 if the aim is met.
+    /// The value divided by the limit that the aim gives. It is at most 1 if the aim is met.
     pub ratio: f64,
     /// Tells whether the aim is met.
     pub met: bool,
@@ -90,7 +90,7 @@ pub fn print(records: &[Record]) {
     }
 }
 
-/// Prints points in the same way as [`print`].
+/// Prints points as a table or, with `--json`, as JSON, as [`print`] does.
 pub fn print_points(points: &[Point]) {
     if !print_json(points) {
         print_table(points.iter().map(|point| &point.record));

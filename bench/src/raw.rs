@@ -1,11 +1,11 @@
-//! Raw TCP: the floor of everything that brings bytes from another node. A request of 16 bytes names the offset and the
-//! length, and `send` and `recv` carry the data.
+//! Raw TCP, the fastest way to bring bytes from another node. It is the floor of all other ways. A request of 16 bytes
+//! names the offset and the length, and `send` and `recv` carry the data.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
-/// The connections over which one pull is divided.
+/// The connections of a client. Each of them brings a part of the bytes of a pull.
 #[derive(Debug)]
 pub struct Streams(Vec<TcpStream>);
 

@@ -1,5 +1,6 @@
 "use strict";
-// Pictures and curves on a canvas. Colours are viridis' (Smith and van der Walt 2015), by nine of its points.
+// Pictures and curves on a canvas. The colours are interpolated between nine colours of the map viridis (Smith and van
+// der Walt 2015).
 const MAP = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]];
 
 function colour(x) {
@@ -7,7 +8,8 @@ function colour(x) {
   return MAP[n].map((c, i) => Math.round(c + (MAP[n + 1][i] - c) * part));
 }
 
-// As wide as the page, at most 60 % of the window high, and true to the array; a strip is at most 16 times as long as it is wide.
+// The picture is as wide as the page, but at most 60 % of the window high, and has the ratio of the array's sides. A
+// long array is shown at most 16 times as long as it is wide.
 function fit(canvas, ratio) {
   const shown = Math.max(1 / 16, Math.min(16, ratio));
   canvas.style.aspectRatio = String(shown);
@@ -61,7 +63,7 @@ function drawFrame(canvas, frame) {
   if (frame.rows > 1) drawPicture(canvas, frame); else drawCurve(canvas, frame);
 }
 
-// The frame as the server sends it: length, description, numbers.
+// Reads a frame in the form in which the server sends it: the length of its description, the description, the numbers.
 function readFrame(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
   const frame = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
@@ -77,7 +79,7 @@ function number(x) {
   return String(Number(x.toPrecision(4)));
 }
 
-// Of things that are counted: 275 k rather than 2.75e+5.
+// Formats a number of things that are counted: 275 k rather than 2.75e+5.
 function count(n) {
   const units = ["", " k", " M", " G"];
   let i = 0;

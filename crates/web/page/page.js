@@ -1,5 +1,5 @@
 "use strict";
-// The token stays behind `#`, which a browser never sends; it goes out in a header.
+// The token is behind `#` in the address, which a browser never sends. So the page sends the token in a header.
 const token = location.hash.slice(1) || sessionStorage.getItem("token") || "";
 if (token) sessionStorage.setItem("token", token);
 const $ = id => document.getElementById(id);
@@ -23,7 +23,7 @@ function say(good, text) {
   $("connection").textContent = text;
 }
 
-// What can be shown: runs, and daemons that are no run's own.
+// The subjects that the page can show: the runs, and the daemons that belong to no run.
 function subjects() {
   const runs = state.runs.map(r => ({ key: `run:${r.id}`, label: `run ${r.id} (${r.engine})`, run: r, place: r.place }));
   const taken = new Set(runs.map(r => r.place));
@@ -99,14 +99,14 @@ function renderTasks(d, run) {
   if (menu.dataset.options !== options) { menu.innerHTML = options; menu.dataset.options = options; }
 }
 
-// A bar for a task that reports its progress.
+// Makes a bar for a task that reports its progress.
 function steps(progress) {
   if (!progress) return "";
   const [done, of] = progress, part = Math.floor(100 * done / of);
   return `<span class="steps" title="${done} of ${of} steps"><i style="width:${part}%"></i></span><span class="small">${count(done)} of ${count(of)}</span>`;
 }
 
-// `3 min old`, in one piece.
+// Formats an age such as `3 min old`, with spaces at which no line is broken.
 function old(ms) { return `${age(Math.max(0, (state.time_ms - ms) / 1000))} old`.replace(/ /g, "\u00a0"); }
 
 function renderPorts(d) {
@@ -118,7 +118,7 @@ function renderPorts(d) {
   }), "no ports");
 }
 
-// As `transfer` takes it: task/rank.
+// Formats the owner of an item as `transfer` takes it: task/rank.
 function owner(item) {
   return item.owner.replace(/^task '([^']*)'(?:, rank (\d+))?$/, (_, task, rank) => rank === undefined ? task : `${task}/${rank}`);
 }
@@ -140,7 +140,7 @@ function renderMemory(d) {
   $("memory").innerHTML = rows.join("") || '<p class="empty">nothing is shared</p>';
 }
 
-// The picture is asked for anew when its parts change, and for each turn of a phone.
+// The picture is requested again when its parts change, and when a phone is turned.
 async function updateFlow() {
   if (!subject) return;
   const d = daemon(), narrow = innerWidth < 760;
@@ -152,7 +152,7 @@ async function updateFlow() {
   graph = await (await ask(`api/graph?${query(fields)}`)).json();
   graphOf = now;
   $("flow").innerHTML = graph.svg;
-  // A wide flow is moved under the finger rather than shrunk until it cannot be read.
+  // A wide picture is scrolled with a finger. If it were shrunk to the page, its text could not be read.
   const svg = $("flow").querySelector("svg");
   if (narrow && svg) svg.style.minWidth = `${0.6 * svg.viewBox.baseVal.width}px`;
   colourFlow(d, subject.run);
@@ -208,7 +208,7 @@ async function updateLog() {
   if (bottom) log.scrollTop = log.scrollHeight;
 }
 
-// The viewer
+// The functions of the viewer follow.
 function look(id) {
   const s = daemon().series.find(x => x.id === id);
   if (!s) return;

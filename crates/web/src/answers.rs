@@ -1,4 +1,4 @@
-//! The answer of the server to each path.
+//! The server's answer to each path.
 
 use crossdock_launch::graph::{Direction, lay_out, svg};
 use serde_json::json;
@@ -30,7 +30,8 @@ impl Answer {
 
 const NOT_FOUND: &str = "there is nothing here";
 
-/// Gives the page itself. It contains no data; its script asks the server for data with the token.
+/// Returns the file of the page at this path. The file contains no data; its script asks the server for the data, with
+/// the token.
 pub fn page(path: &str) -> Option<Answer> {
     Some(match path {
         "/" | "/index.html" => Answer::new(200, "text/html; charset=utf-8", include_str!("../page/index.html")),
@@ -42,7 +43,7 @@ pub fn page(path: &str) -> Option<Answer> {
     })
 }
 
-/// Gives the answers that contain data. The caller has checked the token.
+/// Makes the answers that contain data. The caller has checked the request's token.
 pub fn data(shared: &Shared, path: &str, query: &Query) -> Answer {
     let answer = match path {
         "/api/state" => Ok(Answer::json(&*shared.sample())),
@@ -73,13 +74,14 @@ fn key(query: &Query) -> Result<Key, (u16, String)> {
     Ok(Key { place: get("place")?, workflow: get("workflow")?, series: get("series")?, variable: get("variable")? })
 }
 
-/// Gives the list of a variable's frames, without their numbers.
+/// Makes the list of a variable's frames, without the frames' numbers.
 fn frames(shared: &Shared, query: &Query) -> QueryResult {
     let key = key(query)?;
     shared.with_frames(&key, |frames| Ok(Answer::json(&json!({ "frames": frames }))))
 }
 
-/// Gives one frame: the length of its description, the description, and its numbers as little-endian f32.
+/// Makes the answer with one frame: the length of its description, the description, and the frame's numbers as
+/// little-endian f32.
 fn frame(shared: &Shared, query: &Query) -> QueryResult {
     let key = key(query)?;
     let sequence = query.get("sequence").and_then(|n| n.parse::<u64>().ok());
@@ -99,7 +101,7 @@ fn frame(shared: &Shared, query: &Query) -> QueryResult {
     })
 }
 
-/// The most bytes of a log that are sent, from its end.
+/// The maximum number of bytes of a log that are sent. They are the last ones.
 const TAIL: u64 = 64 << 10;
 
 fn log(shared: &Shared, query: &Query) -> QueryResult {

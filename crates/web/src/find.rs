@@ -1,4 +1,4 @@
-//! Finds the daemons to ask: the one that the library would find, and the daemons of the user's runs.
+//! Finds the daemons that the sample asks: the one that the library would find, and the daemons of the user's runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crossdock_launch::run;
 
 /// A daemon that answered.
 pub struct FoundDaemon {
-    /// The daemon's socket, or the run that it belongs to.
+    /// The daemon's name: its socket, or the run that it belongs to.
     pub place: String,
     /// The session with this daemon.
     pub session: Session,
@@ -27,8 +27,8 @@ fn options(socket: Option<PathBuf>) -> ConnectOptions {
     }
 }
 
-/// Finds every daemon that answers. If a socket is given, only the daemon at this socket is asked. The error says why
-/// there is none.
+/// Finds every daemon that answers. If a socket is given, asks only the daemon at this socket. The error says why no
+/// daemon was found.
 pub fn daemons(socket: Option<&Path>) -> Result<Vec<FoundDaemon>, String> {
     if let Some(socket) = socket {
         let session = Session::connect(&options(Some(socket.to_owned()))).map_err(|e| e.to_string())?;
@@ -70,7 +70,7 @@ impl FoundDaemon {
     }
 }
 
-/// Finds the launcher's own endpoint, which is the last one of a run.
+/// Finds the launcher's own endpoint in the folder of a run. It is the last of the run's endpoints.
 fn launcher_endpoint(folder: &Path) -> Option<PathBuf> {
     let numbers =
         std::fs::read_dir(folder.join("e")).ok()?.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());

@@ -1,7 +1,7 @@
 //! Versions of series as the page shows them. Each version is reduced to a picture or a curve when it is published, and
 //! kept for the page's slider.
 //!
-//! A version is held only while it is read, so a page costs the publisher no memory.
+//! The server holds a version only while it reads the version, so an open page costs the publisher no memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use crossdock_client::{Observer, Session, Value, Version};
 use serde::Serialize;
 
-/// The number of frames that are kept of one variable.
+/// How many frames of one variable are kept.
 const KEPT: usize = 240;
-/// The number of variables that are followed at once.
+/// The maximum number of variables that are followed at the same time.
 const FOLLOWED: usize = 8;
-/// A variable is forgotten after this time without a request from a page.
+/// If no page asks for a variable for this time, the variable is not followed any more.
 const FORGET: Duration = Duration::from_secs(30);
-/// The most rows and columns of a picture, and the most points of a curve.
+/// The maximum number of rows and of columns of a picture, and of points of a curve.
 const SIDE: usize = 128;
 const POINTS: usize = 512;
 
@@ -37,8 +37,8 @@ pub struct Frame {
     pub shape: Vec<u64>,
     /// A sentence about what the picture or curve leaves out.
     pub note: String,
-    /// The number of rows; 1 for a curve. The columns of a curve are pairs: the least and the greatest number of each
-    /// stretch.
+    /// The number of rows. It is 1 for a curve. The numbers of a curve are pairs, the smallest and the largest number
+    /// of each stretch of the variable.
     pub rows: usize,
     pub columns: usize,
     pub least: f64,
@@ -61,7 +61,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Gives the frames of a variable so far. The first call for a variable begins to follow it.
+    /// Gives the frames of a variable so far. The first call for a variable starts following it.
     pub fn of(&mut self, key: &Key, session: Option<Session>) -> Result<&VecDeque<Frame>, String> {
         if !self.all.contains_key(key) {
             let session = session.ok_or_else(|| format!("nothing is known of the workflow {}", key.workflow))?;
@@ -166,7 +166,8 @@ pub fn reduce(ty: &str, shape: &[u64], bytes: &[u8]) -> Option<ReducedVersion> {
     let Some((rows, above)) = before.split_last() else {
         return Some(curve(*columns, &element));
     };
-    // With more than two dimensions, the picture shows the middle index of the others.
+    // With more than two dimensions, the picture shows the elements whose other indices are in the middle of their
+    // ranges.
     let mut offset = 0;
     for n in above {
         offset = offset * n + n / 2;
@@ -206,8 +207,8 @@ fn picture(
         note += &format!("{rows} × {columns} shown as {height} × {width}; ");
     }
     let mut values = Vec::with_capacity(height * width);
-    // At most 4 × 4 elements of each cell are read, which is enough for a picture. So a large array costs no more than
-    // a small one.
+    // At most 4 × 4 elements of each cell are read, which is enough for a picture. So a large array takes no longer
+    // than a small one.
     let samples = |from: usize, to: usize| (from..to).step_by(((to - from) / 4).max(1));
     for y in 0..height {
         for x in 0..width {
@@ -224,7 +225,7 @@ fn picture(
     ReducedVersion { rows: height, columns: width, values, note }
 }
 
-/// The bytes of a number, and the function that reads it.
+/// The size of an element in bytes, and the function that reads it as a number.
 type ElementReader = (usize, fn(&[u8]) -> f64);
 
 fn reader(scalar: &str) -> Option<ElementReader> {

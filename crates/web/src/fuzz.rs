@@ -1,4 +1,4 @@
-//! The fuzzer's entry for the web page: requests of any client, and arrays of any publisher.
+//! Entry point for the fuzzer of the web page: requests of any client, and arrays of any publisher.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -14,9 +14,9 @@ const SECRET: &str = "zq-secret";
 /// A name that ends texts, tags and lines, unless it is escaped.
 const NASTY: &str = "\"'><script>&\n}\\";
 
-/// Reads bytes as what the first byte says:
+/// Tests one of three parts, which the first byte chooses. The other bytes are:
 ///
-/// - A request of any bytes, or a request that is nearly good. Without the token, the answer is the empty page or an
+/// - A request of any bytes, or changes of a valid request. Without the token, the answer is the empty page or an
 ///   error. The answer does not depend on how the request was split on its way. It is correct HTTP with correct JSON.
 /// - The part of an address after `?`. Each name and each value come back from their encoded form.
 /// - An array of a publisher. Its picture has one number for each cell of its rows and columns, and at most 32 768
@@ -38,7 +38,8 @@ fn request(head: &[u8]) {
     SHARED.with_borrow(|shared| {
         let Some((answer, with_body)) = server::answer(head, shared) else { return };
         is_http(&answer, with_body);
-        // The token has only letters and digits, so a request with the token contains it as it is.
+        // The token has only letters and digits, so it is never encoded. A request with the token contains it
+        // unchanged.
         let has_token = head.windows(TOKEN.len()).any(|part| part == TOKEN.as_bytes());
         let text = String::from_utf8_lossy(&answer.body);
         if !has_token {
@@ -61,7 +62,7 @@ fn request(head: &[u8]) {
     });
 }
 
-/// Makes a server that has a sample and asks no daemon.
+/// Makes a server that has a sample already, so that it asks no daemon.
 fn shared() -> Shared {
     let nowhere = std::path::PathBuf::from("/nonexistent/crossdock-fuzz.sock");
     let sampler = Sampler::new(Scope { socket: Some(nowhere), front: None });
@@ -125,7 +126,7 @@ fn shared() -> Shared {
     Shared::new(sampler, Instant::now() + Duration::from_secs(1 << 20), sample, TOKEN.into(), 1)
 }
 
-/// Checks the answer's bytes as a client reads them.
+/// Checks that the answer's bytes are correct HTTP, as a client reads it.
 fn is_http(answer: &Answer, with_body: bool) {
     let mut bytes = Vec::new();
     server::write(&mut bytes, answer, with_body).expect("memory");
@@ -157,7 +158,8 @@ fn is_http(answer: &Answer, with_body: bool) {
     }
 }
 
-/// Makes a request out of parts that the first bytes choose. The rest is a part of the address, or changes the request.
+/// Makes a request from parts that the first bytes choose. The other bytes become a part of the address, or change the
+/// request.
 fn nearly_good(body: &[u8]) -> Vec<u8> {
     let Some((&[method, path, host, token, changes], rest)) = body.split_first_chunk() else { return body.to_vec() };
     let (changed, address) = rest.split_at(rest.len().min(usize::from(changes % 8) * 3));

@@ -104,7 +104,8 @@ fn collect(sample: &Sample, add: &mut Add<'_>) {
             add("crossdock_port_consumer_wait_seconds_total", &of, p.consumer_wait_seconds);
             add("crossdock_port_dead_ends", &of, p.ends.iter().filter(|e| !e.alive).count() as f64);
         }
-        // An ended series may have the same name as a living one, and its figures no longer change, so it is left out.
+        // The figures of an ended series no longer change, and a living series may have the same name. So the ended
+        // series is left out.
         for s in d.series.iter().filter(|s| s.state != "former") {
             let of = [("daemon", place), ("workflow", s.workflow.as_str()), ("series", s.name.as_str())];
             add("crossdock_series_versions_total", &of, s.newest as f64);

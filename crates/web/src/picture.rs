@@ -1,10 +1,10 @@
-//! Draws a sample as a graph: what the workflow file allows, and what exists.
+//! Draws a sample as a graph, with the links that the workflow file allows and the objects that exist.
 
 use crossdock_launch::graph::{Flow, Graph, NodeKind};
 
 use crate::sample::{Daemon, RunRow, Sample};
 
-/// Makes the graph of a run, or of a daemon; `None` if the sample does not have it.
+/// Makes the graph of a run or of a daemon. Returns `None` if the sample does not contain it.
 pub fn graph(sample: &Sample, run: Option<&str>, place: Option<&str>) -> Option<Graph> {
     let run = run.and_then(|id| sample.runs.iter().find(|r| r.id == id));
     let place = place.map(str::to_owned).or_else(|| run?.place.clone());
@@ -41,7 +41,8 @@ fn of_run(graph: &mut Graph, run: &RunRow, daemon: Option<&Daemon>) {
 
 fn of_daemon(graph: &mut Graph, daemon: &Daemon, only: Option<&str>) {
     let wanted = |workflow: &str| only.is_none_or(|w| w == workflow);
-    // Two workflows may have tasks of the same name. With only one workflow, a name needs no workflow before it.
+    // Two workflows may have tasks of the same name. If only one workflow is drawn, names are written without the
+    // workflow.
     let several = only.is_none() && daemon.workflows.len() > 1;
     let name = |workflow: &str, name: &str| if several { format!("{workflow}/{name}") } else { name.to_owned() };
     let mut add = |from: (NodeKind, String), to: (NodeKind, String)| {
@@ -63,7 +64,7 @@ fn of_daemon(graph: &mut Graph, daemon: &Daemon, only: Option<&str>) {
         let (task, object) = (name(&series.workflow, &series.publisher), name(&series.workflow, &series.name));
         add((NodeKind::Task, task), (NodeKind::Series, object));
     }
-    // Objects without an edge are drawn too.
+    // Objects without an edge are drawn as well.
     for series in daemon.series.iter().filter(|s| wanted(&s.workflow)) {
         graph.node(NodeKind::Series, &name(&series.workflow, &series.name), ROOM);
     }

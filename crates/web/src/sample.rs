@@ -1,4 +1,4 @@
-//! A sample: the state of daemons and runs at one moment. Rates come from two samples.
+//! A sample: the state of daemons and runs at one moment. Rates are computed from two samples.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::find::{self, FoundDaemon};
 
-/// The number of events that are kept for pages that are opened later.
+/// How many events are kept, to be shown in pages that are opened later.
 const EVENTS: usize = 200;
 
 /// Which daemons and runs a sample covers.
@@ -20,8 +20,8 @@ const EVENTS: usize = 200;
 pub struct Scope {
     /// The socket of the only daemon in the samples; `None` for all daemons.
     pub socket: Option<PathBuf>,
-    /// If given, only the run whose front process (the one that the user started) has this id. It is set when this
-    /// process is about to start that run.
+    /// If it is given, the samples cover only the run whose front process (the one that the user started) has this
+    /// process id. A process sets it before it starts that run.
     pub front: Option<u32>,
 }
 
@@ -34,7 +34,7 @@ pub struct Sample {
     pub runs: Vec<RunRow>,
     /// The daemons that were asked.
     pub daemons: Vec<Daemon>,
-    /// Recent events: deaths, ends, withheld versions. The newest is the last.
+    /// Recent events: deaths, ends of runs and series, withheld versions. The newest is the last.
     pub events: Vec<Event>,
 }
 
@@ -48,7 +48,8 @@ pub struct RunRow {
     pub stopping: Option<String>,
     pub ranks: Vec<RankRow>,
     pub links: Vec<Link>,
-    /// The `place` of the daemon that the run uses, which is its name in the sample; `None` if it uses none.
+    /// The `place` of the daemon that the run uses, which is the daemon's name in the sample. `None` if the run uses no
+    /// daemon.
     pub place: Option<String>,
 }
 
@@ -67,7 +68,7 @@ pub struct RankRow {
     /// Steps done, and the number of all steps, if the task reports them.
     pub progress: Option<(u64, u64)>,
     pub cpu_seconds: f64,
-    /// The number of CPUs that the rank used, on average since the sample before.
+    /// The number of CPUs that the rank used, on average since the previous sample.
     pub cpus: f64,
     pub memory: u64,
     pub shared: u64,
@@ -132,7 +133,7 @@ pub struct PortRow {
     pub producer_wait_seconds: f64,
     pub consumer_wait_seconds: f64,
     pub redelivered: u64,
-    /// Messages per second since the sample before. The next field has bytes per second.
+    /// Messages per second since the previous sample. The next field has bytes per second.
     pub rate: f64,
     pub byte_rate: f64,
     pub ends: Vec<PortEndRow>,
@@ -174,7 +175,7 @@ pub struct SeriesRow {
     pub reserved: u64,
     pub last_publish_seconds: f64,
     pub longest_publish_seconds: f64,
-    /// Versions per second since the sample before. The next field has copied bytes per second.
+    /// Versions per second since the previous sample. The next field has copied bytes per second.
     pub rate: f64,
     pub byte_rate: f64,
 }
@@ -217,7 +218,7 @@ pub struct ItemRow {
     pub rate: f64,
 }
 
-/// Something that happened, for the page's list of events.
+/// An event, for the page's list of events.
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {
     pub time_ms: u64,
@@ -226,11 +227,11 @@ pub struct Event {
     pub text: String,
 }
 
-/// Makes samples, and remembers the sample before.
+/// Makes samples, and remembers the previous one.
 pub struct Sampler {
     scope: Scope,
     before: Option<(Instant, Sample)>,
-    /// Sessions inside workflows, by the daemon's name and the workflow.
+    /// Sessions inside workflows. The key is the daemon's name and the workflow.
     inside: HashMap<(String, String), Session>,
     events: VecDeque<Event>,
 }
@@ -464,7 +465,7 @@ fn run_row(state: &State, place: &Option<String>, all: &BTreeMap<RankKey, Usage>
     }
 }
 
-/// Fills in the progress that the members of a run's ranks report to its daemon.
+/// Adds the progress that the members of a run's ranks report to the run's daemon.
 fn reported(sample: &mut Sample) {
     let Sample { runs, daemons, .. } = sample;
     for run in runs {
@@ -569,8 +570,8 @@ fn item_row(i: &crossdock_client::ItemInfo) -> ItemRow {
     }
 }
 
-/// Fills in the rates, which need two samples. A counter that became smaller belongs to another incarnation and gives
-/// no rate.
+/// Computes the rates, which need two samples. A counter that became smaller belongs to a new incarnation of the
+/// object, so it gives no rate.
 fn rates(now: &mut Sample, before: &Sample, seconds: f64) {
     let rate = |is: u64, was: u64| is.saturating_sub(was) as f64 / seconds;
     let cpus = |is: f64, was: f64| ((is - was) / seconds).max(0.0);

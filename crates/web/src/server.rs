@@ -17,22 +17,22 @@ use crate::answers::{self, Answer, Query};
 use crate::frames::{Frame, Frames, Key};
 use crate::sample::{Sample, Sampler, Scope};
 
-/// The port that is tried first, so that the address is usually the same.
+/// The port that is tried first, so that the page usually has the same address.
 const PORT: u16 = 8642;
-/// The most connections at a time.
+/// The maximum number of connections at the same time.
 const CONNECTIONS: usize = 32;
-/// The most bytes of a request's head.
+/// The maximum size of the head of a request, in bytes.
 const HEAD: usize = 16 << 10;
 /// How long a client may take to send its request, or to take the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The time between two samples while a page is open. `SELDOM` is the time while none is.
+/// The time between two samples while a page is open. While no page is open, the time is `SELDOM`.
 const LOOK: Duration = Duration::from_secs(1);
 const SELDOM: Duration = Duration::from_secs(5);
 
-/// What to serve, and how.
+/// What the server shows, and where it listens.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The port on 127.0.0.1. 0 means the usual one, or any free port if that one is taken.
+    /// The port on 127.0.0.1. With 0, the server uses the usual port, or any free port if the usual one is taken.
     pub port: u16,
     /// The token; `None` makes a new one.
     pub token: Option<String>,
@@ -142,7 +142,7 @@ impl Shared {
         *locked(&self.latest) = (Instant::now(), sample);
     }
 
-    /// Gives the last sample; a new one if the last one is old.
+    /// Returns the last sample, or a new one if the last one is too old.
     pub fn sample(&self) -> Arc<Sample> {
         *locked(&self.asked) = Instant::now();
         if locked(&self.latest).0.elapsed() > 2 * LOOK {
@@ -211,7 +211,8 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     write(&mut stream, &answer, with_body)
 }
 
-/// Answers a request. Returns also whether the client wants the answer's body; `None` while the head is incomplete.
+/// Answers a request. Returns the answer, and whether the client wants its body. Returns `None` while the head is
+/// incomplete.
 pub fn answer(head: &[u8], shared: &Shared) -> Option<(Answer, bool)> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut request = httparse::Request::new(&mut headers);
@@ -228,7 +229,8 @@ pub fn answer(head: &[u8], shared: &Shared) -> Option<(Answer, bool)> {
         let found = request.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name))?;
         std::str::from_utf8(found.value).ok()
     };
-    // Another site may point a name in its DNS to this address, so a request with another host name is refused.
+    // The DNS of another site may give the name of that site this address. So a request with another host name than
+    // this machine's is refused.
     let host = header("host").map(|h| h.rsplit_once(':').map_or(h, |(name, _)| name));
     if !matches!(host, Some("127.0.0.1" | "localhost" | "[::1]")) {
         return Some((Answer::error(403, "ask by 127.0.0.1 or localhost; from elsewhere, through `ssh -L`"), true));

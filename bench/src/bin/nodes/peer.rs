@@ -1,4 +1,4 @@
-//! The receiving process, as the sender sees it.
+//! The sender's connection to the receiving process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -10,7 +10,8 @@ use crate::Place;
 use crate::send::Sender;
 use crate::site::Setting;
 
-/// The pause is long enough for the receiver to fall asleep while it waits, and for its daemon to ask the other node.
+/// The pause before a transfer. It is long enough for the receiver to fall asleep while it waits, and for its daemon to
+/// ask the other node.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The receiving process. It ends when this value is dropped.
@@ -41,7 +42,7 @@ impl Peer {
         peer
     }
 
-    /// Sends one object. Gives the microseconds until the receiver had it open.
+    /// Sends one object. Returns the time in microseconds until the receiver had the object open.
     pub fn transfer(&mut self, site: &str, noun: &str, sender: &mut dyn Sender, bytes: usize, number: u64) -> f64 {
         let name = sender.write(bytes, number);
         let mut tell = self.tell.as_ref().expect("it runs");
@@ -65,7 +66,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Closing the standard input of the process tells the process to end.
+        // The receiving process ends when its standard input is closed.
         self.tell = None;
         if std::thread::panicking() {
             let _ = self.child.kill();

@@ -18,7 +18,7 @@ use crate::content;
 use crate::send::{DIRECTORY, PORT, RECEIVER, WAIT, join_at, remove, service, site_of_files};
 use crate::site::{Setting, SiteSetting, transports};
 
-/// Serves until the standard input of this process ends.
+/// Runs the receiving process until its standard input ends.
 pub fn receive(setting: &str) {
     let setting: Setting = serde_json::from_str(setting).expect("a setting");
     let listener = TcpListener::bind((setting.address.as_str(), 0)).expect("a free port");

@@ -18,9 +18,9 @@ pub const SITES: [&str; 2] = ["plain", "TLS"];
 
 #[derive(Default)]
 pub struct Times {
-    /// One time for each round.
+    /// For each kind of measurement, one time for each round.
     runs: BTreeMap<String, Vec<f64>>,
-    /// The time of each transfer.
+    /// For each kind of transfer, the time of each transfer.
     each: BTreeMap<String, Vec<f64>>,
     /// True in every round but the first. The times of the first round are not counted.
     pub is_counted: bool,

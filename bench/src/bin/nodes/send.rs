@@ -28,11 +28,12 @@ pub const PORT: &str = "messages";
 pub const DIRECTORY: &str = "files";
 
 pub trait Sender {
-    /// Makes the object, or reuses the object of the former transfer, and writes its bytes. Gives the object's name.
+    /// Makes the object, or uses the object of the previous transfer again, and writes its bytes. Returns the object's
+    /// name.
     fn write(&mut self, bytes: usize, number: u64) -> String;
-    /// Hands the object over. The time of this function is measured.
+    /// Hands the object over. The measured time begins with this call.
     fn send(&mut self);
-    /// Cleans up after the receiver had the object.
+    /// Cleans up when the receiver has had the object.
     fn done(&mut self) {}
 }
 
@@ -158,7 +159,7 @@ impl Sender for Versions {
             self.session.publisher(&name, &options).expect("a series")
         });
         let start = publisher.memory("u").expect("a variable of that name");
-        // SAFETY: the variable has so many bytes, and only this function works on them.
+        // SAFETY: the variable has `bytes` bytes, and only this function uses them.
         content::write(unsafe { std::slice::from_raw_parts_mut(start, bytes) }, number);
         self.present = bytes;
         name
@@ -190,8 +191,8 @@ impl Files {
     }
 }
 
-/// Gives a site whose catalog is in this process. The two nodes of the benchmark tell each other the address of the
-/// files by themselves, so a file's way does not depend on the catalog. `of_a` is the address of node `a`.
+/// Makes a site with a catalog that exists only in this process. The two nodes of the benchmark tell each other where
+/// the files are served, so the transfer of a file does not depend on the catalog. `of_a` is the address of node `a`.
 pub fn site_of_files(of_a: Option<&str>) -> crossdock_files::Site {
     let site = crossdock_files::Site {
         catalog: Arc::new(Memory::new()),

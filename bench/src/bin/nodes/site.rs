@@ -20,11 +20,11 @@ pub struct Site {
     pub b: Daemon,
     /// The address of node `a`.
     pub own: String,
-    /// The folder with a folder of certificates for each node; `None` without TLS.
+    /// The folder that contains, for each node, a folder with its certificates. `None` without TLS.
     pub papers: Option<PathBuf>,
 }
 
-/// All that the receiver must know of a site.
+/// The data about one site that the receiver needs.
 #[derive(Serialize, Deserialize)]
 pub struct SiteSetting {
     pub name: String,
@@ -34,11 +34,11 @@ pub struct SiteSetting {
     pub files: String,
 }
 
-/// All that the receiver must know.
+/// The data that the receiver needs.
 #[derive(Serialize, Deserialize)]
 pub struct Setting {
     pub address: String,
-    /// How many bytes the receiver's raw TCP server has.
+    /// The size in bytes of the object that the receiver's raw TCP server serves.
     pub raw: usize,
     pub sites: Vec<SiteSetting>,
 }
@@ -84,7 +84,8 @@ impl<'a> Sites<'a> {
         Self { all, folder, place }
     }
 
-    /// Makes the receiver's setting. Its raw TCP server has `raw` bytes.
+    /// Makes the data that the receiver needs. `raw` is the size of the object that the receiver's raw TCP server
+    /// serves.
     pub fn setting(&self, senders: &[Senders], raw: usize) -> Setting {
         let site = |(site, senders): (&Site, &Senders)| SiteSetting {
             name: site.name.to_owned(),

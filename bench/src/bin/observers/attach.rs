@@ -88,9 +88,9 @@ fn map_one_chunk() -> f64 {
     let mapping = Mapping::new(fd.as_fd(), size, Access::Read).expect("a mapping");
     let mut times = Vec::new();
     for n in 0..1000usize {
-        // The chunks are not in order. Otherwise the kernel would join neighbours into one mapping.
+        // The chunks are mapped in a scattered order. Otherwise the kernel would join neighbours into one mapping.
         let (at, from) = (n * 37 % CHUNKS * CHUNK, n * 101 % CHUNKS * CHUNK);
-        // SAFETY: within the mapping above, which no one reads; the file has these bytes.
+        // SAFETY: the address is within the mapping above, which no code reads. The file has these bytes.
         let place = unsafe { mapping.start().as_ptr().add(at) };
         let begun = Instant::now();
         // SAFETY: the call replaces a part of the mapping above, which no code reads.

@@ -140,8 +140,8 @@ pub fn observer(arguments: &[String]) {
             while let Some(version) = series::next(&mut observer) {
                 let mut version = Some(version);
                 timed(&mut || {
-                    // If the observer holds an older version, that version is refreshed: only the chunks that differ
-                    // are mapped anew.
+                    // If the observer holds an older version, that version is refreshed, so that only the chunks that
+                    // differ are mapped again.
                     match (&mut held, version.take().expect("it was just given")) {
                         (Some(former), version) => drop(former.replace_by(version).expect("a newer version")),
                         (none, version) => *none = Some(version),
@@ -155,7 +155,7 @@ pub fn observer(arguments: &[String]) {
 }
 
 fn bytes(data: &[f64]) -> &[u8] {
-    // SAFETY: the bytes of numbers are valid bytes.
+    // SAFETY: every sequence of eight bytes is a valid number.
     unsafe { data.align_to().1 }
 }
 

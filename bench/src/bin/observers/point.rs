@@ -23,7 +23,7 @@ pub fn point(way: &str, side: &str, size: usize, seconds: &[f64], alone: f64) ->
     Point::new(record, "tcasm-2", size, format!("{side}, {way}"))
 }
 
-/// Writes a number of bytes for people, for example `64 KiB`.
+/// Formats a number of bytes for people, for example `64 KiB`.
 pub fn human(bytes: usize) -> String {
     match bytes {
         b if b >= 1 << 30 => format!("{} GiB", b >> 30),

@@ -13,7 +13,7 @@ const PLACES: usize = 4;
 /// The size of the first page, which contains the queue's counters.
 const HEAD: usize = 4096;
 
-/// A queue in shared memory: counters that both processes see, followed by the slots.
+/// A queue in shared memory. Counters, which both processes use, are followed by the slots.
 pub struct Queue {
     memory: Mapping,
     size: usize,
@@ -65,7 +65,8 @@ impl Queue {
             }
             futex::wait(self.word(1), taken, Deadline::after(Duration::from_secs(10)));
         }
-        // SAFETY: the place is free, so the other process does not look at it; it has `size` bytes, as the data has.
+        // SAFETY: the slot is free, so the other process does not read it. The slot has `size` bytes, and at most as
+        // many are copied.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.place(put), self.size.min(data.len())) };
         self.announce();
     }
@@ -76,7 +77,8 @@ impl Queue {
         futex::wake(self.word(0), 1);
     }
 
-    /// Waits until more than `seen` messages were announced, and returns how many. Returns `None` if no more will come.
+    /// Waits until more than `seen` messages were announced, and returns the number of announced messages. Returns
+    /// `None` if no more will come.
     pub fn wait(&self, seen: u32) -> Option<u32> {
         loop {
             let now = self.word(0).load(Ordering::Acquire);
@@ -92,7 +94,7 @@ impl Queue {
 
     /// Calls `look` with the data of slot `n`, and then frees the slot.
     pub fn take(&self, n: u32, look: impl FnOnce(&[u8])) {
-        // SAFETY: the place is full and stays so until it is given back below.
+        // SAFETY: the slot is full, and stays full until it is freed below.
         look(unsafe { std::slice::from_raw_parts(self.place(n), self.size) });
         self.word(1).fetch_add(1, Ordering::Release);
         futex::wake(self.word(1), 1);

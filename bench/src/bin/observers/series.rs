@@ -11,7 +11,7 @@ pub fn publisher(session: &Session, name: &str, bytes: usize, detect: Detect, ch
     publisher_that_keeps(session, name, bytes, detect, chunk, SeriesOptions::default().keep)
 }
 
-/// Works as `publisher`, and keeps this many older versions.
+/// Makes a publisher as `publisher` does. The series keeps `keep` older versions besides the newest.
 pub fn publisher_that_keeps(
     session: &Session,
     name: &str,
@@ -34,7 +34,7 @@ pub fn publisher_that_keeps(
 /// Gives the array of the publisher, which the caller changes in place.
 pub fn array(publisher: &mut Publisher, bytes: usize) -> &mut [f64] {
     let start = publisher.memory("u").expect("a variable of that name");
-    // SAFETY: the variable has so many bytes, and this program works on them in one place at a time.
+    // SAFETY: the variable has `bytes` bytes, and the program uses only one view of them at a time.
     unsafe { super::shared::numbers_at(start, bytes) }
 }
 

@@ -1,5 +1,5 @@
-//! The work on the data, by which the ways of sharing are compared. It is the same for all ways. The two sides do it in
-//! separate processes.
+//! The work on the data that is done with each way of sharing. It is the same for all ways. Producer and observer work
+//! in separate processes.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ pub fn work(data: &mut [f64]) {
     std::hint::black_box(data);
 }
 
-/// Does the observer's work: reads every number.
+/// Does the observer's work: reads every number and returns a result that depends on all of them.
 pub fn look(data: &[f64]) -> f64 {
     let mut sums = [0.0; 8];
     for part in data.chunks_exact(8) {
@@ -26,7 +26,8 @@ pub fn look(data: &[f64]) -> f64 {
 
 /// Views bytes as numbers.
 pub fn numbers(bytes: &[u8]) -> &[f64] {
-    // SAFETY: any bytes are numbers; what is not aligned is left out, and here nothing is.
+    // SAFETY: every sequence of eight bytes is a valid number. `align_to` leaves out unaligned bytes, and there are
+    // none here.
     let (before, numbers, _) = unsafe { bytes.align_to() };
     assert!(before.is_empty());
     numbers
@@ -37,7 +38,7 @@ pub fn numbers(bytes: &[u8]) -> &[f64] {
 /// # Safety
 /// From `start` on there are `bytes` bytes of memory, which no other code writes or reads while the result is used.
 pub unsafe fn numbers_at<'a>(start: *mut u8, bytes: usize) -> &'a mut [f64] {
-    // SAFETY: the caller's promise; pages are aligned for numbers.
+    // SAFETY: the caller promises that the memory can be used. Pages are aligned for numbers.
     unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes / 8) }
 }
 

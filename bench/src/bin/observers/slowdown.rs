@@ -85,8 +85,8 @@ pub fn slowdown(daemon: &Daemon, runs: usize, seconds: f64) -> Vec<Record> {
     records
 }
 
-/// Starts this many observers, which look at `what`. Then calls `measure`. If there are eight observers, one of them is
-/// stopped.
+/// Starts this many observers, which do the work `what`, and then calls `measure`. If there are eight observers, one of
+/// them is stopped.
 fn with_watchers(daemon: &Daemon, observers: usize, what: &str, measure: impl FnOnce()) {
     let socket = daemon.socket().display().to_string();
     let mut watchers: Vec<Child> = (0..observers).map(|_| watch(&socket, what)).collect();
@@ -100,7 +100,7 @@ fn with_watchers(daemon: &Daemon, observers: usize, what: &str, measure: impl Fn
     }
 }
 
-/// Runs an observer's process: looks again and again, and holds a version between two looks.
+/// Runs an observer's process, which looks at versions at a fixed rate and holds a version between two looks.
 pub fn watcher(arguments: &[String]) {
     pin(false);
     let (_session, mut observer) = series::observer(arguments[0].as_ref(), "watched");
