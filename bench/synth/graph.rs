@@ -51,7 +51,7 @@ pub enum Mpi {
     Openmpi,
 }
 
-/// How the ports of crossdock wait. The numbers are those of the C interface.
+/// How the ports of crossdock wait. The numbers of the variants are those of the C interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Waiting {
     Adaptive = 0,
@@ -110,7 +110,7 @@ impl Graph {
         self.region.unwrap_or(all + all / 8 + (16 << 20))
     }
 
-    /// Makes one of the graphs of the paper; `None` if the word names none of them.
+    /// Makes one of the graphs of the paper. Returns `None` if the word names none of them.
     pub fn shape(word: &str, tasks: usize, task: &Task, method: Method) -> Option<Self> {
         let named = |name: String| Task { name, ..task.clone() };
         let port = |(from, to)| Port { from, to, method };

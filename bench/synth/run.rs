@@ -15,7 +15,7 @@ pub struct Trial {
     pub begin: u64,
     pub end: u64,
     pub iterations: u64,
-    /// The checksum as text, because a number in JSON cannot have 64 bits.
+    /// The checksum as text, because a number in JSON cannot hold 64 bits exactly.
     pub checksum: String,
     /// With `--latency`: the times at which each buffer was sent, or received.
     #[serde(default)]
@@ -67,7 +67,7 @@ impl Drop for Folder {
     }
 }
 
-/// Writes everything that the run needs into the folder.
+/// Writes all files of the run into the folder.
 pub fn fill(folder: &Path, program: &Path, graph: &str, workflow: &str) -> Result<(), String> {
     let write = |name: &str, text: &str| {
         std::fs::write(folder.join(name), text).map_err(|e| format!("{}: {e}", folder.join(name).display()))
@@ -121,7 +121,7 @@ fn crossdock() -> PathBuf {
     beside.filter(|path| path.is_file()).unwrap_or_else(|| "crossdock".into())
 }
 
-/// Gives a text that is a part of all names in this run.
+/// Returns a text that is a part of all names in this run. No other run has it.
 pub fn id(folder: &Path) -> String {
     folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }

@@ -21,10 +21,10 @@ PATH = "/data/frames"
 
 
 class Program:
-    """A program: how it is built, how it writes standard input to a file, how it writes what is in a file to standard output.
+    """A program of the gallery: how it is built, and how it copies standard input to a file and a file to standard output.
 
     `writes` is the format of its file: text, or one that only some programs can decode (hdf5, parquet, zarr, png, dump).
-    `reads` is what it makes of a file: `bytes` copies files of all formats, `text` copies text; other words decode that format.
+    `reads` says how it reads a file: `bytes` copies files of all formats, `text` copies text; other words decode that format.
     """
 
     def __init__(self, name, needs, write, read, build=None, writes="text", reads="bytes", door="auto", large=False):
@@ -36,7 +36,7 @@ class Program:
         self.large = large
 
     def fits(self, writer):
-        """Can it make sense of the other program's file? A zarr array is a folder, so it has no bytes."""
+        """Tells whether this program can read the other program's file. A zarr array is a folder, so it has no bytes."""
         if self.reads == "bytes":
             return writer.writes != "zarr"
         return writer.writes == self.reads
@@ -52,7 +52,7 @@ def programs(python, packages, rustc, go):
         return f"{python} -c '" + code[kind].format(m=modules, s=statement) + "' FILE"
 
     def table(source, to):
-        """Lines as a table of one column."""
+        """Python code that writes the lines of `source` as a table with one column."""
         return f'pandas.read_csv({source},header=None,sep="\\t",dtype=str).to_csv({to}header=False,index=False)'
 
     array = 'numpy.frombuffer(d,dtype="u1")'
@@ -104,7 +104,8 @@ def installed(need):
 
 
 def content(name):
-    """What a program writes: text lines that only it has, of one length, so that they fill a picture."""
+    """The text that a program writes. Each program has other lines. All lines have
+    the same length, so that they can fill a picture."""
     lines = (f"{name} {n} {hashlib.md5(f'{name}{n}'.encode()).hexdigest()}" for n in range(LINES))
     return "".join(line.ljust(63, ".") + "\n" for line in lines).encode()
 
@@ -137,7 +138,7 @@ def workflow(present, files, mounts, door):
 
 
 def checksums_of(log):
-    """The lines `FILE CHECKSUM -` of a log."""
+    """Reads the lines `FILE CHECKSUM -` of a log."""
     lines = log.read_text().splitlines() if log.exists() else []
     return dict(line.split()[:2] for line in lines if line.endswith("  -"))
 
@@ -150,7 +151,7 @@ def build(present, out):
 
 
 def expected(reader, writer, written, told):
-    """The checksum of what the reader makes of the writer's file."""
+    """The expected checksum of the reader's output for the writer's file."""
     copies = reader.reads in ("bytes", "text") or writer.writes == "dump"
     return told[writer.name] if copies else written[writer.name]
 
@@ -196,8 +197,8 @@ def main():
     if ran.returncode != 0:
         print(ran.stdout[-3000:], ran.stderr[-3000:], sep="\n", file=sys.stderr)
     written = {p.name: hashlib.sha256(content(p.name)).hexdigest() for p in present}
-    # The checksum of what each program wrote, and what each reader read: program → checksum, and reader → name of the
-    # file → checksum.
+    # The checksums: for each program, that of the file that it wrote; for each reader and each file name, that of the
+    # reader's output.
     told, read = {}, {}
     for number, program in enumerate(present):
         told[program.name] = checksums_of(logs / f"write-{number}.log").get(files[program.name])

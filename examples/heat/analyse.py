@@ -12,10 +12,10 @@ import time
 import crossdock
 import numpy as np
 
-R = 0.2  # the solver's
+R = 0.2  # the same value as in the solver
 LIMIT = 1e-9
-PICTURE = 128  # points a side
-KEPT = 128  # spectra for a reader that lags, as one does that draws
+PICTURE = 128  # points on each side of the picture
+KEPT = 128  # spectra that are kept for a slow reader, such as the plot
 
 
 def main():
@@ -46,11 +46,11 @@ def main():
 
 
 def common_versions(blocks):
-    """One version of each block at a time, all of the same number, until the solver ends."""
+    """Yields one version of each block, all with the same number, again and again until the solver ends."""
     while True:
         try:
             versions = [block.next(timeout=60) for block in blocks]
-            while len({version.sequence for version in versions}) > 1:  # some were faster: the others catch up
+            while len({version.sequence for version in versions}) > 1:  # some are newer: the others catch up
                 top = max(version.sequence for version in versions)
                 versions = [v if v.sequence == top else b.next(timeout=60) for b, v in zip(blocks, versions)]
         except (crossdock.ClosedError, crossdock.PeerDiedError) as end:
@@ -73,7 +73,7 @@ def join(blocks, versions):
 
 
 class Modes:
-    """The Fourier modes as they were at first, and what theory says of them."""
+    """The Fourier modes of the first state, and their exact decay."""
 
     def __init__(self, plate, step):
         n = len(plate)
@@ -83,7 +83,7 @@ class Modes:
         self.decay = 1 + 2 * R * (np.cos(2 * np.pi * y) + np.cos(2 * np.pi * x) - 2)
         self.shell = np.rint(np.hypot(y, x) * n).astype(int)
         self.shells = n // 2
-        self.weight = np.full(self.start.shape, 2.0)  # the other half of the plane
+        self.weight = np.full(self.start.shape, 2.0)  # the other half of the plane has the same energies
         self.weight[:, 0] = 1
         if n % 2 == 0:
             self.weight[:, -1] = 1

@@ -42,7 +42,7 @@ def main():
 
 
 class History:
-    """What has come so far."""
+    """The spectra and plates that have arrived so far."""
 
     def __init__(self):
         self.steps, self.spectra, self.total = [], [], []
@@ -52,7 +52,7 @@ class History:
         energy = np.array(version["energy"])
         self.steps.append(version.attributes["step"])
         self.worst = version.attributes["worst"]
-        self.total.append(energy[1:].sum())  # shell 0 is the mean, which stays
+        self.total.append(energy[1:].sum())  # shell 0 is the mean, which does not change
         self.plate = np.array(version["plate"])
         self.spectra.append(energy)
 
@@ -65,7 +65,7 @@ class History:
         spectrum.set(title="Energy spectrum", xlabel="waves across the plate", ylabel="energy", xscale="log", yscale="log")
         chosen = sorted(set(np.linspace(0, len(self.spectra) - 1, 6).astype(int)))
         for i in chosen:
-            # The ends of the scale vanish on dark paper and on light paper.
+            # The colours leave out the ends of the scale, which cannot be seen on dark or on light paper.
             shade = plt.cm.viridis(0.3 + 0.5 * i / max(1, len(self.spectra) - 1))
             spectrum.plot(np.arange(1, len(self.spectra[i])), self.spectra[i][1:], color=shade, label=f"step {self.steps[i]}")
         spectrum.set_ylim(bottom=max(1e-12, self.spectra[0][1:].max() * 1e-14))

@@ -97,7 +97,7 @@ def cost(judge, engine, steps, turns, size=1024):
 
 
 class Judge:
-    """Counts what held."""
+    """Counts the claims that held and those that failed."""
 
     def __init__(self):
         self.passed = self.failed = 0
@@ -108,7 +108,7 @@ class Judge:
 
 
 class Ended:
-    """What a run left."""
+    """The results of a run."""
 
     def __init__(self, code, said, logs, state):
         self.code, self.said, self.state = code, said, state
@@ -136,7 +136,7 @@ class Runs:
         self.out, self.logs = BUILD / "out", BUILD / "logs"
 
     def workflow(self, without):
-        """The example's file with this size, its paths made absolute, and some tasks left out."""
+        """Makes a workflow file from the example's: with this size, with absolute paths, and without some of the tasks."""
         text = (HERE / "workflow.yaml").read_text()
         text = text.replace("workflow: heat", f"workflow: {NAME}").replace('"512", "4000"', f'"{self.size}", "{self.steps}"').replace("../../", f"{TOP}/")
         text = text.replace("{host: ., ", f"{{host: {HERE}, ").replace(" analyse.py", f" {HERE}/analyse.py").replace(" plot.py", f" {HERE}/plot.py")
@@ -162,7 +162,7 @@ class Runs:
         return Ended(process.returncode, said, self.logs, state.read_bytes() if state.exists() else None)
 
     def kill_a_rank(self, run, dice):
-        """SIGKILL to one rank, at a random moment after the second checkpoint."""
+        """Kills one rank with SIGKILL, at a random moment after the second checkpoint."""
         until = time.monotonic() + 120
         while len(list((self.out / "checkpoints").glob("*.h5"))) < 2:
             if run.poll() is not None or time.monotonic() > until:
@@ -216,7 +216,7 @@ def proved(ended):
 
 
 def drawn(runs, ended):
-    """The picture of the undisturbed run is kept: later runs replace theirs."""
+    """Keeps the picture of the undisturbed run, because later runs write their pictures to the same file."""
     picture = runs.out / "heat.png"
     if not picture.exists() or picture.read_bytes()[:8] != PNG:
         return "no picture"
@@ -250,7 +250,7 @@ def damage_newest(folder):
 
 
 def holds_the_end(out, size, steps):
-    """Joins the ranks' blocks, as any user would."""
+    """Joins the ranks' blocks of a checkpoint, with the functions that any user has."""
     import crossdock
     import numpy as np
 

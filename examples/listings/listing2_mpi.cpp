@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   if (mpi_rank == 0) {
     dhmem::Dhmem dhmem(create_only, my_shm, 65536);
     MPI_Barrier(comm);
-    MPI_Barrier(comm);  // what is not opened yet must not be removed
+    MPI_Barrier(comm);  // a rank that has not opened the region yet must be able to find it
     dhmem::remove_region(my_shm);
   } else {
     MPI_Barrier(comm);

@@ -32,13 +32,13 @@ struct Memory {
           temperature(region.container<Series>("temperature")),
           displacement(region.container<Series>("displacement")) {}
 
-    Series& origin;        // positions of the first frame
-    Series& unwrapped;     // positions of the last one, followed through the periodic walls
+    Series& origin;        // the positions of the atoms in the first frame
+    Series& unwrapped;     // the positions in the last frame, without the jumps at the periodic walls
     Series& temperature;   // a value for each frame
     Series& displacement;
 };
 
-/// A set of tables that are used in turn. A table is written again only after its reader has given it back.
+/// A set of tables that are used in turn. A table is filled again only after its reader has given it back.
 class Tables {
 public:
     explicit Tables(crossdock::region& region) {
@@ -89,7 +89,8 @@ std::size_t analyse() {
     for (std::size_t frames = 0;; ++frames) {
         auto received = positions.try_receive<const ndarray<double>>(crossdock::default_wait);
         if (received.status() == crossdock::status::closed) {
-            // Behind the last table: what was remembered, for the reader to compare with what was streamed.
+            // After the last table, the analysis sends the values that it has kept. The reader compares them with the
+            // values that arrived with the tables.
             results.send(memory.temperature);
             results.send(memory.displacement);
             results.close();

@@ -1,6 +1,6 @@
-// Pairs of atoms closer than a cutoff in a periodic box, by cell lists: the box is cut into cells at least as
-// wide as the cutoff, so that an atom's partners lie in its own cell and the 26 around it. Positions are only read,
-// where they lie; the lists hold indices.
+// Finds the pairs of atoms closer than a cutoff in a periodic box. The box is divided into cells at least as wide as
+// the cutoff, so an atom's partners lie in its own cell and the 26 cells around it. Positions are read where they lie;
+// the lists hold only indices.
 #pragma once
 
 #include <algorithm>
@@ -75,7 +75,7 @@ private:
         const std::uint32_t here = cell(x, y, z);
         for (std::uint32_t a = first_[here]; a < first_[here + 1]; ++a)
             for (std::uint32_t b = a + 1; b < first_[here + 1]; ++b) visit(squared_distance(atoms_[a], atoms_[b]));
-        // Half of the neighbours: the other half meets this cell as its own neighbour.
+        // Only half of the neighbours: for the other half, this cell is a neighbour of the other cell.
         static constexpr int half[13][3] = {{1, 0, 0},  {-1, 1, 0}, {0, 1, 0},  {1, 1, 0},  {-1, -1, 1}, {0, -1, 1}, {1, -1, 1},
                                             {-1, 0, 1}, {0, 0, 1},  {1, 0, 1},  {-1, 1, 1}, {0, 1, 1},   {1, 1, 1}};
         for (const auto& step : half) {

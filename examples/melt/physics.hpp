@@ -1,4 +1,4 @@
-// What is measured of a frame: radial distribution function, temperature, mean-square displacement.
+// The quantities that are measured for each frame: radial distribution function, temperature, mean-square displacement.
 #pragma once
 
 #include <numbers>
@@ -26,7 +26,7 @@ inline void radial_distribution(std::span<const double> positions, const Box& bo
     for (std::size_t bin = 0; bin < bins; ++bin) {
         const double lower = static_cast<double>(bin) * width, upper = static_cast<double>(bin + 1) * width;
         const double shell = sphere * (upper * upper * upper - lower * lower * lower);
-        // Each pair counts for both of its atoms; an atom is no partner of its own.
+        // Each pair counts for both of its atoms. An atom is not its own partner.
         const double partners = 2.0 * static_cast<double>(pairs[bin]) / atoms;
         const double g = partners / (shell * (atoms - 1));
         coordination += g * shell * (atoms - 1);
@@ -36,7 +36,7 @@ inline void radial_distribution(std::span<const double> positions, const Box& bo
     }
 }
 
-// Kinetic temperature in Lennard-Jones units (mass and k_B are 1); the motion of the whole is not heat.
+// The kinetic temperature in Lennard-Jones units (mass and k_B are 1), without the motion of the whole system.
 inline double temperature(std::span<const double> velocities) {
     double sum = 0;
     for (const double v : velocities) sum += v * v;

@@ -63,7 +63,7 @@ def difference(ours, theirs):
 
 
 class Curves:
-    """What has come so far."""
+    """The results that have arrived so far."""
 
     def __init__(self):
         self.steps, self.temperature, self.displacement, self.tables = [], [], [], []
@@ -84,14 +84,15 @@ class Curves:
         # These are copies for the picture, because the buffers go back to their writers.
         self.tables.append(ours.copy())
         self.radius, self.latest, self.reference = ours[:, 0].copy(), ours[:, 1].copy(), theirs[:, 1].copy()
-        if result.tag > 0:  # step 0 is the lattice
+        if result.tag > 0:  # step 0 is the lattice, before the melt
             self.sum = self.latest.copy() if self.sum is None else self.sum + self.latest
         self.steps.append(result.tag)
         self.temperature.append(temperature)
         self.displacement.append(displacement)
 
     def check_histories(self, port):
-        """Behind its last table the analysis sends the vectors in which it keeps its histories: they must be what it streamed."""
+        """After its last table, the analysis sends the vectors with its histories. They must equal
+        the values that arrived with the tables."""
         for name, streamed in (("temperature", self.temperature), ("displacement", self.displacement)):
             with port.receive(timeout=60) as kept:
                 if not np.array_equal(kept.load().array, streamed):
@@ -130,7 +131,7 @@ class Curves:
                  tables=self.tables)
 
     def prove(self, folder):
-        """Prints the proof, leaves it in proof.txt, and returns the exit code."""
+        """Prints the proof, writes it to proof.txt, and returns the exit code."""
         for what in ("temperature", "mean-square displacement"):
             print(f"{what}: largest relative difference to LAMMPS' own {self.worst[what]:.1e}")
         good = max(self.worst.values()) <= LIMIT

@@ -79,7 +79,7 @@ def parse_options():
 
 
 class Outlet:
-    """A port and the buffers that go round through it."""
+    """A port, and the buffers that go to the consumer and come back through it."""
 
     def __init__(self, session, region, port, capacity, shape):
         # The size of the region: the buffers, and room for the region's own tables. It is address space; memory is
@@ -87,7 +87,7 @@ class Outlet:
         size = 2 * capacity * 8 * int(np.prod(shape)) + (8 << 20)
         self.region = session.region(region, mode="open_or_create", size=size)
         self.port = session.port(port, "producer", capacity=capacity)
-        # One buffer for each message that the port can hold.
+        # There is one buffer for each message that the port can hold.
         names = [f"buffer.{number}" for number in range(capacity)]
         self.buffers = {}
         self.unused = []
@@ -97,7 +97,7 @@ class Outlet:
             self.unused.append(buffer)
 
     def free_buffer(self):
-        """A buffer that no consumer reads; waits for one if all are being read."""
+        """Returns a buffer that no consumer reads. If consumers read all of them, waits for one."""
         if self.unused:
             return self.unused.pop()
         return self.buffers[self.port.reclaim(timeout=60)]

@@ -11,8 +11,8 @@ import frames
 from tasks import Task, arguments, key_of
 
 WAIT_S = 120
-SHEET = (4, 5)          # pictures across and down
-SHOWN = 576             # lines of the video that comes out, at most
+SHEET = (4, 5)          # the numbers of pictures across and down
+SHOWN = 576             # the maximum number of lines of the combined video
 RATE = 10
 
 

@@ -86,7 +86,7 @@ def one_at_a_time(options, frames):
 
 
 def sizes(text):
-    """The lines of each size."""
+    """The number of lines for each frame size in the argument."""
     lines = [2160 if word.lower() == "4k" else int(word.lower().removesuffix("p")) for word in text.split(",")]
     if not all(64 <= count <= 4320 for count in lines):
         raise argparse.ArgumentTypeError("a frame has from 64 to 4320 lines")
@@ -107,7 +107,8 @@ def transports(text):
 
 
 def run_sequentially(lines, options):
-    """The truth, and what one process alone takes for it."""
+    """Runs the application in one process. Returns its detections, which are the truth for all
+    other runs, and its figures."""
     out = fresh(BUILD / "sequential")
     python = TOP / "build/env/street/bin/python3"
     subprocess.run([python, "-B", HERE / "sequential.py", "--frames", str(options.frames), "--lines", str(lines), "--video",
@@ -173,7 +174,7 @@ def check(where, transport, lines, truth):
 
 
 def differing(transport, truth):
-    """The first difference, in words; None if there is none."""
+    """Describes the first difference from the truth in words. Returns None if there is none."""
     found = json.loads((BUILD / transport / "detections.json").read_text())
     if len(found) != len(truth):
         return f"{len(found)} frames came out, {len(truth)} went in"

@@ -25,7 +25,8 @@ def main():
             task.sample()
             task.link.transfer(item, detector_of(number, options))
             number += 1
-        # There are as many end marks as items. Each goes on to the combiner once more, and every detector sees one.
+        # There are as many end marks as items. Each end mark goes through a detector to the combiner, so every detector
+        # gets one.
         for end in range(number, number + options.items):
             item = next_item(task.link, end, size, options)
             head = frames.header(item.memory)
@@ -52,7 +53,7 @@ def pictures(video, most):
 
 
 def next_item(link, number, size, options):
-    """Made in the first round; afterwards the one that comes back."""
+    """Makes a new item in the first round. After that, waits for an item that the combiner has handed back."""
     if number < options.items:
         return link.create(key_of(number, options), size)
     return link.access(key_of(number, options), WAIT_S)

@@ -22,7 +22,7 @@ COMPARED = ("frames_per_s", "hand_overs_ms", "cpu_ms", "memory_mb")
 SPEED = COMPARED[:2]
 # What the paper's figures 3 (one host) and 4 (several hosts) show, by the parts of a run: name → (heading, parts).
 BY_PART = {"cpu_ms": ("CPU ms a frame", PARTS), "memory_mb": ("memory, MB", (*PARTS, "shared"))}
-# How strong the colour of each part is.
+# The opacity of the colour for each part.
 SHADES = (1, 0.7, 0.45, 0.85, 0.3)
 
 

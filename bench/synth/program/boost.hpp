@@ -1,5 +1,5 @@
-// Boost.Interprocess, on which the paper's Dhmem was built. The data lies in a managed_shared_memory of the producer;
-// its handle goes through a message_queue, and credits come back through another one.
+// Ports over Boost.Interprocess, on which the paper's Dhmem was built. The data lies in a managed_shared_memory of the
+// producer. Its handle goes through a message_queue, and credits come back through a second one.
 #pragma once
 
 #ifdef SYNTH_BOOST
@@ -17,7 +17,8 @@ inline std::string boost_name(const Graph& graph, const std::string& what, unsig
   return "crossdock-synth-" + graph.run + "-" + what + "-" + std::to_string(index);
 }
 
-/// A task's slots. Each end of each port removes the names when it is done. The memory goes with its last mapping.
+/// A task's slots. Each end of each port removes the names when the end is closed. The memory is freed with its last
+/// mapping.
 class BoostSegment {
  public:
   BoostSegment(const Graph& graph, unsigned task) : name_(boost_name(graph, "task", task)) {

@@ -13,11 +13,12 @@
 
 namespace synth {
 
-/// The buffers that a task sends from. They are used in turn: while one is read, the next one is filled.
+/// The buffers from which a task sends. They are used in turn, so that the task fills one while another task reads the
+/// one before.
 struct Slots {
   std::size_t elements = 0;
   std::vector<std::uint64_t*> place;
-  std::vector<crossdock_handle> handle;  // where they lie in the region
+  std::vector<crossdock_handle> handle;  // the places of the buffers in the region
 };
 
 struct Out {
@@ -28,7 +29,7 @@ struct Out {
   virtual void finish() {}
 };
 
-/// The counters of crossdock's ports, over all that this process received.
+/// The counters of crossdock's ports, added up over all messages that this process received.
 struct Counts {
   std::uint64_t messages = 0, sleeps = 0, wakes = 0;
 };
@@ -41,7 +42,8 @@ struct In {
   virtual void count(Counts&) const {}
 };
 
-/// All tasks of the workflow. They use this to start a trial and to agree on its length, but not for data.
+/// The group of all tasks of the workflow. Tasks use it to start a trial together and to agree on its length, but not
+/// for data.
 struct Group {
   virtual ~Group() = default;
   virtual void barrier() = 0;
@@ -49,7 +51,7 @@ struct Group {
   virtual std::uint64_t agree(unsigned task, std::uint64_t value) = 0;
 };
 
-/// Memory of one process, on separate pages.
+/// Allocates memory of this process, on pages of its own.
 inline std::uint64_t* private_memory(std::size_t elements) {
   const std::size_t bytes = (elements * 8 + 4095) / 4096 * 4096;
   void* memory = std::aligned_alloc(4096, bytes);

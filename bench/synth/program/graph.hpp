@@ -1,4 +1,5 @@
-// The graph as `synth` wrote it. `synth` has checked it, so an error here is a bug and ends the program.
+// The graph in the form that `synth` wrote. `synth` has checked the graph, so an error here is a bug and ends the
+// program.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ inline Method method_of(const std::string& word) {
 
 struct Task {
   std::string name;
-  std::size_t elements;  // of what it sends each time
+  std::size_t elements;  // the number of elements that the task sends each time
   std::int64_t period_ns;
 };
 
@@ -43,7 +44,7 @@ struct Graph {
   unsigned depth = 1;
   int waiting = 0;
   bool latency = false;
-  std::string run;  // names what must be this run's own
+  std::string run;  // a part of the names of all objects that belong to this run
   std::vector<Task> tasks;
   std::vector<Port> ports;
 

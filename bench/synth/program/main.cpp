@@ -81,7 +81,7 @@ void run_task(const Graph& graph, unsigned task, Group& group, const Shared* sha
     (copies ? ends.out_staged : ends.out).push_back(make_out(graph, p, shared, copies ? ends.staged : ends.own));
   }
   Runner(graph, task, group, ends).run();
-  // All tasks end together, so that no mapping or queue is removed while another task uses it.
+  // All tasks end at the same time, so that no task removes a mapping or a queue that another task still uses.
   group.barrier();
 }
 

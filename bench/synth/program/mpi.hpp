@@ -1,6 +1,6 @@
-// Tasks are ranks. `mpi`: the data goes in non-blocking messages, as many in flight as the port is deep. Receives are
-// posted ahead, so that a copy can proceed while the task works. `hybrid`: the data lies in the region and its handle
-// goes in a message, as in the paper's Dhmem.
+// Here tasks are ranks of an MPI job. `mpi`: the data goes in non-blocking messages, and the number of messages in
+// flight is the depth of the port. Receives are posted ahead, so that a copy can proceed while the task works.
+// `hybrid`: the data lies in the region and its handle goes in a message, as in the paper's Dhmem.
 #pragma once
 
 #ifdef SYNTH_MPI
@@ -66,7 +66,7 @@ class MpiIn final : public In {
   unsigned next_ = 0;
 };
 
-/// Handles go one way and empty messages come back: as many credits as there are slots.
+/// Handles go to the consumer, and empty messages come back as credits. There are as many credits as slots.
 class HybridOut final : public Out {
  public:
   HybridOut(const Graph& graph, const Port& port, const Slots& slots) : port_(port), slots_(slots), back_(static_cast<int>(graph.ports.size() + port.index)) {}

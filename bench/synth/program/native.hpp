@@ -1,5 +1,5 @@
-// crossdock's own ports: the data stays where it is, and a handle of 16 bytes travels. Other classes copy at the ends,
-// for codes that keep their data in private memory (Dhmem, section IV-D).
+// Ports of crossdock: the data stays where it is, and a handle of 16 bytes is sent. The classes that copy are for codes
+// that keep their data in private memory (Dhmem, section IV-D).
 #pragma once
 
 #include <cstring>
@@ -30,13 +30,13 @@ class NativeOut final : public Out {
   NativeOut(const Shared& shared, const Graph& graph, const Port& port, const Slots& slots)
       : port_(shared, graph, port, CROSSDOCK_PRODUCER), slots_(slots), bytes_(slots.elements * 8) {}
   void ready(unsigned) override {
-    if (slots_.handle.empty()) return;  // what travels in the message has no buffer to come back; send waits for a place
+    if (slots_.handle.empty()) return;  // data inside a message uses no buffer; send waits for a place
     crossdock_handle back{};
     check(crossdock_port_reclaim(port_.get(), CROSSDOCK_WAIT, &back), "waiting for a place");
   }
   void send(unsigned slot) override {
     crossdock_message m = CROSSDOCK_MESSAGE_INIT;
-    if (slots_.handle.empty()) {  // so little that it travels in the message
+    if (slots_.handle.empty()) {  // the data is small enough to be sent inside the message
       m.inline_length = static_cast<std::uint32_t>(bytes_);
       std::memcpy(m.inline_bytes, slots_.place[slot], bytes_);
     } else {

@@ -1,4 +1,5 @@
-// This process's session with the node daemon, and the workflow's region: buffers, and the words at which tasks meet.
+// This process's session with the node daemon, and the workflow's region, which has the buffers and the words with
+// which tasks wait for each other.
 #pragma once
 
 #include <atomic>
@@ -42,7 +43,7 @@ class Shared {
     return s;
   }
 
-  /// The address behind a handle of another task. It is checked that the block has this many elements.
+  /// Returns the address behind a handle of another task, after checking that the block has this many elements.
   const std::uint64_t* load(crossdock_handle handle, std::size_t elements) const {
     crossdock_object object{};
     check(crossdock_handle_load(region_, handle, nullptr, &object), "loading a handle");
@@ -50,7 +51,7 @@ class Shared {
     return static_cast<const std::uint64_t*>(object.address);
   }
 
-  /// A word that all tasks find by its name.
+  /// Returns a word of shared memory that all tasks find by its name.
   std::atomic<std::uint64_t>& word(const std::string& name) const {
     crossdock_object object{};
     check(crossdock_object_open(region_, name.c_str(), "u64", CROSSDOCK_OPEN_OR_CREATE, CROSSDOCK_WAIT, &object), "opening a word");

@@ -19,7 +19,8 @@ inline void demand(bool right, const char* what) {
   if (!right) fail(std::string(what) + ": " + std::strerror(errno));
 }
 
-/// Larger buffers than the default, as far as the kernel allows, for fewer switches between writer and reader.
+/// Makes the socket's buffers larger than the default, as far as the kernel allows, so that writer and reader alternate
+/// less often.
 inline void widen(int fd) {
   const int bytes = 4 << 20;
   setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
@@ -42,7 +43,7 @@ class Stream {
     inet.sin_family = AF_INET;
     inet.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     local.sun_family = AF_UNIX;
-    if (!tcp) {  // an abstract name: no file that could be left behind
+    if (!tcp) {  // an abstract name, so that no file can be left behind
       const std::string name = "crossdock-synth-" + graph.run + "-" + std::to_string(port.index);
       std::memcpy(local.sun_path + 1, name.data(), name.size());
       length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());

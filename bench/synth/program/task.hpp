@@ -19,8 +19,8 @@ inline std::uint64_t now_ns() {
 
 /// The ends of a task's ports. Their maker decides where the memory lies and which method carries the data.
 struct Ends {
-  Slots own;     // what is filled and, except for those below, sent
-  Slots staged;  // where a task that keeps its data to itself copies it to, once for all that read it there
+  Slots own;     // the buffers that the task fills and, unless it has staged buffers, sends
+  Slots staged;  // for a task with private data: the buffers to which it copies the data for its consumers
   std::vector<std::unique_ptr<In>> in;
   std::vector<std::unique_ptr<Out>> out;
   std::vector<std::unique_ptr<Out>> out_staged;
@@ -34,8 +34,8 @@ class Runner {
     const std::uint64_t warm = until_all_ended(graph_.warmup);
     std::uint64_t iterations = graph_.iterations;
     if (graph_.trial_ns != 0) {
-      // The second measurement decides how many iterations fit into the time, because the first one also paid for the
-      // memory.
+      // The second measurement decides how many iterations fit into the time. The first one is too slow, because memory
+      // was used for the first time.
       const std::uint64_t again = group_.agree(task_, std::clamp<std::uint64_t>(graph_.trial_ns / 8 / warm, 1, graph_.iterations));
       iterations = group_.agree(task_, std::clamp<std::uint64_t>(graph_.trial_ns / until_all_ended(again), 2, graph_.iterations));
     }
@@ -65,7 +65,8 @@ class Runner {
     return std::max<std::uint64_t>(1, (now_ns() - begin) / std::max<std::uint64_t>(1, iterations));
   }
 
-  /// All tasks begin together. A trial lasts from the first beginning to the last end; ../measure.rs finds both.
+  /// All tasks begin a trial together. The trial lasts from the first beginning to the last end, which ../measure.rs
+  /// computes.
   void trial(std::uint64_t iterations) {
     group_.barrier();
     const std::uint64_t begin = now_ns();
@@ -119,8 +120,8 @@ class Runner {
     return seed;
   }
 
-  /// What a task does between two hand-overs: it writes so many bytes that no other data is left in the caches. So the
-  /// caches are as cold for a small buffer as for a large one, and a difference comes from the hand-over itself.
+  /// What a task does between two hand-overs: it writes enough bytes to replace all data in the caches. So the caches
+  /// are as cold for a small buffer as for a large one, and a difference comes from the hand-over itself.
   void other_work() {
     other_.resize(std::size_t{64} << 17);
     for (std::uint64_t& word : other_) word = word * 3 + 1;
@@ -153,7 +154,7 @@ class Runner {
   std::uint64_t turn_ = 0;
   std::vector<std::string> lines_;
   std::vector<std::uint64_t> other_;
-  std::vector<std::uint64_t> at_, read_;  // with latency: when each was sent or received, and when it had been read
+  std::vector<std::uint64_t> at_, read_;  // with latency: when each buffer was sent or received, and when it had been read
 };
 
 }  // namespace synth

@@ -12,7 +12,7 @@
 namespace synth {
 
 inline constexpr std::uint64_t step = 0x9E3779B97F4A7C15ULL;
-inline constexpr std::size_t block = 4096;  // elements
+inline constexpr std::size_t block = 4096;  // elements in a block
 inline constexpr std::size_t lanes = 8;
 
 inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {

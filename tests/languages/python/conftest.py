@@ -1,4 +1,5 @@
-"""A node daemon for these tests, unless tests/languages/run has started one. All files of the daemon are removed at the end."""
+"""A node daemon for these tests, unless tests/languages/run has started one. All files of the
+daemon are removed at the end."""
 
 import os
 import re

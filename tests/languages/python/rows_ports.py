@@ -267,7 +267,7 @@ def P11(t):
 
 @role
 def P11_B(t):
-    message = t.port("consumer").receive(timeout=DEADLINE_S)  # the message is kept in a variable, because a message without references is released
+    message = t.port("consumer").receive(timeout=DEADLINE_S)  # kept: a message without references is released
     check("first", message.tag, 0)
     kill_myself()
 
@@ -295,7 +295,7 @@ def P13(t):
     b = t.peer("B")
     check("poll after", poll.poll(5000), [(port.fileno(), select.POLLIN)])
     deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:  # the arrival of a producer is an event as well, so the first event may not be the message
+    while time.monotonic() < deadline:  # the first event may be the arrival of the producer
         try:
             check("tag", port.receive(timeout=0).tag, 13)
             break

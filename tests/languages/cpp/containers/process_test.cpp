@@ -108,7 +108,7 @@ TEST_F(Process, AKillInTheMiddleOfGrowthLeavesTheOldOrTheNewAndNoLeak) {
     std::this_thread::sleep_for(std::chrono::microseconds(15'000 + 337 * round));
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
-    std::this_thread::sleep_for(120ms);  // the death is noticed within 100 ms; until then the vector counts as used by the dead process
+    std::this_thread::sleep_for(120ms);  // the death is noticed within 100 ms; until then the vector belongs to the dead
     region.heal();
     ASSERT_LE(numbers.size(), numbers.capacity());
     for (std::size_t i = 0; i < numbers.size(); ++i) ASSERT_EQ(numbers[i], i) << "round " << round;
