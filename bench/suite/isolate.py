@@ -177,4 +177,4 @@ def _held(process):
         try:
             yield os.readlink(f"{process}/fd/{descriptor}")
         except OSError:
-            pass  # closed meanwhile
+            pass  # the descriptor was closed meanwhile

@@ -129,7 +129,7 @@ def wanted(row, only):
 
 
 def build(run, chosen):
-    """Everything that is compiled, so that no figure has a compiler beside it."""
+    """Compiles everything first, so that no compiler runs during a measurement."""
     run.progress("building")
     jobs = [("crossdock", ["cargo", "build", "--release", "--quiet", "--locked", "-p", "crossdock-cli", "-p", "crossdock-capi", "-p", "crossdock-bench"])]
     jobs += [(name, ["bash", "-c", command]) for name, _, _, command in chosen if not command.startswith("suite:")]
@@ -157,7 +157,7 @@ def warm_up(run):
 def one(run, name, rows, limit, command):
     """The records of one pass of one line of bench/programs."""
     if command.startswith("suite:"):
-        if command != "suite:figures":  # whose points may well be those of the workflows
+        if command != "suite:figures":  # the figures may reuse runs of the workflows
             run.synth.forget()
         return PARTS[command.removeprefix("suite:")](run)
     environment = {"QUICK": "1" if run.quick else "", "CARGO_TARGET_DIR": str(run.target)}

@@ -1,4 +1,4 @@
-"""What an id measures, in words."""
+"""Describes in words what each id of a figure measures."""
 
 NAMES = {
     "P1": "Port: one hand-over, spinning",

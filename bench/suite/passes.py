@@ -14,7 +14,7 @@ from .records import ratio_range, rounded, spread
 
 # A figure is measured again if its ratio is within this factor of its limit.
 NEAR = 1.6
-# More passes are made until the first number of them agree with each other, and at most the second number.
+# Passes are repeated until at least `ENOUGH` of them exist and agree, but at most `MOST` times.
 ENOUGH, MOST = 3, 9
 # For a figure with only one pass, or whose program pools all passes: if its ratio is within this factor of the limit,
 # another pass may change the verdict.

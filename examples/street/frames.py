@@ -1,4 +1,4 @@
-"""What one frame on its way is: a header, then the pixels. The same bytes whatever carries them."""
+"""The bytes of a frame: a header, then the pixels. They are the same with every transport."""
 
 import time
 
@@ -8,10 +8,10 @@ import numpy as np
 PEOPLE_MAX = 32
 PIXELS_AT = 4096
 HEADER = np.dtype([
-    ("number", "<i8"),          # of the frame in the video, from 0
+    ("number", "<i8"),          # the number of the frame in the video, from 0
     ("height", "<i4"), ("width", "<i4"),
     ("ends", "<i4"),            # not 0: no frame, the video has ended, and this many frames and ends there are in all
-    ("people", "<i4"),          # how many boxes count
+    ("people", "<i4"),          # the number of valid boxes
     ("stored", "<f8"), ("received", "<f8"), ("detected", "<f8"),   # seconds of the node's monotonic clock
     ("boxes", "<i4", (PEOPLE_MAX, 4)),                             # x, y, width, height
     ("weights", "<f8", (PEOPLE_MAX,)),
@@ -49,7 +49,7 @@ def shape_of(height, width, lines):
 
 
 def resized(picture, shape, into=None):
-    """The picture in that height and width, written to `into` if that is given."""
+    """Resizes the picture to this shape. The result is written to `into` if that is given."""
     into = np.empty((*shape, 3), "u1") if into is None else into
     if picture.shape[:2] == tuple(shape):
         into[:] = picture
@@ -60,5 +60,5 @@ def resized(picture, shape, into=None):
 
 
 def now():
-    """The same clock in every container of a node."""
+    """The time of a clock that is the same in every container of a node."""
     return time.monotonic()

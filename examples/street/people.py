@@ -20,11 +20,11 @@ import frames
 
 cv2.setNumThreads(1)
 
-LINES = 576             # of the copy that is searched
+LINES = 576             # the lines of the copy that is searched
 DIFFERS = 28            # of 255 in any colour: not the empty street
-LEAST_LINES = 28        # a smaller thing is not called a person
-PERSON = 120            # lines to which small things are enlarged
-SURE = 0.3              # the classifier's weight
+LEAST_LINES = 28        # a person has at least as many lines
+PERSON = 120            # the number of lines to which small things are enlarged
+SURE = 0.3              # the least weight of the classifier for a person
 OVERLAP = 0.5           # of the smaller of two boxes: they are one person
 
 
@@ -107,7 +107,7 @@ def distinct(found):
 
 
 def shared(a, b):
-    """What two boxes share, as a part of the smaller one."""
+    """The common area of two boxes, as a fraction of the smaller box."""
     across = min(a[0] + a[2], b[0] + b[2]) - max(a[0], b[0])
     down = min(a[1] + a[3], b[1] + b[3]) - max(a[1], b[1])
     return max(0, across) * max(0, down) / min(a[2] * a[3], b[2] * b[3])
@@ -124,7 +124,7 @@ def label(picture, boxes):
 
 
 def empty_street(path, count=41):
-    """The middle of each pixel over the whole video: people who walk are gone."""
+    """The median of each pixel over the whole video. It does not show people who walk."""
     video = cv2.VideoCapture(path)
     frames = int(video.get(cv2.CAP_PROP_FRAME_COUNT))
     wanted, pictures = set(np.linspace(0, frames - 1, count).astype(int).tolist()), []

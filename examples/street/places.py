@@ -1,4 +1,4 @@
-"""Where the tasks of a run are: all on this machine, or on hosts that are network namespaces of it.
+"""The places where the tasks of a run are: all on this machine, or on hosts that are network namespaces of it.
 
 With two hosts, `extract` and `combine` are on the first host and the detectors on the second. With three hosts, the
 combiner has the third host for itself. So both measured hand-overs of a frame go from host to host.
@@ -39,7 +39,7 @@ class Here:
         pass
 
     def text(self, text):
-        """The workflow file as this place needs it."""
+        """Changes the workflow file as this place requires."""
         return text
 
     def start(self, *words):
@@ -60,7 +60,7 @@ class Hosts:
         self.addresses = [f"10.77.0.{host}" for host in PLACES[nodes].values()]
 
     def __enter__(self):
-        # The hosts are removed, too, when a time limit ends this program.
+        # The hosts are also removed if a time limit ends this program.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         try:
             subprocess.run([HOSTS, "start", self.shared, str(self.nodes)], check=True)

@@ -4,7 +4,7 @@ import re
 import time
 from pathlib import Path
 
-# To look at memory takes the kernel milliseconds for each task, so it is done less often.
+# Reading the memory takes the kernel some milliseconds for each task, so it is done less often.
 LOOK_S, MEMORY_S = 0.1, 0.4
 TASKS = ("extract", "detect", "combine")
 PARTS = (*TASKS, "daemons")

@@ -26,12 +26,12 @@ def arguments(about):
 
 
 def key_of(number, options):
-    """Frames use the items in turn."""
+    """The key of the item for a frame. Frames use the items in turn."""
     return f"frame.{number % options.items}"
 
 
 def detector_of(number, options):
-    """And the detectors, whatever item they are in."""
+    """The detector of a frame. Frames go to the detectors in turn, whatever item they are in."""
     return f"detect/{number % options.detectors}"
 
 
@@ -54,7 +54,7 @@ class Task:
             self.link.close()
 
     def sample(self):
-        """Called while a frame is held: what the tenth one takes is the task's memory."""
+        """Called while a frame is held. At the tenth frame, measures the task's memory."""
         self.frames += 1
         if self.frames == 10:
             self.memory = proportional_bytes()
@@ -77,6 +77,6 @@ class Task:
 
 
 def proportional_bytes():
-    """What this process holds alone and its share of what it holds with others, by the kernel's count."""
+    """The memory of this process: its private pages, and its share of common pages."""
     with open("/proc/self/smaps_rollup", encoding="ascii") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))

@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   } catch (const crossdock::error& e) {
     if (e.status() != crossdock::status::wrong_type) return 6;
   }
-  const auto copy = *saved;  // the same file
+  const auto copy = *saved;  // a copy refers to the same file
   std::printf("%s %llu %lld %.3f %s %d %.9e\n", series.c_str(), static_cast<unsigned long long>(copy.sequence(series)),
               static_cast<long long>(copy.integer("step", series)), copy.real("time"), copy.text("note").c_str(), 1,
               std::accumulate(v.begin(), v.end(), 0.0));

@@ -1,5 +1,4 @@
-// expect: deleted|copy
-// One task owns an item, and one variable names it.
+// expect: deleted|copy An item has one owner, so only one variable may refer to it.
 #include <crossdock/crossdock.hpp>
 
 #include <utility>

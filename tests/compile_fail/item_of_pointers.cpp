@@ -1,5 +1,4 @@
-// expect: plain data without raw pointers
-// A pointer means something in one process only.
+// expect: plain data without raw pointers A pointer is valid in one process only.
 #include <crossdock/crossdock.hpp>
 
 std::size_t use(crossdock::item& frame) {

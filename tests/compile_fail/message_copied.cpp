@@ -1,5 +1,4 @@
-// expect: use of deleted function
-// One message, one release.
+// expect: use of deleted function A message is released once, so it must not be copied.
 #include <crossdock/crossdock.hpp>
 
 #include <utility>

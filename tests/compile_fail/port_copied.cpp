@@ -1,5 +1,4 @@
-// expect: use of deleted function
-// An end of a port has one owner.
+// expect: use of deleted function An end of a port has one owner, so it must not be copied.
 #include <crossdock/crossdock.hpp>
 
 #include <utility>

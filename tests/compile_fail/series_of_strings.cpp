@@ -1,5 +1,4 @@
-// expect: a version is bytes
-// What an element points to is not in the version.
+// expect: a version is bytes A version would contain only the strings' pointers, not their characters.
 #include <crossdock/crossdock.hpp>
 
 #include <string>

@@ -60,7 +60,7 @@ def main():
     who = "root" if os.geteuid() == 0 else "an ordinary user"
     for engine in sys.argv[1:]:
         with tempfile.TemporaryDirectory(prefix="melt-", dir=TOP / "build") as folder, \
-             tempfile.TemporaryDirectory(prefix="cd") as runs:  # a short path: sockets lie in it
+             tempfile.TemporaryDirectory(prefix="cd") as runs:  # a short path, because sockets lie in the folder
             run = Run(engine, Path(folder), Path(runs))
             for claim in CLAIMS:
                 trouble = run.check(claim)
@@ -191,7 +191,7 @@ def copies(run):
     """LAMMPS' buffer is copied in once, and nothing is copied after that"""
     positions, results = run.port("positions"), run.port("results")
     for port in (positions, results):
-        # Behind its tables the analysis sends two histories.
+        # After its tables, the analysis sends two histories.
         messages = FRAMES + 2 * (port is results)
         assert port["messages"] == port["received"] == messages, port
     assert positions["bytes_copied"] == FRAMES * FRAME_BYTES, positions

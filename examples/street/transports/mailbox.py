@@ -13,7 +13,7 @@ class Frame:
 
 
 def address_of(task, options):
-    """The host and the port that a task listens at."""
+    """The host and the port at which a task listens."""
     name, _, rank = task.partition("/")
     host, port = PLACES[name]
     return options.addresses[host], options.port + port + int(rank or 0)

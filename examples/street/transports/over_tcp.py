@@ -43,7 +43,7 @@ class Transport:
         self.listener.close()
 
     def _reach(self, to):
-        """Tasks start in any order: asks again until the other one listens."""
+        """Connects to a task. Tasks start in any order, so it repeats until the task listens."""
         until = time.monotonic() + START_S
         while True:
             try:

@@ -43,7 +43,7 @@ def test_every_error_is_found_in_the_page_about_messages_by_words_that_messages_
     listed = {row[1].strip().strip("`") for row in rows}
     assert listed == {error.__name__ for error in crossdock.Error.__subclasses__()}
     folders = [*(top / "crates").glob("*/src"), top / "bindings/python/src"]
-    # A text may go on in the next line of the source, after a backslash.
+    # A text may continue in the next line of the source after a backslash.
     sources = "\n".join(re.sub(r"\\\n\s*", "", file.read_text()) for folder in folders for file in folder.rglob("*.rs"))
     assert [words for row in rows for words in re.findall("`([^`]+)`", row[2]) if words not in sources] == []
 

@@ -4,7 +4,7 @@ program leg
   use, intrinsic :: iso_fortran_env, only: int64, real64
   use crossdock
   implicit none
-  integer, parameter :: me = 4          ! element 3, counted from 0
+  integer, parameter :: me = 4          ! element 3 of the vector, counted from 0
   integer, parameter :: patience = 30000
   type(crossdock_session) :: session
   type(crossdock_region) :: region

@@ -52,6 +52,6 @@ if __name__ == "__main__":
     try:
         run(sys.argv[1], int(sys.argv[2]))
         print("ok ring python: same handle, same elements, 0 copied")
-    except Exception as error:  # whatever it is, it is this leg that failed
+    except Exception as error:  # any error means that this leg has failed
         print(f"FAILED ring python: {type(error).__name__}: {error}")
         sys.exit(1)

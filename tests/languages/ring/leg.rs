@@ -55,7 +55,7 @@ fn end(session: &Session, region: &str, prefix: &str, handle: Handle, next: Port
     check(counted.messages == laps && counted.bytes_handed_over == laps * (ELEMENTS * 8 + 8), "all is counted")?;
     check(counted.bytes_copied == 0 && last.statistics().bytes_copied == 0, "nothing was copied")?;
     next.close();
-    // The other legs leave one after the other. Each waits for the next message, which no longer comes.
+    // The other legs leave one after the other. Each of them waits for a next message until the leg before it has left.
     match last.receive(WAIT) {
         Err(error) if error.status == Status::Closed => last.close(),
         other => return check(false, &format!("the last port is closed at the end: {other:?}")),

@@ -36,7 +36,7 @@ inline bool is_running() noexcept {
   return initialised && !finalised;
 }
 
-/// For communicators whose error handler returns. Other error handlers end the program, as is usual in MPI.
+/// Handles an MPI error if the communicator's error handler returns. Other error handlers end the program.
 inline void check(int code, const std::string& port) {
   if (code == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING];
@@ -45,8 +45,8 @@ inline void check(int code, const std::string& port) {
   throw error(status::system, "port '" + port + "' over MPI: " + std::string(text, static_cast<std::size_t>(length)));
 }
 
-/// Repeats `done` until it returns true or the deadline has passed. MPI has no wait with a deadline. So this yields at
-/// first, for short waits, and then sleeps briefly each time, so that a rank that waits for long leaves the CPU to
+/// Repeats `done` until it returns true or the deadline has passed. MPI has no wait with a deadline. So this function
+/// yields at first. After a while it sleeps briefly each time, so that a rank that waits for long leaves the CPU to
 /// others.
 template <class Done>
 bool wait_for(timeout wait, Done done) {
@@ -92,7 +92,7 @@ class meeting_place {
     }
   }
   /// Leaves the port. The last end that leaves removes the tags from use, so that a later port never receives messages
-  /// that this one left.
+  /// of this port.
   void leave(port_end end) {
     std::atomic_ref<std::uint64_t> word(word_);
     std::uint64_t now = word.load(std::memory_order_acquire), next = 0;
@@ -101,7 +101,7 @@ class meeting_place {
       if ((next & both) == 0) next = 0;
     } while (!word.compare_exchange_weak(now, next, std::memory_order_acq_rel));
   }
-  /// The rank at an end; -1 if no rank has the end.
+  /// The rank that has an end of the port, or -1 if no rank has it.
   int rank_at(port_end end) const { return rank_in(std::atomic_ref(word_).load(std::memory_order_acquire), end); }
 
  private:
@@ -120,12 +120,12 @@ struct letter {
   crossdock_message message{};
   MPI_Request request = MPI_REQUEST_NULL;
 };
-inline constexpr std::uint32_t farewell = 1;  ///< `reserved` of the last message that an end sends
+inline constexpr std::uint32_t farewell = 1;  // the value of `reserved` in the last message that an end sends
 
 /// The place of one message in flight, from its sending until its credit is back.
 struct slot {
   enum { empty, under_way, returned } state = empty;
-  std::uint64_t order = 0;  ///< of the credits
+  std::uint64_t order = 0;  // the order in which the credits came back
   letter out;
 };
 
@@ -137,7 +137,7 @@ class mpi_transport;
 class afterlife {
  public:
   static afterlife& of_process() {
-    static auto* one = new afterlife;  // never destroyed: ports may be static objects too
+    static auto* one = new afterlife;  // never destroyed, because a port may be a static object that is destroyed later
     return *one;
   }
   void born(mpi_transport* port);
@@ -183,7 +183,7 @@ class afterlife {
   std::mutex mutex_;
   std::set<mpi_transport*> alive_;
   std::list<leftover> rest_;
-  bool called_ = false;  ///< MPI_Finalize knows of us
+  bool called_ = false;  // whether MPI_Finalize will call `end`
 };
 
 class mpi_transport final : public transport {
@@ -198,7 +198,7 @@ class mpi_transport final : public transport {
     afterlife::of_process().gone(this);
     try {
       close();
-    } catch (const error&) {  // no caller is left to be told
+    } catch (const error&) {  // errors are ignored, because no caller is left
     }
   }
 
@@ -252,7 +252,7 @@ class mpi_transport final : public transport {
       throw error(status::invalid, "port '" + name_ + "' over MPI: message " + std::to_string(message.position) + " was not received here, or is released already");
     }
     statistics_.received += 1;
-    if (over_) return;  // the producer has no use for credits any more
+    if (over_) return;  // the producer has left, so it needs no credits
     crossdock_message credit = message;
     credit.reserved = 0;
     mail(credit, tag_ + 1);
@@ -264,14 +264,14 @@ class mpi_transport final : public transport {
     std::unique_lock lock(mutex_);
     if (closed_) return;
     closed_ = true;
-    if (!is_running()) return;  // MPI_Finalize came first: no peer is left to be told
+    if (!is_running()) return;  // MPI_Finalize was called first, so no message can be sent to the peer
     crossdock_message bye{};
     bye.reserved = farewell;
     if (peer() >= 0) mail(bye, end_ == producer ? tag_ : tag_ + 1);
     afterlife::of_process().take(comm_, over_ ? -1 : peer(), end_ == producer ? tag_ + 1 : tag_, std::move(slots_), std::move(mail_));
     place_.leave(end_);
   }
-  /// The counters of this end. It does not know those of the other end.
+  /// The counters of this end. The counters of the other end are not known here.
   crossdock_port_statistics statistics() override {
     std::unique_lock lock(mutex_);
     return statistics_;
@@ -290,7 +290,7 @@ class mpi_transport final : public transport {
     return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count());
   }
   port_end other() const noexcept { return end_ == producer ? consumer : producer; }
-  /// The rank at the other end; −1 until it has been seen.
+  /// The rank at the other end, or −1 as long as it is not known.
   int peer() {
     if (peer_ < 0) peer_ = place_.rank_at(other());
     return peer_;
@@ -321,8 +321,8 @@ class mpi_transport final : public transport {
   }
   bool arrived(int tag, crossdock_message& message) {
     int there = 0;
-    // If the other end left before it was seen, its rank is unknown. But what it sent is still on its way, so messages
-    // of any rank are accepted.
+    // If the other end left before this end saw it, its rank is unknown. But its messages are still in flight, so
+    // messages of any rank are accepted.
     const int source = peer() < 0 ? MPI_ANY_SOURCE : peer();
     MPI_Status what;
     by_mpi::check(MPI_Iprobe(source, tag, comm_, &there, &what), name_);
@@ -356,7 +356,8 @@ class mpi_transport final : public transport {
     }
     return oldest;
   }
-  /// Waits until there is a consumer and a slot for the next message: an empty slot, or else that of the oldest credit.
+  /// Waits until there is a consumer and a slot for the next message. It takes an empty slot if there is one, and
+  /// otherwise the slot whose credit came back first.
   status wait_place(timeout wait, slot*& place) {
     const auto begin = clock::now();
     const bool there = wait_for(wait, [&] {
@@ -384,8 +385,8 @@ class mpi_transport final : public transport {
   std::vector<slot> slots_;
   std::deque<letter> mail_;
   std::vector<std::uint64_t> unreleased_;
-  bool over_ = false;    ///< the other end said farewell
-  bool closed_ = false;  ///< this end did
+  bool over_ = false;    // whether the other end has sent its last message
+  bool closed_ = false;  // whether this end is closed
   crossdock_port_statistics statistics_{};
 };
 
@@ -400,8 +401,8 @@ inline void afterlife::born(mpi_transport* port) {
   }
 }
 
-/// Called by MPI_Finalize: closes what is open, and lets the last messages arrive. What does not arrive within a
-/// second, because the other rank never closed its end, stays in memory that is never freed. MPI may still read it.
+/// Called by MPI_Finalize: closes the open ends, and waits up to a second for their last messages. If a message does
+/// not arrive, because the other rank never closed its end, its memory is never freed, because MPI may still read it.
 inline void afterlife::end() {
   std::set<mpi_transport*> open;
   {

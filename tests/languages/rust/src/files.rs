@@ -35,7 +35,7 @@ fn io<T>(result: std::io::Result<T>) -> Result<T, String> {
     result.map_err(|error| error.to_string())
 }
 
-/// Runs one step of a row's producer. `step` names the step.
+/// Runs one step of the producer of row `row`. `step` names the step.
 fn writes(_: &Context, step: &str, row: &[&str]) -> Outcome {
     let &[row] = row else { return Err("a producer needs its row".into()) };
     let at = |name: &str| place(row, "stage", name);
@@ -49,7 +49,7 @@ fn writes(_: &Context, step: &str, row: &[&str]) -> Outcome {
             let mut file = io(File::create(at("slow")?))?;
             io(file.write_all(&[b'x'; SIZE / 2]))?;
             say_ready();
-            // The consumer makes this link when it has looked.
+            // The consumer makes this link when it has looked for the file.
             let began = Instant::now();
             while fs::read_link(at(".looked")?).is_err() {
                 if began.elapsed() > Duration::from_secs(10) {
@@ -80,7 +80,8 @@ fn writes(_: &Context, step: &str, row: &[&str]) -> Outcome {
             }
             drop(file);
             io(fs::remove_file(at("big")?))?;
-            // A file whose name begins with a dot is not managed, but it needs room in the same file system.
+            // A file whose name begins with a dot is not managed. But it needs room in the file system of the managed
+            // directory.
             for _ in 0..1000 {
                 let fits = fs::write(at(".room")?, [b'x'; 2 * SIZE]).is_ok();
                 io(fs::remove_file(at(".room")?))?;

@@ -21,16 +21,16 @@ pub struct Row {
     pub id: &'static str,
     pub claim: &'static str,
     pub test: fn(&Context) -> Outcome,
-    /// What another process of the row does, by its role and arguments.
+    /// The function that the row's other processes run. It gets the process's role and arguments.
     pub role: fn(&Context, &str, &[&str]) -> Outcome,
 }
 
-/// The role function of a row in which no other process takes part.
+/// The role function of a row that has no other process.
 pub fn alone(_: &Context, role: &str, _: &[&str]) -> Outcome {
     Err(format!("no role '{role}'"))
 }
 
-/// What a running row works with: its session and its names.
+/// The data of a running row: its session and its names.
 pub struct Context {
     pub session: Session,
     row: String,
@@ -91,14 +91,14 @@ impl Context {
 pub struct Peer(Option<Child>);
 
 impl Peer {
-    /// Waits for the end of the process, which must be a success.
+    /// Waits until the process ends, and checks that it succeeded.
     pub fn finish(mut self) -> Outcome {
         let mut child = self.0.take().expect("a peer is finished once");
         let status = wait(&mut child)?;
         if status.success() { Ok(()) } else { Err(format!("the other process ended with {status}")) }
     }
 
-    /// Waits for the end of the process, which must have killed itself.
+    /// Waits until the process ends, and checks that it killed itself.
     pub fn killed(mut self) -> Outcome {
         use std::os::unix::process::ExitStatusExt;
         let mut child = self.0.take().expect("a peer is finished once");
@@ -133,7 +133,7 @@ impl Drop for Peer {
     }
 }
 
-/// Tells the process that started this one that it is ready.
+/// Tells the process that started this process that this process is ready.
 pub fn say_ready() {
     println!("ready");
 }
@@ -153,7 +153,7 @@ pub fn text(error: Error) -> String {
     format!("{}: {error}", error.status)
 }
 
-/// Checks that the call failed with this status. Gives the message of the error.
+/// Checks that the call failed with this status. Returns the message of the error.
 pub fn fails<T: std::fmt::Debug>(status: Status, result: crossdock_client::Result<T>) -> Result<String, String> {
     match result {
         Err(error) if error.status == status => Ok(error.to_string()),

@@ -64,7 +64,7 @@ fn run(root: &Path) -> Result<(), String> {
         let (folder, notice) = (root.join(scenario.row), root.join(format!("{}.notice", scenario.row)));
         if let Some(bytes) = scenario.quota {
             fs::create_dir_all(&folder).map_err(text)?;
-            // An ordinary user cannot mount a directory with a quota. Then the row is skipped.
+            // An ordinary user cannot mount a directory with a quota. In this case the row is skipped.
             if mount::memory_at(&folder, bytes).is_err() {
                 fs::remove_dir(&folder).map_err(text)?;
                 continue;
@@ -80,8 +80,8 @@ fn run(root: &Path) -> Result<(), String> {
         services.push((scenario.row, service));
     }
     let mut out = std::io::stdout().lock();
-    // Everything is printed as one line, so that a shell reads it at once. The shell replaces each `|` by a line end
-    // again.
+    // Everything is printed as one line, so that a shell reads it with one call. The shell replaces each `|` by a line
+    // end.
     writeln!(out, "ready {}", lines.join("|")).and_then(|()| out.flush()).map_err(text)?;
     drop(out);
     serve(root, &services);
@@ -97,7 +97,7 @@ fn serve(root: &Path, services: &[(&str, Service)]) {
             over.store(true, Ordering::Release);
         });
         let Some((row, service)) = services.iter().find(|(row, _)| *row == "f3") else { return };
-        // The producer tells its process id as the target of a symbolic link, because a link appears in one step.
+        // The producer tells its process id as the target of a symbolic link, because a link is created in one step.
         let link = root.join(row).join("stage/.producer");
         while !over.load(Ordering::Acquire) {
             let pid = fs::read_link(&link).ok().and_then(|to| to.to_str()?.parse::<i32>().ok());
@@ -111,7 +111,7 @@ fn serve(root: &Path, services: &[(&str, Service)]) {
     });
 }
 
-/// Waits until the process has ended, so that all its files are closed. Tells how it ended.
+/// Waits until the process has ended, so that all its files are closed. Returns how it ended.
 fn fate(pid: i32, over: &AtomicBool) -> Phase {
     let Ok(Some(pidfd)) = process::open_pidfd(pid) else { return Phase::Failed };
     while !process::is_dead(&pidfd) && !over.load(Ordering::Acquire) {
