@@ -1,4 +1,5 @@
-// expect: deleted|copy An item has one owner, so only one variable may refer to it.
+// expect: deleted|copy
+// An item has one owner, so only one variable may refer to it.
 #include <crossdock/crossdock.hpp>
 
 #include <utility>

@@ -1,5 +1,5 @@
-// expect: discards qualifiers|passing|rvalue destroy() must be written std::move(x).destroy(), so that the compiler
-// finds a later use of x.
+// expect: discards qualifiers|passing|rvalue
+// destroy() must be written std::move(x).destroy(), so that the compiler finds a later use of x.
 #include <crossdock/crossdock.hpp>
 
 #include <utility>

@@ -1,4 +1,5 @@
-// expect: plain data without raw pointers A pointer is valid in one process only.
+// expect: plain data without raw pointers
+// A pointer is valid in one process only.
 #include <crossdock/crossdock.hpp>
 
 std::size_t use(crossdock::item& frame) {

@@ -1,5 +1,5 @@
-// expect: simple<T> takes plain data without raw pointers An atomic that is too large for the CPU uses a lock that only
-// this process has.
+// expect: simple<T> takes plain data without raw pointers
+// An atomic that is too large for the CPU uses a lock that only this process has.
 #include <crossdock/crossdock.hpp>
 
 #include <atomic>

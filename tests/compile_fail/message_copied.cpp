@@ -1,4 +1,5 @@
-// expect: use of deleted function A message is released once, so it must not be copied.
+// expect: use of deleted function
+// A message is released once, so it must not be copied.
 #include <crossdock/crossdock.hpp>
 
 #include <utility>

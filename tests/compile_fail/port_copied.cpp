@@ -1,4 +1,5 @@
-// expect: use of deleted function An end of a port has one owner, so it must not be copied.
+// expect: use of deleted function
+// An end of a port has one owner, so it must not be copied.
 #include <crossdock/crossdock.hpp>
 
 #include <utility>

@@ -1,4 +1,5 @@
-// expect: a version is bytes A version would contain only the strings' pointers, not their characters.
+// expect: a version is bytes
+// A version would contain only the strings' pointers, not their characters.
 #include <crossdock/crossdock.hpp>
 
 #include <string>

@@ -39,7 +39,7 @@ def main(arguments):
         try:
             run(row)
             print(f"ok {row} {ROWS[row][0]}", flush=True)
-        except Exception as error:  # any error means that the row has failed
+        except Exception as error:  # noqa: BLE001 (any error means that the row has failed)
             failed += 1
             print(f"FAILED {row} {ROWS[row][0]}: {type(error).__name__}: {error}", flush=True)
     print(f"{len(wanted) - failed} passed, {failed} failed")

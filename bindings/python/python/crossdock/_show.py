@@ -31,7 +31,7 @@ def port(self):
 def observer(self):
     try:
         state = self.state
-    except Exception:  # a closed observer still has a name to show
+    except Exception:  # noqa: BLE001: a closed observer still has a name to show
         return _table(f"series {self.name}: closed", [])
     rows = [(name, v.dtype, "×".join(map(str, v.shape))) for name, v in self.variables.items()]
     return _table(f"series {self.name}, observed: {state}", rows, ("variable", "type", "shape"))
