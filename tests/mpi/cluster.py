@@ -18,7 +18,7 @@ ROOT = BUILD / "roots" / "mpi"
 MPIS = {
     "openmpi4": ("openmpi", "hello.openmpi", 99),
     # Debian's MPICH 4.0 may hang in MPI_Finalize, even without crossdock (pmodels/mpich #6596): usually on three or
-    # more hosts, and sometimes on two. Such a case is tried again.
+    # more hosts, and sometimes on two. A case that hangs is repeated.
     "mpich4": ("mpich", "hello.mpich", 2),
     "openmpi5": ("/opt/mpi-openmpi/bin/mpirun", "hello.openmpi", 99),
     "mpich5": ("/opt/mpi-mpich/bin/mpiexec", "hello.mpich5", 99),
@@ -38,7 +38,8 @@ class Cluster:
 
     def __init__(self, count, docker=False):
         self.count, self.docker = count, docker
-        # The temporary folder of a bench is removed with it. It must be in /tmp, because the hosts need it there.
+        # A test run's own temporary folder is removed with the test. It must be in /tmp, because the hosts need it
+        # there.
         own = os.environ.get("TMPDIR", "")
         self.work = Path(tempfile.mkdtemp(prefix="crossdock-hosts-", dir=own if own.startswith("/tmp/") else "/tmp"))
         self.work.chmod(0o777)
@@ -73,8 +74,8 @@ class Cluster:
                 script += "; docker ps --all --format 'crossdock: container {{.Names}}'; docker images --format 'crossdock: image {{.Repository}}'"
             output, _ = self.on(f"n{k}", "root", "sh", "-c", script).communicate()
             for line in output.splitlines():
-                # Lines with the name of the shared folder, and dead processes that wait for process 1, are no
-                # leftovers.
+                # Lines with the name of the shared folder do not count as leftovers, and neither do dead processes that
+                # process 1 has not collected yet.
                 if LEFTOVERS.search(line) and self.work.name not in line and "<defunct>" not in line and "ps -eo" not in line:
                     found.append(f"n{k}: {line.strip()}")
         return found
@@ -87,7 +88,7 @@ class Cluster:
             raise Failed("left behind:\n  " + "\n  ".join(found))
 
     def sweep(self):
-        """After a failed case: so that the next one is judged by itself."""
+        """Cleans up after a failed case, so that its leftovers do not make the next one fail."""
         if (self.work / "slurm").exists():
             self.on("n1", "root", "sh", "-c", "scancel $(squeue --noheader --format %i)").communicate()
         for line in self.leftovers():
@@ -129,7 +130,8 @@ def make_root(mpis):
         wanted = {MPIS[m][1] for m in mpis}
         if program in wanted and not newer(out / program, HERE / "hello.c"):
             subprocess.run([compiler, "-O2", "-o", out / program, HERE / "hello.c"], check=True)
-    # The root folder contains all MPIs that are installed, whatever is asked for, because another run may be using it.
+    # The root folder contains all installed MPIs, even if this run uses only some of them, because another run may use
+    # the same folder.
     there = " ".join(name for name in ("mpi-openmpi", "mpi-mpich", "mpi-intel") if (ENVIRONMENTS / name).is_dir())
     # Intel MPI needs this library to use Slurm's PMI2.
     there += " libpmi2" * Path(f"/usr/lib/{os.uname().machine}-linux-gnu/libpmi2.so.0").exists()

@@ -76,7 +76,7 @@ class Example:
             self.suite.fail(f"{differ} are not those of the run on one host")
 
     def check(self, out):
-        """Further claims about what a run wrote."""
+        """Checks further claims about the results of a run."""
 
 
 class Melt(Example):

@@ -3,8 +3,7 @@
 import json
 import shutil
 
-# The producers begin only when all consumers wait. The files are one of several pieces, a small one, and one in a
-# folder.
+# The producers begin only when all consumers wait. One file has several pieces, one is small, and one lies in a folder.
 PASS = """
 workflow: frames
 files:
@@ -264,7 +263,8 @@ def cut(suite, host):
     with suite.cut_off(host):
         ended = suite.end(child)
         suite.expect(ended, 69, f"host {host}: ", f"was lost with its host {host}")
-        # The host's lease ends before the run gives the host up, so the consumers' log says that the host is lost.
+        # The host's lease ends before the run counts the host as lost, so the consumers' log says that the lease has
+        # ended.
         says(suite, suite.log("sleep", "read"), f"host {host} is lost: its lease in the catalog has ended")
         suite.until(f"the tasks of {host} have ended", lambda: not suite.pids(host, "sleep 600|cat /f/never"))
 

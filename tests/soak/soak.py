@@ -117,8 +117,8 @@ class Runner:
 
     def start(self):
         self.number += 1
-        # The results that the former run wrote beside its workflow file are removed. Otherwise a solver would go on
-        # from them.
+        # The results that the previous run wrote beside its workflow file are removed. Otherwise a solver would
+        # continue from them.
         results = pathlib.Path(self.file).with_suffix("")
         if results.is_dir():
             shutil.rmtree(results)
@@ -222,7 +222,7 @@ class Soak:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
                 probe.connect(str(self.socket))
                 listener = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-            # The broker of a killed keeper may still be listening.
+            # If the keeper was killed, its broker may listen for a moment longer.
             stat = pathlib.Path(f"/proc/{listener}/stat").read_text()
             return self.keeper.pid in (listener, int(stat.rpartition(")")[2].split()[1]))
         except OSError:
@@ -239,7 +239,7 @@ class Soak:
         self.start_keeper()
 
     def disturb(self, now):
-        """One look: what is due happens."""
+        """Looks once at all processes, and does what is due."""
         for worker in self.workers:
             if worker.stopped_until and now >= worker.stopped_until:
                 os.kill(worker.process.pid, signal.SIGCONT)
@@ -376,7 +376,7 @@ class Soak:
             self.fault(f"the broker {broker} outlived its keeper")
         left = sorted(path.name for path in self.folder.iterdir() if path.name not in ("faults", "runs"))
         if self.runners:
-            # What remains after two kills at once is cleaned up by the next run.
+            # If two processes of a run were killed at once, the next run removes what they left.
             self.runners[0].start()
             self.runners[0].process.wait(LONGEST_RUN)
         left += sorted(str(path) for path in self.runs.rglob("*") if path.parent != self.runs)

@@ -98,8 +98,8 @@ class worker {
 
   void heap(std::uint64_t stamp) {
     if (!region_) {
-      // The region has the size that the workers in other languages ask for. The constructor of region would add the
-      // heap's own tables.
+      // The region has the size that the workers in the other languages use. The constructor of `region` would add the
+      // size of the heap's own tables.
       crossdock_region* given = nullptr;
       crossdock::detail::check(crossdock_region_open(session_.get(), "heap", CROSSDOCK_OPEN_OR_CREATE, 256U << 20, CROSSDOCK_WAIT, &given));
       region_ = crossdock::region::taken(given, session_);
@@ -162,7 +162,7 @@ class worker {
     }
     auto made = crossdock::detail::as_result([&] { return crossdock::item::create(name('i'), item_bytes, {}, session_); });
     if (!made && made.status() != status::exists) throw crossdock::error(made.status(), "create");
-    // An item of this name exists, because it was not handed on in the last round.
+    // An item of this name exists, because the previous round did not hand it on.
     auto i = made ? std::move(*made) : crossdock::item::access(name('i'), crossdock::no_wait, session_);
     const auto all = i.as<std::int64_t>();
     fill(all.subspan(1), stamp | 1);

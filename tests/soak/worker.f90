@@ -137,7 +137,8 @@ contains
     call put(words, ior(stamp, 1_int64))
   end subroutine
 
-  !> Stores the first word. It is a call of its own so that the compiler does not move this store among the others.
+  !> Stores the first word. It is a separate subroutine so that the compiler keeps the order of this store and the
+  !> others.
   subroutine put(words, value)
     integer(int64), volatile, intent(inout) :: words(:)
     integer(int64), intent(in) :: value
@@ -235,7 +236,7 @@ contains
       call one%access(session, name_of('i', number / 2), stat, timeout_ms=SHORT)
     else
       call one%create(session, name_of('i', number / 2), int(ITEM, int64), stat)
-      ! An item of this name exists, because it was not handed on in the last round.
+      ! An item of this name exists, because the previous round did not hand it on.
       if (stat == CROSSDOCK_EXISTS) call one%access(session, name_of('i', number / 2), stat, timeout_ms=0)
     end if
     if (.not. works('create or access', stat)) return
