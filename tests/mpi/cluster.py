@@ -38,7 +38,7 @@ class Cluster:
 
     def __init__(self, count, docker=False):
         self.count, self.docker = count, docker
-        # A test run's own temporary folder is removed with the test. It must be in /tmp, because the hosts need it
+        # The temporary folder of a benchmark is removed with the benchmark. It must be in /tmp, because the hosts need it
         # there.
         own = os.environ.get("TMPDIR", "")
         self.work = Path(tempfile.mkdtemp(prefix="crossdock-hosts-", dir=own if own.startswith("/tmp/") else "/tmp"))
