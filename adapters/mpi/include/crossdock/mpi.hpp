@@ -120,12 +120,12 @@ struct letter {
   crossdock_message message{};
   MPI_Request request = MPI_REQUEST_NULL;
 };
-inline constexpr std::uint32_t farewell = 1;  // the value of `reserved` in the last message that an end sends
+inline constexpr std::uint32_t farewell = 1;  ///< the value of `reserved` in the last message that an end sends
 
 /// The place of one message in flight, from its sending until its credit is back.
 struct slot {
   enum { empty, under_way, returned } state = empty;
-  std::uint64_t order = 0;  // the order in which the credits came back
+  std::uint64_t order = 0;  ///< the order in which the credits came back
   letter out;
 };
 
@@ -183,7 +183,7 @@ class afterlife {
   std::mutex mutex_;
   std::set<mpi_transport*> alive_;
   std::list<leftover> rest_;
-  bool called_ = false;  // whether MPI_Finalize will call `end`
+  bool called_ = false;  ///< whether MPI_Finalize will call `end`
 };
 
 class mpi_transport final : public transport {
@@ -385,8 +385,8 @@ class mpi_transport final : public transport {
   std::vector<slot> slots_;
   std::deque<letter> mail_;
   std::vector<std::uint64_t> unreleased_;
-  bool over_ = false;    // whether the other end has sent its last message
-  bool closed_ = false;  // whether this end is closed
+  bool over_ = false;    ///< whether the other end has sent its last message
+  bool closed_ = false;  ///< whether this end is closed
   crossdock_port_statistics statistics_{};
 };
 
