@@ -112,7 +112,7 @@ def ahead(middle, options):
             won = [COLUMNS[name][0] for name, transport in best.items() if transport == "crossdock"]
             lost = [f"{COLUMNS[name][0]} ({transport})" for name, transport in best.items() if transport != "crossdock"]
             yield (f"- {hosts(nodes)}, {lines}p: crossdock is ahead in {'; '.join(won) or 'nothing'}"
-                   + (f". Another is in {'; '.join(lost)}" if lost else ""))
+                   + (f". Another transport, named in brackets, is ahead in {'; '.join(lost)}" if lost else ""))
 
 
 def pyplot(style):
