@@ -1,4 +1,5 @@
-//! Names of other nodes that went with their node. An error about such a name says on which node the object was.
+//! Names of objects on other nodes that the catalog dropped when their node's lease ended. An error about such a name
+//! says on which node the object was.
 //!
 //! When the lease of a node ends, the catalog drops the entries of its names, and reports this together with the end of
 //! the node. A name that is dropped at another time was removed by its node.
@@ -24,7 +25,7 @@ pub(super) struct Departed {
 }
 
 impl Departed {
-    /// Notes that a name of the node `node` was dropped.
+    /// Notes that the catalog dropped a name of the node `node`.
     pub fn dropped(&mut self, name: SiteName, node: String, now: u64) {
         self.names.insert(name.clone(), (node, now));
         self.order.push_back((name, now));
@@ -43,8 +44,8 @@ impl Departed {
 }
 
 impl Broker {
-    /// Gives the end of an error text about a name that does not exist: the node that took the object with it, and
-    /// since when this node is gone. Empty if no node is known to have done so.
+    /// Gives the end of an error text about a name that does not exist: on which node the object was, and since when
+    /// that node is gone. Empty if the name was not dropped together with a node.
     pub(super) fn departed_with(&self, workflow: u64, kind: SegmentKind, name: &str) -> String {
         let found = self.site.as_ref().zip(self.site_name(workflow, kind, name)).and_then(|(site, name)| {
             let (node, at) = site.departed.names.get(&name)?;

@@ -93,7 +93,7 @@ pub enum Event<'a> {
     Site(SiteEvent),
     /// A question or an answer of another node in the site.
     Nodes(NodeEvent),
-    /// How many bytes of memory could be given out now.
+    /// How many bytes of memory the host could give to new segments now.
     Free(u64),
     /// Whether the journal accepts records. The error says why it does not.
     Journal(Result<(), String>),
@@ -172,7 +172,7 @@ pub enum Effect {
         to: SegmentId,
         /// The size of the file in bytes.
         size: u64,
-        /// The order that pulls the item's bytes from another node, or that has these bytes.
+        /// The order that fills the file: a pull from another node, or bytes that another node has sent before.
         pull: NodeOrder,
     },
     /// Give an order to the gateway of the site.

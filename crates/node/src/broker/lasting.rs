@@ -441,7 +441,7 @@ impl Lasting {
             }
         }
         records.extend(self.items.snapshot().into_iter().map(Record::Item));
-        // Members come last. A record above could otherwise add an outcome to the member that caused it.
+        // Members come last. If a member's record came earlier, a record after it could add an outcome to that member.
         for (id, m) in &self.members {
             records.push(Record::Member {
                 member: *id,

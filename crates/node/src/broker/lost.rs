@@ -31,7 +31,7 @@ impl Broker {
             return self.fail(asker, Status::NotFound, format!("{segment} is none that the daemon waits for"));
         };
         if !self.lost.contains(&segment) {
-            // Another member has offered this memory before.
+            // Another member has offered this memory before, so nothing remains to be done.
             return self.answer(asker, &Answer::Done { value: 0 });
         }
         let number = match (descriptors, found.series.is_some()) {

@@ -50,7 +50,7 @@ pub enum NodeOrder {
         service: u32,
         /// The first part of the body, as the service defines it.
         head: Vec<u8>,
-        /// The file on this node. Its bytes are read before the next effect is carried out.
+        /// The file on this node whose bytes are sent. The host reads them before it carries out the next effect.
         file: SegmentId,
         /// How many bytes of the file follow the head. The whole body has at most 60 KiB.
         size: u64,
@@ -108,7 +108,7 @@ pub enum NodeOrder {
         task: String,
         /// The task's rank.
         rank: u32,
-        /// Whether the task sends. Otherwise it receives.
+        /// True if the task sends messages to the port; false if it receives messages.
         sends: bool,
         /// How long to wait for a free place at the port, in milliseconds.
         wait_ms: u64,
@@ -123,7 +123,7 @@ pub enum NodeOrder {
         workflow: String,
         /// The series.
         series: String,
-        /// Whether a series of a former run is wanted, too.
+        /// True if a series of a former run is acceptable as well.
         former: bool,
         /// How long to wait for the series, in milliseconds.
         wait_ms: u64,
@@ -140,7 +140,7 @@ pub enum NodeOrder {
         name: String,
         /// The name of the copy.
         copy: String,
-        /// Whether the region's name goes to this node, too.
+        /// True for a move: this node then gets the region's name as well.
         moves: bool,
         /// How long the copying may take, in milliseconds.
         wait_ms: u64,
@@ -161,7 +161,8 @@ pub enum NodeOrder {
     MirrorLeft {
         /// The mirror's id.
         mirror: SegmentId,
-        /// For the mirror of a port: whether its member died. Otherwise the member left in order.
+        /// For the mirror of a port: true if the member that had the mirror died, false if the member closed it or left
+        /// in order.
         died: bool,
     },
     /// The answer to [`NodeEvent::Opening`].
@@ -196,7 +197,7 @@ pub enum NodeEvent {
     },
     /// The result of [`NodeOrder::Pull`] or [`NodeOrder::Fill`].
     Pulled {
-        /// The broker's id for the pull.
+        /// The broker's id for the pull or the fill.
         id: u64,
         /// `Ok` if all bytes have arrived. The error says why not.
         outcome: Result<(), NodeFailure>,

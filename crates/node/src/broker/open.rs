@@ -18,7 +18,7 @@ pub(super) struct Making {
 }
 
 const PAGE: u64 = 4096;
-/// A larger size would not fit into any machine's address space.
+/// The largest size of a segment in bytes. A larger segment would not fit into any machine's address space.
 pub(super) const MAX_SIZE: u64 = 1 << 46;
 
 impl Broker {

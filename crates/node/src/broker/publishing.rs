@@ -154,7 +154,7 @@ impl Broker {
     ) {
         let id = page_id(series, page);
         if !self.pages.is_lost(id) {
-            // Another member has offered this page before.
+            // Another member has offered this page before, so nothing remains to be done.
             return self.answer(asker, &Answer::Done { value: 0 });
         }
         let number = match descriptors {

@@ -273,7 +273,7 @@ messages! {
             /// Whether the region is about to move.
             moves: bool,
         },
-        /// A daemon has another roll from now on, or runs in another namespace.
+        /// From now on the daemon has another roll, or runs in another namespace of process ids.
         30 Era(era: ProofScope),
         /// A member's session is over, but the member is not proved dead: it may still use what it has mapped.
         31 Ghost {

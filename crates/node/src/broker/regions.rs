@@ -33,7 +33,7 @@ struct AwaitedRegion {
     opcode: u16,
     workflow: u64,
     copy: String,
-    /// For a move: the node that has the name.
+    /// For a move: the node from which the region's name is taken.
     taken_from: Option<String>,
     /// True if the name was claimed for the region, which does not have it yet.
     is_claimed: bool,

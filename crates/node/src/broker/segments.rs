@@ -197,8 +197,8 @@ impl Broker {
         }
     }
 
-    /// Handles the list of segments that a returning member has open, one segment for each call. Segment 0 ends the
-    /// list.
+    /// Is called once for each segment that a returning member has open; `count` is how often the member has it open. A
+    /// call with segment 0 ends the member's list.
     pub(super) fn hold(&mut self, member: MemberId, segment: SegmentId, count: u32) {
         if let Some((series, pin)) = self.lasting.pin_of(segment) {
             return self.keep_pin(member, series, pin);

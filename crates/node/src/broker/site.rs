@@ -543,7 +543,8 @@ impl Broker {
                     }
                 }
                 self.look_after_left_items();
-                // An earlier question about these names may have failed.
+                // An earlier question to the catalog about the names of moving regions may have failed, so it is asked
+                // again.
                 self.ask_for_moving();
             }
             SiteEvent::CutOff { why } => {

@@ -112,7 +112,7 @@ impl Host<'_> {
         }
     }
 
-    /// For the members in the journal: reports those that died meanwhile, and watches the others again.
+    /// Reports the members of the journal that died while no broker ran, and watches the other members again.
     pub(super) fn watch_survivors(&mut self) {
         let lasting = self.broker.lasting();
         let members = lasting.members.iter().map(|(id, m)| (*id, m.peer));

@@ -270,7 +270,7 @@ impl Host<'_> {
             // The kernel has no room for the message at present. The client connects again, and repeats its unanswered
             // requests.
             Err(error) if error.is_out_of_room() => self.hang_up(connection),
-            // The end of the connection is reported by another event.
+            // The connection is broken. Another event reports its end.
             Err(_) => {}
         }
     }

@@ -37,7 +37,7 @@ struct World {
     open: BTreeSet<u64>,
     next: u64,
     now: u64,
-    /// The copies that the broker has begun: item and file.
+    /// The copies that the broker has begun, each with its item and the file that gets the item's bytes.
     copies: Vec<(SegmentId, SegmentId)>,
     /// A number from which the kernel's next answers about items' files are chosen.
     verdicts: u8,

@@ -17,7 +17,7 @@ const NODES: [&str; 3] = ["here", "there", "elsewhere"];
 const SERIES: [&str; 3] = ["a", "b", "out/c"];
 const KINDS: [SegmentKind; 4] = [SegmentKind::Region, SegmentKind::Port, SegmentKind::Series, SegmentKind::Item];
 
-/// The orders of the broker that were not answered yet, and the questions to it.
+/// The broker's orders that have no answer yet, and the questions of other nodes to the broker.
 #[derive(Default)]
 pub(super) struct Site {
     claims: Vec<SiteName>,
@@ -55,7 +55,7 @@ fn failure(which: u8) -> NodeFailure {
 }
 
 impl Site {
-    /// Forgets the broker's orders and the questions to it, because the broker was restarted.
+    /// Forgets the broker's orders and other nodes' questions to the broker, because the broker was restarted.
     pub(super) fn forget(&mut self) {
         *self = Self { next: self.next, ..Self::default() };
     }

@@ -28,13 +28,13 @@ pub(in crate::broker) const AHEAD: u32 = 13;
 const MOST: u64 = 48 << 10;
 /// The most items whose bytes are kept. If more bytes arrive, the oldest are dropped.
 const ITEMS: usize = 64;
-/// How long bytes are kept.
+/// How long this node keeps bytes that came ahead of the catalog's report.
 const LASTS_MS: u64 = 5_000;
-/// How long sending may take.
+/// How long the question that carries an item's bytes may take.
 const SEND_MS: u64 = 1_000;
 
 record! {
-    /// The head of the question. The item's bytes follow.
+    /// The head of the question by which a node sends an item's bytes. The bytes follow the head.
     pub struct Head as Stored {
         version: u32,
         item: u64,
@@ -91,7 +91,7 @@ impl Broker {
         if is_here && memory_of(found.size) <= MOST { self.fresh_stamp() } else { 0 }
     }
 
-    /// Sends the bytes of a leaving item to its next node. No process has the item's file open.
+    /// Sends the bytes of a leaving item to its next node. The caller knows that no process has the item's file open.
     pub(super) fn send_ahead(&mut self, item: SegmentId, to: &str, left: u64, stamp: u64) {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let (file, size) = (found.file, memory_of(found.size));
@@ -112,7 +112,7 @@ impl Broker {
         }
         let (item, from, until) = (SegmentId(item), BytesSource { node: node.to_owned(), left }, self.now + LASTS_MS);
         let parcels = &mut self.items.parcels.0;
-        // A question may arrive twice.
+        // A question may arrive twice. Its bytes are kept once.
         if parcels.iter().any(|parcel| parcel.item == item && parcel.stamp == stamp && parcel.from == from) {
             return Ok(Vec::new());
         }
@@ -124,7 +124,7 @@ impl Broker {
         Ok(Vec::new())
     }
 
-    /// Drops bytes that have been kept for a while.
+    /// Drops bytes that have been kept for longer than [`LASTS_MS`].
     pub(in crate::broker) fn drop_old_parcels(&mut self) {
         let now = self.now;
         self.items.parcels.0.retain(|parcel| parcel.until > now);

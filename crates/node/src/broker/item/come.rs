@@ -62,7 +62,8 @@ impl Broker {
         self.commit(first);
         self.commit(second);
         self.items.handovers.begin(item, self.now);
-        // A file that was left here was proved before, and no member of this node has opened it since.
+        // If the item's file stayed here when the item left, the file was proved at that time, and no member of this
+        // node has opened it since.
         let phase = if away.is_some() { Phase::Away } else { Phase::Proved };
         self.items.handovers.enter(item, phase);
         if let Some(source) = about.source() {
@@ -70,7 +71,8 @@ impl Broker {
         }
         if let Some(name) = self.site_name(workflow, SegmentKind::Item, &about.key) {
             if self.site.as_mut().is_some_and(|site| !site.take_name(&name)) {
-                // The catalog had given the name to a former lease of this node, so the node claims it again.
+                // The catalog's entry of the name belongs to a former lease of this node, so the node claims the name
+                // again.
                 self.effects.push(Effect::Site(SiteOrder::Claim(name)));
             }
         }

@@ -275,8 +275,8 @@ impl Broker {
         }
     }
 
-    /// Tells a node how many members of this node read its item. With `sharing` 0, one of them only wants to read it.
-    /// Returns the question's id.
+    /// Tells a node how many members of this node read its item. If `sharing` is 0, a member of this node only wants to
+    /// read the item. Returns the id of the question that carries the report.
     fn tell_reading(&mut self, node: &str, workflow: String, key: &str, sharing: u64, readers: u32) -> u64 {
         let stamp = self.fresh_stamp();
         let body = encode(&ReadRequest { version: VERSION, workflow, key: key.to_owned(), sharing, readers, stamp });

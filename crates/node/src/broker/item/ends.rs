@@ -36,7 +36,7 @@ impl Broker {
         }
     }
 
-    /// Handles the list of items that a returning member has open, one item for each call. Item 0 ends the list.
+    /// Is called once for each item that a returning member has open. A call with item 0 ends the member's list.
     pub(super) fn hold_item(&mut self, member: MemberId, item: SegmentId) {
         if item.0 != 0 {
             self.items.resuming.entry(member).or_default().insert(item);

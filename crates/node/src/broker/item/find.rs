@@ -111,8 +111,8 @@ impl LookUp {
         keys(&self.request)
     }
 
-    /// Gives an item of this request that another node has by the catalog, and that node. If the node that was asked
-    /// last has one of the items, gives that item.
+    /// Gives an item of this request that another node has according to the catalog, and that node. If the node that
+    /// was asked last has one of the items, gives that item.
     fn named_elsewhere(&self, said: &CatalogAnswers, own: &str) -> Option<(String, String)> {
         let named = || said.iter().filter_map(|(name, said)| Some((name, said.as_ref().ok()?.as_ref()?)));
         let elsewhere = || named().filter(|(_, node)| *node != own);
@@ -121,7 +121,8 @@ impl LookUp {
         found.map(|(name, node)| (name.name.clone(), node.clone()))
     }
 
-    /// Gives the node that has the item by the catalog, if it did not answer. A node that has no such item has answered.
+    /// Gives the node that has the item according to the catalog, if that node did not answer. A node that answered
+    /// that it has no such item is not silent.
     fn silent_node(&self) -> Option<&String> {
         self.refused.as_ref().filter(|(_, failure)| failure.status != Status::NotFound).map(|(node, _)| node)
     }
@@ -181,8 +182,8 @@ impl Broker {
         true
     }
 
-    /// Tells whether this node has the item and can serve a request for it. The node does not speak for an item that is
-    /// about to leave, because the next node may have it already.
+    /// Tells whether this node has the item and can serve a request for it. The node answers nothing about an item that
+    /// is about to leave, because the next node may have it already.
     pub(super) fn serves_here(&self, workflow: u64, key: &str, is_find: bool) -> bool {
         let here = match is_find {
             true => self.lasting.items.keys.get(&(workflow, key.to_owned())).copied(),
@@ -215,7 +216,7 @@ impl Broker {
         }
     }
 
-    /// Asks the catalog about the items of this request. Without a lease, the request fails.
+    /// Asks the catalog about the items of this request. If this node has no lease, the request fails.
     fn look_up(
         &mut self,
         asker: Requester,
@@ -305,7 +306,7 @@ impl Broker {
                 let text = format!("it is on its way to this node ({own})");
                 self.look_up_later(of, Status::TimedOut, &text);
             }
-            // No node has the item. What this node has heard of the name before is older than that.
+            // No node has the item. What this node has heard of the name before is older than the catalog's answer.
             (None, None) => {
                 let (status, text) = match &of.request {
                     ItemRequest::Access { read, keys, .. } => self.not_yet(keys, of.workflow, *read),

@@ -357,7 +357,8 @@ impl Broker {
                 let failure = NodeFailure { status: Status::NotFound, text };
                 self.not_there(waits, node, &key, failure)
             }
-            // Another item of a request that does not wait is on its way.
+            // The request does not wait for owners, but another of its items is on its way. So the request does not
+            // fail yet.
             Ok(OwnershipReply { code: NOT_YET, .. }) if another_comes => None,
             Ok(OwnershipReply { item, code, text }) => {
                 if code == NOT_HERE {
@@ -374,7 +375,7 @@ impl Broker {
                 let text = format!("item '{key}' did not come: node {node}, which has it, does not answer: {text}");
                 is_last.then_some((Status::TimedOut, text))
             }
-            // The node is there and cannot answer.
+            // The other node was reached, but it cannot answer the question.
             Err(NodeFailure { status: status @ (Status::Busy | Status::Incompatible), text }) => {
                 let text = format!("node {node}, which has item '{key}', does not answer: {text}");
                 is_last.then_some((status, text))

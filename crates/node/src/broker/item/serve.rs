@@ -10,7 +10,7 @@ use super::queue::WaitPurpose;
 use super::{Item, ItemRecord, Making, Phase, Refusal, Residence, memory_of};
 use crate::broker::{Broker, Cause, Effect, Record, Requester, text};
 
-/// A larger size would not fit into any machine's address space.
+/// The largest size of an item in bytes. A larger item would not fit into any machine's address space.
 pub(super) const MAX_SIZE: u64 = 1 << 46;
 /// The most numbers that one task may register.
 const NUMBERS: usize = 256;
