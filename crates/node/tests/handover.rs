@@ -11,7 +11,7 @@ struct World {
     broker: Broker,
     /// What the broker sent to the connections: connection, request number, answer.
     answers: Vec<(u64, u64, Answer)>,
-    /// Copies that the broker has begun and that have not ended: item and file.
+    /// Copies that the broker has begun and that have not ended, each with its item and its target file.
     copies: Vec<(SegmentId, SegmentId)>,
 }
 

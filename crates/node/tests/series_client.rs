@@ -334,7 +334,7 @@ fn series_go_on_while_the_broker_is_killed_again_and_again() {
             publish(&mut publisher, value);
             shows(&observer.next(SOON).unwrap(), value);
         }
-        // New observers and publishers can begin, too, as soon as a broker runs again.
+        // As soon as a broker runs again, new observers and publishers can begin.
         let mut visitor = observe(&other);
         shows(&visitor.latest().unwrap(), 11 + round * 10);
         let more = format!("more/{round}");

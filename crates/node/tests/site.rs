@@ -112,7 +112,7 @@ fn a_broker_that_is_killed_keeps_the_nodes_names_and_number() {
         let error = region(&on_a, "x", Mode::CreateOnly).unwrap_err();
         assert!(error.to_string().contains("is on node b"), "{error}");
     }
-    // The daemon that keeps the catalog comes back after a restart of its broker, too.
+    // The daemon that keeps the catalog works again after its broker was killed.
     a.kill_broker();
     until("a is back", || is(&a, "a", NodeState::Here));
     let error = region(&on_a, "x", Mode::CreateOnly).unwrap_err();
@@ -179,7 +179,8 @@ fn a_node_without_the_catalog_makes_no_names_and_everything_else_goes_on() {
     assert_eq!(error.status, Status::Disconnected, "{error}");
     assert!(error.to_string().contains(&format!("node b has been cut off from site '{}'", site.name)), "{error}");
     region(&on_b, "x", Mode::OpenOnly).unwrap();
-    // Items of other nodes may exist. Those of this node are found.
+    // Without the catalog, node b finds its own items. It cannot tell whether an item that it does not know is on
+    // another node.
     assert_eq!(on_b.find_item("own").unwrap().key, "own");
     for error in [on_b.find_item("i").unwrap_err(), on_b.access_item("i", None).map(drop).unwrap_err()] {
         assert_eq!(error.status, Status::Disconnected, "{error}");

@@ -164,7 +164,7 @@ fn jumps_of_wall_clocks_end_no_lease_and_repeat_no_id() {
             }
         }
     }
-    // The lease was renewed several times meanwhile. At last the names are still those of their nodes.
+    // The lease was renewed several times meanwhile. At the end, every name still belongs to its node.
     while began.elapsed() < Duration::from_secs(8) {
         std::thread::sleep(Duration::from_millis(100));
     }

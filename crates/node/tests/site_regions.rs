@@ -384,7 +384,7 @@ fn moves_while_a_node_is_killed(dies: usize) {
             sessions[lives].remove_region("frames").unwrap();
         }
         match (lives == to, is_lost) {
-            // Only the killed node had the region, so the caller is told that it did not come.
+            // The region was still on the killed node alone, so the caller is told that the region did not come.
             (true, true) => {
                 let error = outcome.unwrap_err();
                 assert!(error.to_string().replace('\'', "").contains("node b"), "{error}");
@@ -394,7 +394,7 @@ fn moves_while_a_node_is_killed(dies: usize) {
                 outcome.unwrap();
                 moved += 1;
             }
-            // The killed node had the region already.
+            // The region had already moved to the killed node, and is lost with it.
             (false, true) => lost += 1,
             (false, false) => {
                 outcome.unwrap_err();

@@ -1,5 +1,5 @@
-//! The journal: the file from which a broker restores its state after the former one was killed. It also ensures that
-//! no id is used twice.
+//! The journal: the file from which a broker restores its state after the former broker was killed. It also ensures
+//! that no id is used twice.
 //!
 //! A file of records, each with its length and a checksum, behind a header with magic and version. Room is reserved in
 //! advance, so that every accepted request can be recorded. If no more room can be reserved, the broker is told. It
@@ -28,8 +28,8 @@ const VERSION: u32 = 4;
 const HEADER: u64 = 16;
 /// The bytes of length and checksum in front of each record.
 const FRAME: usize = 8;
-/// How much room is reserved at once. `LEAST` is the room that is kept for records that cannot be refused (deaths,
-/// ends).
+/// How many bytes of room the journal reserves at once. `LEAST` is the room that is kept for records that cannot be
+/// refused (deaths, ends).
 const AHEAD: u64 = 256 << 10;
 const LEAST: u64 = 64 << 10;
 /// A journal shorter than this is not compacted.
@@ -81,8 +81,8 @@ impl Journal {
         }
         let good = replay(&bytes[HEADER as usize..], |record| lasting.apply(&record));
         journal.end = HEADER + good as u64;
-        // The file has bytes behind the last good record, because a writer was killed. They are cut off, because they
-        // could look like a record after others are written in front of them.
+        // The file has bytes behind the last good record, because a writer was killed. These bytes are cut off.
+        // Otherwise they could look like a record as soon as other records are written in front of them.
         if bytes[journal.end as usize..].iter().any(|b| *b != 0) {
             files::set_size(&journal.file, journal.end).map_err(|e| e.reason())?;
             journal.room = journal.end;

@@ -149,7 +149,7 @@ fn patiently<T>(mut call: impl FnMut() -> OsResult<T>) -> OsResult<T> {
 }
 
 fn prepare(place: &DaemonFiles, options: &ServeOptions) -> Result<BrokerInheritance, ServeError> {
-    // The keeper must be able to hold all descriptors that a broker has, so it raises its limit, too.
+    // The keeper must be able to hold all descriptors that a broker has, so it raises its own limit of descriptors.
     child::raise_descriptor_limit();
     child::survive_file_limit();
     let memory = process::total_memory();

@@ -6,7 +6,7 @@
 //! have happened at any time after its call, or never. A killed process loses the items that it had open at some time
 //! after the kill, with everything that it had written.
 //!
-//! If the tasks run on several nodes, three answers mean less. All other answers must fit, on any node.
+//! If the tasks run on several nodes, three answers say less about the item. All other answers must fit, on any node.
 //!
 //! - An access that gets no item because its time is over, or because a node or the catalog could not be asked, says
 //!   nothing about the item.

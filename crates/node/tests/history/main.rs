@@ -161,7 +161,8 @@ fn record(seed: u64, time: Duration, nodes: u64) -> (Vec<Event>, Kills) {
     }
     for daemon in daemons {
         support::until("the daemon notices the last deaths", || daemon.session().list().unwrap().members.len() == 1);
-        // The daemons of a site leave the catalog's journal behind.
+        // In a site, the catalog's journal stays behind when the daemons end, so only the single daemon is checked to
+        // leave nothing.
         if nodes == 1 {
             daemon.stop();
         }

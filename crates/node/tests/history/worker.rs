@@ -9,7 +9,8 @@ use crossdock_client::{ConnectOptions, Item, ItemLevel, ItemOptions, Party, Sess
 use crate::event::{Dice, Kind, Log, Outcome, id};
 use crate::{KEYS, TASKS};
 
-/// `across` is true if the tasks run on several nodes.
+/// Does random operations as one task of the history, until the process is killed. `across` is true if the tasks run on
+/// several nodes.
 pub fn run(task: u64, incarnation: u64, seed: u64, across: bool, socket: &Path, file: &Path) {
     let who = id(task, incarnation);
     let mut dice = Dice::new(seed.wrapping_add(who * 7919));

@@ -59,8 +59,8 @@ impl World {
         self.perform(effects, &[]);
     }
 
-    /// Passes to the broker what a former member offers. With the planted bug, the offered memory appears to have the
-    /// number of the segment's lost memory.
+    /// Gives the descriptors of a client's message as the broker sees them. With the planted bug
+    /// [`Sabotage::AdoptAnything`], offered memory appears to have the number of the segment's lost memory.
     pub fn seen(&self, descriptors: &[Descriptor], message: &[u8]) -> Vec<Descriptor> {
         let offer = Request::decode(message, descriptors.len()).ok().map(|(_, request)| request);
         match (offer, descriptors) {
@@ -217,7 +217,7 @@ impl World {
         }
     }
 
-    /// Kills the keeper, too: all descriptors are lost, but the journal stays.
+    /// Kills the broker and the keeper. All descriptors are lost, but the journal stays.
     pub fn crash_daemon(&mut self) {
         self.crash_broker();
         self.kept.clear();

@@ -11,7 +11,7 @@ use crate::sabotage::Sabotage;
 use crate::world::{NAMES, Pipe, WORKFLOWS, World};
 
 impl World {
-    /// Begins half of the schedules with a launcher that makes a workflow, so that much happens in workflows, too.
+    /// Begins half of the schedules with a launcher that makes a workflow, so that many events concern its workflow.
     pub fn set_up_workflow(&mut self) {
         self.clients.push(Client::new(0, 0, 1, "default"));
         self.connect(0);

@@ -63,7 +63,8 @@ pub struct Handle {
     memory: Arc<Memory>,
     defects: Defects,
     leader: Arc<Leader>,
-    /// While the leader is lost: the next commit was in flight, and it was made or not.
+    /// Set when the leader is lost: the next commit was in flight at that moment. The value says whether the commit was
+    /// made.
     in_flight: Mutex<Option<bool>>,
     /// Whether the next commit gets no answer and arrives later.
     pub delay: Mutex<bool>,
@@ -76,7 +77,8 @@ impl Handle {
         Self { memory, defects, leader, in_flight: Mutex::default(), delay: Mutex::default(), late: Mutex::default() }
     }
 
-    /// Notes that the leader is lost. One commit of this client is in flight; it is made or not.
+    /// Notes that the leader is lost. One commit of this client is in flight at that moment; `is_made` says whether it
+    /// is made.
     pub fn leader_is_lost(&self, is_made: bool) {
         *self.in_flight.lock().unwrap() = Some(is_made);
         self.memory.set_faults(Faults { hold: true, ..Faults::default() });

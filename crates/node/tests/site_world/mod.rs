@@ -290,7 +290,7 @@ impl World {
         let (now, base) = (self.now(), self.fresh() * 100_000);
         let node = &mut self.nodes[n];
         let site = SiteLimits { site: "s".into(), node: NAMES[n].into(), number: node.number };
-        // The time of day at its start differs for each broker of a node.
+        // Each broker of a node starts at another time of day.
         let limits = Limits { site: Some(site), incarnation: node.token, began_ms: base, ..Limits::default() };
         let held: BTreeSet<_> = node.files.keys().copied().collect();
         let listening = BTreeSet::from([MAIN_ENDPOINT]);
@@ -524,7 +524,7 @@ impl World {
         }
     }
 
-    /// Gives the node that has the item's name by the catalog.
+    /// Gives the node that has the item's name according to the catalog.
     fn catalog_node(&self, key: &str) -> Option<usize> {
         let by = Deadline::after(Duration::from_secs(60));
         let name = format!("crossdock/s/name/item/7/default/{key}");

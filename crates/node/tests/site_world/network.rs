@@ -66,7 +66,7 @@ struct Sent {
     message: Message,
 }
 
-/// A question or request that waits for a broker's reply. It is stored under the id that this broker knows.
+/// A question or request that waits for a broker's reply. Its key is the id that this broker has for it.
 enum Waiting {
     Question { from: usize, id: u64 },
     Opening { from: usize, id: u64, into: SegmentId },

@@ -137,7 +137,7 @@ impl RelayNetwork for Way {
                 net.answer(self.own, node, service, body)
             }
             3 => {
-                // The question is brought a second time, after later ones.
+                // The question is delivered a second time, after questions that were asked later.
                 let (net, own, node, body) = (Arc::clone(net), self.own, node.to_owned(), body.to_vec());
                 let again = (Arc::clone(&net), node.clone(), body.clone());
                 std::thread::spawn(move || {

@@ -2,7 +2,7 @@
 
 use crossdock_client::{Publisher, Status, Value, Version};
 
-/// Gives the publisher's memory, as numbers that are changed in place.
+/// Gives the elements of the publisher's variable `u`, as numbers that the test changes in place.
 pub fn numbers(publisher: &mut Publisher) -> &mut [u64] {
     publisher.elements("u").unwrap()
 }

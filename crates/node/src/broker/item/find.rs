@@ -192,7 +192,7 @@ impl Broker {
         here.is_some_and(|item| !self.lasting.items.is_leaving(item))
     }
 
-    /// Tells whether a request to open items can have one of them that is on this node.
+    /// Tells whether the asking member could open one of the request's items on this node, at once or after a proof.
     fn is_ready(&self, asker: Requester, request: &ItemRequest) -> bool {
         let ItemRequest::Access { read, keys, .. } = request else { return false };
         let Some((_, workflow)) = self.place(asker) else { return false };
@@ -281,7 +281,7 @@ impl Broker {
             item.is_some_and(|item| self.lasting.items.is_leaving(*item))
         };
         let leaving: Vec<&String> = of.keys().iter().filter(is_leaving).collect();
-        // The catalog has not moved this item when it answered, so the item was on this node.
+        // The catalog still named this node for a leaving item when it answered, so the item was on this node.
         let stays = leaving.iter().any(|key| is_own(key));
         let comes = of.keys().iter().any(is_own);
         let is_about_to_leave = !leaving.is_empty();

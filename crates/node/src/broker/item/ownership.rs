@@ -352,13 +352,12 @@ impl Broker {
         });
         let refusal = match reply {
             Ok(OwnershipReply { code: NEVER, text, .. }) => Some((Status::Denied, text)),
-            // What this node knows of the item is old, so the catalog decides about a request that does not wait.
+            // What this node knows of the item is old. So if the request does not wait, the catalog decides about it.
             Ok(OwnershipReply { code: NOT_HERE, text, .. }) if !waits_at_all => {
                 let failure = NodeFailure { status: Status::NotFound, text };
                 self.not_there(waits, node, &key, failure)
             }
-            // The request does not wait for owners, but another of its items is on its way. So the request does not
-            // fail yet.
+            // The request does not wait, but another of its items is on its way. So the request does not fail yet.
             Ok(OwnershipReply { code: NOT_YET, .. }) if another_comes => None,
             Ok(OwnershipReply { item, code, text }) => {
                 if code == NOT_HERE {

@@ -270,7 +270,7 @@ impl Broker {
         self.items.waits.forget_said(waits, key);
         let wait = self.items.waits.get(waits).filter(|_| !self.is_asked_for(waits))?;
         if let Some(said) = &wait.said {
-            // Another node has another item of this request.
+            // Another node has answered about another item of this request.
             return if said.comes { None } else { self.too_late(wait) };
         }
         let here = wait.keys.iter().filter(|key| self.serves_here(wait.workflow, key, false));
