@@ -175,7 +175,7 @@ fn check_pages_in_pipes() {
     give(&mut former, item);
     let mut item = next.access_item("frame", LONG).unwrap();
     item.bytes_mut().fill(1);
-    // A reader keeps a spliced page and a path descriptor, too, but closes the item as it should.
+    // A reader closes the item as it should, but keeps a spliced page and a path descriptor.
     let mut shared = item.share().unwrap();
     let read = ItemRequest::Access { read: true, wait_ms: 5000, keys: vec!["frame".into()] };
     let (fd, file) = match former.ask(&Request::Item(read)) {

@@ -139,7 +139,7 @@ fn jumps_of_wall_clocks_end_no_lease_and_repeat_no_id() {
     let began = Instant::now();
     let jumps = [0, 250, -250, 3000, 0, -30];
     for (turn, days) in jumps.into_iter().enumerate() {
-        // First one clock jumps, then the other one.
+        // First the clock of one node jumps, then the clock of the other node.
         for (node, session, other, name) in [(&a, &one, &two, "a"), (&b, &two, &one, "b")] {
             node.jump(days);
             for (part, restart) in [false, true].into_iter().enumerate() {

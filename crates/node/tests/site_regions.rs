@@ -146,7 +146,7 @@ fn a_copy_has_everything_of_the_region_and_its_handles_are_valid() {
     let third = on_a.copy_region("copy", "third", LONG).unwrap();
     check(&third, elements);
     third.load(saved, None).unwrap();
-    // A copy on the same node works, too.
+    // A region can also be copied on its own node.
     drop(third);
     check(&on_a.copy_region("third", "fourth", LONG).unwrap(), elements);
     assert_eq!(names(&on_a), ["frames", "third", "fourth"]);

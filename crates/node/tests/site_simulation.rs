@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    /// Takes the catalog's leader away for some time. Of each node, one commit is in flight.
+    /// Takes the catalog's leader away for some time. One commit of each node is in flight at that moment.
     fn lose_leader(&mut self, random: &mut Random) {
         if self.leader.is_lost() {
             return;

@@ -17,7 +17,8 @@ impl Broker {
     /// left unfinished.
     pub(super) fn recover(&mut self, base: u64, held: &BTreeSet<SegmentId>, listening: &BTreeSet<u64>) {
         let base = base.max(1);
-        // The node's number is part of these ids, so no other node of the site gives them out.
+        // The node's number is part of the ids that this broker gives out, so no other node of the site gives out the
+        // same ids.
         let first = base | self.limits.site.as_ref().map_or(0, |site| site.number << super::NODE_SHIFT);
         let next = &self.lasting;
         if next.next_member == 0 {
@@ -123,7 +124,7 @@ impl Broker {
         self.leave_standing(member, MemberState::Left, Record::Ghost { member, peer });
     }
 
-    /// Closes a connection and forgets it. No member may belong to it.
+    /// Closes a connection to which no member belongs, and forgets it.
     pub(super) fn drop_link(&mut self, connection: Connection, why: &str) {
         self.forget_link(connection);
         self.close(connection, why);

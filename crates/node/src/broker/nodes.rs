@@ -167,7 +167,7 @@ pub enum NodeOrder {
     },
     /// The answer to [`NodeEvent::Opening`].
     Opened {
-        /// The id of the request to open.
+        /// The host's id for the request, as in [`NodeEvent::Opening`].
         id: u64,
         /// The segment or file on this node whose bytes are sent. The error says why there is none.
         outcome: Result<SegmentId, NodeFailure>,

@@ -113,7 +113,8 @@ impl Broker {
         true
     }
 
-    /// Sends an observer the series and its slot, also when the same request comes again.
+    /// Sends an observer the series and the observer's slot. The broker also calls this when the observer repeats its
+    /// request.
     pub(super) fn give_pin(&mut self, asker: Requester, segment: SegmentId, number: u32) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let Some(series) = &found.series else { return };

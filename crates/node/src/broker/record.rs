@@ -213,7 +213,7 @@ messages! {
             observers: u32,
             /// When the series was made, in milliseconds since 1970.
             since_ms: u64,
-            /// The publisher and its request.
+            /// The publisher, and its request that began the series.
             cause: Cause,
         },
         /// A series has one more pin page. The keeper has its descriptor.
@@ -231,7 +231,7 @@ messages! {
             pin: u32,
             /// The number of the slot, counted over all pages of the series.
             slot: u32,
-            /// The observer and its request.
+            /// The observer, and its request that got the slot.
             cause: Cause,
         },
         /// A slot of a pin page was cleared, and is free.

@@ -544,7 +544,7 @@ impl World {
         self.planted == Planted::TransitUnseen && self.is_in_transit(key)
     }
 
-    /// Takes the catalog's leader away for some time. Of each node, one commit is in flight.
+    /// Takes the catalog's leader away for some time. One commit of each node is in flight at that moment.
     fn lose_leader(&mut self) {
         if self.leader.is_lost() {
             return;
@@ -644,7 +644,8 @@ impl World {
         for item in of_node.all.keys().chain(of_node.residences.keys()).copied().collect::<Vec<_>>() {
             doomed.push(item);
         }
-        // Items whose entry in the catalog names this node may be lost, too, even if the node did not know this yet.
+        // Items whose entry in the catalog names this node may be lost, even if the node did not know yet that it had
+        // them.
         let by = Deadline::after(Duration::from_secs(60));
         for entry in self.catalog.client().list("crossdock/s/owner/", by).unwrap().entries {
             let item = SegmentId(entry.key.rsplit('/').next().unwrap().parse().unwrap());

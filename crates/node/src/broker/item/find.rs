@@ -1,5 +1,5 @@
-//! Looking items of a site up, wherever they are: for a request to describe an item, and for a request to open an item
-//! that does not wait for the item's owner.
+//! How a node finds an item that may be on any node of the site. Requests to describe an item need this, and so do
+//! requests to open an item that do not wait for the item's owner.
 //!
 //! When another node makes or removes a name, this node learns of it a moment later. An item may also be on its way
 //! between two nodes: then neither of them can describe it. So what this node or another node does not know proves

@@ -37,7 +37,8 @@ pub(super) enum Phase {
     /// The item's bytes are being pulled from another node into the file `to`.
     Fetching { to: SegmentId },
     /// The broker has asked the catalog to give the item to another node. No member of this node gets it meanwhile.
-    /// `stamp` is that of the item's bytes that travel ahead; 0 if they do not.
+    /// `stamp` is the stamp of the item's bytes that travel ahead of the catalog's report; 0 if the bytes do not travel
+    /// ahead.
     Leaving { stamp: u64 },
 }
 

@@ -189,7 +189,7 @@ impl Items {
         }
     }
 
-    /// Notes that the item is gone, and that the catalog must forget it, too.
+    /// Notes that the item is gone, and that the catalog must remove its entry of the item.
     fn end_residence(&mut self, item: SegmentId) {
         if let Some(at) = self.residences.get_mut(&item) {
             if matches!(at, Residence::Here { .. } | Residence::Leaving { .. }) {
