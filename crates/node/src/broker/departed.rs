@@ -70,7 +70,7 @@ mod tests {
     fn the_names_that_were_dropped_first_are_forgotten_first() {
         let mut departed = Departed::default();
         departed.dropped(name(0), "a".into(), 1);
-        // This name is dropped twice, so it counts as dropped the second time.
+        // This name is dropped a second time below. So its age counts from the second time.
         departed.dropped(name(1), "a".into(), 1);
         departed.dropped(name(1), "b".into(), 2);
         for number in 2..MOST {

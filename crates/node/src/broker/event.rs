@@ -17,7 +17,7 @@ pub enum Descriptor {
     Listener,
     /// Sealed kernel memory.
     Memory {
-        /// The size in bytes.
+        /// The size of the memory in bytes.
         size: u64,
         /// The kernel's number for this memory, which no other memory ever has; 0 if there is none.
         number: u64,
@@ -25,7 +25,7 @@ pub enum Descriptor {
     /// The pool of a series: memory that is sealed against writing. Only mappings that existed before the seal can
     /// still write.
     Pool {
-        /// The size in bytes.
+        /// The size of the pool in bytes.
         size: u64,
         /// The kernel's number for the memory; 0 if there is none.
         number: u64,

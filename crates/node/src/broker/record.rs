@@ -263,7 +263,7 @@ messages! {
             segment: SegmentId,
             /// The new name.
             name: String,
-            /// The request for the region.
+            /// The member's request for which the region came to this node.
             cause: Cause,
         },
         /// A region is about to move to another node, or does not move any more.

@@ -1,10 +1,10 @@
-//! The journal: the file from which a broker restores its state after the former broker was killed. It also ensures
-//! that no id is used twice.
+//! The journal: the file from which a broker restores its state after the former one was killed. It also ensures that
+//! no id is used twice.
 //!
-//! A file of records, each with its length and a checksum, behind a header with magic and version. Room is reserved in
-//! advance, so that every accepted request can be recorded. If no more room can be reserved, the broker is told. It
-//! then refuses requests that need room, and everything else continues. If a writer is killed in the middle of a
-//! record, this record's checksum is wrong, and the journal ends before it. No client was told of that record yet.
+//! The journal is a file of records, each with its length and a checksum, behind a header with magic and version. Room
+//! is reserved in advance, so that every accepted request can be recorded. If no more room can be reserved, the broker
+//! is told. It then refuses requests that need room, and everything else continues. If a writer is killed in the middle
+//! of a record, this record's checksum is wrong, and the journal ends before it. No client was told of that record yet.
 //!
 //! The journal survives killed processes, but need not survive a crash of the machine, because the memory that it
 //! describes does not. So there is no fsync.

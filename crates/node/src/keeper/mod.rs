@@ -120,7 +120,7 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
             }
             End::Broker(how) => {
                 served |= how != ExitStatus::Code(host::CANNOT_START);
-                // A SIGKILL comes from another process, so it counts as no failure.
+                // A SIGKILL comes from another process, so it does not count as a failure of the broker.
                 let own_fault = how != ExitStatus::Signal(SIGKILL) && started.elapsed() < SOON;
                 failures = if own_fault { failures + 1 } else { 0 };
                 if failures >= HOPELESS {

@@ -24,7 +24,8 @@ use crate::broker::{Broker, Effect, NodeFailure, NodeOrder};
 /// The service to which a node sends the bytes of an item.
 pub(in crate::broker) const AHEAD: u32 = 13;
 
-/// An item with more memory than this is pulled. The bytes and their head must fit into one question.
+/// The largest memory, in bytes, of an item whose bytes travel ahead; a larger item is pulled. The bytes and their head
+/// must fit into one question.
 const MOST: u64 = 48 << 10;
 /// The most items whose bytes are kept. If more bytes arrive, the oldest are dropped.
 const ITEMS: usize = 64;

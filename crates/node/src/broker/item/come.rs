@@ -178,7 +178,8 @@ mod tests {
 
     const DAEMON: u64 = 7;
 
-    /// Reports to node `here` that it has an item which it does not know. Gives what the node then does.
+    /// Gives the broker of node `here` a catalog entry by which an item that it does not know belongs to this node.
+    /// Returns the broker's effects.
     fn reported(source: &str, daemon: u64) -> Vec<Effect> {
         let site = SiteLimits { site: "s".into(), node: "here".into(), number: 1 };
         let limits = Limits { site: Some(site), incarnation: DAEMON, ..Limits::default() };

@@ -424,7 +424,7 @@ impl Broker {
             let text = format!("item '{}' is not there", sought.key);
             return Err(NodeFailure { status: Status::NotFound, text });
         };
-        // This number would mean another member on the asking node, because each node numbers its own members.
+        // On the asking node, the holder's number would mean another member, because each node numbers its own members.
         entry.holder = MemberId::NONE;
         let opcode = Request::Item(ItemRequest::Find { key: String::new() }).number();
         Ok(Answer::ItemInfo(entry).encode(opcode, 0))
