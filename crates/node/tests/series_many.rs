@@ -64,7 +64,7 @@ fn helper_has_many() {
     }
     println!("\nready {}", descriptors(std::process::id()) - before);
     let _ = std::io::read_to_string(std::io::stdin());
-    // Each observer holds a version. For the publisher this takes only memory.
+    // Publishing continues although each observer holds a version. A held version costs the publisher only memory.
     for publisher in &mut publishers {
         (0..40).for_each(|value| publish(publisher, value));
     }

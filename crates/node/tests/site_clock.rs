@@ -17,7 +17,8 @@ use support::{Daemon, spawn_in};
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(120));
 const DAY: i64 = 86_400;
 
-/// Adds the seconds in the file `CLOCK_SHIFT` to the wall clock.
+/// The C source of the library that adds the seconds in a file to the wall clock. The variable `CLOCK_SHIFT` names the
+/// file.
 const SHIFT: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -15,7 +15,7 @@ mod site_world;
 
 use site_world::{Form, Planted, Totals, run};
 
-/// How many schedules a usual run has. That many must contain faults of every kind.
+/// How many schedules a usual run has. A run of this many schedules must contain faults of every kind.
 const USUAL: u64 = 300;
 
 fn number(name: &str, usual: u64) -> u64 {

@@ -213,8 +213,8 @@ fn an_item_of_another_node_is_found_as_soon_as_it_is_made() {
     }
 }
 
-/// The daemon has an end of the port for a task of another node, under the name of that task. When this end is closed,
-/// the task itself still lives, and its item must wait for it.
+/// The daemon uses a port for a task of another node, as a member with that task's name. When this member's end of the
+/// port is closed, the task itself still lives. So the task's item on this node must stay.
 #[test]
 fn an_item_waits_for_a_task_whose_port_on_this_node_has_ended() {
     let nodes = site();

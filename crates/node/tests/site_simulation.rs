@@ -29,7 +29,7 @@ use crossdock_os::testing::Random;
 use catalog::{Defects, Handle, LEADERLESS_MS, Leader};
 
 const LEASE: Duration = Duration::from_secs(10);
-/// How many schedules a usual run has. That many must contain faults of every kind.
+/// How many schedules a usual run has. A run of this many schedules must contain faults of every kind.
 const USUAL: u64 = 1500;
 
 /// A defect that is planted on purpose, and that the simulation must find.

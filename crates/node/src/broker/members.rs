@@ -39,7 +39,8 @@ impl Broker {
             let name = DEFAULT_WORKFLOW.to_owned();
             self.commit(Record::Workflow { number, quota: 0, owner: MemberId::NONE, name, cause: Cause::NONE });
         }
-        // A descriptor without a record belongs to a request that was never answered. So the keeper drops it.
+        // A descriptor without a record belongs to a request that was never answered. So the keeper drops the
+        // descriptor.
         for segment in held {
             if self.lasting.of(*segment).is_none_or(|(_, s)| s.removed.is_some()) {
                 self.effects.push(Effect::Forget { segment: *segment });

@@ -1,12 +1,12 @@
 //! Checks whether a history is linearizable. Items do not depend on each other, so each item is checked alone.
 //!
-//! The search of Wing and Gong, with Lowe's table of known states. At each step the search tries every operation that
-//! may come next in the order. It checks whether the item in its present state could have given the operation's answer.
-//! If no operation fits, the search goes back one step. An operation without an answer (its process was killed) may
-//! have happened at any time after its call, or never. A killed process loses the items that it had open at some time
-//! after the kill, with everything that it had written.
+//! The check is the search of Wing and Gong, with Lowe's table of known states. At each step the search tries every
+//! operation that may come next in the order. It checks whether the item in its present state could have given the
+//! operation's answer. If no operation fits, the search goes back one step. An operation without an answer (its process
+//! was killed) may have happened at any time after its call, or never. A killed process loses the items that it had
+//! open at some time after the kill, with everything that it had written.
 //!
-//! If the tasks run on several nodes, three answers say less about the item. All other answers must fit, on any node.
+//! If the tasks run on several nodes, three answers mean less. All other answers must fit, on any node.
 //!
 //! - An access that gets no item because its time is over, or because a node or the catalog could not be asked, says
 //!   nothing about the item.

@@ -34,9 +34,11 @@ pub struct Member {
     /// Items for which the member's next message reports that it has closed them. The message is sent after the host
     /// has carried out all effects of the present event.
     closes: Vec<SegmentId>,
-    /// The key of the item for which the member has asked, if the item has existed ever since.
+    /// The key of the item that the member looks up, if the item has existed since the member asked. The answer must
+    /// then not be NOT_FOUND.
     pub(super) must_find: Option<String>,
-    /// The key of the item for which the member has asked without waiting, if no item of this key has existed since.
+    /// The key of the item that the member looks up without waiting, if no item of this key has existed since the
+    /// member asked. The answer must then be neither NOT_YET nor a description.
     pub(super) must_miss: Option<String>,
 }
 
@@ -304,7 +306,7 @@ impl World {
         self.members[m].pending = None;
         let must_find = self.members[m].must_find.take();
         if let (Answer::Failed { status: Status::NotFound, text, .. }, Some(key)) = (&answer, must_find) {
-            // If the catalog has no entry of the name, the item's node has lost its lease.
+            // If the catalog has no entry of the name, the item's node has lost its lease, and NOT_FOUND is right.
             if self.catalog_node(&key).is_some() {
                 let node = super::NAMES[self.members[m].node];
                 return self.fail(format!("a task of node {node} gets NOT_FOUND for '{key}', which exists: {text}"));

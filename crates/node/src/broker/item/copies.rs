@@ -290,7 +290,7 @@ impl Broker {
         }
     }
 
-    /// Reports once more to the node that has the item that members of this node still read the copy.
+    /// Repeats the report to the item's node that members of this node still read the copy.
     pub(in crate::broker) fn read_again(&mut self, item: SegmentId, sharing: u64) {
         let Some(copy) = self.items.copies.all.get(&(item, sharing)) else { return };
         let (node, workflow, key) = (copy.node.clone(), copy.workflow, copy.key.clone());

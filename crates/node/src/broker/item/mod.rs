@@ -114,7 +114,8 @@ pub(super) struct TransientItems {
     /// For each item, the number of orders to pass it on that are not answered yet. If one answer says that the item
     /// was passed, this answer decides. Otherwise the last answer decides.
     passes: BTreeMap<SegmentId, u32>,
-    /// Pulls of items' bytes, by the ids of their orders: the item, and the file that is filled.
+    /// The running pulls of items' bytes, by the ids of their orders. The values are the item and the file that is
+    /// filled.
     pulls: BTreeMap<u64, (SegmentId, SegmentId)>,
     /// Bytes of items that other nodes have sent ahead of the catalog's report.
     parcels: EarlyItems,
@@ -143,8 +144,8 @@ impl TransientItems {
 type Refusal = (Status, String);
 
 impl Broker {
-    /// Adds the requests for this event's proofs behind all its other effects. Then adds the effects that must follow
-    /// the proofs.
+    /// Adds the effects that ask for this event's proofs, behind all other effects of the event. Then adds the effects
+    /// that must follow the proofs.
     pub(super) fn finish_items(&mut self) {
         for item in self.items.handovers.take_questions() {
             if let Some(found) = self.lasting.items.all.get(&item) {
