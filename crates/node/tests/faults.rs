@@ -363,8 +363,8 @@ fn memory_that_a_reader_offers_can_be_written_although_a_call_failed() {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let all = (1..).map_while(|n| a_reader_offers(|plan| plan.fail_nth(n, 0))).count();
     assert!(all > 3, "{all}");
-    // The keeper and the broker share the fault plan, and the order of their calls is chance. So the plan counts only
-    // the calls that open a file.
+    // The keeper and the broker share the fault plan, and the order of their calls is chance. So this second round
+    // counts only the calls that open a file.
     let opens = (1..).map_while(|n| a_reader_offers(|plan| plan.fail_nth_of("open", n, 0))).count();
     assert!(opens > 0, "the daemon opens what was offered");
 }
@@ -396,8 +396,8 @@ fn a_reader_offers(arm: impl Fn(&faults::FaultPlan)) -> Hit {
     let mut offered = raw.ask_with(&Request::Offer { segment }, &[readable.as_fd()]);
     let hit = page.words().disarm();
     if !matches!(offered, Some((Answer::Done { .. }, _))) {
-        // If the offer itself or its answer was the call that failed, the daemon dropped the connection. The member
-        // then connects again and repeats the offer.
+        // If the call that failed carried the offer or its answer, the member repeats the offer. It connects again
+        // first if the daemon has dropped the connection.
         raw = if offered.is_none() && raw.was_dropped() { again(200) } else { raw };
         offered = raw.ask_with(&Request::Offer { segment }, &[readable.as_fd()]);
     }

@@ -235,7 +235,7 @@ fn a_shared_item_is_read_by_many_and_written_by_no_task_until_it_is_taken_back()
     let reader = c.read_item("k", LONG).unwrap();
     assert_eq!((shared.bytes()[0], reader.bytes()[0]), (1, 1));
     assert_eq!(b.access_item("k", None).unwrap_err().status, Status::NotYet);
-    // A reader that closes the item in time: the owner writes again without a copy.
+    // If a reader closes the item in time, the owner writes again without a copy.
     let mut item = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| shared.unshare(LONG).unwrap());
         std::thread::sleep(Duration::from_millis(50));
@@ -245,7 +245,7 @@ fn a_shared_item_is_read_by_many_and_written_by_no_task_until_it_is_taken_back()
     });
     assert_eq!(a.find_item("k").unwrap().copies, 0);
     item.bytes_mut().fill(2);
-    // A reader that keeps the item open keeps the old bytes, and the owner gets a copy.
+    // If a reader keeps the item open, the reader keeps the old bytes, and the owner gets a copy.
     let shared = item.share().unwrap();
     let reader = b.read_item("k", LONG).unwrap();
     let mut item = shared.unshare(Some(Duration::from_millis(50))).unwrap();

@@ -57,7 +57,7 @@ impl Broker {
         }
     }
 
-    /// Tells whether the memory with this number of the kernel is the memory of this id.
+    /// Tells whether the memory to which the kernel gave this number is the memory of this id.
     pub(super) fn is_memory_of(&self, id: SegmentId, number: u64) -> bool {
         number != 0 && self.lasting.numbers.get(&id) == Some(&number)
     }

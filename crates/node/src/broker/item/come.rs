@@ -71,8 +71,8 @@ impl Broker {
         }
         if let Some(name) = self.site_name(workflow, SegmentKind::Item, &about.key) {
             if self.site.as_mut().is_some_and(|site| !site.take_name(&name)) {
-                // The catalog's entry of the name belongs to a former lease of this node, so the node claims the name
-                // again.
+                // The catalog had given the name to a former lease of this node. So the node claims the name again, for
+                // its present lease.
                 self.effects.push(Effect::Site(SiteOrder::Claim(name)));
             }
         }
