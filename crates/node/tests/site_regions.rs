@@ -129,7 +129,7 @@ fn a_copy_has_everything_of_the_region_and_its_handles_are_valid() {
     let saved = copy.vector::<u64>("v/1", ObjectMode::OpenOnly, None).unwrap().save().unwrap();
     assert_eq!((saved.segment, saved.offset), (copy.id().0, handles[1].offset));
     assert_eq!(copy.load(Handle { segment: 77, ..saved }, None).unwrap_err().status, Status::BadHandle);
-    // The two regions have nothing in common any more.
+    // A change of one region must not change the other region.
     change(&copy);
     copy.text("note", ObjectMode::OpenOnly, None).unwrap().set("changed on node b").unwrap();
     let original = on_a.region("frames", Mode::OpenOnly, 0, Some(LONG)).unwrap();

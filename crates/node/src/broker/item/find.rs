@@ -98,7 +98,7 @@ enum LookUpPhase {
 }
 
 impl LookUp {
-    /// Turns a waiting request that does not wait for the owner of its items into a look-up.
+    /// Turns a queued request into a look-up. The member asked not to wait for the owner of the request's items.
     fn of_wait(wait: Wait, refused: Option<(String, NodeFailure)>) -> Self {
         let Wait { asker, what, workflow, keys, patience, waited_ms: wait_ms, .. } = wait;
         debug_assert_eq!(wait_ms, 0, "a request that waits is not looked up");

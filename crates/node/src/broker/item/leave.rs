@@ -10,7 +10,8 @@ use crate::broker::site::SiteItem;
 use crate::broker::{Broker, Effect, NodeFailure, NodeOrder, Record, SiteOrder};
 
 impl Broker {
-    /// Begins to pass an item to the node `to`. No process of this node has the item's bytes open.
+    /// Begins to pass an item to the node `to`. The caller knows that no process of this node has the item's bytes
+    /// open.
     pub(super) fn pass_item(&mut self, item: SegmentId, to: &str) {
         // Without a lease, this node cannot change the item's entry in the catalog, so it does nothing now. The next
         // owner's node repeats its request for the item.

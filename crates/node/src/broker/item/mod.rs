@@ -103,7 +103,7 @@ pub(super) struct TransientItems {
     remote_waiters: RemoteWaiters,
     /// The readers on other nodes that read items of this node.
     readers: Readers,
-    /// The copies of other nodes' items for readers on this node.
+    /// This node's copies of other nodes' items, for the readers on this node.
     copies: Copies,
     /// Requests that wait for other nodes to describe an item.
     findings: PendingDescriptions,
