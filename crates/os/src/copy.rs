@@ -79,7 +79,7 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, mode: StoreMode)
     #[cfg(target_arch = "x86_64")]
     if mode == StoreMode::Streaming && length >= 4096 && to.addr() % 64 == 0 && from.addr() % 64 == 0 {
         let whole = length & !63;
-        // SAFETY: as promised by the caller; both addresses are multiples of 64, and AVX is asked for.
+        // SAFETY: as promised by the caller. Both addresses are multiples of 64. AVX is used only if this CPU has it.
         unsafe {
             if std::is_x86_feature_detected!("avx") {
                 stream_avx(to, from, whole);
@@ -95,8 +95,9 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, mode: StoreMode)
     unsafe { std::ptr::copy_nonoverlapping(from, to, length) }
 }
 
-/// Copies `length` bytes that another process may be writing. Each word of the copy is a value that the word had during
-/// the call, but the whole may mix old and new words. The caller must find out by other means whether it is a mixture.
+/// Copies `length` bytes that another process may be writing. Each aligned word of eight bytes is copied by one load, and
+/// the bytes before and after these words one by one. The copy may mix old and new words, so the caller must find out by
+/// other means whether `from` changed during the call.
 ///
 /// # Safety
 /// Both ranges must be mapped during the call. `to` must be writable and belong to this process alone. The ranges must
@@ -105,8 +106,8 @@ pub unsafe fn copy_racing(to: *mut u8, from: *const u8, length: usize) {
     use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
     let mut at = 0;
     while at < length {
-        // SAFETY: within the caller's ranges; words only where `from` is aligned to them. The atomics make the race one
-        // that the language allows.
+        // SAFETY: within the caller's ranges; a word is loaded only where its address is a multiple of eight. Rust
+        // allows the race with the writer, because the loads are atomic.
         unsafe {
             let source = from.add(at);
             if source.addr() % 8 == 0 && length - at >= 8 {
@@ -121,7 +122,7 @@ pub unsafe fn copy_racing(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// Four streams that are a page apart keep more banks of the memory busy than one stream does.
+/// Copies 64 bytes per turn by AVX stores that bypass the caches. Both addresses and `length` must be multiples of 64.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn stream_avx(to: *mut u8, from: *const u8, length: usize) {

@@ -62,7 +62,7 @@ struct PageRegion {
 }
 
 impl PageMap {
-    /// Gives the page map of this process. All its users share one descriptor.
+    /// Returns the page map of this process. All callers share one open descriptor, which is closed after the last use.
     pub fn shared() -> OsResult<Arc<Self>> {
         static SHARED: WeakSingleton<PageMap> = WeakSingleton::new();
         SHARED.get(Self::open)
@@ -104,8 +104,8 @@ impl PageMap {
             }
         }
         while argument.start < argument.end {
-            // SAFETY: the argument has the size it says, and its vector points to as many regions as it says; both live
-            // through the call, which writes to nothing else.
+            // SAFETY: the argument has the size it says, and its vector points to `vec_len` regions. Both live
+            // through the call, and the kernel writes only to them.
             let scan = || unsafe { libc::ioctl(self.fd.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
             let count = sys::raw("PAGEMAP_SCAN", scan);
             if count < 0 {
@@ -143,7 +143,7 @@ mod tests {
             // SAFETY: the address lies within the mapping that was made above.
             unsafe { (page(n) as *mut u8).write_volatile(1) };
         }
-        // SAFETY: as above; a page that is only read stays the file's.
+        // SAFETY: as above. The kernel makes no private copy of a page that is only read.
         unsafe { (page(20) as *const u8).read_volatile() };
         let mut found = Vec::new();
         let map = PageMap::open().unwrap();
