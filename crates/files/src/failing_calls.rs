@@ -82,7 +82,8 @@ fn a_file_is_published_after_each_failed_call_and_never_seen_half_finished() {
             let mode = || std::fs::metadata(folders.at("stage/a/f")).unwrap().permissions().mode() & 0o777;
             match tried {
                 Ok(PublishOutcome::Done) => {}
-                // Both are tried again by the service.
+                // The service tries again to publish a file that a process still writes, and a file whose publication
+                // failed.
                 Ok(PublishOutcome::Written) | Err(_) => {
                     assert!(!has(&folders.at("published/a/f")), "{hit:?}");
                     let is_shown = (0..single).any(|n| has(&folders.at(&format!("for.{n}/a/f"))));

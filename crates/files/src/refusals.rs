@@ -1,12 +1,12 @@
 //! Refusals: the calls by which tasks tried in vain to change files of managed directories, for `crossdock ls --files`.
 //!
 //! A task's door sends a message for each refusal to a datagram socket in the folder of the task's endpoint. Only this
-//! task reaches this folder, so the socket tells which task has sent the message; the message itself is not believed
-//! in this. From the message come the path, which must lie in a directory of this task, and a number.
+//! task reaches this folder, so the socket tells which task has sent the message. The message cannot name another task.
+//! It contains the path, which must lie in a directory of this task, and a number.
 //!
 //! A task can send any messages, in any number. So there is one record for each task and directory, which has the
 //! number of refusals and the last path; the kernel limits the messages that wait; and the thread here reads a limited
-//! number of messages in a time. The records of a directory lie in a small file beside its store, which only the
+//! number of messages per second. The records of a directory lie in a small file beside its store, which only the
 //! service writes. `crossdock ls --files` reads this file, also when the service is dead.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 const ROUND: usize = 64;
 /// The pause after each round, so that a task that sends without end costs little time of a CPU.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How often a file of records is written at most.
+/// The shortest time between two writes of a file of records.
 const SAVE: Duration = Duration::from_millis(100);
 /// The most bytes of a path that a record keeps.
 const NAME_BYTES: usize = 1024;
@@ -52,9 +52,9 @@ pub struct Refused {
     pub role: RefusedRole,
     /// How many calls failed, as far as the task's door could report them.
     pub times: u64,
-    /// The path of the last one, relative to the directory. Control characters are replaced.
+    /// The path that the last refused call named, relative to the directory. Control characters are replaced.
     pub last: String,
-    /// How many seconds ago it was.
+    /// The time since the last refused call, in seconds.
     pub seconds_ago: u64,
 }
 
@@ -89,7 +89,8 @@ pub struct GuardedDirectory {
     pub producers: Vec<String>,
 }
 
-/// The thread that takes reports of refusals, and the records. Dropping it ends the thread.
+/// The thread that receives the reports of refusals from the tasks' doors, and its records. Dropping this value ends
+/// the thread.
 #[derive(Debug)]
 pub struct Refusals {
     shared: Arc<Shared>,
@@ -211,7 +212,8 @@ impl Shared {
         let Some(gate) = gate else { return };
         for _ in 0..ROUND {
             let Ok(Some(length)) = datagram::receive(&gate.socket, &mut buffer) else { return };
-            // A message that is too long is none of a door.
+            // A message that does not fit into the buffer does not come from a door, because doors send shorter
+            // messages.
             if let Some(message) = buffer.get(..length) {
                 state.note(&gate, message);
             }

@@ -95,9 +95,9 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, mode: StoreMode)
     unsafe { std::ptr::copy_nonoverlapping(from, to, length) }
 }
 
-/// Copies `length` bytes that another process may be writing. Each aligned word of eight bytes is copied by one load, and
-/// the bytes before and after these words one by one. The copy may mix old and new words, so the caller must find out by
-/// other means whether `from` changed during the call.
+/// Copies `length` bytes that another process may be writing. Each aligned word of eight bytes is copied by one load,
+/// and the bytes before and after these words one by one. The copy may mix old and new words, so the caller must find
+/// out by other means whether `from` changed during the call.
 ///
 /// # Safety
 /// Both ranges must be mapped during the call. `to` must be writable and belong to this process alone. The ranges must

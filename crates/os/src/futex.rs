@@ -1,8 +1,8 @@
 //! Lets threads wait for changes of words in shared memory.
 //!
 //! The words lie in segments that several processes map, so these futexes are not private ones. Waits and wakes also
-//! work through a read-only mapping. A wait can end although the word did not change, so the
-//! caller must read the word again after each wait.
+//! work through a read-only mapping. A wait can end although the word did not change, so the caller must read the word
+//! again after each wait.
 
 use crate::deadline::Deadline;
 use crate::error::OsError;

@@ -62,7 +62,8 @@ struct PageRegion {
 }
 
 impl PageMap {
-    /// Returns the page map of this process. All callers share one open descriptor, which is closed after the last use.
+    /// Returns the page map of this process. Normally all callers share one descriptor, which is closed after the last
+    /// use. A forked child opens its own, and so does a caller that comes while another thread opens the page map.
     pub fn shared() -> OsResult<Arc<Self>> {
         static SHARED: WeakSingleton<PageMap> = WeakSingleton::new();
         SHARED.get(Self::open)

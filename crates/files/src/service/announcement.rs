@@ -155,8 +155,8 @@ pub fn read_key<'a>(prefix: &str, key: &'a str) -> Option<(&'a str, &'a str)> {
     (name::check(directory).is_ok() && bad_node_name(node).is_none()).then_some((directory, node))
 }
 
-/// The fuzzer's entry. Reads bytes as a key up to the first zero, then a value. What is accepted must be exactly what
-/// this host would write.
+/// The fuzzer's entry. Reads bytes as a key up to the first zero, then a value. If the key or the value is accepted, it
+/// must be exactly what this host would write.
 pub fn fuzz_entry(bytes: &[u8]) {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let (key_bytes, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(read_key(&prefix("s", "w"), &own), None, "it is of another workflow");
     }
 
-    /// The fuzzer's check on changed forms of good entries, so that every test run has some of it.
+    /// Runs the fuzzer's check on changed forms of good entries, so that each run of the tests does a little fuzzing.
     #[test]
     fn changed_entries_are_refused_or_are_written_as_they_were_read() {
         let good = [key("s", "w/x", "frames", "n1").into_bytes(), vec![0], announcement().value()].concat();

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use super::Shared;
 use crate::look;
 
-/// The shortest time between two questions to the kernel.
+/// The shortest time after which the kernel is asked again for which files consumers wait.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
-/// The questions to the kernel take at most 1/`SHARE` of the time.
+/// Asking the kernel for which files consumers wait takes at most 1/`SHARE` of the time.
 const SHARE: u32 = 20;
 
 /// The names for which consumers wait, as the kernel last showed them.

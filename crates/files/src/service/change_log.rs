@@ -1,8 +1,8 @@
 //! The changes of a directory that the other hosts must learn: the newest change of each name, in order.
 //!
 //! Each change has a number. Another host asks for the changes beyond a number, so it misses none, however often its
-//! connection breaks. A name that changes again gets a new number, so the ledger has one entry for each name. The entry
-//! of a removed name, or of a dropped file, is kept until every host knows of it.
+//! connection breaks. A name that changes again gets a new number, so the log has one entry for each name. The entry of
+//! a removed name, or of a dropped file, is kept until every host knows of it.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -39,7 +39,8 @@ impl FileMetadata {
 }
 
 impl ChangeLog {
-    /// Makes a ledger for the hosts `readers`. If there are none, the ledger stays empty.
+    /// Makes a log for the hosts `readers`, which fetch from this host. If there are no such hosts, the log stays
+    /// empty.
     pub fn of(readers: &[String]) -> Self {
         Self { readers: readers.iter().map(|name| (name.clone(), 0)).collect(), ..Self::default() }
     }

@@ -100,7 +100,7 @@ pub(super) struct Origin {
 /// A host that does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SilentOrigin {
-    /// Since when, in nanoseconds of the monotonic clock.
+    /// The time at which the host became silent, in nanoseconds of the monotonic clock.
     pub since_ns: u64,
     pub level: SilenceLevel,
 }
@@ -108,15 +108,16 @@ pub(super) struct SilentOrigin {
 /// What is known of a host that does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SilenceLevel {
-    /// It may only be cut off from this host.
+    /// The host does not answer this host. It may only be cut off, because its entry in the catalog exists or its
+    /// silence is short.
     Silent,
-    /// Its entry in the catalog is gone, too.
+    /// The host does not answer, and its entry in the catalog is gone.
     Lost,
-    /// It has been lost for so long that waits for its files end.
+    /// The host has been lost for so long that consumers' waits for its files end with an error.
     GivenUp,
 }
 
-/// The silence of another host: since when the host has not answered.
+/// The present silence of another host: when it began, and what the consumers' logs already say about it.
 #[derive(Default)]
 struct Silence {
     since: Option<Instant>,
@@ -142,7 +143,7 @@ enum Failed {
     Over,
 }
 
-/// There was no room for a file, which is tried again later.
+/// The error if this host has no room for a file. The fetch of the file is tried again later.
 struct NoRoom;
 
 /// The state of the threads that fetch files of one directory from one host.
@@ -158,7 +159,8 @@ pub(super) struct Fetcher {
     /// How long a file may wait until there is room for it.
     pub wait: Duration,
     pub backlog: Mutex<Backlog>,
-    /// After the other host's service was started anew: changes up to this number may be told for the second time.
+    /// If the other host's service was started anew, it reports all changes again. This host may know those up to this
+    /// number.
     pub retold: AtomicU64,
     /// Signalled when a change was added to the backlog, and when one is done.
     pub changed: Condvar,
@@ -308,7 +310,7 @@ impl Fetcher {
         }
     }
 
-    /// Tells the consumers once that the other host does not answer. Returns since when it does not.
+    /// Tells the consumers once that the other host does not answer. Returns the time at which its silence began.
     fn tell_silence(&self, silence: &mut Silence, why: &str) -> Instant {
         let is_met = self.hosts.is_met(&self.node);
         if is_met && std::mem::take(&mut silence.is_before) {
@@ -327,7 +329,7 @@ impl Fetcher {
         began
     }
 
-    /// Handles an answer of the other host after this silence.
+    /// Handles the first answer of the other host after a silence.
     fn speaks(&self, silence: Silence) {
         if silence.since.is_none() {
             return;

@@ -39,7 +39,7 @@ struct Host {
 pub(super) enum NoLink {
     /// The exchange of this host has ended.
     Over,
-    /// The reason, as text.
+    /// The host cannot be linked to now; the text says why.
     Because(String),
 }
 

@@ -39,7 +39,7 @@ pub struct Answer {
     pub life: u64,
     /// The directory's number on the answering host, which the asking host names when it pulls bytes.
     pub directory: u64,
-    /// The asking host now knows all changes up to this number.
+    /// With this answer, the asking host knows all changes up to this number.
     pub upto: u64,
     /// True if there is no change beyond `upto`. Only then are `phase` and `torn` valid.
     pub is_complete: bool,

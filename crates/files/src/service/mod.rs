@@ -103,7 +103,7 @@ pub struct Report {
     pub fetched: u64,
     /// The bytes of the fetched files.
     pub bytes_fetched: u64,
-    /// True if the service notices killed writers, which needs root as the service's user.
+    /// True if the service notices killed writers. Only a service that runs as root can do so.
     pub writers_known: bool,
     /// What went wrong, a line for each problem; at most [`TROUBLES`] lines.
     pub troubles: Vec<String>,
@@ -301,8 +301,8 @@ impl Service {
     /// published first.
     pub fn producers(&self, phase: Phase) {
         let mut state = self.shared.state();
-        // When the producers have ended, all their events are in the queue. They are carried out before the end is
-        // announced.
+        // When the producers have ended, all their events are in the queue. The service carries out these events before
+        // it announces the end.
         state.take_in(&self.shared);
         if matches!(phase, Phase::Ended | Phase::Failed) {
             if state.how.takes_found(phase == Phase::Ended) {
@@ -820,7 +820,8 @@ impl State {
 
     fn trouble(&mut self, line: String) {
         if self.report.troubles.len() < TROUBLES {
-            // A line has names of files. No name may control the terminal that shows the line.
+            // The line contains names of files. Control characters are replaced, so that no name can control the
+            // terminal that shows the line.
             self.report.troubles.push(line.replace(char::is_control, "·"));
         }
     }

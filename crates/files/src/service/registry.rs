@@ -59,7 +59,7 @@ impl std::fmt::Debug for Site {
     }
 }
 
-/// How often the announcements are compared with what they should be.
+/// How often this host compares its entries in the catalog with the present state of its services.
 const TICK: Duration = Duration::from_millis(100);
 /// The counts of an announcement are written at most this often. A change of the phase is written at once.
 const COUNTS: Duration = Duration::from_secs(1);
@@ -69,13 +69,13 @@ const CALL: Duration = Duration::from_secs(2);
 const GOODBYE: Duration = Duration::from_millis(500);
 /// If the catalog cannot be reached for this time, the tasks' logs say so.
 const SILENT: Duration = Duration::from_secs(5);
-/// The same, before the catalog was reached for the first time. The process that keeps the catalog may need this long to
-/// start.
+/// If the catalog cannot be reached for this time after the start, the tasks' logs say so. The process that keeps the
+/// catalog may need this long to start.
 const COMING: Duration = Duration::from_secs(60);
-/// The most entries that cannot be read and are reported. Further ones are ignored without a word.
+/// The most entries that cannot be read and are reported. Further such entries are ignored without a report.
 const BAD_MOST: usize = 10;
 
-/// What both threads use.
+/// What the thread that announces and the thread that follows the catalog share.
 pub(super) struct Registry {
     pub site: Site,
     /// The name of this host's node.
@@ -215,8 +215,8 @@ impl Registry {
             return;
         };
         let is_own = node == self.node;
-        // The tasks of this host may use a part of the workflow's directories only. And an entry of a host that has none
-        // of the directory's tasks says nothing that this host needs.
+        // Two kinds of entries are ignored: those of a directory that no task of this host uses, and those of a host
+        // that has no task of the directory.
         let is_about = |known: &&Directory| known.name == directory && (is_own || known.across.has(node));
         if !self.directories.iter().any(|known| is_about(&known)) {
             return;

@@ -1,4 +1,4 @@
-//! What tests write into a catalog in place of another host, whose address they choose.
+//! Writes into a catalog what another host would announce. The tests choose the address of that host.
 
 use std::sync::Arc;
 use std::time::Duration;
