@@ -215,7 +215,8 @@ fn a_service_that_dies_at_any_step_shows_nothing_in_part_and_the_next_one_goes_o
 
 #[test]
 fn a_service_that_dies_when_the_newest_file_appears_has_dropped_the_oldest_one_and_the_next_one_counts_on() {
-    // What consumers see when the service dies is what they can see at this moment at any time.
+    // The service dies at the fault point `files.renamed`, so this test looks at what consumers see there in every
+    // publication.
     let place = Place::new("newest");
     let root = &place.0;
     let mut service = play("service-newest", root, Some("files.renamed:2"));

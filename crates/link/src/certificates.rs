@@ -165,7 +165,7 @@ impl NodeCredentials {
     }
 }
 
-/// The name of HTTP/2 in the greeting of TLS.
+/// The name of HTTP/2 as an application protocol (ALPN) in the TLS handshake.
 pub(crate) const HTTP2: &[u8] = b"h2";
 
 /// A node's credentials, checked and ready to be used for connections.

@@ -27,7 +27,7 @@ pub enum Choice {
 /// The reason why a node does not use UCX, if its operator has not asked for UCX.
 const NOT_CHOSEN: &str = "UCX is used only with --transport ucx on a trusted network";
 
-/// All choices, each with its word.
+/// All choices, each with its word for the option `--transport`.
 const WORDS: [(Choice, &str); 4] =
     [(Choice::Auto, "auto"), (Choice::Tcp, "tcp"), (Choice::Grpc, "grpc"), (Choice::Ucx, "ucx")];
 

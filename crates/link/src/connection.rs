@@ -9,7 +9,7 @@ use crossdock_os::{Deadline, event, tcp};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// The transport's name for connections in plain text, and inside TLS.
+/// The two names of the transport TCP: for connections in plain text, and for connections inside TLS.
 pub const TCP: [&str; 2] = ["tcp", "tcp+tls"];
 
 /// A TCP connection whose peer has been greeted.

@@ -51,7 +51,8 @@ impl ProcessToken {
     #[must_use]
     pub fn current() -> Self {
         let token = token();
-        // SAFETY: `token` has seen to it that it is not null: a page that is never unmapped, or what stands for one.
+        // SAFETY: `token` has set `PAGE`, so it is not null. It points to a page that is never unmapped, or to the
+        // static `NO_PAGE`.
         Self { word: unsafe { &*PAGE.load(Ordering::Acquire) }, token }
     }
 

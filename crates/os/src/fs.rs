@@ -1,5 +1,6 @@
 //! Calls on files and folders by their names, with the names and results of [`std::fs`]. Tests can make each of them
-//! fail, which they cannot for `std::fs` itself. So what must survive a full disk or a lack of descriptors calls these.
+//! fail, which they cannot for `std::fs` itself. So code that must survive a full disk or a lack of descriptors calls
+//! these functions.
 //!
 //! The functions that write take the place of methods of [`File`]. A file is opened through [`open`].
 

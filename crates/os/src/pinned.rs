@@ -20,7 +20,7 @@ pub struct PinnedMemory {
 }
 
 impl PinnedMemory {
-    /// Gives the counters. All their users share one descriptor.
+    /// Returns the counters of this process. Normally all callers share one open descriptor of `/proc/self/status`.
     pub fn shared() -> OsResult<Arc<Self>> {
         static SHARED: WeakSingleton<PinnedMemory> = WeakSingleton::new();
         SHARED.get(Self::open)

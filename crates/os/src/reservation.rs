@@ -21,10 +21,11 @@ pub struct Reservation {
     length: usize,
 }
 
-// SAFETY: the reservation is an address range that stays until drop; it has no thread of its own. What is done through the
-// addresses is their users' business and unsafe there.
+// SAFETY: the reservation is an address range that stays until drop; it has no thread of its own. Code that reads or
+// writes through the addresses is `unsafe` itself, and must take care of races.
 unsafe impl Send for Reservation {}
-// SAFETY: as for Send; the methods change only what the kernel maps there, which the kernel does in one step each.
+// SAFETY: as for Send. The methods change only what is mapped in the range, and the kernel makes each such change in
+// one step.
 unsafe impl Sync for Reservation {}
 
 impl Reservation {
@@ -50,7 +51,7 @@ impl Reservation {
                 // SAFETY: parts of the mapping made above that no other code knows of.
                 let trimmed = unsafe { sys::mm::munmap(from as *mut _, to - from) };
                 if trimmed.is_err() {
-                    // SAFETY: the same mapping; parts of it that are gone already do no harm.
+                    // SAFETY: the mapping made above. Unmapping a part of it that is already unmapped does no harm.
                     let _ = unsafe { sys::mm::munmap_whole(first as *mut _, taken) };
                 }
                 trimmed.context("munmap", named)?;
@@ -156,8 +157,8 @@ impl Reservation {
         let to = self.range(0, length, "mremap")?;
         let from = other.range(0, length, "mremap")?;
         let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
-        // SAFETY: both ranges belong to places, and the caller has both; what lay at `to` is unmapped by the call, and
-        // the other range stays mapped, empty, so that no other mapping gets its addresses.
+        // SAFETY: each range belongs to one of the two reservations. The call unmaps what was mapped at `to`. The
+        // addresses at `from` stay reserved without contents, so that no other mapping gets them.
         unsafe { sys::mm::mremap_fixed(from, length, length, flags, to) }
             .context("mremap", || format!("{length} bytes"))?;
         Ok(())

@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tonic::Streaming;
 
-/// The transport's name for connections in plain text, and inside TLS.
+/// The two names of the transport gRPC: for connections in plain text, and for connections inside TLS.
 pub const GRPC: [&str; 2] = ["grpc", "grpc+tls"];
 
 /// When this node has closed a call, the call waits this long until the peer ends it, too.
