@@ -431,7 +431,7 @@ impl Shared {
             match self.try_transport(index, Purpose::Control, [0; 16]) {
                 Ok(greeted) => return Ok((index, greeted)),
                 Err(error) => {
-                    // If the error is the refusal of the other node, that node has been reached, so another transport
+                    // If the other node itself refuses the connection, this node has reached it, so another transport
                     // would not help.
                     let reached = !matches!(
                         error.status,

@@ -33,7 +33,8 @@ pub struct Accepts {
     /// Calls of gRPC.
     #[cfg(feature = "grpc")]
     pub grpc: Option<Grpc>,
-    /// The means for connections over UCX, which are always in plain text; `None` if the listener accepts none.
+    /// What the listener needs for connections over UCX, which are always in plain text; `None` if it accepts no such
+    /// connections.
     pub ucx: Option<Arc<Fabric>>,
 }
 

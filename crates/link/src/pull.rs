@@ -329,7 +329,7 @@ impl PulledPart<'_> {
         if times > WRONG_MOST { TransferEnd::Refused(error) } else { TransferEnd::Broken(error) }
     }
 
-    /// Gives a deadline by which a peer that works must have sent something.
+    /// Gives the deadline for one read or write on a data connection. If it passes, the connection counts as broken.
     fn soon(&self) -> Deadline {
         self.deadline.at_most(self.shared.options.give_up())
     }
