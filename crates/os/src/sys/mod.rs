@@ -22,7 +22,8 @@ pub(crate) mod io {
     /// Writes into space that is reserved. It has a name of its own because tests make it fail with other errors.
     pub(crate) use rustix::io::pwrite as pwrite_reserved;
     pub(crate) use rustix::io::*;
-    /// Write to ordinary files. They can fail with more errors than writes to memory and sockets.
+    /// Two functions that write to ordinary files. Tests make them fail with more errors than writes to memory and
+    /// sockets.
     pub(crate) use rustix::io::{pwrite as pwrite_file, write as write_file};
 }
 

@@ -95,14 +95,14 @@ impl Gate {
         let mut tried = Vec::new();
         let mut buffer = [MaybeUninit::<libc::fanotify_event_metadata>::uninit(); 64];
         for _ in 0..BATCHES {
-            // SAFETY: the kernel writes whole events into memory of theirs that is large enough and aligned for them.
+            // SAFETY: the kernel writes whole events into `buffer`, which is large enough and aligned for them.
             let length = unsafe { libc::read(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), size_of_val(&buffer)) };
             let count = usize::try_from(length).unwrap_or(0) / size_of::<libc::fanotify_event_metadata>();
             if count == 0 {
                 break;
             }
             for event in &buffer[..count] {
-                // SAFETY: one of the events that were written; a gate's have no further parts.
+                // SAFETY: the kernel has written this event. The events of a gate have no further parts.
                 let event = unsafe { event.assume_init_ref() };
                 let opens = event.mask & libc::FAN_OPEN_PERM != 0;
                 tried.push(if opens { RefusedAccess::Open(event.pid) } else { RefusedAccess::Read(event.pid) });

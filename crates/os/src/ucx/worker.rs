@@ -76,7 +76,7 @@ impl Worker {
         // SAFETY: a living worker, and a place for the descriptor.
         let status = unsafe { (made.functions().event_fd)(worker, &mut made.event_fd) };
         fabric.passed("makes a worker that cannot sleep", status)?;
-        // SAFETY: a living worker; the inbox lives longer than it.
+        // SAFETY: a living worker. The inbox lives longer than the worker.
         let status = unsafe { (made.functions().set_handler)(worker, &handler) };
         fabric.passed("takes no messages", status)?;
         Ok(made)
