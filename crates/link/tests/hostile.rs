@@ -40,7 +40,8 @@ fn read_message(socket: &mut TcpStream) -> Option<NodeMessage> {
     Some(NodeMessage::decode(header, &body).unwrap())
 }
 
-/// Makes a connection of the node `liar` after the server's Welcome, and the number of its session.
+/// Connects as the node `liar` and waits for the server's Welcome. Returns the connection and the number of its
+/// session.
 fn greeted(server: &Server, purpose: Purpose, session: [u8; 16]) -> (TcpStream, [u8; 16]) {
     let mut socket = TcpStream::connect(server.address()).unwrap();
     socket.write_all(&hello(purpose, session).encode(0)).unwrap();

@@ -129,7 +129,7 @@ fn hosts_over_ucx_that_are_slow_cut_off_in_one_or_both_directions_or_killed() {
     run_between_hosts("ucx");
 }
 
-/// Makes a transport that trusts nodes with papers of the same authority, or that is on a trusted network.
+/// Makes a transport that trusts nodes with certificates of the same authority, or that is on a trusted network.
 fn transport(papers: &NodeCredentials) -> Way {
     match &*std::env::var(TRANSPORT).unwrap() {
         "ucx" => ucx().unwrap(),

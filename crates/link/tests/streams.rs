@@ -329,7 +329,7 @@ fn papers_are_written_for_this_user_alone_and_read_back() {
     let (dialed, accepted) = meet_at(&tcp(trust(&papers)), &*listener);
     assert!(dialed.is_ok() && accepted.is_ok());
     assert!(!format!("{papers:?}").contains("PRIVATE"));
-    // Saving the papers again fails, because it must not replace a key that is in use.
+    // Saving the credentials a second time fails, because `save` must not replace a key that is in use.
     assert!(papers.save(folder.path()).is_err());
     let key = folder.path().join("node.key");
     assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);

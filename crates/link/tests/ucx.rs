@@ -47,7 +47,7 @@ fn a_link_measures_pulls_by_both_transports_and_says_which_it_uses() {
         Some(name) => assert_eq!(name, "ucx"),
         None => assert!(seen.better.unwrap().contains("ucx was slower: ")),
     }
-    // The refusals of an object are the same over UCX.
+    // Over UCX, the server refuses an object for the same reasons as over TCP.
     let fresh = link_with(&ucx, server.address());
     let error = fresh.pull(&source_id(8), 0, &mut vec![0; SIZE], soon()).unwrap_err();
     assert_eq!(error.status, Status::NotFound);

@@ -121,12 +121,12 @@ pub fn parent() -> i32 {
     rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get())
 }
 
-/// The user that this process acts for.
+/// The effective user id of this process.
 pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The group that this process acts for.
+/// The effective group id of this process.
 pub fn group() -> u32 {
     rustix::process::getegid().as_raw()
 }

@@ -64,7 +64,7 @@ pub fn is_sealed_for_writing(fd: impl AsFd) -> bool {
 /// and only grow. A file of another tmpfs could have the same number, but no such file can have these seals. Memfds of
 /// huge pages can, and they are in a file system of another type.
 pub fn number(fd: impl AsFd) -> u64 {
-    // The number is that of a tmpfs.
+    // 0x0102_1994 is the file system type of a tmpfs.
     let is_of_kernels_tmpfs = || rustix::fs::fstatfs(&fd).is_ok_and(|system| system.f_type == 0x0102_1994);
     match rustix::fs::fcntl_get_seals(&fd) {
         Ok(seals) if seals.contains(SEGMENT_SEALS) && is_of_kernels_tmpfs() => {

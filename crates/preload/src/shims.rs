@@ -14,6 +14,8 @@ fn only_reads(flags: c_int) -> bool {
     calls::only_reads(flags as u64)
 }
 
+/// Tells whether a stream that `fopen` opens with this mode can only be read.
+///
 /// # Safety
 /// `mode` is null or a terminated string.
 unsafe fn reads(mode: *const c_char) -> bool {

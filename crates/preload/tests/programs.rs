@@ -138,7 +138,8 @@ except PermissionError:
     assert_eq!(log.lines().filter(|line| line.starts_with(&words)).count(), 20, "{log}");
     assert_eq!(log.lines().count(), 20, "the number of lines is limited: {log}");
 
-    // Calls that are no open of the C library. Each process writes its own lines.
+    // These calls create, rename or open files, but not through the C library's `open`. Each process writes its own
+    // lines to the log.
     let code = r#"
 import ctypes, errno, os, struct
 libc = ctypes.CDLL(None, use_errno=True)
@@ -208,7 +209,7 @@ assert time.monotonic() - began < 10, "a look-up has waited"
 "#;
     let output = fixture.command(&["python3", "-c", code]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    // Another name is awaited as before.
+    // The program waits for the name `late`, because no rename has named it.
     let late = format!("{code}\nprint(open('late').read())");
     let output = fixture.late("late", b"here", &["python3", "-c", &late]);
     assert_eq!(output.stdout, b"here\n");

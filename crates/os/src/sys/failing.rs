@@ -83,7 +83,8 @@ pub(crate) mod io {
         fcntl_dupfd_cloexec(file: impl AsFd, lowest: i32) -> OwnedFd = "F_DUPFD_CLOEXEC", rustix::io::fcntl_dupfd_cloexec;
     }
 
-    /// Gives how many of `of` bytes to read or write now. The eight bytes of an eventfd or timer are never split.
+    /// Gives how many of the `of` bytes the call reads or writes: half of them if the plan of failures says
+    /// [`Fault::Short`]. The eight bytes of an eventfd or timer are never split.
     fn length(call: &'static str, of: usize) -> Result<usize> {
         if of <= 8 && call != "write_file" {
             return Ok(of);

@@ -27,7 +27,8 @@ use door::Gate;
 #[derive(Debug)]
 pub struct Folder {
     writable: OwnedFd,
-    /// The same tmpfs, mounted read-only. If it is `None`, the files have no names either.
+    /// The root of a read-only mount of the same tmpfs. It is `None` for a folder in `/dev/shm`, whose files have no
+    /// names.
     read_only: Option<OwnedFd>,
     gate: Option<Gate>,
 }

@@ -12,7 +12,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The number of the kind of message. A wire sends only one kind.
+/// The id of UCX's handler for the messages of a wire. A wire sends all messages with this id.
 const MESSAGE: u32 = 1;
 /// The longest time that a worker waits until UCX has closed the endpoint, or has sent the last messages.
 const FLUSH: Duration = Duration::from_secs(1);
