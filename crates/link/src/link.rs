@@ -46,7 +46,7 @@ struct Connected {
     session: [u8; 16],
     /// The number of this connection among all connections of the link.
     generation: u64,
-    /// The place of the connection's transport in the link's list.
+    /// The index of the connection's transport in the link's list of transports.
     index: usize,
 }
 
@@ -66,7 +66,7 @@ struct State {
 pub(crate) struct ControlConnection {
     pub session: [u8; 16],
     pub incarnation: u64,
-    /// The place of the control connection's transport in the link's list.
+    /// The index of the control connection's transport in the link's list of transports.
     pub index: usize,
 }
 

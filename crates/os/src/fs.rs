@@ -129,8 +129,8 @@ pub fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> io::Result<()> 
 }
 
 /// Makes a file with these bytes, or replaces an existing one as a whole: a reader sees either all former bytes or all
-/// new ones. The bytes are first written to a file whose name has the ending `.new` more. If it fails, the former file
-/// stays, and the new one is removed.
+/// new ones. The bytes are first written to a file with the same name and the additional ending `.new`. If it fails,
+/// the former file stays, and the new one is removed.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");

@@ -75,7 +75,7 @@ impl Announcement {
         }
     }
 
-    /// Writes the value of the entry.
+    /// Writes this announcement as the value of the host's entry in the catalog.
     #[must_use]
     pub fn value(&self) -> Vec<u8> {
         let Self { life, role, phase, published, bytes, torn, fetched, address } = self;

@@ -97,7 +97,7 @@ impl ChangeLog {
         }
     }
 
-    /// Tells whether there is a change beyond this number.
+    /// Tells whether there is a change with a higher number than this.
     pub fn is_beyond(&self, number: u64) -> bool {
         self.entries.range(number.saturating_add(1)..).next().is_some()
     }

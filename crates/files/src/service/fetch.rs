@@ -150,7 +150,7 @@ struct NoRoom;
 pub(super) struct Fetcher {
     pub shared: Arc<Shared>,
     pub directory: String,
-    /// The index of the other host among the origins of this directory.
+    /// The index of the other host among the origins, which are the hosts with producers of this directory.
     pub origin: usize,
     /// The name of the other host's node.
     pub node: String,

@@ -37,9 +37,9 @@ struct Host {
 /// Why there is no link to a host.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoLink {
-    /// The exchange of this host has ended.
+    /// There is no link, because the exchange of files on this host has ended.
     Over,
-    /// The host cannot be linked to now; the text says why.
+    /// There is no link at present, for the reason in this text.
     Because(String),
 }
 

@@ -36,8 +36,8 @@ pub struct Folder {
 impl Folder {
     /// Mounts a new tmpfs of at most `size` bytes. It uses huge pages for files that are large enough.
     ///
-    /// This process has neither the right to mount nor the right to make a user namespace. The error is that of the
-    /// second attempt.
+    /// The call fails if this process has neither the right to mount nor the right to make a user namespace. The error
+    /// is that of the attempt in the user namespace.
     pub fn mount(size: u64) -> OsResult<Self> {
         let mut folder = mount::mount_here(size).or_else(|_| mount::mount_in_namespace(size))?;
         // Without the gate there are no doors, but everything else works. `crossdock doctor` tells why the gate cannot
