@@ -329,7 +329,7 @@ impl Fetcher {
         began
     }
 
-    /// Handles the first answer of the other host after a silence.
+    /// Is called after each answer of the other host. If the host was silent before, notes that it is no longer silent.
     fn speaks(&self, silence: Silence) {
         if silence.since.is_none() {
             return;

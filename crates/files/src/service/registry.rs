@@ -69,8 +69,8 @@ const CALL: Duration = Duration::from_secs(2);
 const GOODBYE: Duration = Duration::from_millis(500);
 /// If the catalog cannot be reached for this time, the tasks' logs say so.
 const SILENT: Duration = Duration::from_secs(5);
-/// If the catalog cannot be reached for this time after the start, the tasks' logs say so. The process that keeps the
-/// catalog may need this long to start.
+/// If the catalog was never reached before, the tasks' logs say only after this time that it cannot be reached. The
+/// process that keeps the catalog may need this long to start.
 const COMING: Duration = Duration::from_secs(60);
 /// The most entries that cannot be read and are reported. Further such entries are ignored without a report.
 const BAD_MOST: usize = 10;
