@@ -22,13 +22,13 @@ use crate::Host;
 use crate::error::Reason;
 use crate::{Error, Result, fault_point};
 
-/// The number of times that an observer tries to pin a version while the publisher is deciding whether to retire that
-/// version. After that the observer gives up.
+/// The most attempts of an observer to pin a version while the publisher decides whether to retire that version.
+/// After that the observer gives up.
 const PATIENCE: u32 = 1000;
 /// The number of attempts to pin a version after which the observer asks the kernel whether the publisher is dead.
 const QUICK: u32 = 10;
 
-/// The state that all versions of an observer share.
+/// The mapped pool, the pin page and the pins in use of one observer. The observer and its versions share this value.
 pub(super) struct Attached {
     pub name: String,
     pub pool: Pool,
@@ -62,14 +62,14 @@ impl Attached {
         if dead { PublisherState::Died } else { PublisherState::Live }
     }
 
-    /// Tells whether the liveness table says that the publisher is dead. If the answer is `false`, the publisher may be
-    /// dead all the same.
+    /// Tells whether the liveness table says that the publisher is dead. The table may be out of date, so a publisher
+    /// may be dead although the answer is `false`.
     fn is_known_dead(&self) -> bool {
         self.host.liveness().table().says_dead(self.publisher)
     }
 
-    /// Tells whether this process knows already that no further version will come. Unlike [`Self::over`], this function
-    /// does not ask the kernel.
+    /// Tells whether this process knows already that no further version will come. Unlike [`Self::over`], this
+    /// function does not ask the kernel whether the publisher is alive.
     pub fn is_known_over(&self) -> bool {
         self.pool.header().version_words.state.load(Acquire) == STATE_ENDED || self.is_known_dead()
     }
@@ -175,8 +175,8 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // Each version keeps this value alive, so all pins should be clear by now. They are cleared once more, because
-        // that costs nothing and a pin left behind would keep memory.
+        // Each version that the program holds keeps this value alive, so all of the observer's pins should be clear
+        // by now. They are cleared once more: a pin left behind would keep a version's memory in the pool.
         if self.process.is_current() {
             (0..PINS).for_each(|pin| self.pin_word(pin).store(0, Relaxed));
         }

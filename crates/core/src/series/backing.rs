@@ -43,8 +43,8 @@ const LEAST: u32 = 16;
 const SHARE: f64 = 0.25;
 
 impl Publisher {
-    /// The kind of memory that the chosen method needs at the variables' addresses; `None` if the method works with
-    /// every kind.
+    /// The kind of memory that the chosen method of finding changes needs at the variables' addresses; `None` if the
+    /// method works with every kind.
     pub(super) fn goal(&self) -> Option<Backing> {
         match self.detector.method {
             Method::CopyAll | Method::Compare => Some(Backing::Memory),
@@ -68,7 +68,7 @@ impl Publisher {
         found
     }
 
-    /// Gives some more chunks the kind of memory that the chosen method needs. It is called after a publish, so the
+    /// Gives some more chunks the kind of memory that the chosen method needs. The caller has just published, so the
     /// variables hold the same data as the newest version.
     pub(super) fn change_over(&mut self) {
         let Some(goal) = self.goal().filter(|_| !self.settled && self.broken.is_none()) else { return };
@@ -110,8 +110,8 @@ impl Publisher {
         let address = field.address(own.start, chunk) as usize;
         let as_usize = part.start as usize..part.end as usize;
         if to == Backing::Slot {
-            // Even if the call fails, it may have mapped slots for some of the chunks. So all of these chunks are noted
-            // as slots.
+            // Even if the next call fails, it may have mapped some of the chunks to their slots. So all chunks of the
+            // range are noted as mapped slots before the call.
             self.backing[as_usize].fill(Backing::Slot);
             field.put_slots(own, &self.current, &self.pool, &self.descriptor)?;
             return Ok(());
@@ -142,8 +142,8 @@ impl Publisher {
                 self.detector.give_up(Method::WriteProtect, error.to_string());
                 self.detector.method = Method::CopyAll;
             }
-            // The system has no memory left, so these chunks stay mapped slots. Their changes are found by tracking, or
-            // they are copied whole.
+            // The system has no memory left, so these chunks stay private mappings of their slots. The next publish
+            // asks the kernel which of their pages changed, or copies the chunks whole.
             Backing::Memory => {}
         }
     }
@@ -179,7 +179,7 @@ mod tests {
         let chunk = publisher.pool.chunk();
         for (index, bytes) in publisher.fields[1].table().zip(model.chunks(chunk / 8)) {
             let slot = publisher.pool.slot(publisher.current[index as usize]);
-            // SAFETY: a whole slot, which no thread writes now.
+            // SAFETY: the bytes are a whole slot of the pool, which no thread writes now.
             let there = unsafe { std::slice::from_raw_parts(slot.cast::<u64>(), bytes.len()) };
             assert!(there == bytes, "chunk {index} as published");
         }
@@ -203,7 +203,7 @@ mod tests {
                     publisher.change_over();
                 }
                 assert!(publisher.backing[..publisher.chunks() as usize].iter().all(|backing| *backing == from));
-                // The writes make private copies of some pages, and of all pages of one chunk.
+                // By these writes the kernel makes private copies of some pages, and of all pages of one chunk.
                 for n in (0..NUMBERS).step_by(512 * 7).chain(1 << 14..1 << 15) {
                     model[n] = step;
                     publisher.elements::<u64>("u").unwrap()[n] = step;
@@ -278,7 +278,7 @@ mod tests {
         publisher.publish(&[]).unwrap();
         assert_eq!(publisher.versions(), 1, "the old version's slots are free");
         for slot in old {
-            // SAFETY: a whole slot that no version has: whatever is published next may write there.
+            // SAFETY: a whole slot that no version uses, so no observer reads it and the publisher may overwrite it.
             unsafe { publisher.pool.slot(slot).write_bytes(0xee, chunk * 8) };
         }
         check(&mut publisher, &model);

@@ -16,19 +16,19 @@ use crate::{Result, fault_point};
 
 impl Publisher {
     /// Moves every variable's memory into fresh slots of the pool. Their initial contents are undefined, and the
-    /// program writes all of them. `publish` then makes these slots the next version without copying; `abandon` gives
-    /// them up.
+    /// program writes all of them. After that, `publish` makes these slots the next version without copying, or
+    /// `abandon` frees them.
     ///
-    /// After `publish` the variables are at their usual addresses again and hold the published data. **Other pages lie
-    /// at these addresses then.** If a variable's memory was registered (RDMA, io_uring, CUDA, a pending `MPI_Irecv`),
-    /// the program must register it again, or must not call `begin`. Between `begin` and `publish`, data that a device
-    /// writes to the old pages are lost.
+    /// After `publish` the variables are at their usual addresses again and hold the published data. **But the pages
+    /// at these addresses are different ones.** If a variable's memory was registered (RDMA, io_uring, CUDA, a
+    /// pending `MPI_Irecv`), the program must register it again, or must not call `begin`. Between `begin` and
+    /// `publish`, data that a device writes to the old pages are lost.
     ///
     /// If the pool has no room, the program writes to ordinary memory instead. `publish` then copies the data to the
     /// pool, or withholds the version as it does without `begin`.
     ///
-    /// # Errors
-    /// `BUSY` if a version is begun already, `NO_SPACE` under the policy `fail`, `SYSTEM`.
+    /// # Errors `BUSY` if a version is begun already, `NO_SPACE` if the pool is full and the policy is `fail`,
+    /// `SYSTEM` if the kernel refuses memory or a mapping.
     pub fn begin(&mut self) -> Result<()> {
         self.check_use()?;
         if self.begun {
@@ -59,7 +59,7 @@ impl Publisher {
         }
     }
 
-    /// Takes fresh slots for every chunk. The caller has made sure that there is room.
+    /// Takes fresh slots for every chunk. The caller has made sure that enough slots are free.
     fn take_all_slots(&mut self) -> Vec<FreshSlots> {
         let mut taken = Vec::new();
         for (index, field) in self.fields.iter().enumerate() {
@@ -74,7 +74,7 @@ impl Publisher {
         taken
     }
 
-    /// Begins a version in ordinary memory, because the pool has no room at present.
+    /// Begins a version in ordinary memory of this process. The caller found that the pool has no room at present.
     fn begin_aside(&mut self) -> Result<()> {
         let chunk = self.pool.chunk();
         let mut reservations = Vec::new();
@@ -96,7 +96,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// If a version was begun in ordinary memory, copies it to slots, provided that the pool has room by now.
+    /// Copies a version that was begun in ordinary memory to slots of the pool, if the pool has room by now.
     fn take_in_aside(&mut self) -> Result<()> {
         let aside = self.fields.iter().any(|field| matches!(field.begun, Some(Begun::Aside(_))));
         if !aside || !self.begun_slots.is_empty() {
@@ -112,20 +112,21 @@ impl Publisher {
             unsafe { std::ptr::copy_nonoverlapping(from, self.pool.slot(run.first), run.count as usize * chunk) };
         }
         // The ordinary memory is kept until the version is published. If no record is free for the version, `publish`
-        // withholds the version after all, and copies the data from this memory to the variables.
+        // withholds the version, and copies the data from the ordinary memory back to the variables' own memory.
         self.begun_slots = taken;
         Ok(())
     }
 
-    /// Handles the withholding of a begun version: copies the version to the variables' own memory, and notes all of
-    /// its chunks as changed.
+    /// Copies a begun version that is withheld to the variables' own memory, and notes all of its chunks as changed.
+    /// So the next version contains them.
     pub(super) fn write_back_begun(&mut self) {
         let chunk = self.pool.chunk();
         for field in &self.fields {
             let (from, to) = (field.memory(&self.pool), field.reservation.start().as_ptr());
             let length = field.chunks as usize * chunk;
             if length > 0 && from != to {
-                // SAFETY: the begun memory and the variable's own have all of its chunks, and are two ranges.
+                // SAFETY: the begun memory and the variable's own memory both have room for all of the variable's
+                // chunks, and do not overlap.
                 unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), to, length) };
             }
             self.pending.insert_range(field.table());
@@ -196,8 +197,8 @@ impl Publisher {
         let stamp = Stamp::now(self.sequence + 1, self.chunks(), Method::InPlace);
         self.finish(record, &stamp, columns, attributes);
         self.count_chunks(stamp.copied);
-        // The variables' own memory does not hold the published data. So the lines below map the newest version
-        // privately at the variables' addresses.
+        // The variables' own memory does not hold the published data. So the newest version is mapped privately at
+        // the variables' addresses.
         self.end_begun();
         self.pending.clear();
         self.hinted = false;

@@ -1,4 +1,4 @@
-//! Finds which chunks changed and which fraction of the data changed, by the method that is chosen at present.
+//! Finds which chunks changed and which fraction of the data changed, by the method that the publisher has chosen.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
@@ -22,15 +22,16 @@ const LARGE: usize = 8 << 20;
 pub(super) struct FoundChanges {
     /// The method by which most changes were found.
     pub method: Method,
-    /// For chunks that are mapped slots: the pages that are private copies. `None` if the kernel could not tell.
+    /// For chunks that are mapped slots: the pages that are private copies. `None` if the kernel could not say which
+    /// pages these are.
     pub dirty: Option<Vec<Range<usize>>>,
 }
 
 /// How the chunks of a version were examined.
 #[derive(Default)]
 struct SearchCounts {
-    /// The numbers of chunks that were examined by private copies, by write protection (`protect`) and by comparing,
-    /// one field for each.
+    /// The numbers of chunks that were examined by each method: private copies, write protection (`protect`), and
+    /// comparing (`compared`).
     private: u32,
     protect: u32,
     compared: u32,
@@ -44,7 +45,7 @@ struct SearchCounts {
 }
 
 impl Publisher {
-    /// Finds the chunks that changed since the last version and adds them to the list `pending`.
+    /// Finds the chunks that changed since the last version and adds them to `pending`, the set of changed chunks.
     pub(super) fn find_changes(&mut self) -> FoundChanges {
         // A chunk that is in no version yet always counts as changed.
         for field in &self.fields {
@@ -84,8 +85,8 @@ impl Publisher {
             super::costs::learn(&mut self.detector.costs.compare_byte, cost);
         }
         if self.counts.withheld_now > 0 {
-            // After a withheld version the list `pending` has the changes of several steps. So it does not tell how
-            // much changes in one step.
+            // After a withheld version, the set `pending` has the changes of several steps. So its size does not tell
+            // how much changes in one step.
         } else if looked.unknown == 0 {
             let chunks = f64::from(self.pending.count()) / all;
             // A comparison stops at the first difference in a chunk. So all pages of such a chunk count as changed.
@@ -162,7 +163,8 @@ impl Publisher {
         }
     }
 
-    /// Compares chunks of one variable with the newest version. Chunks that are known to have changed are left out.
+    /// Compares chunks of one variable with the newest version. Chunks that are already known to have changed are not
+    /// compared.
     fn compare(&mut self, field: usize, part: Range<u32>, looked: &mut SearchCounts) {
         let (chunk, first) = (self.pool.chunk(), self.fields[field].span.first);
         looked.compared += part.len() as u32;
@@ -243,8 +245,7 @@ impl Publisher {
     }
 }
 
-/// # Safety
-/// Both ranges must be readable for `length` bytes, and no thread may write them meanwhile.
+/// # Safety Both ranges must be readable for `length` bytes, and no thread may write to them during the call.
 unsafe fn same(here: *const u8, there: *const u8, length: usize) -> bool {
     // SAFETY: as the caller promises.
     unsafe { std::slice::from_raw_parts(here, length) == std::slice::from_raw_parts(there, length) }

@@ -15,7 +15,7 @@ use crate::fault_point;
 /// it.
 const PIECE: usize = 4 << 20;
 
-/// A run of fresh slots, for chunks of one variable.
+/// A run of consecutive slots that were just taken from the free ones, for chunks of one variable.
 #[derive(Clone, Copy)]
 pub(super) struct FreshSlots {
     pub field: usize,
@@ -32,7 +32,7 @@ struct CopyPiece {
 }
 
 impl Publisher {
-    /// Takes fresh slots for all changed chunks. The caller has made sure that there is room.
+    /// Takes fresh slots for all changed chunks. The caller has made sure that enough slots are free.
     pub(super) fn take_slots(&mut self) -> Vec<FreshSlots> {
         let mut taken = Vec::new();
         for (index, field) in self.fields.iter().enumerate() {
@@ -51,9 +51,9 @@ impl Publisher {
 
     /// Copies the changed chunks to their fresh slots.
     ///
-    /// `dirty` has the pages that are private copies, for chunks that are mapped slots; `None` if the kernel could not
-    /// tell. The other pages of such a chunk are unchanged. They are read in the old slot, because the variable's
-    /// addresses may lack page table entries, which cost time to fill.
+    /// For chunks that are private mappings of slots, `dirty` has the pages that are private copies; it is `None` if
+    /// the kernel could not say which. The other pages of such a chunk are unchanged. They are read in the old slot,
+    /// because a read at the variable's addresses may first have to fill page table entries.
     pub(super) fn copy_changes(&mut self, taken: &[FreshSlots], dirty: Option<&[Range<usize>]>) {
         let chunk = self.pool.chunk();
         let mut pieces: Vec<CopyPiece> = Vec::new();

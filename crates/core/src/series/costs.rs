@@ -13,7 +13,8 @@ const TRIAL: usize = 32;
 /// Copies of fewer bytes than this stay in the CPU's caches, where observers find them.
 const LARGE: usize = 4 << 20;
 
-/// StructSizes costs in nanoseconds. Before the first measurement they are typical values of a present-day machine.
+/// The costs of single operations, in nanoseconds. Before the first measurement, they are typical values of a
+/// present-day machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// The time for copying one byte.
@@ -63,7 +64,7 @@ impl Costs {
         }
     }
 
-    /// Measures the cost of first writes in a short trial, which takes well under a millisecond.
+    /// Measures what the first write to a page costs, in a short trial which takes well under a millisecond.
     pub fn try_faults(&mut self, tracker: Option<&WriteTracker>) {
         let least = |trial: &dyn Fn() -> Option<f64>| (0..3).filter_map(|_| trial()).min_by(f64::total_cmp);
         if let Some(cost) = least(&try_private) {
@@ -86,7 +87,8 @@ pub(super) fn learn(average: &mut f64, seen: f64) {
 fn touch(reservation: &Reservation) -> f64 {
     let started = Instant::now();
     for page in 0..TRIAL {
-        // SAFETY: within the reservation, where the callers have put memory of their own.
+        // SAFETY: the page lies within the reservation, and the callers have mapped memory there that no other code
+        // uses.
         unsafe { reservation.start().as_ptr().add(page * PAGE).write_volatile(1) };
     }
     started.elapsed().as_nanos() as f64 / TRIAL as f64
@@ -112,7 +114,8 @@ fn try_protect(tracker: &WriteTracker) -> Option<f64> {
     Some(touch(&reservation))
 }
 
-/// Learns from the copies of published data whether cached or streaming copies are faster on this machine.
+/// Learns whether ordinary (cached) or streaming stores are faster on this machine, from the time of each copy of
+/// published data.
 #[derive(Debug, Default)]
 pub(super) struct CopyTuner {
     /// The nanoseconds per byte of a cached and of a streaming copy; 0 before the first measurement.
@@ -128,7 +131,7 @@ impl CopyTuner {
         }
         self.turn += 1;
         let [cached, streaming] = self.seen;
-        // Each way of copying is tried twice at the beginning, and the slower one again now and then.
+        // Each way of copying is tried twice at the beginning. Later the slower one is tried again once in 64 copies.
         let probe = self.turn <= 4 || self.turn % 64 == 0;
         match (probe, streaming < cached) {
             (true, _) if self.turn <= 4 => [StoreMode::Streaming, StoreMode::Cached][self.turn as usize % 2],
@@ -137,7 +140,7 @@ impl CopyTuner {
         }
     }
 
-    /// Records how long a copy took.
+    /// Records how many nanoseconds a copy of this many bytes took.
     pub fn learn(&mut self, mode: StoreMode, bytes: usize, nanoseconds: f64) {
         if bytes >= LARGE {
             let seen = &mut self.seen[usize::from(mode == StoreMode::Streaming)];

@@ -109,8 +109,8 @@ fn read_name(words: &[AtomicU64]) -> Option<String> {
     crossdock_layout::name::check(&text).is_ok().then_some(text)
 }
 
-/// Reads and checks a description. Also gives, for each variable, the range of slot table entries that belong to it.
-/// These ranges lie within the table.
+/// Reads and checks a description. Besides the description, the result has the range of slot table entries of each
+/// variable. These ranges lie within the table.
 pub(super) fn read(pool: &Pool) -> Result<(Description, Vec<Span>)> {
     let (identity, counts) = (&pool.header().identity, pool.geometry().counts);
     let corrupt = |what: String| Error::new(Status::Corrupt, what);

@@ -1,17 +1,3 @@
-//! Chooses the method that finds what changed since the last version. It knows which methods this machine allows and
-//! what each costs.
-//!
-//! Copying everything always works, and so does comparing everything. While everything is copied, a few chunks are
-//! compared with the last version to estimate how much changes; all other methods give the exact amount. After the
-//! first publish one step is always tracked or compared, as a trial. So a program that changes little never needs
-//! memory for two whole versions.
-//!
-//! The cost of each method per step is estimated from the amount of changes and the measured costs. The estimate
-//! includes the program's first writes to pages, although they happen outside of the publish. If one method is clearly
-//! better for several steps in a row, it is chosen.
-//!
-//! The method of private copies puts other pages at the variables' addresses. It is chosen only if the program said
-//! that pages may move.
 
 use std::ops::Range;
 
@@ -51,7 +37,8 @@ pub(super) struct ChangeDetector {
     detect: Detect,
     pages: Pages,
     pinned: Option<Arc<PinnedMemory>>,
-    /// True if this process had pinned memory, which devices can write, when changes were last searched for.
+    /// True if, at the last search for changes, this process had pinned memory, to which a device can write
+    /// unnoticed.
     blind: bool,
     map: Option<Arc<PageMap>>,
     notes: Option<WriteTracker>,
@@ -141,17 +128,18 @@ impl ChangeDetector {
         &self.unavailable
     }
 
-    /// Tells whether the publisher uses hints, if the program gives some in a step.
+    /// Tells whether the publisher uses the program's hints about what it wrote, in a step in which the program gives
+    /// hints.
     pub fn detect_allows_hints(&self) -> bool {
         matches!(self.detect, Detect::Auto | Detect::Hints)
     }
 
-    /// Tells whether a few chunks should be compared to learn how much changes, while everything is copied.
+    /// Tells whether the publisher, while it copies everything, compares a few chunks to learn how much changes.
     pub fn wants_samples(&self) -> bool {
         self.detect == Detect::Auto
     }
 
-    /// Excludes a method that failed in use. It is not chosen again.
+    /// Excludes a method that failed when it was used, so that the publisher does not choose it again.
     pub fn give_up(&mut self, method: Method, why: impl Into<String>) {
         if self.has(method) {
             match method {
@@ -184,15 +172,15 @@ impl ChangeDetector {
         Ok(())
     }
 
-    /// Records how much changed in a step, as an input of the choice of the method.
+    /// Records how much changed in a step. The choice of the method is based on these records.
     pub fn note(&mut self, seen: Changing) {
         let average = self.changing.get_or_insert(seen);
         average.chunks = (average.chunks + seen.chunks) / 2.0;
         average.pages = (average.pages + seen.pages) / 2.0;
     }
 
-    /// Chooses the method for the coming steps; `None` keeps the present one. It is called after each publish. `chunks`
-    /// and `bytes` are the size of a version.
+    /// Chooses the method for the coming steps; `None` keeps the present one. The publisher calls this function after
+    /// each publish. `chunks` and `bytes` are the size of a version.
     pub fn choose(&mut self, chunks: u32, bytes: u64) -> Option<Method> {
         let wanted = match self.detect {
             Detect::Auto => self.choose_by_cost(chunks, bytes)?,
@@ -241,8 +229,9 @@ impl ChangeDetector {
             _ => best.1 < 0.8 * now,
         };
         self.better = if gains { self.better + 1 } else { 0 };
-        // It is cheap to leave the method that copies everything. It costs a copy and fresh memory to return to that
-        // method. So every other change of the method needs more steps in which it would be better.
+        // It is cheap to leave the method that copies everything, so two steps in which another method would be
+        // better are enough. To return to it costs a copy and fresh memory, so every other change needs four such
+        // steps.
         let patience = if self.method == Method::CopyAll { 1 } else { 3 };
         (self.better > patience).then(|| {
             self.better = 0;
@@ -277,8 +266,8 @@ impl ChangeDetector {
         best
     }
 
-    /// Estimates the nanoseconds of one step: the publish, and the program's first writes to pages as far as the method
-    /// makes them slower.
+    /// Estimates how many nanoseconds a method costs in one step: the publish itself, and the time by which the
+    /// method slows down the program's first writes to pages.
     pub fn estimate(&self, method: Method, changing: Changing, chunks: u32, bytes: u64) -> f64 {
         let (bytes, chunks, c) = (bytes as f64, f64::from(chunks), &self.costs);
         let pages = bytes / PAGE;
@@ -320,8 +309,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// Gives the method that is chosen in the end for a program that changes this much in each step. Checks that the
-    /// choice then stays.
+    /// Gives the method that the detector settles on for a program that changes this much in each step. Checks that
+    /// the detector does not leave this method again.
     fn settled_in(mut detector: ChangeDetector, changing: Changing, from: Method) -> Method {
         detector.tried = true;
         detector.method = from;

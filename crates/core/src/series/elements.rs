@@ -31,9 +31,9 @@ impl Publisher {
         check::<T>(variable, &field.ty).map_err(|error| error.about(SegmentKind::Series, &self.name))?;
         assert!(start.cast::<T>().is_aligned(), "chunks are aligned for every plain type");
         let count = (field.bytes / size_of::<T>().max(1) as u64) as usize;
-        // SAFETY: the variable's own memory, mapped for as long as `self` and not moved while it is borrowed; so many
-        // elements, aligned, and every bit pattern is a T. No other code has a reference: `self` is borrowed mutably, and
-        // the pool's readers copy or map pages, never through references of this process.
+        // SAFETY: the variable's own memory, mapped for as long as `self` and not moved while it is borrowed; it has
+        // `count` elements, is aligned, and every bit pattern is a T. No other code has a reference: `self` is
+        // borrowed mutably, and the pool's readers copy or map pages, never through references of this process.
         Ok(unsafe { std::slice::from_raw_parts_mut(start.cast(), count) })
     }
 }
@@ -41,8 +41,7 @@ impl Publisher {
 impl Version {
     /// The elements of a variable in this version.
     ///
-    /// # Errors
-    /// The errors of `bytes`, and `WRONG_TYPE` if the variable was declared with another type.
+    /// # Errors The errors of [`Version::bytes`], and `WRONG_TYPE` if the variable was declared with another type.
     pub fn elements<T: Plain>(&self, variable: &str) -> Result<&[T]> {
         let declared = &self.description().variables[self.index(variable)?].ty;
         check::<T>(variable, declared).map_err(|error| error.about(SegmentKind::Series, self.name()))?;
@@ -52,7 +51,8 @@ impl Version {
         }
         let start = bytes.as_ptr().cast::<T>();
         assert!(start.is_aligned() && bytes.len() % size_of::<T>() == 0, "an array of the declared type");
-        // SAFETY: the same bytes, borrowed from `self`; aligned, a whole number of elements, and every bit pattern is a T.
+        // SAFETY: the slice has the bytes of `bytes`, which is borrowed from `self`. They are aligned and a whole
+        // number of elements, and every bit pattern is a T.
         Ok(unsafe { std::slice::from_raw_parts(start, bytes.len() / size_of::<T>()) })
     }
 }

@@ -14,7 +14,7 @@ use super::plan::Span;
 use super::pool::Pool;
 use super::slots::SlotRun;
 
-/// Where the next version's chunks lie while the program writes straight into the pool.
+/// Where one variable's chunks of the next version lie, from `begin` to `publish` or `abandon`.
 pub(super) enum Begun {
     /// The chunks lie in slots that follow each other, so the pool's own mapping serves.
     Contiguous(u32),
@@ -53,14 +53,15 @@ impl Field {
         self.span.first..self.span.first + self.span.chunks
     }
 
-    /// The address of a chunk in the variable's usual range.
+    /// The address of a chunk in the variable's usual range of addresses, also while a version is begun.
     pub fn address(&self, index: u32, chunk: usize) -> *mut u8 {
         assert!(index < self.span.chunks);
         // SAFETY: the reservation has room for all chunks.
         unsafe { self.reservation.start().as_ptr().add(index as usize * chunk) }
     }
 
-    /// The address where the program writes at present: in the begun version, if there is one.
+    /// The address at which the program writes the variable at present. If a version is begun, it is in that version;
+    /// otherwise it is the variable's usual address.
     pub fn memory(&self, pool: &Pool) -> *mut u8 {
         match &self.begun {
             None => self.reservation.start().as_ptr(),

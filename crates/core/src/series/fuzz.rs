@@ -90,7 +90,7 @@ impl Host for WithPage {
     }
 }
 
-/// The memory of a published series: its pool and its pin page. Outside of the fuzzer the daemon keeps both.
+/// The memory of a published series: its pool and its pin page. Outside of the fuzzer, the daemon keeps these two.
 struct Fixture {
     offer: Offer,
     page: OwnedFd,
@@ -167,7 +167,7 @@ fn work(observer: &mut Observer, held: &mut Option<Version>, round: u64) {
     }
 }
 
-/// Reads every page of every variable.
+/// Reads every page of every variable of a version.
 fn look(version: &Version) {
     for variable in version.description().variables.iter().map(|variable| variable.name.as_str()) {
         if let Ok(bytes) = version.bytes(variable) {

@@ -51,15 +51,15 @@ impl Model {
         !held
     }
 
-    /// Makes one attempt of `Observer::latest`. It gives the version's number and the version's word, read twice while
-    /// the version is pinned.
+    /// Makes one attempt to pin the newest version, as `Observer::latest` does. If it succeeds, it gives the
+    /// version's number, and the version's word as read twice while the version was pinned.
     fn observe(&self, pin: usize) -> Option<(u64, [u64; 2])> {
         let newest = Latest(self.latest.load(Acquire));
         self.hold(pin, newest.sequence(), newest.record() as usize)
     }
 
-    /// Pins a version whose number and record the observer knows, as an observer does that reads every version in turn.
-    /// The result is that of `observe`.
+    /// Pins a version whose number and record the observer knows, as an observer does that reads every version in
+    /// turn. Gives the same result as `observe`.
     fn hold(&self, pin: usize, sequence: u64, record: usize) -> Option<(u64, [u64; 2])> {
         match protocol::pin(&self.pins[pin], &self.states[record], sequence, false) {
             PinResult::Held => {
@@ -72,7 +72,8 @@ impl Model {
     }
 }
 
-/// Takes a publisher through three versions in two records. The publisher overwrites a record as soon as it is free.
+/// Runs a publisher that publishes three versions in two records. The publisher overwrites a record as soon as it is
+/// free.
 fn publish_three(model: &Model) {
     model.publish(2, 1);
     if model.retire(1, 0) {

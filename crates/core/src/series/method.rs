@@ -16,7 +16,7 @@ use crate::fault_point;
 
 impl Publisher {
     /// Maps the chunks that got fresh slots to these slots, if the variable's memory is a mapping of slots. The old
-    /// slots may be overwritten as soon as no version uses them. `dirty` has the same meaning as in
+    /// slots may be overwritten as soon as no version uses them. `dirty` has the pages that are private copies, as in
     /// [`Self::copy_changes`].
     pub(super) fn follow_up(&mut self, taken: &[FreshSlots], dirty: Option<&[Range<usize>]>) {
         let chunk = self.pool.chunk();
@@ -31,8 +31,8 @@ impl Publisher {
                 }
                 let start = self.fields[*field].address(first + n, chunk) as usize;
                 let written = dirty.filter(|_| leaves).map_or(0, |dirty| written(dirty, start..start + chunk));
-                // If every page is a private copy, the chunk is ordinary memory already. If most pages are, it costs
-                // less to copy the rest than to map the slot again.
+                // If every page is a private copy, the chunk is ordinary memory already. If most pages are private
+                // copies, it costs less to copy the remaining pages than to map the slot again.
                 let reservation = &self.fields[*field].reservation;
                 let make_own = || reservation.make_own((first + n) as usize * chunk, chunk).is_ok();
                 if written == chunk || (2 * written >= chunk && make_own()) {
@@ -73,8 +73,9 @@ impl Publisher {
         }
     }
 
-    /// Moves the data to ordinary memory, with one mapping for each variable, because the kernel refuses further
-    /// mappings (a process may have 65530). The old slots still hold the data, because no version was retired yet.
+    /// Moves the variables' data to ordinary memory, with one mapping for each variable. The caller found that the
+    /// kernel refuses further mappings (a process may have 65530). The old slots still hold the data, because no
+    /// version was retired yet.
     pub(super) fn leave_pool(&mut self, error: &OsError) {
         self.detector.give_up(Method::PrivateCopies, error.to_string());
         self.detector.method = Method::CopyAll;
@@ -109,8 +110,8 @@ impl Publisher {
     /// Maps the newest version's slots privately over the variables' addresses.
     pub(super) fn put_pool_behind(&mut self) -> OsResult<()> {
         for field in &self.fields {
-            // If the call of `put_slots` fails, it may have mapped some of the chunks. So all of them are noted as
-            // slots before the call.
+            // Even if the call of `put_slots` fails, it may have mapped some of the chunks to their slots. So all
+            // chunks are noted as mapped slots before the call.
             let table = field.table();
             self.backing[table.start as usize..table.end as usize].fill(Backing::Slot);
             field.put_slots(0..field.chunks, &self.current, &self.pool, &self.descriptor)?;
@@ -119,7 +120,7 @@ impl Publisher {
     }
 }
 
-/// The number of bytes of `within` that lie in one of the ranges. The ranges are sorted.
+/// The number of bytes of `within` that lie in `ranges`. The ranges must be sorted.
 fn written(ranges: &[Range<usize>], within: Range<usize>) -> usize {
     let first = ranges.partition_point(|range| range.end <= within.start);
     let here = ranges[first..].iter().take_while(|range| range.start < within.end);

@@ -42,7 +42,7 @@ pub struct AttachParts {
     pub slot: u32,
     /// The member that publishes the series, as the daemon says.
     pub publisher: MemberId,
-    /// The host, which knows dead members.
+    /// The process's host: it tells, among other things, which members are dead.
     pub host: Arc<dyn Host>,
 }
 
@@ -59,8 +59,8 @@ pub struct Observer {
 impl Observer {
     /// Maps a series' pool for reading and checks its description.
     ///
-    /// # Errors
-    /// `CORRUPT` or `INCOMPATIBLE` if the memory does not hold a series that this build understands, `SYSTEM`.
+    /// # Errors `CORRUPT` or `INCOMPATIBLE` if the memory does not hold a series that this build understands,
+    /// `SYSTEM` if the kernel refuses the mapping.
     pub fn attach(parts: AttachParts) -> Result<Self> {
         let system = |e: crossdock_os::OsError| failed(&parts.name, &e);
         memfd::check(&parts.pool, parts.size).map_err(system)?;
@@ -118,12 +118,13 @@ impl Observer {
         &self.attached.description
     }
 
-    /// The counts from which the positions of all parts of the pool follow.
+    /// The numbers of chunks, records, slots and other parts of the pool. The position of each part follows from
+    /// them.
     pub(super) fn counts(&self) -> Counts {
         self.attached.pool.geometry().counts
     }
 
-    /// The state of the publisher.
+    /// Whether the publisher is alive, has ended the series, or has died.
     #[must_use]
     pub fn state(&self) -> PublisherState {
         self.attached.state()
@@ -164,8 +165,8 @@ impl Observer {
         Err(self.attached.corrupt("its newest version cannot be taken"))
     }
 
-    /// Gives the newest version, if it is newer than every version given so far; otherwise it waits for a newer one. It
-    /// passes over versions in between. [`Self::each`] gives those as well, as far as they still exist.
+    /// Gives the newest version, if this observer has not given it yet; otherwise waits for a newer one. Versions in
+    /// between are passed over. [`Self::each`] gives those as well, as far as they still exist.
     ///
     /// # Errors
     /// `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED` if the publisher ended and all versions were given,
@@ -175,9 +176,10 @@ impl Observer {
         self.latest()
     }
 
-    /// Gives the version that follows the last one given, and waits for it. If versions in between no longer exist,
-    /// [`Version::missed`] of the version given says how many. The first version given is the oldest that exists. If
-    /// the publisher keeps some versions (`keep`), an observer that reads every version may lag behind by that many.
+    /// Gives the version that follows the last one that this observer gave, and waits until it is published. If
+    /// versions in between no longer exist, [`Version::missed`] of the result says how many. The first version given
+    /// is the oldest that exists. If the publisher keeps some versions (`keep`), an observer that reads every version
+    /// may lag behind by that many.
     ///
     /// # Errors
     /// The errors of [`Self::next`].
@@ -204,8 +206,8 @@ impl Observer {
         let header = attached.pool.header();
         let version_words = &header.version_words;
         loop {
-            // The order matters: the count of deaths and the count of publishes are read before the state. If the state
-            // changes after that, one of the counts changes too, and the wait ends at once.
+            // The order matters: the count of deaths and the count of publishes are read before the state. If the
+            // publisher's state changes after this read, one of the counts changes too, and the wait ends at once.
             let epoch = attached.host.liveness().epoch();
             let expected = version_words.published.load(Acquire);
             let over = attached.is_known_over();
@@ -238,12 +240,11 @@ impl Observer {
         }
     }
 
-    /// Gives the version with this sequence number; waits until it is published.
+    /// Gives the version with this sequence number. If the version is still to come, waits until it is published.
     ///
-    /// # Errors
-    /// `NOT_FOUND` if the version was recycled; the text says which versions exist. `NOT_YET` if the timeout is zero
-    /// and the version is still to come. `TIMED_OUT`, `CLOSED` and `PEER_DIED` as for [`Self::next`]. `BUSY`,
-    /// `CORRUPT`.
+    /// # Errors `NOT_FOUND` if the version was recycled; the text says which versions exist. `NOT_YET` if the timeout
+    /// is zero and the version is still to come. `TIMED_OUT`, `CLOSED` and `PEER_DIED` as for [`Self::next`]. `BUSY`
+    /// and `CORRUPT` as for [`Self::latest`].
     pub fn at(&mut self, sequence: u64, timeout: Duration) -> Result<Version> {
         if sequence > self.newest() {
             self.wait_beyond(sequence - 1, timeout)?;

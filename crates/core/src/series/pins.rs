@@ -24,7 +24,8 @@ use crossdock_os::{Access, Mapping, memfd};
 
 use crate::Host;
 
-/// If the daemon did not answer, the publisher waits this many times the duration of its attempt before it asks again.
+/// If the daemon did not answer a request for pin pages, the publisher waits this many times the duration of the
+/// request before it asks again.
 const REST: u32 = 50;
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
@@ -40,7 +41,8 @@ pub(super) struct Pins {
 }
 
 impl Pins {
-    /// Asks the daemon for the pages that this process does not know yet. Gives `false` if a page may be missing.
+    /// Asks the daemon for the pages that this process does not know yet. Gives `false` if this process may still
+    /// lack a page.
     pub fn update(&mut self, host: &dyn Host) -> bool {
         let word = host.pages_word();
         if word == self.word {
@@ -83,7 +85,8 @@ impl Pins {
         host.pages_word() == self.word
     }
 
-    /// For each observer, the pins that it has ever used. Observers write these numbers, and they are not checked.
+    /// For each observer, the pins that it has used so far. The observers write the numbers in them, and this
+    /// function does not check the numbers.
     pub fn slots(&self) -> impl Iterator<Item = &[AtomicU64]> {
         self.pages.iter().flat_map(|page| {
             // SAFETY: a mapping of a page's size, for as long as `self`; a pin page is made of atomics. Its memory is
@@ -93,8 +96,8 @@ impl Pins {
         })
     }
 
-    /// The sequence numbers of all versions that some observer has pinned, sorted. They are not checked, and are only
-    /// compared.
+    /// The sequence numbers of all versions that some observer has pinned, sorted. Observers write these numbers.
+    /// They are unchecked, and the publisher only compares them.
     pub fn held(&self) -> Vec<u64> {
         let pins = self.slots().flatten().map(|pin| pin.load(Relaxed));
         let mut held: Vec<_> = pins.filter(|pin| *pin != 0).collect();
@@ -111,6 +114,7 @@ fn used(slot: &PinSlot) -> &[AtomicU64] {
 /// Gives the slot with this number, in which an observer stores its pins.
 pub(super) fn slot(page: &Mapping, slot: u32) -> &PinSlot {
     assert!((slot as usize) < PAGE_SLOTS, "checked when it was attached");
-    // SAFETY: as above; the mapping is the observer's own, for reading and writing.
+    // SAFETY: the mapping has a page's size and lasts as long as `page`; a pin page is made of atomics. The index was
+    // checked above.
     unsafe { &page.start().cast::<PinPage>().as_ref().slots[slot as usize] }
 }

@@ -6,14 +6,14 @@ use crossdock_layout::series::{Counts, Geometry, MAX_CHUNK, MAX_CHUNKS, MAX_RECO
 use super::spec::{Extents, Spec, invalid};
 use crate::Result;
 
-/// The number of attributes that fit without having been declared in advance.
+/// The number of attributes that publishes can add to those that were declared when the series was made.
 const SPARE_ATTRIBUTES: u32 = 16;
-/// The largest number of chunks of a version, if the library chooses the chunk size. Each chunk may become a mapping of
-/// its own, and a process may have 65530 mappings.
+/// The number of chunks of a version at most, if the program leaves the chunk size to the library. Each chunk may
+/// become a mapping of its own, and a process may have 65530 mappings.
 const MANY_CHUNKS: u64 = 16384;
 
-/// The largest size in bytes of a pool without a given capacity. Observers map the whole pool, and a process has 128
-/// TiB of addresses.
+/// The largest size, in bytes, of a pool for which the program gave no capacity. Observers map the whole pool, and a
+/// process has 128 TiB of addresses.
 const MOST_ADDRESSES: u64 = 1 << 42;
 
 /// The range of entries in a slot table that belongs to one variable.

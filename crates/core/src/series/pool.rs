@@ -68,7 +68,8 @@ impl Pool {
         let address = self.mapping.at(offset, size_of::<T>() as u64).expect("the geometry lies within the mapping");
         let address = address.cast::<T>();
         assert!(address.is_aligned());
-        // SAFETY: in bounds for as long as the mapping, aligned, and T (private callers below) is made of atomics only.
+        // SAFETY: the address is aligned and within the mapping, which lasts as long as `self`. The callers, which
+        // are private, use only types T that are made of atomics.
         unsafe { address.as_ref() }
     }
 

@@ -17,10 +17,10 @@
 //! No sequence number is used twice. So if an observer finds a state live twice with the same sequence number, it was
 //! only live or retiring in between.
 //!
-//! If a publisher dies between (a) and (c), the state stays *retiring*. Nothing is recycled any more then, so an
-//! observer that knows of the death treats such a version as live. If an observer dies, its pin stays until the daemon
-//! clears it. A false pin keeps versions in the pool and does no other harm: the pool's policy says what happens to
-//! such versions.
+//! If a publisher dies between (a) and (c), the state stays *retiring*. A dead publisher recycles nothing, so an
+//! observer that knows of the death treats such a version as live. If an observer dies, its pin stays until the
+//! daemon clears it. A false pin keeps versions in the pool and does no other harm: the pool's policy says what
+//! happens to such versions.
 
 use crossdock_layout::series::state::{Phase, State};
 use crossdock_layout::series::{AtomicU64, fence};
@@ -66,8 +66,8 @@ pub(super) fn look(state: &AtomicU64, sequence: u64) -> PinResult {
     }
 }
 
-/// Separates an observer's reads from a later call of `look`. If that call finds that the version still exists, all
-/// that was read before belongs to the version.
+/// Orders an observer's reads of a version before a later call of `look`. If that call finds that the version still
+/// exists, all that was read before belongs to the version.
 pub(super) fn reads_end() {
     fence(Acquire);
 }

@@ -24,7 +24,7 @@ use super::spec::{AttributeSpec, FullPolicy, Method};
 use super::value::{Value, check_value};
 use crate::{Error, Result, fault_point};
 
-/// What a record says of its version besides the contents: number, time and statistics.
+/// What the record of a version says besides the version's contents: number, time and statistics.
 pub(super) struct Stamp {
     pub sequence: u64,
     /// The time of the publish, in nanoseconds since 1970.
@@ -51,9 +51,9 @@ impl Publisher {
     /// `attributes` are the attributes of this version. If one of them was not declared before, this call declares it,
     /// as long as there is room for it.
     ///
-    /// # Errors
-    /// `NO_SPACE` under the policy [`super::FullPolicy::Fail`]; nothing is lost, and the next publish carries the
-    /// changes too. `WRONG_TYPE` or `INVALID` if an attribute's value does not fit. `SYSTEM`.
+    /// # Errors `NO_SPACE` under the policy [`super::FullPolicy::Fail`]; nothing is lost, and the next publish
+    /// carries the changes too. `WRONG_TYPE` or `INVALID` if an attribute's value does not fit. `SYSTEM` if the
+    /// kernel refuses memory or a mapping.
     pub fn publish(&mut self, attributes: &[(&str, Value)]) -> Result<u64> {
         let started = Instant::now();
         self.check_use()?;
@@ -135,8 +135,8 @@ impl Publisher {
     fn publish_in_place(&mut self, columns: &[u32], attributes: &[(&str, Value)]) -> Result<u64> {
         let FoundChanges { method, dirty } = self.find_changes();
         fault_point!("series.publish.found");
-        // The chunks that the hints named are in the list `pending` now. If the program gives no hints in the next
-        // step, the publisher searches for the changes of that step.
+        // The chunks that the program's hints named are in the set `pending` now. If the program gives no hints in
+        // the next step, the publisher searches for the changes of that step.
         self.hinted = false;
         let needed = self.pending.count();
         let record = self.room_for_version(needed)?;

@@ -1,4 +1,4 @@
-//! The publisher's life: it is made, changes its variables in place, resizes them, and ends.
+//! The publisher of a series: how it is made, which state it has, and how it ends.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ use crate::Host;
 use crate::error::Reason;
 use crate::{Error, Result};
 
-/// A program's own thread pool, which large copies may use: runs several pieces of work at the same time.
+/// A thread pool of the program. The publisher uses it to share large copies and comparisons among several threads.
 pub trait Runner: Send + Sync {
-    /// Calls `piece` with each number below `pieces`, in any order and possibly at the same time. It returns when all
+    /// Calls `piece` with each number below `pieces`, in any order and possibly at the same time. Returns when all
     /// calls have returned.
     fn run(&self, pieces: usize, piece: &(dyn Fn(usize) + Sync));
 }
@@ -61,7 +61,7 @@ pub struct Publisher {
     pub(super) slots: Slots,
     /// The newest version's slot table.
     pub(super) current: Vec<u32>,
-    /// The chunks that changed. The next version needs new copies of them.
+    /// The chunks that changed. The next version needs new copies of these chunks.
     pub(super) pending: ChunkSet,
     /// True if the program said by hints which bytes it wrote in this step.
     pub(super) hinted: bool,
@@ -80,12 +80,12 @@ pub struct Publisher {
     pub(super) tuner: CopyTuner,
     pub(super) runner: Option<Arc<dyn Runner>>,
     pub(super) begun: bool,
-    /// The slots of the begun version.
+    /// The slots of the begun version, that is, the version that the program writes straight into the pool.
     pub(super) begun_slots: Vec<FreshSlots>,
     end: Arc<EndMark>,
     /// The reason why the last publish withheld its version; `None` after a version was published.
     pub(super) withheld_why: Option<Error>,
-    /// The reason why the pool could not grow, and the time before which the publisher does not try again.
+    /// If the pool could not grow: the reason, and the time before which the publisher does not try again.
     pub(super) growth: Option<(Instant, Error)>,
     /// The reason why nothing can be published any more.
     pub(super) broken: Option<Error>,
@@ -93,7 +93,8 @@ pub struct Publisher {
     pub(super) scratch: Vec<u32>,
     pub(super) counts: Counts,
     process: fork::ProcessToken,
-    /// The id of the series' segment. Until the node daemon has the series, it is the id that means no segment.
+    /// The id of the series' segment. Until the node daemon has registered the series, this field has the id that
+    /// means no segment.
     segment: SegmentId,
 }
 
@@ -105,8 +106,8 @@ pub struct EndMark {
 }
 
 impl EndMark {
-    /// Ends the series in order. In a forked child of the publishing process it does nothing. A publish that runs in
-    /// another thread at this moment may still make its version visible.
+    /// Ends the series in order. In a forked child of the publishing process, this function does nothing. A publish
+    /// that runs in another thread at this moment may still make its version visible.
     pub fn end(&self) {
         if !self.process.is_current() || self.ended.swap(true, Relaxed) {
             return;
@@ -127,10 +128,10 @@ impl std::fmt::Debug for EndMark {
 
 impl Publisher {
     /// Makes a series: its pool, and the variables' memory, which is zeroed. The caller passes the offer to the node
-    /// daemon. It then calls [`Self::placed`] with the segment that the daemon answered.
+    /// daemon. After that the caller calls [`Self::placed`] with the segment that the daemon's answer names.
     ///
-    /// # Errors
-    /// `INVALID` (names, types, shapes, sizes), `NO_SPACE` (quota or node), `SYSTEM`.
+    /// # Errors `INVALID` if a name, type, shape or size in the spec is not allowed, `NO_SPACE` if the quota or the
+    /// node's memory does not suffice, `SYSTEM` if the kernel refuses the pool or a mapping.
     pub fn create(identity: Identity, spec: &Spec, host: Arc<dyn Host>) -> Result<(Self, Offer)> {
         spec.check(&identity.name)?;
         let plan = plan(&identity.name, spec)?;
@@ -203,7 +204,7 @@ impl Publisher {
             descriptor: descriptor.clone(),
             name: identity.name,
         };
-        // In tests, the host may have pin pages from the beginning.
+        // In tests, the host may have pin pages before the publisher exists.
         publisher.pins.update(&*publisher.host);
         // Memory for one version is reserved now, so that the first publish causes no page faults.
         publisher
@@ -220,7 +221,7 @@ impl Publisher {
         &self.name
     }
 
-    /// Notes that the node daemon has the series now, as this segment.
+    /// Notes the id of the segment under which the node daemon has registered the series.
     pub fn placed(&mut self, segment: SegmentId) {
         self.segment = segment;
     }
@@ -253,8 +254,8 @@ impl Publisher {
         self.end_mut()
     }
 
-    /// Ends the series as [`Self::end`] does, but keeps the variables' memory until this value is dropped. It is for
-    /// languages whose arrays may live longer than the publisher.
+    /// Ends the series as [`Self::end`] does, but keeps the variables' memory until the publisher is dropped. This
+    /// function is for languages whose arrays may live longer than the publisher.
     ///
     /// # Errors
     /// The errors of [`Self::end`].
@@ -263,13 +264,13 @@ impl Publisher {
         self.host.series_ended()
     }
 
-    /// Gives the value that can end the series while another thread is using the publisher. It is used when the program
-    /// ends.
+    /// Gives the value that can end the series while another thread is using the publisher. The library uses that
+    /// value when the program ends.
     pub fn end_mark(&self) -> &Arc<EndMark> {
         &self.end
     }
 
-    /// Checks that this process may still publish.
+    /// Checks that this process may still publish: it is no forked child, and it has not ended the series.
     pub(super) fn check_use(&self) -> Result<()> {
         if !self.is_own() {
             return Err(Error::because(Status::Disconnected, Reason::Forked).about(SegmentKind::Series, &self.name));

@@ -1,5 +1,5 @@
-//! An observer's copy of a version's record. It is copied out of the pool once and checked; after that only the copy is
-//! used.
+//! An observer's copy of a version's record. The observer copies the record out of the pool once and checks the copy.
+//! After that it reads only the copy.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -40,7 +40,7 @@ impl Record {
 }
 
 impl Attached {
-    /// Tells whether the pinned version still exists.
+    /// Tells whether the pinned version still exists; the publisher may have taken it back.
     pub fn look(&self, which: Latest) -> bool {
         protocol::look(self.state_of(u32::from(which.record())), which.sequence()) != PinResult::Gone
     }

@@ -1,12 +1,3 @@
-//! A replica: the copy of another node's series on this node. It has the same versions under the same numbers.
-//!
-//! A version arrives from the other node as a [`VersionHead`] and some chunks, in [`ChunkRun`]s. Chunks that it shares with the
-//! replica's last version are not sent. [`Replica::prepare`] makes room for the chunks, the caller fills them in, and
-//! [`Replica::publish`] makes the version visible. Observers of a replica notice no difference. The two nodes have
-//! different observers, so each node chooses slots and retires versions for itself.
-//!
-//! Everything that comes from another node is checked here. A head that contradicts the series' description gives
-//! `CORRUPT`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -81,7 +72,7 @@ impl ChunkRun {
 }
 
 impl VersionHead {
-    /// Makes the head of a version of this node, to be sent to another node.
+    /// Makes the head of a version of this node; the caller sends it to another node.
     #[must_use]
     pub fn of(version: &Version, withheld: u64) -> Self {
         let variables = &version.description().variables;
@@ -123,7 +114,8 @@ pub fn pieces(former: Option<&Version>, version: &Version) -> Result<Vec<ChunkRu
     for (name, range) in changed {
         let Some(next) = piece(version.index(&name)?, range) else { continue };
         match found.last_mut() {
-            // This range begins within the last chunk of the range before, so the two pieces are joined.
+            // This range begins within or right after the last chunk of the range before, so the two ranges become
+            // one piece.
             Some(last) if last.variable == next.variable && last.first + last.count >= next.first => {
                 last.count = last.count.max(next.first + next.count - last.first);
             }
@@ -163,8 +155,8 @@ pub struct Replica {
 impl Replica {
     /// Makes the replica's pool. The caller passes the offer to the node daemon, as for a [`Publisher`].
     ///
-    /// # Errors
-    /// `INVALID` if no series can have the given description, `NO_SPACE` (quota or node), `SYSTEM`.
+    /// # Errors `INVALID` if no series can have the given description, `NO_SPACE` if the quota or the node's memory
+    /// does not suffice, `SYSTEM` if the kernel refuses the pool or a mapping.
     pub fn create(identity: Identity, original: &Original, host: Arc<dyn Host>) -> Result<(Self, Offer)> {
         let Original { description, keep, observers, slots } = original;
         let mut variables = description.variables.clone();
@@ -190,7 +182,7 @@ impl Replica {
         Ok((Self { publisher }, offer))
     }
 
-    /// Notes that the node daemon has the series now, as this segment.
+    /// Notes the id of the segment under which the node daemon has registered the replica.
     pub fn placed(&mut self, segment: SegmentId) {
         self.publisher.placed(segment);
     }
@@ -201,7 +193,7 @@ impl Replica {
         self.publisher.id()
     }
 
-    /// The newest version's number; 0 before the first version.
+    /// The number of the newest version that the replica has published; 0 before the first one.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.publisher.sequence()
@@ -301,8 +293,8 @@ impl Replica {
                 None => return wrong("has a variable beyond its largest shape"),
             }
         }
-        // Every chunk that the last version lacks has to be sent. The pieces must be in order, so no chunk is sent
-        // twice.
+        // Every chunk that the last version lacks has to be sent. The pieces must be in ascending order, so that no
+        // chunk is sent twice.
         let chunk = publisher.pool.chunk() as u64;
         let mut at = (0, 0);
         let mut came: Vec<Range<u32>> = Vec::new();
@@ -340,8 +332,8 @@ impl Fresh {
             let piece = ChunkRun { variable: 0, first: taken.chunk, count: taken.run.count };
             let range = piece.range(chunk as u32, self.bytes[taken.field]);
             let start = self.pool.slot(taken.run.first);
-            // SAFETY: slots that follow each other, mapped for as long as the pool, which `self` keeps. They were taken for
-            // this value alone, so no version and no other part has them.
+            // SAFETY: these are slots that follow each other, mapped for as long as the pool, which `self` keeps.
+            // They were taken for this value alone, so no version and no other part has them.
             unsafe { std::slice::from_raw_parts_mut(start, (range.end - range.start) as usize) }
         };
         self.taken.iter().map(part).collect()

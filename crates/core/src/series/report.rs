@@ -1,5 +1,5 @@
-//! A series as seen from outside, for the commands `inspect` and `watch`. It only reads the pool: it pins no version
-//! and delays no member.
+//! Reads the state of a series, for the commands `inspect` and `watch`. This code only reads the pool: it pins no
+//! version and delays no member.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -34,21 +34,21 @@ pub struct Report {
     pub unavailable: Vec<Method>,
     /// The number of times that the method was changed.
     pub switches: u64,
-    /// The number of chunks that were copied for all versions so far.
+    /// The number of chunks that the publisher copied for all versions so far.
     pub copied: u64,
     /// The number of chunks that versions shared with the version before.
     pub shared: u64,
-    /// The duration of the last publish.
+    /// How long the last call of `publish` took.
     pub last: Duration,
-    /// The duration of the longest publish.
+    /// How long the longest call of `publish` took.
     pub longest: Duration,
     /// The numbers of slots that fit into the pool, that have memory, and that are in use.
     pub slots: (u32, u32, u32),
-    /// Bytes of memory that are reserved.
+    /// The number of bytes of memory that are reserved for the pool.
     pub reserved: u64,
-    /// Number of publishes that found no room.
+    /// The number of calls of `publish` that found no room in the pool.
     pub no_space: u64,
-    /// The number of publishes that withheld their version: since the series began, and since the newest version.
+    /// How many times `publish` withheld its version: since the series began, and since the newest version.
     pub withheld: (u64, u32),
     /// The number of versions that the publisher took back from observers that held them.
     pub taken_back: u64,
@@ -57,8 +57,8 @@ pub struct Report {
 impl Report {
     /// Reads the state of a series from its pool.
     ///
-    /// # Errors
-    /// `CORRUPT`, `INCOMPATIBLE`, `SYSTEM`.
+    /// # Errors `CORRUPT` or `INCOMPATIBLE` if the memory does not hold a series that this build understands,
+    /// `SYSTEM` if the kernel refuses the mapping.
     pub fn read(name: &str, pool: impl AsFd, size: u64) -> Result<Self> {
         let system = |e: crossdock_os::OsError| failed(name, &e);
         let named = |e: Error| e.about(SegmentKind::Series, name);
@@ -94,8 +94,8 @@ impl Report {
     }
 }
 
-/// The versions that exist, by sequence number, each with its time. If the publisher died before it made a version
-/// visible, that version does not count.
+/// The versions that exist, by sequence number, each with its time. A version that its publisher did not make visible
+/// before it died is not in the list.
 pub(super) fn versions(pool: &Pool) -> Vec<(u64, u64)> {
     let newest = Latest(pool.header().version_words.latest.load(Acquire)).sequence();
     let mut found: Vec<(u64, u64)> = (0..pool.geometry().counts.records)

@@ -1,9 +1,9 @@
-//! Makes room for the next version: by free slots, by retiring versions, by growth, and by the policy for a full pool
-//! if none of them is enough.
+//! Makes room in the pool for the next version: uses free slots, retires versions, lets the pool grow, and at last
+//! applies the policy for a full pool.
 //!
-//! The order is as follows. Retire versions that no observer holds and that need not be kept. Grow, up to the capacity,
-//! the quota and the limit of this process's cgroup. Drop versions that were kept but that no observer holds. Apply the
-//! policy. The publisher never waits for an observer.
+//! The publisher tries these steps in order. It retires versions that no observer holds and that need not be kept. It
+//! lets the pool grow, up to the capacity, the quota and the limit of this process's cgroup. It drops versions that
+//! were kept but that no observer holds. It applies the policy. The publisher never waits for an observer.
 
 use crossdock_layout::Status;
 use crossdock_layout::series::HUGE;
@@ -29,8 +29,8 @@ const LONGEST_REST: Duration = Duration::from_secs(5);
 impl Publisher {
     /// Makes room for a version that needs this many fresh slots, and gives a free record for it.
     ///
-    /// # Errors
-    /// `NO_SPACE` if neither growth nor the policy gave room. After any other error nothing can be published any more.
+    /// # Errors `NO_SPACE` if the pool cannot grow and the policy does not free slots. After any other error, this
+    /// publisher can publish nothing any more.
     pub(super) fn room_for_version(&mut self, own: u32) -> Result<u32> {
         self.make_room(own)?;
         self.free_record()
@@ -48,7 +48,8 @@ impl Publisher {
         let Some(lacking) = self.lacking(needed) else { return Ok(()) };
         let Err(mut why) = self.grow_after_rest(lacking) else { return Ok(()) };
         self.retire(0);
-        // Retiring may have freed some slots, so fewer slots are missing now. There may be memory for these few.
+        // Retiring may have freed some slots, so fewer slots are missing now. For those, the pool may be able to
+        // grow.
         if let Some(rest) = self.lacking(needed).filter(|rest| *rest < lacking) {
             match self.grow(rest) {
                 Ok(()) => return Ok(()),
@@ -68,7 +69,7 @@ impl Publisher {
         (free < needed).then(|| needed - free)
     }
 
-    /// Finds a record for the next version.
+    /// Finds a free record for the next version, if necessary by retiring versions.
     fn free_record(&mut self) -> Result<u32> {
         for attempt in 0..3 {
             if let Some(free) = self.records.iter().position(|sequence| *sequence == 0) {
@@ -88,7 +89,7 @@ impl Publisher {
         Err(self.no_room(0, Error::new(Status::NoSpace, why)))
     }
 
-    /// Grows the pool, unless an attempt to grow failed a short time ago.
+    /// Grows the pool by `more` slots, unless an attempt to grow it failed a short time ago.
     fn grow_after_rest(&mut self, more: u32) -> Result<()> {
         if let Some((until, why)) = &self.growth
             && Instant::now() < *until
@@ -104,8 +105,8 @@ impl Publisher {
         grown
     }
 
-    /// Reserves memory for `more` further slots, within the capacity, the quota and the cgroup's limit. Otherwise the
-    /// error says which of them is used up.
+    /// Reserves memory for `more` further slots, within the capacity, the quota and the cgroup's limit. If one of
+    /// these limits is reached, the error says which.
     pub(super) fn grow(&mut self, more: u32) -> Result<()> {
         if more == 0 {
             return Ok(());
@@ -180,7 +181,7 @@ impl Publisher {
         fault_point!("series.retire.marked");
         protocol::retire_fence();
         // A new observer may have come meanwhile, with a pin page that the publisher does not know. That observer may
-        // hold any of these versions, so then all of them count as held.
+        // hold any of these versions, so in this case all of them count as held.
         let known = self.pins.is_complete(&*self.host);
         let pins = self.pins.held();
         for (sequence, record) in old {

@@ -10,13 +10,13 @@ pub(super) struct Slots {
     /// For each slot with memory, the number of versions that use it.
     holders: Vec<u32>,
     free_count: u32,
-    /// The slot at which the next search begins, if the search is for a small number of slots.
+    /// The slot at which the next search for a small number of slots begins.
     cursor: u32,
     /// The number of slots in a huge page; 1 if a slot is as large as a huge page.
     per_huge: u32,
 }
 
-/// Slots that follow each other.
+/// Slots of the pool that follow each other: the first one and their number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SlotRun {
     pub first: u32,
@@ -45,7 +45,7 @@ impl Slots {
         self.per_huge
     }
 
-    /// Adds `more` slots behind the last one. The caller has reserved memory for them.
+    /// Adds `more` free slots behind the last one. The caller has reserved memory for them.
     pub fn commit(&mut self, more: u32) {
         let from = self.committed();
         self.holders.resize((from + more) as usize, 0);
@@ -61,7 +61,7 @@ impl Slots {
     /// Takes up to `want` free slots that follow each other, for the chunks from `chunk` on. Gives `None` if no slot is
     /// free.
     ///
-    /// For a large request it prefers slots that have the same position within a huge page as their chunks have.
+    /// For a large request, prefers slots whose positions within a huge page are the same as those of their chunks.
     /// Observers can then map them with huge pages.
     pub fn take(&mut self, want: u32, chunk: u32) -> Option<SlotRun> {
         let run = if want < self.per_huge { self.next_run(want) } else { self.large_run(want, chunk) }?;
@@ -117,12 +117,13 @@ impl Slots {
         (slot < self.committed()).then_some(slot)
     }
 
-    /// Notes that one more version uses the slot.
+    /// Adds one to the number of versions that use the slot.
     pub fn hold(&mut self, slot: u32) {
         self.holders[slot as usize] += 1;
     }
 
-    /// Notes that one version less uses the slot. The slot is free when no version uses it.
+    /// Subtracts one from the number of versions that use the slot. If no version uses the slot any more, it becomes
+    /// free.
     pub fn let_go(&mut self, slot: u32) {
         let holders = &mut self.holders[slot as usize];
         debug_assert!(*holders > 0, "slot {slot} is let go more often than it was held");
@@ -132,7 +133,7 @@ impl Slots {
         }
     }
 
-    /// Frees slots that were taken but that no version uses.
+    /// Frees slots that were taken for a version that was given up.
     pub fn put_back(&mut self, run: SlotRun) {
         (run.first..run.first + run.count).for_each(|slot| self.set_free(slot));
     }

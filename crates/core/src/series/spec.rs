@@ -1,4 +1,4 @@
-//! What a publisher declares of its series, and the limits for it.
+//! What a publisher declares about its series, and the checks of this declaration.
 
 use crossdock_layout::series::{MAX_ATTRIBUTES, MAX_CONSTANTS, MAX_VARIABLES};
 use crossdock_layout::type_name::Type;
@@ -9,16 +9,16 @@ use super::value::{Kind, Value, check_value};
 use crate::containers::Order;
 use crate::{Error, Result};
 
-/// A variable: an array in the publisher's memory, changed in place.
+/// A variable of a series: an array in the publisher's memory, which the program changes in place.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Variable {
     /// The variable's name, unique in the series.
     pub name: String,
     /// The type of the elements, in the grammar of type names: `f64`, `{f64,i32}`, `f32[3]`.
     pub ty: String,
-    /// The present lengths, at most 8 of them; empty for a single value.
+    /// The present length of each dimension, at most 8 dimensions; empty for a single value.
     pub shape: Vec<u64>,
-    /// The largest lengths that the variable can have. If this is empty, the shape cannot change.
+    /// The largest length that each dimension can have. If the list is empty, the shape cannot change.
     pub max_shape: Vec<u64>,
     /// The order of the elements in memory: which index varies fastest. crossdock only passes this on to observers.
     pub order: Order,
@@ -81,18 +81,18 @@ impl Identity {
 /// Everything that a publisher declares about its series.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spec {
-    /// The arrays of the series, at least one.
+    /// The variables (arrays) of the series, at least one.
     pub variables: Vec<Variable>,
     /// The attributes that versions will carry. The first publish that has another attribute declares it.
     pub attributes: Vec<AttributeSpec>,
     /// The constants that belong to the whole series.
     pub constants: Vec<(String, Value)>,
     /// The largest size of the pool in bytes. If it is `None`, only the quota limits the pool, so the pool grows with
-    /// `keep` and with observers that lag behind. Memory is taken only as it is used. A given capacity limits `keep` as
-    /// well.
+    /// `keep` and with observers that lag behind. Memory is taken only as it is used. If a capacity is given, it also
+    /// limits how many versions `keep` can keep.
     pub capacity: Option<u64>,
-    /// The size of a chunk in bytes: a power of two from 4 KiB to 2 MiB. If it is `None`, it follows from the size of
-    /// the data.
+    /// The size of a chunk in bytes: a power of two from 4 KiB to 2 MiB. If it is `None`, the library chooses it from
+    /// the size of the data.
     pub chunk: Option<u32>,
     /// The number of versions besides the newest that are kept although no observer holds them. They are dropped before
     /// a new version is withheld.

@@ -1,5 +1,5 @@
-//! What a publisher has done so far. Its own program gets these numbers, and other processes read them in the pool's
-//! header.
+//! Statistics of a publisher: what it has done so far. Its own program gets these numbers, and other processes read
+//! them in the pool's header.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -28,9 +28,9 @@ pub struct Statistics {
     pub changing: Option<Changing>,
     /// The measured costs of the ways to find changes.
     pub costs: Costs,
-    /// The duration of the last publish.
+    /// How long the last call of `publish` took.
     pub last: Duration,
-    /// The duration of the longest publish.
+    /// How long the longest call of `publish` took.
     pub longest: Duration,
     /// The size of a chunk in bytes.
     pub chunk: u32,
@@ -38,15 +38,15 @@ pub struct Statistics {
     pub slots: (u32, u32),
     /// The number of versions that exist.
     pub versions: u32,
-    /// Bytes of memory that are reserved.
+    /// The number of bytes of memory that are reserved for the pool.
     pub reserved: u64,
-    /// The number of publishes that withheld their version because the pool had no room. Such a publish succeeds, and
-    /// the next version carries its changes.
+    /// How many times `publish` withheld its version because the pool had no room. Such a call succeeds, and the next
+    /// version carries its changes.
     pub withheld: u64,
     /// The reason why the last publish withheld its version, with the observers that hold old versions. `None` if a
     /// version was published since.
     pub withheld_why: Option<String>,
-    /// The number of publishes that failed because the pool had no room.
+    /// How many times `publish` failed because the pool had no room.
     pub no_space: u64,
     /// The number of versions that the publisher took back from observers that held them.
     pub taken_back: u64,
@@ -60,7 +60,7 @@ pub(super) struct Counts {
     pub last: Duration,
     pub longest: Duration,
     pub withheld: u64,
-    /// The number of versions that were withheld since the newest one.
+    /// The number of versions that were withheld since the newest version was published.
     pub withheld_now: u32,
     pub no_space: u64,
     pub taken_back: u64,
@@ -68,7 +68,7 @@ pub(super) struct Counts {
 }
 
 impl Publisher {
-    /// Gives the numbers of this publisher's work so far.
+    /// Gives counters, durations and measured costs of this publisher, as they are now.
     pub fn statistics(&self) -> Statistics {
         Statistics {
             method: self.detector.method,

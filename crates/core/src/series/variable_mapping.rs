@@ -19,7 +19,7 @@ use super::field::slot_runs;
 use super::pool::Pool;
 use crate::fault_point;
 
-/// Chunks of another version that were copied but are not shown yet.
+/// Chunks of another version that were copied, but that the view does not show yet.
 pub(super) struct PreparedChunks {
     slots: Vec<u32>,
     indices: Vec<usize>,
@@ -28,8 +28,8 @@ pub(super) struct PreparedChunks {
 
 pub(super) struct VariableMapping {
     reservation: Reservation,
-    /// The slots that are shown, one for each chunk. If the variable can grow, the address range has room for more
-    /// chunks.
+    /// The slots that the view shows, one for each chunk. If the variable can grow, the address range has room for
+    /// more chunks.
     slots: Vec<u32>,
     /// True if the view shows a copy.
     copied: bool,
@@ -72,7 +72,7 @@ impl VariableMapping {
         PreparedChunks { slots: slots.to_vec(), indices, bytes }
     }
 
-    /// Shows the chunks that were copied before, and gives their number. After an error nothing has changed.
+    /// Shows the chunks that `prepare` copied, and gives their number. If it fails, the view is unchanged.
     pub fn show_prepared(&mut self, prepared: PreparedChunks, pool: &Pool) -> OsResult<u64> {
         let chunk = pool.chunk();
         self.reservation.set_writable(0, self.reservation.length(), true)?;
