@@ -1,8 +1,8 @@
 //! The only code that loads and stores the words of a port's cells. All of them are in shared memory, and any member
 //! can overwrite them.
 //!
-//! The state word is compared and never trusted: it decides which end goes on, and a wrong word gives an error. The
-//! length of the inline bytes is checked before it is used.
+//! The state word is compared and never trusted: an end acts on a cell only if the word has the value that the end
+//! expects, and any other value gives an error. The length of the inline bytes is checked before it is used.
 
 use crossdock_layout::Handle;
 use crossdock_layout::queue::state::State;
@@ -22,7 +22,8 @@ impl<'a> CellRef<'a> {
         Self(cell)
     }
 
-    /// Loads the state (Acquire): what its writer wrote before is visible after this call.
+    /// Loads the cell's state with Acquire ordering. So what the state's writer wrote before it stored the state is
+    /// visible after this call.
     #[inline]
     pub(super) fn state(self) -> State {
         State(self.0.state.load(Acquire))
@@ -40,26 +41,28 @@ impl<'a> CellRef<'a> {
         self.0.state.compare_exchange(from.0, to.0, AcqRel, Relaxed).is_ok()
     }
 
-    /// Stores the state `claimed`, for a port with one producer: no other member writes a free cell.
+    /// Stores the state `claimed` in a port with one producer. A plain store is enough, because only the producer
+    /// writes to a free cell.
     #[inline]
     pub(super) fn claim_alone(self, claimed: State) {
         self.0.state.store(claimed.0, Relaxed);
         fence(Release);
     }
 
-    /// Stores the state `ready` after the message, for a port with one producer.
+    /// Stores the state `ready` after the message was written, in a port with one producer.
     #[inline]
     pub(super) fn publish_alone(self, ready: State) {
         self.0.state.store(ready.0, Release);
     }
 
-    /// Replaces the state `claimed` by `ready` after the message. Gives `false` if another member has changed the state.
+    /// Replaces the state `claimed` by `ready` after the message was written, in a port with several producers. Gives
+    /// `false` if another member has changed the state.
     #[inline]
     pub(super) fn publish(self, claimed: State, ready: State) -> bool {
         self.0.state.compare_exchange(claimed.0, ready.0, Release, Relaxed).is_ok()
     }
 
-    /// Writes a message into a cell that this end has claimed. The caller then publishes it.
+    /// Writes a message into a cell that the caller's end has claimed. After that, the caller publishes the message.
     #[inline]
     pub(super) fn put(self, message: &Message) {
         let Handle { segment, offset } = message.handle;
@@ -70,8 +73,8 @@ impl<'a> CellRef<'a> {
         message.inline.store(&self.0.inline_len, &self.0.inline);
     }
 
-    /// Reads the message from a cell that [`Self::state`] showed as ready. No member may change the cell until this end
-    /// releases it. The caller sets the position.
+    /// Reads the message from a cell that [`Self::state`] showed as ready. No other member changes the cell until the
+    /// caller's end releases the message. The caller sets the message's position.
     #[inline]
     pub(super) fn get(self, message: &mut Message) -> Result<(), Error> {
         let length = InlineLength::check(self.0.inline_len.load(Relaxed))?;
@@ -81,7 +84,8 @@ impl<'a> CellRef<'a> {
         Ok(())
     }
 
-    /// The handle of the message, or the credit that it left. The state says which.
+    /// The handle in the cell. If the cell's state is free, it is a credit: the handle of the released message of the
+    /// previous lap.
     #[inline]
     pub(super) fn handle(self) -> Handle {
         Handle { segment: self.0.handle[0].load(Relaxed), offset: self.0.handle[1].load(Relaxed) }
@@ -99,7 +103,8 @@ impl<'a> CellRef<'a> {
         self.0.pending.load(Acquire)
     }
 
-    /// Fan-out: says for which consumers the message is. The caller has claimed the cell and then publishes it.
+    /// Fan-out: stores for which consumers the message is. The caller has claimed the cell, and publishes the message
+    /// after this call.
     #[inline]
     pub(super) fn set_shares(self, audience: u32) {
         self.0.pending.store(if audience == 0 { RETAINED } else { audience }, Relaxed);
@@ -111,8 +116,8 @@ impl<'a> CellRef<'a> {
         self.0.pending.fetch_and(!own, AcqRel)
     }
 
-    /// Fan-out: makes a message that was kept for the first consumer the message of this one. Gives `false` if another
-    /// consumer was faster.
+    /// Fan-out: takes over a message that was sent while there was no consumer, for the consumer with the bit `own`.
+    /// Gives `false` if another consumer was faster.
     #[inline]
     pub(super) fn adopt_retained(self, own: u32) -> bool {
         self.0.pending.compare_exchange(RETAINED, own, AcqRel, Acquire).is_ok()

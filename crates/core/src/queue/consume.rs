@@ -12,7 +12,7 @@ use super::ring::Ring;
 
 impl Ring {
     /// Puts the next message for this consumer into `out` and gives the message's position. `next` is the consumer's
-    /// own cursor, if the pattern gives it one.
+    /// own cursor, in the patterns in which each consumer has one.
     #[inline]
     pub(super) fn try_receive(&self, next: &mut u64, end: u8, out: &mut Message) -> Attempt<u64> {
         match self.shape.pattern {
@@ -45,8 +45,8 @@ impl Ring {
             let seen = cell.state();
             let alone = self.shape.pattern == Pattern::OneToOne;
             match seen.phase() {
-                // The cell still has a message of the lap before, so the ring is full and this consumer has read all of
-                // it.
+                // The cell still has a message of the lap before. So the ring is full, and this consumer has read all
+                // messages.
                 Some(phase) if seen.lap() + 1 == lap && phase != Phase::Free => return Ok(None),
                 Some(Phase::Free | Phase::Claimed) if seen.lap() == lap => return Ok(None),
                 Some(Phase::Ready) if seen.lap() == lap => {
@@ -71,9 +71,9 @@ impl Ring {
     fn is_for(&self, cell: CellRef<'_>, seen: State, end: u8) -> bool {
         let own = 1 << end;
         let shares = cell.shares();
-        // If this consumer's bit is not set, the cell may be used again at any moment. So the shares belongs to the
-        // message only if the cell's state is the same before and after the shares is read. If the bit is set, the cell
-        // stays as it is until this consumer releases it.
+        // If this consumer's bit is not set, the cell may be used again at any moment. So the bits that were read
+        // belong to the message only if the cell's state is the same before and after the read. If the bit is set,
+        // the cell stays as it is until this consumer releases it.
         let same = || cell.state() == seen;
         if !same() {
             return false;
@@ -123,7 +123,8 @@ impl Ring {
         Ok(None)
     }
 
-    /// Takes a message whose consumer is gone, so that it became ready again behind the ring's tail.
+    /// Takes a message that lies behind the ring's tail. Such a message became ready again because the consumer that
+    /// had taken it died or left.
     #[cold]
     fn take_returned(&self, end: u8, out: &mut Message) -> Attempt<u64> {
         let tail = self.header().taking.tail.load(Acquire);
@@ -150,8 +151,8 @@ impl Ring {
         won
     }
 
-    /// Moves the ring's tail past a cell that was seen taken or released. The tail only grows. If a message behind it
-    /// becomes ready again, the counter `returned` announces that, and the tail stays.
+    /// Moves the ring's tail past a cell that was seen taken or released. The tail only grows. If a message behind
+    /// the tail becomes ready again, the counter `returned` changes, and the tail stays.
     fn advance_tail(&self, position: u64) {
         let _ = self.header().taking.tail.compare_exchange(position, position.wrapping_add(1), AcqRel, Relaxed);
     }

@@ -1,5 +1,5 @@
-//! One end of a port, as the client library uses it. An end tries an action under a short lock within this process (the
-//! lock). It waits without the lock.
+//! One end of a port, as the client library uses it. An end tries an action (a send or a receive) under a lock of
+//! this process. It waits without the lock.
 
 use crossdock_layout::queue::state::Phase;
 use crossdock_layout::{Handle, MemberId, Status};
@@ -24,14 +24,15 @@ use super::spin_lock::{SpinLock, SpinLockGuard};
 use crate::Host;
 use crate::error::Reason;
 
-/// The thing that a producer waits for, in error messages.
+/// What a producer waits for, as error messages name it.
 const ROOM: &str = "room in the port";
 
 /// The number of times that a short spin looks at a word before a longer wait begins. Such a spin takes one to three
 /// microseconds.
 const BRIEF: u32 = 50;
 
-/// One end of a port. The threads of one process may share it. Dropping it leaves the port in order.
+/// One end of a port. The threads of one process may share it. If the value is dropped, the end leaves the port in
+/// order.
 pub struct End {
     pub(super) ring: Ring,
     pub(super) side: Side,
@@ -52,7 +53,8 @@ pub struct End {
 }
 
 struct LocalState {
-    /// The next position of a single producer, or the position at which a consumer with its own cursor reads next.
+    /// For a single producer: the position of its next message. For a consumer with its own cursor: the position that
+    /// it reads next.
     next: u64,
     /// A message that `has_event` has already taken; the next receive gives it.
     found: Option<(u64, Message)>,
@@ -102,8 +104,8 @@ impl End {
     /// Takes an end slot of a port. `name` is the task's name, for the error messages of other members. If all slots of
     /// the side have living members, the call waits up to `timeout`.
     ///
-    /// # Errors
-    /// `BUSY` (the error names the members that have the slots), `CORRUPT`.
+    /// # Errors `BUSY` if the timeout passes; the error names the members that have the slots. `CORRUPT` if the
+    /// port's memory holds what no correct member writes.
     pub fn open(
         ring: Ring,
         side: Side,
@@ -135,9 +137,9 @@ impl End {
 
     /// Sends a message, and waits up to `timeout` for room. Gives the message's position.
     ///
-    /// # Errors
-    /// `NOT_YET` (timeout zero), `TIMED_OUT`, `CLOSED`, `PEER_DIED`, `INVALID`, `CORRUPT`. In each case nothing was
-    /// sent.
+    /// # Errors `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED` or `PEER_DIED` if all consumers that this
+    /// end has met have left or died, and `CLOSED` after [`End::close`]. `INVALID` if this end is no producer.
+    /// `CORRUPT` if the port's memory holds what no correct member writes. In each case nothing was sent.
     #[inline]
     pub fn send(&self, message: &Message, bytes: u64, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Producer)?;
@@ -167,8 +169,8 @@ impl End {
         Ok(Some(position))
     }
 
-    /// Waits up to `timeout` until a send would find room. If consumers have released messages with handles, it gives
-    /// the oldest of these handles back.
+    /// Waits up to `timeout` until a send would find room. If consumers have released messages with handles, gives
+    /// the oldest of these handles back, so that the producer can use its memory again.
     ///
     /// # Errors
     /// The errors of [`End::send`].
@@ -187,8 +189,9 @@ impl End {
     /// Receives a message into `out`, and waits up to `timeout` for one. Gives the message's position, which `release`
     /// needs.
     ///
-    /// # Errors
-    /// `NOT_YET` (timeout zero), `TIMED_OUT`, `CLOSED`, `PEER_DIED`, `INVALID`, `CORRUPT`.
+    /// # Errors `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED` or `PEER_DIED` if all producers that this
+    /// end has met have left or died, and `CLOSED` after [`End::close`]. `INVALID` if this end is no consumer.
+    /// `CORRUPT` if the port's memory holds what no correct member writes.
     #[inline]
     pub fn receive_into(&self, out: &mut Message, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Consumer)?;
@@ -215,12 +218,12 @@ impl End {
         Ok((position, message))
     }
 
-    /// Tries an action again after it found nothing, and waits if that is necessary. `what` names what the end waits
-    /// for.
+    /// Repeats an action whose first attempt found nothing, and waits between attempts if necessary. `what` says in
+    /// error messages what the end waits for.
     ///
     /// If an end spins for a long time, this loop comes back to the same code at every turn. So the code is in the
-    /// CPU's caches when the message comes. With a separate loop the end had to jump to code that had not run for long,
-    /// which took 2 to 5 µs.
+    /// CPU's caches when the message comes. A separate loop would jump to code that has not run for a long time,
+    /// which takes 2 to 5 µs.
     #[inline(always)]
     fn attempt(&self, timeout: Duration, what: &'static str, act: &mut impl Operation) -> Result<u64, Error> {
         let mut spin_wait = None;
@@ -238,24 +241,24 @@ impl End {
         }
     }
 
-    /// Tries an action a few more times after it found nothing, if that may pay. A longer wait, which reads clocks and
-    /// counts its time, comes only after this.
+    /// Repeats an action a few more times after its first attempt found nothing, if a short spin may pay. The longer
+    /// wait, which reads clocks and counts its time, begins only after this function.
     #[inline(always)]
     fn attempt_briefly(&self, timeout: Duration, act: &mut impl Operation) -> Attempt<u64> {
         if timeout.is_zero() || !self.spinner.pays() {
             return Ok(None);
         }
-        // The word to watch is chosen only now, because an attempt may move on past messages that have no consumer. If
-        // the word changed before this line, the next attempt notices the change.
+        // The word to watch is chosen after the attempt, because an attempt may skip cells, and each cell has its own
+        // word. If the word changed before this line, the next attempt notices the change.
         let word = self.watched();
         let (mut seen, mut left) = (word.load(Relaxed), BRIEF);
         loop {
             if let Some(done) = act.attempt(self)? {
                 return Ok(Some(done));
             }
-            // The inner loop waits until the word changes; then the end tries again. That attempt may find nothing: the
-            // word also changes when a producer only claims the cell, and another consumer may have taken the message.
-            // Then the end watches the word again.
+            // The inner loop waits until the word changes; then the end tries again. That attempt may find nothing,
+            // because the word changes already when a producer claims the cell, or because another consumer has taken
+            // the message. In this case the end watches the word again.
             loop {
                 if left == 0 {
                     return Ok(None);
@@ -299,8 +302,9 @@ impl End {
         if freed {
             self.call(Side::Producer);
             if self.ring.shape().pattern == super::Pattern::WorkQueue {
-                // Other consumers may wait for the end of this message, because it would come to one of them if this
-                // consumer died. The message is released now, so they are woken.
+                // Consumers of a work queue whose producers have left keep waiting while another consumer holds a
+                // message, because that message comes to them if its consumer dies. This message is released now, so
+                // they are woken to check again.
                 self.call(Side::Consumer);
             }
         }
@@ -310,8 +314,7 @@ impl End {
     /// Waits up to `timeout` until the other side has a living member. Sends and receives also wait for a member of the
     /// other side. This call is for a program that wants to know that a member is there before it prepares the data.
     ///
-    /// # Errors
-    /// `NOT_YET` (timeout zero), `TIMED_OUT`.
+    /// # Errors `TIMED_OUT`, or `NOT_YET` if the timeout is zero.
     pub fn wait_peer(&self, timeout: Duration) -> Result<(), Error> {
         self.check(self.side)?;
         let mut attempt = || {
@@ -383,7 +386,7 @@ impl End {
         self.spinner.set(waiting);
     }
 
-    /// Adds `bytes` to the count of bytes that this end copied.
+    /// Adds `bytes` to the number of bytes that this end had to copy, for the port's statistics.
     pub fn note_copied(&self, bytes: u64) {
         self.slot().count_copied(bytes);
     }
@@ -406,8 +409,8 @@ impl End {
     }
 
     /// Gives this end up as if the process had died. The slot and its messages stay as they are until the member is
-    /// dead and other members heal them. Later calls on this end give `CLOSED`. Only a process that acts for members of
-    /// other nodes calls this.
+    /// dead and other members heal them. Later calls on this end give `CLOSED`. Only a process that acts for members
+    /// of other nodes (a daemon's relay) calls this function.
     pub fn abandon(&self) {
         let local = self.local();
         self.closed.store(true, Relaxed);
@@ -430,8 +433,8 @@ impl End {
     /// For a producer: waits up to `timeout` until `found` gives `true`. `found` is called whenever a consumer may have
     /// released a message.
     ///
-    /// # Errors
-    /// `TIMED_OUT`. `CLOSED` or `PEER_DIED` when all consumers that this end has met are gone.
+    /// # Errors `TIMED_OUT` if the timeout passes first. `CLOSED` or `PEER_DIED` if all consumers that this end has
+    /// met have left or died.
     pub fn wait_for_releases(&self, timeout: Duration, found: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         self.check(Side::Producer)?;
         let mut attempt = || {
@@ -458,7 +461,7 @@ impl End {
         Ok(())
     }
 
-    /// Wakes the sleeping members of a side, because something has happened for them.
+    /// Wakes the sleeping members of a side. The caller has changed something that they may wait for.
     #[inline]
     pub(super) fn call(&self, side: Side) {
         if signal::call(self.ring.signal(side)) {
@@ -489,8 +492,8 @@ impl End {
         self.next.load(Relaxed)
     }
 
-    /// Takes the lock, if this end is not closed. `close` holds the lock while it leaves. So no thread works in a
-    /// slot that was given up.
+    /// Takes this end's lock, or fails if the end is closed. `close` holds the lock while it gives up the end slot.
+    /// So no thread works in a slot that was given up.
     #[inline]
     fn open_local(&self) -> Result<SpinLockGuard<'_, LocalState>, Error> {
         let local = self.local();

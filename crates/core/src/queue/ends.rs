@@ -1,10 +1,10 @@
 //! How a member joins and leaves a side of a port, and which members of the other side an end has met.
 //!
-//! **Met.** An end stops waiting for the other side only when the members that it has met are gone. An end has met the
-//! other side if a member was there when the end joined, or came later. A consumer has also met the other side if it
-//! found messages in the ring: their producer may have left before, and the messages still have to be received. If all
-//! members left before the end joined, for example in a former run on the same daemon, the end has not met them. Then
-//! it waits for new members.
+//! **Met.** An end stops waiting for the other side only when the members that it has met are gone. An end has met
+//! the other side if a member was there when the end joined, or came later. A consumer has also met the other side if
+//! it found messages in the ring: their producer may have left before, and the messages still have to be received. An
+//! end has not met members that left before it joined, for example in a former run on the same daemon. If there were
+//! only such members, the end waits for new ones.
 
 use crossdock_layout::queue::state::{Phase, State};
 use crossdock_layout::queue::{Departure, SideMembers, departure};
@@ -30,7 +30,8 @@ pub(super) struct Joined {
 /// What an end found out about the other side when it joined.
 #[derive(Clone, Copy)]
 pub(super) struct MetPeers {
-    /// The value of the other side's counter `joined`. It was loaded before `peers` was determined.
+    /// The value of the other side's counter `joined`, which counts the joins. It was loaded before `peers` was
+    /// determined.
     joined: u32,
     /// The number of deaths on the other side.
     deaths: u32,
@@ -40,7 +41,7 @@ pub(super) struct MetPeers {
     messages: bool,
 }
 
-/// How the last members of the other side left the port. Only members that this end has met count.
+/// How the last members of the other side left the port. Members that this end has not met do not count.
 pub(super) enum PeersGone {
     /// All members of the other side left in order.
     Left,
@@ -52,11 +53,12 @@ pub(super) enum PeersGone {
 }
 
 impl Ring {
-    /// Takes an end slot of `side`. The caller then wakes the other side, which may be waiting for a peer.
+    /// Takes an end slot of `side`. After that, the caller wakes the other side, whose members may be waiting for a
+    /// peer.
     ///
-    /// First the function heals all dead members of the side, even those whose slot is not needed, because a death must
-    /// be recorded before a successor joins. If `patient` is `false`, the result is `NOT_YET` while another member is
-    /// healing.
+    /// First the function heals all dead members of the side, even those whose slot is not needed. Joining clears the
+    /// record of how members left, so a death must be recorded before a new member joins. If `patient` is `false`,
+    /// the result is `NOT_YET` while another member is healing.
     pub(super) fn join(
         &self,
         side: Side,
@@ -132,9 +134,9 @@ impl Ring {
         Ok(Joined { slot: index, next, met: self.acquaint(side, alive) })
     }
 
-    /// Finds out the present state of the other side. It loads `joined` first and looks at the members after that. If a
-    /// member joins after the load, it increments `joined`. If it joined before, the look finds it. So no member is
-    /// missed.
+    /// Finds out the present state of the other side. The function loads `joined` first and looks at the members
+    /// after that. A member that joins after the load increments `joined`. A member that joined before the load is
+    /// found by the look. So no member is missed.
     fn acquaint(&self, side: Side, alive: &dyn LivenessSource) -> MetPeers {
         let members = self.members(side.other());
         let joined = members.joined.load(Acquire);
@@ -156,7 +158,7 @@ impl Ring {
     }
 
     /// Finds out how the last members of the other side left the port. Only members that this end has met count. The
-    /// caller knows that none of them is left.
+    /// caller knows that none of these members is at the port any more.
     pub(super) fn how_they_went(&self, side: Side, found: &MetPeers) -> PeersGone {
         let members = self.members(side.other());
         let word = members.departed.load(Acquire);
@@ -172,8 +174,8 @@ impl Ring {
         }
     }
 
-    /// Finds the next position of a single producer. Its predecessor may have died after it published a message, but
-    /// before it stored `head`.
+    /// Finds the next position of a single producer that joins. The search is necessary because the producer before
+    /// it may have died after it published a message, but before it stored `head`.
     fn first_unsent(&self, head: u64) -> Result<u64, Error> {
         for position in (0..=self.capacity()).map(|step| head.wrapping_add(step)) {
             let (state, lap) = (self.cell(position).state(), self.lap(position));
@@ -186,14 +188,14 @@ impl Ring {
         Err(corrupt("its head lies more than a lap behind its cells"))
     }
 
-    /// Counts the messages that the last consumer had received but not released, because they are delivered again.
+    /// Counts, as delivered again, the messages that the former consumer had received but not released.
     fn count_redelivered(&self, from: u64, to: u64) {
         let again = |position: &u64| self.cell(*position).state() == State::ready(self.lap(*position));
         let count = (from..to).take(self.capacity() as usize).filter(again).count();
         self.header().counters.redelivered.fetch_add(count as u64, Relaxed);
     }
 
-    /// Leaves the port in order. The caller then wakes both sides.
+    /// Leaves the port in order. After that, the caller wakes both sides.
     pub(super) fn leave(&self, side: Side, index: u8, me: MemberId) {
         let slot = self.slot(self.slot_index(side, index));
         if !slot.change_owner(me, Owner::healing(me)) {
@@ -203,8 +205,8 @@ impl Ring {
         self.settle(side, index);
         self.record_departure(side, slot, Departure::Left);
         crate::fault_point!("queue.leave.settled");
-        // Release: if a joining end does not see this member any more (`acquaint`), it sees all messages that this
-        // member sent.
+        // The store has Release ordering. So an end that joins and does not see this member any more (`acquaint`)
+        // sees all messages that this member sent.
         slot.set_here(false);
         slot.free();
     }

@@ -1,8 +1,8 @@
 //! What a living member does when it finds that a member of the port is dead.
 //!
-//! One member at a time heals an end: it stores its own id with the bit `HEALING` in the owner word. If it dies too,
-//! the next one takes over and does everything again. Each step is a compare-and-swap that takes effect once and does
-//! nothing the second time. Other members can take the end only after the last step.
+//! One member at a time heals an end: it stores its own id with the bit `HEALING` in the owner word. If that member
+//! dies during the work, another member takes over and does all steps again. Each step is a compare-and-swap that
+//! takes effect once and does nothing the second time. Other members can take the end only after the last step.
 
 use crossdock_layout::MemberId;
 use crossdock_layout::queue::Departure;
@@ -15,7 +15,7 @@ use super::{Pattern, Side};
 use crate::liveness::LivenessSource;
 
 impl Ring {
-    /// Heals every end whose owner is dead. The result is `true` if there was one. Then the caller must wake both
+    /// Heals every end whose owner is dead. If the result is `true`, an end was healed: the caller must wake both
     /// sides, and a waiting member has to look again.
     pub(super) fn look_after_all(&self, me: MemberId, alive: &dyn LivenessSource) -> bool {
         let mut healed = false;
@@ -70,20 +70,21 @@ impl Ring {
         true
     }
 
-    /// Brings the cells that an end was working on into a state from which other members can go on. It is also the last
-    /// step of a member that leaves.
+    /// Brings the cells that an end was working on into a state from which other members can go on. A member that
+    /// leaves in order also does this, as its last step.
     pub(super) fn settle(&self, side: Side, index: u8) {
         match (side, self.shape.pattern) {
             (Side::Producer, _) => self.void_claimed(index),
-            // The messages stay ready. The successor starts one lap back, so it finds them.
+            // The messages that the dead consumer had not released stay ready. Its successor starts one lap back, so
+            // it finds them.
             (Side::Consumer, Pattern::OneToOne) => {}
             (Side::Consumer, Pattern::FanOut) => self.clear_shares(index),
             (Side::Consumer, Pattern::FanIn | Pattern::WorkQueue) => self.give_back_taken(index),
         }
     }
 
-    /// Makes messages void that their producer had not finished. Their cells go on to the next lap, and consumers skip
-    /// them.
+    /// Makes the messages void that the dead or leaving producer had not finished. Their cells become free for the
+    /// next lap, and consumers skip these positions.
     fn void_claimed(&self, index: u8) {
         for cell in self.cells() {
             let seen = cell.state();
@@ -96,8 +97,8 @@ impl Ring {
         }
     }
 
-    /// Makes messages ready again that a consumer of a fan-in or work queue had taken but not released. The successor
-    /// or another consumer takes them.
+    /// Makes messages ready again that a consumer of a fan-in or work queue had taken but not released. The
+    /// consumer's successor or another consumer takes these messages.
     fn give_back_taken(&self, index: u8) {
         for cell in self.cells() {
             let seen = cell.state();
@@ -108,13 +109,13 @@ impl Ring {
                 crate::fault_point!("queue.heal.half");
             }
         }
-        // `returned` changes after the cells. It also changes if no cell has changed here, because an earlier healing
-        // member may have died after it changed the cells.
+        // The counter `returned` changes after the cells. It changes even if this call changed no cell, because a
+        // member that healed the end before may have died between its changes of the cells and of the counter.
         self.header().taking.returned.fetch_add(1, SeqCst);
     }
 
-    /// Handles the death of a fan-out's consumer: no message is for it any more. Messages that only this consumer still
-    /// had to release are finished.
+    /// Removes a dead or leaving consumer of a fan-out from all messages. If only this consumer still had to release
+    /// a message, the message's cell becomes free.
     fn clear_shares(&self, index: u8) {
         let own = 1 << index;
         self.header().counters.audience.fetch_and(!own, SeqCst);

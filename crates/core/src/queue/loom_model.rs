@@ -138,7 +138,7 @@ fn a_sleeper_is_woken_by_the_message_that_it_did_not_see() {
             if receive(&ring, &mut to).is_some() {
                 break;
             }
-            // If a wake were lost, the thread would sleep here for ever, and loom would report a deadlock.
+            // A lost wake would be a bug: the thread would sleep here for ever, and loom would report a deadlock.
             futex.wait(&word.word, expected);
         }
         producer.join().unwrap();
@@ -276,8 +276,8 @@ fn either_of_two_consumers_frees_a_fan_outs_cell_as_the_last_one() {
         let (second, _) = receive(&ring, &mut two).unwrap();
         let theirs = ring.clone();
         let other = thread::spawn(move || theirs.release(first, one.next, one.slot).unwrap());
-        // The producer looks for stray bits while the other thread is between the two steps of its release. (An earlier
-        // version freed a cell twice in this case.)
+        // The producer looks for stray bits while the other thread is between the two steps of its release. Without
+        // care, both threads would free the same cell in this case.
         ring.look_after_strays(from.next, ALICE, &*everybody_lives());
         let last = ring.release(second, two.next, two.slot).unwrap();
         ring.look_after_strays(from.next, ALICE, &*everybody_lives());
@@ -322,8 +322,8 @@ fn a_producer_that_comes_sends_and_leaves_while_a_consumer_joins_is_met() {
         });
         let mut to = ring.join(Side::Consumer, BOB, "model", &*everybody_lives(), true).unwrap();
         producer.join().unwrap();
-        // In every interleaving this consumer has met the producer: the producer joined later, was there, or had left a
-        // message. So the consumer learns that the producer has left.
+        // In every interleaving this consumer has met the producer: the producer joined after the consumer, was there
+        // when it joined, or had left a message. So the consumer learns that the producer has left.
         assert!(ring.has_met(Side::Consumer, &to.met));
         assert!(matches!(ring.how_they_went(Side::Consumer, &to.met), super::ends::PeersGone::Left));
         let mut got = Message::default();

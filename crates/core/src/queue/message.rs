@@ -7,11 +7,11 @@ use crossdock_layout::{Handle, Status, Wild, WildWord};
 
 use super::error::{Error, corrupt};
 
-/// The largest number of bytes that a message itself can carry.
+/// The largest number of bytes of data that a message can contain without an object in a region.
 pub use crossdock_layout::queue::INLINE_MAX;
 
 // The words in a cell are in little-endian order, and `Inline` shows its words as bytes. So the CPU must be
-// little-endian, too.
+// little-endian.
 const _: () = assert!(cfg!(target_endian = "little"));
 
 /// A number of inline bytes that was checked: at most [`INLINE_MAX`].
@@ -28,15 +28,15 @@ impl InlineLength {
     }
 }
 
-/// Up to [`INLINE_MAX`] bytes of data in the message itself. It derefs to the valid bytes.
+/// Up to [`INLINE_MAX`] bytes of data in the message itself. Dereferencing gives the valid bytes as a slice.
 ///
 /// The bytes are stored as words, because they are copied to and from a cell as words. If single words were stored and
 /// pairs of words loaded, or the reverse, the CPU would stall each time (80 ns in total, measured).
 #[derive(Clone, Copy, Default)]
 pub struct Inline {
     length: u32,
-    /// The bytes behind the first `length` bytes have any value, because the sender's memory decides them. To zero
-    /// these bytes at each receive would add a tenth to the time of a message, so only [`Self::padded`] zeroes them.
+    /// The bytes behind the first `length` bytes may have any value, because they are copied from the cell unchanged.
+    /// To zero them at each receive would add a tenth to the time of a message, so only [`Self::padded`] zeroes them.
     words: [u64; INLINE_MAX / 8],
 }
 
@@ -55,7 +55,7 @@ impl Inline {
         Ok(Self { length: bytes.len() as u32, words: words_of(&padded) })
     }
 
-    /// Takes the first `length` of these bytes; `None` if `length` is more than [`INLINE_MAX`].
+    /// Makes inline data of the first `length` bytes of `bytes`; `None` if `length` is more than [`INLINE_MAX`].
     #[must_use]
     #[inline]
     pub fn cut(bytes: [u8; INLINE_MAX], length: u32) -> Option<Self> {
@@ -67,7 +67,7 @@ impl Inline {
         Some(Self { length, words: Self { length, words: words_of(&bytes) }.cleared() })
     }
 
-    /// Copies the length and the words into those of a cell.
+    /// Copies the length and the words into the words of a cell.
     #[inline]
     pub(super) fn store(&self, length: &WildWord<AtomicU32>, words: &[AtomicU64; INLINE_MAX / 8]) {
         length.store(self.length, Relaxed);
@@ -76,7 +76,7 @@ impl Inline {
         }
     }
 
-    /// Copies the words of a cell, of which `length` bytes are valid.
+    /// Copies the words of a cell into this value. The first `length` bytes of them are valid.
     #[inline]
     pub(super) fn load(&mut self, length: InlineLength, words: &[AtomicU64; INLINE_MAX / 8]) {
         self.length = length.0;
@@ -87,8 +87,8 @@ impl Inline {
 
     /// The words, with zeros behind the valid bytes.
     ///
-    /// The loop goes word by word, because a copy of variable length would call the C library, whose code lies on
-    /// another page.
+    /// The loop goes word by word, because a copy of variable length would call the C library, whose code is often
+    /// not in the CPU's caches.
     #[inline]
     fn cleared(&self) -> [u64; INLINE_MAX / 8] {
         let mut words = self.words;

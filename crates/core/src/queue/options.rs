@@ -7,15 +7,15 @@ use super::{Pattern, Shape};
 /// the port as the workflow file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct PortOptions {
-    /// Which tasks may send, and which get each message. `None` accepts the port's pattern. If this call makes the
-    /// port, `None` means one-to-one.
+    /// Which tasks may send, and which get each message. If the port exists, `None` accepts its pattern. If this call
+    /// makes the port, `None` means one-to-one.
     pub pattern: Option<Pattern>,
-    /// The largest number of messages in flight: a power of two from 1 to 4096. 0 accepts the port's number. If this
-    /// call makes the port, 0 means 8.
+    /// The largest number of messages in flight: a power of two from 1 to 4096. If the port exists, 0 accepts its
+    /// capacity. If this call makes the port, 0 means 8.
     pub capacity: u32,
-    /// True if the port outlasts the run. It is used only if this call makes the port. A persistent port stays together
-    /// with its messages until it is removed. Any other port ends with the last member of its workflow, and the next
-    /// run gets a fresh port.
+    /// True if the port outlasts the run. The value is used only if this call makes the port. A persistent port stays
+    /// together with its messages until it is removed. Any other port ends with the last member of its workflow, and
+    /// the next run gets a fresh port.
     pub persistent: bool,
 }
 

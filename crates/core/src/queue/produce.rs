@@ -12,8 +12,8 @@ use super::message::Message;
 use super::ring::Ring;
 
 impl Ring {
-    /// Puts a message into the next free cell and publishes it. The caller then wakes the consumers. If the port has
-    /// only one producer, `next` is that producer's next position. Gives the message's position.
+    /// Puts a message into the next free cell and publishes it. Gives the message's position. After that, the caller
+    /// wakes the consumers. If the port has only one producer, `next` is that producer's next position.
     #[inline]
     pub(super) fn try_send(&self, next: &mut u64, end: u8, message: &Message) -> Attempt<u64> {
         if self.shape.pattern.many_produce() {
@@ -28,9 +28,9 @@ impl Ring {
                 return Err(corrupt(format_args!("message {position} was sent by another member")));
             }
         }
-        // No compare-and-swap is needed, because no other member writes a free cell. If this member dies before it
-        // stores that the message is ready, the cell stays claimed with the number of this end. The next producer heals
-        // this end and frees the cell.
+        // A plain store is enough, because a port of this pattern has only one producer, and only producers write to
+        // free cells. The state contains the number of this producer's end. If this member dies before it marks the
+        // message as ready, the next producer finds the end's dead owner, heals the end and frees the cell.
         cell.claim_alone(State::claimed(lap, end));
         crate::fault_point!("queue.send.claimed");
         cell.put(message);
@@ -47,11 +47,13 @@ impl Ring {
         Ok(Some(position))
     }
 
-    /// Sends a message to a port with several producers. A cell is claimed by compare-and-swap. Its state names the
-    /// producer that claimed it, in case that producer dies.
+    /// Sends a message to a port with several producers. A producer claims a cell by compare-and-swap. The cell's
+    /// state then contains the number of the producer's end, so that other members can free the cell if the producer
+    /// dies.
     fn try_send_among_many(&self, end: u8, message: &Message) -> Attempt<u64> {
-        // A round fails only if another producer claimed the cell first, or took the cell's credit. So this loop does
-        // not wait. It is limited all the same: after the last round the caller waits, with its deadline.
+        // A round fails only if another producer claimed the cell first, or took the cell's credit. So the producers
+        // as a whole make progress, and this loop does not wait for any of them. The number of rounds is limited all
+        // the same. After the last round the caller waits, with its deadline.
         for _ in 0..64 {
             let Some((position, free)) = self.free_position()? else { return Ok(None) };
             let (cell, lap) = (self.cell(position), self.lap(position));
@@ -65,8 +67,8 @@ impl Ring {
             cell.put(message);
             crate::fault_point!("queue.send.filled");
             if !cell.publish(claimed, State::ready(lap)) {
-                // At this point only a member that heals this end changes the cell. So other members have taken this
-                // member for dead, because the node daemon declared its death.
+                // Only a member that heals this end can have changed the claimed cell. So the node daemon has
+                // declared this member dead, although it still runs.
                 return Err(Error::new(
                     Status::Disconnected,
                     "this member was declared dead while it was sending; connect again",
@@ -92,7 +94,7 @@ impl Ring {
         Ok(None)
     }
 
-    /// Moves the common head past a position that was seen claimed.
+    /// Moves the head, which all producers share, past a position whose cell a producer has claimed.
     fn advance(&self, position: u64) {
         let _ = self.header().sending.head.compare_exchange(position, position.wrapping_add(1), AcqRel, Relaxed);
     }
@@ -120,6 +122,6 @@ pub(super) enum CellAvailability {
     Free(State),
     /// The message of the previous lap is still in the cell.
     Full,
-    /// Another producer has already used the cell for this lap.
+    /// Another producer has already claimed the cell for this lap, or sent its message in it.
     Past,
 }

@@ -1,4 +1,5 @@
-//! Credits: the handles of released messages go back to the producers, the oldest first. Each is given back once.
+//! Credits: the handles of released messages go back to the producers, the oldest first. Each handle is given back
+//! once.
 
 use crossdock_layout::Handle;
 use crossdock_layout::queue::fence;
@@ -10,11 +11,12 @@ use super::produce::CellAvailability;
 use super::ring::Ring;
 
 impl Ring {
-    /// Gives the oldest handle that no consumer reads any more, if there is one. It does not wait: if the next cell is
-    /// not free, the result is "not yet".
+    /// Gives the oldest handle that no consumer reads any more, if there is one. The function does not wait. If the
+    /// next cell is not free, the result is "not yet" (`None`).
     ///
-    /// If a producer dies after it took a credit, the buffer is lost with the producer's other buffers, and healing of
-    /// the heap frees them. If a producer sends into a cell whose credit was not taken, the credit is dropped.
+    /// A credit is the right to use a message's buffer again. If a producer dies after it took a credit, the buffer
+    /// is treated like the producer's other buffers: the region's heap frees them when it is healed. If a producer
+    /// sends into a cell whose credit was not taken, the credit is dropped.
     pub(super) fn try_reclaim(&self, next: u64) -> Attempt<Option<Handle>> {
         let head = if self.shape.pattern.many_produce() {
             match self.free_position()? {
@@ -62,7 +64,8 @@ impl Ring {
             }
         }
         if settled != from {
-            // The value is only a hint. If producers race, it may become smaller, which costs a few more looks.
+            // The stored position is only a hint where to begin the next search. If several producers store it at the
+            // same time, it may become smaller, which only makes the next search longer.
             hint.store(settled, Relaxed);
         }
         found

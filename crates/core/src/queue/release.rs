@@ -1,4 +1,5 @@
-//! A consumer gives a message's cell back to the producers, in any order.
+//! How a consumer releases a message: it gives the message's cell back to the producers. It may release its messages
+//! in any order.
 
 use crossdock_layout::Status;
 use crossdock_layout::queue::state::{Phase, State};
@@ -9,9 +10,9 @@ use super::error::Error;
 use super::ring::Ring;
 
 impl Ring {
-    /// Releases the message at `position`, which this end has received. The caller then wakes the producers. `next` is
-    /// the consumer's own cursor, if the pattern gives it one. The result is `true` if the cell is free now. A
-    /// fan-out's cell is free only after its last consumer.
+    /// Releases the message at `position`, which this end has received. `next` is the consumer's own cursor, in the
+    /// patterns in which each consumer has one. If the result is `true`, the cell is free now, and the caller wakes
+    /// the producers. A cell of a fan-out becomes free when the last of its consumers releases it.
     #[inline]
     pub(super) fn release(&self, position: u64, next: u64, end: u8) -> Result<bool, Error> {
         let (cell, lap) = (self.cell(position), self.lap(position));
@@ -22,9 +23,9 @@ impl Ring {
             Pattern::FanOut => {
                 let own = 1 << end;
                 let mine = position < next && seen == State::ready(lap) && cell.shares() & own != 0;
-                // The consumer that clears the last bit frees the cell. If it dies after it cleared the bit and before
-                // it freed the cell, the cell stays ready without any bit. A publish never makes a ready cell without a
-                // bit, so healing knows what happened.
+                // The consumer that clears the last bit frees the cell. If that consumer dies between these two
+                // steps, the cell stays ready without any bit. A producer never makes such a cell, so the member that
+                // heals the port knows what happened.
                 let before = if mine { cell.drop_share(own) } else { 0 };
                 if before & own == 0 {
                     return Err(not_yours(position));
@@ -44,8 +45,8 @@ impl Ring {
         Ok(true)
     }
 
-    /// Frees a cell for the next lap, if its state is still `seen` (ready or taken). If the cell has a handle, the
-    /// handle is a credit from now on.
+    /// Frees a cell for the next lap, if its state is still `seen` (ready or taken). If the message had a handle, the
+    /// handle stays in the cell as a credit, which a producer can take.
     #[inline]
     pub(super) fn set_free(&self, cell: CellRef<'_>, seen: State) -> bool {
         debug_assert!(matches!(seen.phase(), Some(Phase::Ready | Phase::Taken)));

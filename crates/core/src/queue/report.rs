@@ -12,7 +12,8 @@ use super::ring::{Ring, Shape};
 use super::slot::{SlotRef, load_name, since};
 use crate::liveness::LivenessSource;
 
-/// Counters of a whole port, for all members that it ever had. Members write them, and they are not checked.
+/// Counters of a whole port, for all members that it ever had. Members write them into shared memory, and they are
+/// not checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortStatistics {
     /// The number of messages that all producers sent.
@@ -21,7 +22,7 @@ pub struct PortStatistics {
     pub received: u64,
     /// The bytes of data that were handed over, as the senders counted them, plus the inline bytes of messages.
     pub bytes_handed_over: u64,
-    /// The bytes that ends had to copy, as they counted them.
+    /// The bytes of data that members had to copy, as they counted them.
     pub bytes_copied: u64,
     /// The time in nanoseconds that producers waited for a free cell.
     pub producer_wait_ns: u64,
@@ -44,7 +45,7 @@ pub struct PortStatistics {
 pub struct EndInfo {
     /// The side of the end: producer or consumer.
     pub end: Side,
-    /// The member that has the end.
+    /// The member to which the end belongs.
     pub member: MemberId,
     /// The task's name as the member wrote it. Characters that cannot be printed are replaced.
     pub task: String,
@@ -54,7 +55,7 @@ pub struct EndInfo {
     pub messages: u64,
     /// The time in nanoseconds that the slot's owner and its former owners waited.
     pub wait_ns: u64,
-    /// The time since the member was last seen at work.
+    /// The time since the member last sent, received, slept or woke at this end.
     pub last_seen: Duration,
     /// True if the member is asleep at present, waiting for a message or for room.
     pub waiting: bool,

@@ -74,7 +74,7 @@ impl RingMemory {
     }
 }
 
-/// A port's segment that is open in this process. It was checked.
+/// A port's segment that this process has mapped and checked.
 pub struct Ring {
     header: NonNull<PortHeader>,
     slots: NonNull<EndSlot>,
@@ -86,18 +86,19 @@ pub struct Ring {
     memory: RingMemory,
 }
 
-// SAFETY: the pointers lead into `memory`, which moves along and stays until drop; everything behind them is atomics.
+// SAFETY: the pointers lead into `memory`, which belongs to the same value and stays mapped until the value is
+// dropped. Everything behind the pointers is atomics.
 unsafe impl Send for Ring {}
-// SAFETY: as for Send: all shared state is atomics.
+// SAFETY: threads that share the value share only atomics and values that never change.
 unsafe impl Sync for Ring {}
 
 impl Ring {
     /// Opens a port's segment. If no member has formatted the segment, this call formats it. If another member is
     /// formatting it, this call waits. Then the call checks that the port has this shape.
     ///
-    /// # Errors
-    /// `INVALID` (a bad capacity, or the port has another shape; the error names both shapes), `CORRUPT`,
-    /// `INCOMPATIBLE`, `TIMED_OUT`.
+    /// # Errors `INVALID` if the capacity is not allowed, or if the port has another shape (the error names both
+    /// shapes). `CORRUPT` or `INCOMPATIBLE` if the memory does not hold a port that this build understands.
+    /// `TIMED_OUT` if another member does not finish the formatting in time.
     pub fn open(
         memory: Mapping,
         shape: Shape,
@@ -119,8 +120,8 @@ impl Ring {
     /// Opens the segment of a formatted port, only to look at it. The port may have any shape, and the mapping may be
     /// read-only.
     ///
-    /// # Errors
-    /// `NOT_YET` (the port is not formatted yet), `CORRUPT`, `INCOMPATIBLE`.
+    /// # Errors `NOT_YET` if the port is not formatted yet. `CORRUPT` or `INCOMPATIBLE` if the memory does not hold a
+    /// port that this build understands.
     pub fn inspect(memory: Mapping) -> Result<Self, Error> {
         let smallest = Shape { pattern: Pattern::OneToOne, capacity: 1 };
         let ring = Self::over(memory, smallest)?;
@@ -149,7 +150,7 @@ impl Ring {
     }
 
     /// Formats fresh memory as a port. If several members open the port at the same time, one of them formats it. If
-    /// that member dies, another one does.
+    /// that member dies while it formats the memory, another one formats it.
     fn format(&self, me: MemberId, alive: &dyn LivenessSource, deadline: Deadline) -> Result<(), Error> {
         let identity = &self.header().identity;
         loop {
@@ -166,8 +167,8 @@ impl Ring {
                 identity.fingerprint.store(PORT_FINGERPRINT, Relaxed);
                 identity.pattern.store(self.shape.pattern as u32, Relaxed);
                 identity.capacity.store(self.shape.capacity, Relaxed);
-                // End slots and cells are valid while they are zero, so they need not be written. No member touches
-                // them before the port is ready.
+                // Fresh memory is zero, and end slots and cells of zeros are valid, so they need not be written. No
+                // member touches them before the port is ready.
                 identity.init.store(PORT_READY, Release);
                 crate::fault_point!("queue.format.done");
                 return Ok(());
@@ -213,7 +214,7 @@ impl Ring {
 
     #[inline]
     pub(super) fn slots(&self, side: Side) -> impl Iterator<Item = SlotRef<'_>> {
-        // SAFETY: the table of END_SLOTS slots was checked to lie within `memory`; all fields are atomics.
+        // SAFETY: `open` checked that the table of END_SLOTS slots lies within `memory`; all fields are atomics.
         let all = unsafe { std::slice::from_raw_parts(self.slots.as_ptr(), END_SLOTS) };
         let side_at = side as usize * MAX_PRODUCERS;
         all[side_at..side_at + self.shape.pattern.places(side)].iter().map(SlotRef::new)
@@ -224,23 +225,26 @@ impl Ring {
         side as u8 * MAX_PRODUCERS as u8 + slot
     }
 
-    /// Gives the end slot with this index. It does not search, because every call needs this.
+    /// Gives the end slot with this index. It computes the address without a search, because every send and receive
+    /// needs the slot.
     #[inline]
     pub(super) fn slot(&self, slot_index: u8) -> SlotRef<'_> {
         assert!(usize::from(slot_index) < END_SLOTS);
-        // SAFETY: within the table of END_SLOTS slots, as for `slots`.
+        // SAFETY: the index lies within the table of END_SLOTS slots, which lies within `memory`; all fields are
+        // atomics.
         SlotRef::new(unsafe { &*self.slots.as_ptr().add(usize::from(slot_index)) })
     }
 
     pub(super) fn cells(&self) -> impl Iterator<Item = CellRef<'_>> {
-        // SAFETY: `capacity` cells were checked to lie within `memory`; all fields are atomics.
+        // SAFETY: `open` checked that `capacity` cells lie within `memory`; all fields are atomics.
         let all = unsafe { std::slice::from_raw_parts(self.cells.as_ptr(), self.shape.capacity as usize) };
         all.iter().map(CellRef::new)
     }
 
     #[inline]
     pub(super) fn cell(&self, position: u64) -> CellRef<'_> {
-        // SAFETY: the mask keeps the index below `capacity`; as for `cells`.
+        // SAFETY: the mask keeps the index below `capacity`, and `capacity` cells lie within `memory`; all fields are
+        // atomics.
         CellRef::new(unsafe { &*self.cells.as_ptr().add((position & self.mask) as usize) })
     }
 

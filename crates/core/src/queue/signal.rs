@@ -3,9 +3,9 @@
 //! A member that wants to sleep does four steps. (1) It sets a bit in the word. (2) It executes a full fence. (3) It
 //! looks whether the thing that it waits for has come. (4) It sleeps as long as the word has the value of step (1).
 //!
-//! A member that makes something happen does three steps. (a) It makes its change visible (a cell's state). (b) It
-//! executes a full fence. (c) It looks at the bit. If the bit is set, it clears the bit, increments the word and wakes
-//! all sleeping members.
+//! A member that makes a change for which others may wait does three steps. (a) It makes its change visible (a cell's
+//! state). (b) It executes a full fence. (c) It looks at the bit. If the bit is set, it clears the bit, increments
+//! the word and wakes all sleeping members.
 //!
 //! Both fences are sequentially consistent, so either (b) or (2) comes first. If (b) comes first, step (3) sees the
 //! change of step (a), and the member does not sleep. If (2) comes first, step (c) sees the bit. Then the word changes

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::liveness::LivenessSource;
 
-/// The words in which a task's name lies.
+/// The words of an end slot that contain the name of the task that has the end.
 pub(super) type NameWords = [AtomicU64; NAME_BYTES / 8];
 
 /// An end slot of a port that this process has mapped.
@@ -78,12 +78,12 @@ impl<'a> SlotRef<'a> {
         self.0.holder.owner.store(0, Release);
     }
 
-    /// Tells whether the member is at the port. It is not while it joins or leaves.
+    /// Tells whether the member is at the port. A member that is just joining or leaving is not.
     pub(super) fn is_here(self) -> bool {
         self.0.holder.here.load(Acquire) == 1
     }
 
-    /// Notes whether the member is at the port.
+    /// Stores whether the member is at the port: `true` after it has joined, `false` before it leaves.
     pub(super) fn set_here(self, here: bool) {
         self.0.holder.here.store(u32::from(here), Release);
     }
@@ -107,7 +107,7 @@ impl<'a> SlotRef<'a> {
         self.see();
     }
 
-    /// The next position of this end.
+    /// The position in the ring at which this end works next.
     pub(super) fn cursor(self) -> u64 {
         self.0.counters.cursor.load(Relaxed)
     }
@@ -160,13 +160,13 @@ impl<'a> SlotRef<'a> {
         self.0.counters.waiting.load(Acquire) != 0
     }
 
-    /// Notes that the end does something now.
+    /// Stores the present time as the time at which the end last did something.
     #[inline]
     pub(super) fn see(self) {
         self.see_at(clock::coarse_ns());
     }
 
-    /// Notes that the end did something at this time, in nanoseconds of the monotonic clock.
+    /// Stores `ns` as the time at which the end last did something, in nanoseconds of the monotonic clock.
     #[inline]
     pub(super) fn see_at(self, ns: u64) {
         self.0.counters.last_seen.store(ns, Relaxed);
@@ -177,7 +177,8 @@ impl<'a> SlotRef<'a> {
         self.0.counters.last_seen.load(Relaxed)
     }
 
-    /// What the slot's owner and its former owners have done. Members write the numbers, and they are not checked.
+    /// The counters of the slot's present owner and its former owners together. Members write these numbers, and they
+    /// are not checked.
     pub(super) fn totals(self) -> Totals {
         let counters = &self.0.counters;
         Totals {
@@ -216,7 +217,7 @@ pub(super) fn load_name(words: &NameWords) -> String {
     bytes.take_while(|&b| b != 0).map(|b| if b.is_ascii_graphic() { b as char } else { '?' }).collect()
 }
 
-/// The time since a moment of the monotonic clock.
+/// The time that has passed since `ns`, a time of the monotonic clock in nanoseconds.
 pub(super) fn since(ns: u64) -> Duration {
     Duration::from_nanos(clock::now_ns().saturating_sub(ns))
 }

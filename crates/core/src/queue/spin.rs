@@ -5,11 +5,11 @@
 //! halved. At a score of zero only every sixteenth wait tries spinning. A spin may last as long as a sleep and a wake
 //! take, and up to four times as long after spinning has paid many times.
 //!
-//! If there are more tasks than CPUs, spinning keeps the peer that this end waits for off its CPU. Then it pays to
-//! yield the CPU to other threads before sleeping. The other threads run until they have to wait themselves. So many
-//! messages pass each time that the CPU changes to another thread, and no member makes a system call to wake this end.
-//! An end learns this, too. The score is halved if a yield brought nothing, or if it took so long that a program
-//! without this port must have had the CPU. At a score of zero only every 256th wait yields.
+//! If there are more tasks than CPUs, spinning keeps the peer that this end waits for off its CPU. In this case it
+//! pays to yield the CPU to other threads before sleeping. The other threads run until they have to wait themselves.
+//! So many messages pass between two changes of the CPU to another thread, and no member makes a system call to wake
+//! this end. A second score says whether yielding pays. It is halved if a yield brought nothing, or if it took so
+//! long that a program without this port must have had the CPU. At a score of zero only every 256th wait yields.
 
 use crossdock_layout::queue::Waiting;
 use std::sync::atomic::AtomicU32;
@@ -69,7 +69,7 @@ impl Spinner {
         })
     }
 
-    /// Tells whether this end has learned that a short spin pays.
+    /// Tells whether this end has learned that it pays to spin for a short time before it sleeps.
     #[inline]
     pub fn pays(&self) -> bool {
         match self.mode.load(Relaxed) {
@@ -94,13 +94,13 @@ impl Spinner {
         self.mode.load(Relaxed) == Waiting::Adaptive as u32 && (self.turns.load(Relaxed) > 0 || wait % 256 == 0)
     }
 
-    /// Records whether yielding the CPU paid.
+    /// Records whether the last yield of the CPU paid.
     pub fn learn_way(&self, paid: bool) {
         let score = self.turns.load(Relaxed);
         self.turns.store(if paid { (score + 1).min(BEST) } else { score / 2 }, Relaxed);
     }
 
-    /// Records whether a spin paid.
+    /// Records whether the last spin paid, that is, whether the awaited change came during the spin.
     pub fn learn(&self, paid: bool) {
         let score = self.score.load(Relaxed);
         self.score.store(if paid { (score + 1).min(BEST) } else { score / 2 }, Relaxed);

@@ -1,8 +1,8 @@
 //! A lock within one process, which is held for a few dozen instructions. One atomic exchange takes it, and one store
 //! releases it.
 //!
-//! The guarded data are valid at every moment, so a panic under the lock does no harm. No thread sleeps while it holds
-//! the lock. If the holder has lost its CPU, a thread that wants the lock lets it run (`yield`).
+//! The guarded data are valid at every moment, so a panic under the lock does no harm. No thread sleeps while it
+//! holds the lock. If the holder has lost its CPU, a thread that wants the lock yields its own CPU to the holder.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -14,7 +14,7 @@ pub(super) struct SpinLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through `SpinLockGuard` alone, of which there is one at a time.
+// SAFETY: threads reach the value only through a `SpinLockGuard`, and only one guard exists at a time.
 unsafe impl<T: Send> Sync for SpinLock<T> {}
 
 pub(super) struct SpinLockGuard<'a, T>(&'a SpinLock<T>);
@@ -46,14 +46,14 @@ impl<T> SpinLock<T> {
 impl<T> Deref for SpinLockGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: this is the one `SpinLockGuard` of the lock.
+        // SAFETY: only one `SpinLockGuard` of a lock exists at a time, so no other thread changes the value.
         unsafe { &*self.0.value.get() }
     }
 }
 
 impl<T> DerefMut for SpinLockGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and it is borrowed mutably.
+        // SAFETY: only one `SpinLockGuard` of a lock exists at a time, and it is borrowed mutably.
         unsafe { &mut *self.0.value.get() }
     }
 }

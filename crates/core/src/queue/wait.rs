@@ -23,14 +23,14 @@ use super::{Pattern, Side};
 use crate::error::Reason;
 use crate::liveness::{LOOK, LivenessSource, epoch_word};
 
-/// The shortest time in nanoseconds after which an end asks the kernel again which members are dead. A sleep lasts
-/// longer than this.
+/// The shortest time in nanoseconds after which an end asks the kernel again which members are dead. A sleep usually
+/// lasts longer than this time.
 const ASK_EVERY: u64 = 20_000_000;
 /// The longest wait: a year. A limit is needed, because sums of times must not overflow.
 const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 
-/// The state of a wait that spins until its deadline. Such a wait counts its time at each turn, so that nothing is left
-/// to do when it ends.
+/// The state of a wait that spins until its deadline. Such a wait adds its time to the statistics at each turn, so
+/// that it need not do so after the message has come.
 pub(super) struct SpinWait {
     /// The time when the wait began, in nanoseconds of the monotonic clock. The other times have the same unit.
     began: u64,
@@ -44,7 +44,8 @@ pub(super) struct SpinWait {
 const LOOKS_UP: u64 = 1_000_000;
 
 impl End {
-    /// Waits until `attempt` succeeds. The caller has tried it once already. `what` names what the end waits for.
+    /// Waits until `attempt` succeeds. The caller has made the first attempt already. `what` says in error messages
+    /// what the end waits for.
     #[cold]
     pub(super) fn wait<T>(
         &self,
@@ -124,8 +125,8 @@ impl End {
         let started = Instant::now();
         let slot = self.slot();
         slot.set_waiting(true);
-        // The last reading of the clock. After a short spin that paid, the clock is not read again, because the message
-        // is more urgent.
+        // The last reading of the clock. After a short spin that paid, this reading is used instead of a new one, so
+        // that the message is not delayed.
         let mut clock = started;
         let ended = match self.spin(started, &mut clock, timeout, attempt).transpose() {
             Some(ended) => ended,
@@ -146,7 +147,7 @@ impl End {
         ended
     }
 
-    /// Counts the time of a wait that is over.
+    /// Adds the time of a wait that has ended to the statistics of this end.
     fn waited(&self, time: Duration) {
         let slot = self.slot();
         slot.set_waiting(false);
@@ -166,8 +167,9 @@ impl End {
         let alive = self.host.liveness();
         let word = self.ring.signal(self.side);
         loop {
-            // The order matters: the count of deaths and the port's word are read before the attempt. If something
-            // happens after the attempt, one of the two changes, and the sleep below ends at once.
+            // The order matters: the count of deaths and the port's word are read before the attempt. If a message, a
+            // free cell or a death comes after the attempt, one of the two has changed, and the sleep below ends at
+            // once.
             let epoch = alive.epoch();
             let expected = signal::announce(word);
             crate::fault_point!("queue.wait.announced");
@@ -193,8 +195,8 @@ impl End {
         }
     }
 
-    /// Sleeps at most `timeout` until something happens at this end. It is for a thread that watches the end for an
-    /// event loop. Gives `true` if a call with timeout zero may now give anything but `NOT_YET`.
+    /// Sleeps at most `timeout` until something happens at this end. A thread that watches the end for an event loop
+    /// calls this function. Gives `true` if a call with timeout zero may now give anything but `NOT_YET`.
     pub fn wait_for_event(&self, timeout: Duration) -> bool {
         let alive = self.host.liveness();
         let epoch = alive.epoch();
@@ -251,7 +253,8 @@ impl End {
         }
     }
 
-    /// Yields the CPU to other threads a few times, if that pays; `spin.rs` says why.
+    /// Yields the CPU to other threads a few times and tries the action after each yield, if yielding pays. `spin.rs`
+    /// explains when it pays.
     fn give_way<T>(&self, attempt: &mut dyn FnMut() -> Attempt<T>) -> Attempt<T> {
         if !self.spinner.gives_way() {
             return Ok(None);
@@ -274,7 +277,7 @@ impl End {
         Ok(None)
     }
 
-    /// The word that changes when the awaited message or free cell may have come.
+    /// The word in shared memory that changes when the message or free cell that this end waits for comes.
     #[inline]
     pub(super) fn watched(&self) -> &AtomicU64 {
         let position = match (self.side, self.shape().pattern) {
@@ -313,8 +316,8 @@ impl End {
         due
     }
 
-    /// Gives the error that ends a wait, if all members that this end has met have left. An end that has met no member
-    /// gets no error, so it waits until its deadline.
+    /// Gives the error that ends a wait, if all members that this end has met have left. For an end that has met no
+    /// member the result is `None`, so it waits until its deadline.
     pub(super) fn over(&self) -> Option<Error> {
         let other = self.side.other();
         // The caller has called `look_after` before. If that call learned of a death from the kernel, it has freed the
@@ -358,7 +361,7 @@ impl End {
 const HEALING_TIME: Duration = Duration::from_millis(50);
 
 impl Ring {
-    /// Takes an end slot of a side. If all slots are taken, it waits for one to become free.
+    /// Takes an end slot of a side. If all slots are taken, waits until one becomes free.
     pub(super) fn join_within(
         &self,
         side: Side,
@@ -382,9 +385,9 @@ impl Ring {
         }
     }
 
-    /// Work queue: tells whether another consumer holds a message that it is working on. If that consumer dies, its
-    /// message comes to this consumer. A consumer that is itself waiting does not count, because otherwise two
-    /// consumers that each hold a message would wait for each other.
+    /// Work queue: tells whether another consumer has a message that it has not released. If that consumer dies, this
+    /// message comes to one of the waiting consumers. A consumer that is itself waiting does not count, because
+    /// otherwise two consumers that each hold a message would wait for each other.
     fn others_still_work(&self, own: u8) -> bool {
         if self.shape.pattern != Pattern::WorkQueue {
             return false;
