@@ -1,5 +1,5 @@
-//! What regions, ports, series and items need from the process that uses them. It is one trait, which the session
-//! implements.
+//! What regions, ports, series and items need from the process that uses them. All of this is one trait, which the
+//! session of the client library implements.
 
 use std::os::fd::OwnedFd;
 
@@ -42,8 +42,8 @@ pub trait Host: Send + Sync {
         Ok(())
     }
 
-    /// Gives the series' next pin page, from index `from` on, to the publisher; `None` if there is no further page. The
-    /// call does not wait for long.
+    /// Gives the series' next pin page, from index `from` on, to the publisher; `None` if there is no further page.
+    /// The call waits only for a short time if the daemon does not answer.
     fn pin_page(&self, from: u32) -> Result<Option<PinPageGiven>> {
         let _ = from;
         Ok(None)

@@ -19,7 +19,8 @@ pub mod region;
 pub mod series;
 #[cfg(not(loom))]
 pub mod typed;
-/// In a build for loom, the model checker, a series has only its protocol, which is the part that loom runs.
+/// In a build for loom, the model checker, the module `series` has only the pinning protocol, because loom runs
+/// nothing else of it.
 #[cfg(all(test, loom))]
 mod series {
     mod loom_model;

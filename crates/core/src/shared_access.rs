@@ -32,7 +32,7 @@ plain! {
     f32 => "f32", f64 => "f64",
 }
 
-// SAFETY: an array of plain elements has no padding between them and no bit pattern that is no value.
+// SAFETY: an array of plain elements has no padding between them, and every bit pattern of it is a value.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     fn type_name() -> String {
         // In a type name the outer length comes first, as in C: `f32[4][8]` is four arrays of eight.
@@ -53,7 +53,8 @@ fn address<T: Plain>(mapping: &Mapping, offset: u64, count: u64) -> Option<*mut 
 /// The element at `offset`; `None` if it does not lie within the mapping or is not aligned.
 pub fn load<T: Plain>(mapping: &Mapping, offset: u64) -> Option<T> {
     let address = address::<T>(mapping, offset, 1)?;
-    // SAFETY: in bounds of a live mapping and aligned; every bit pattern is a T. Volatile: another process may write.
+    // SAFETY: in bounds of a live mapping and aligned; every bit pattern is a T. The read is volatile, because
+    // another process may write the element at any time.
     Some(unsafe { address.read_volatile() })
 }
 
@@ -61,7 +62,8 @@ pub fn load<T: Plain>(mapping: &Mapping, offset: u64) -> Option<T> {
 /// is not aligned.
 pub fn store<T: Plain>(mapping: &Mapping, offset: u64, value: T) -> Option<()> {
     let address = address::<T>(mapping, offset, 1)?;
-    // SAFETY: in bounds of a live writable mapping and aligned. Volatile: another process may read.
+    // SAFETY: in bounds of a live writable mapping and aligned. The write is volatile, because another process may
+    // read the element at any time.
     unsafe { address.write_volatile(value) };
     Some(())
 }

@@ -1,5 +1,5 @@
-//! The names of all fault points of regions. One test kills a process at each point, and another test compares this
-//! list with the sources.
+//! The names of all fault points of regions. A test (`tests/kill`) kills a process at each point. Another test
+//! compares this list with the source code.
 
 /// A test searches the code of region, heap, directory and containers for `fault_point!`, and compares the names that
 /// it finds with this list.
@@ -98,7 +98,7 @@ mod tests {
         found.dedup();
         let mut listed: Vec<String> = super::POINTS.iter().map(|p| (*p).to_owned()).collect();
         listed.sort();
-        // This name is only in an example of fault.rs and is not a fault point.
+        // This name occurs only in an example in a comment of `fault.rs`. It is not a fault point.
         found.retain(|name| name != "heap.free.marked");
         assert_eq!(found, listed);
     }

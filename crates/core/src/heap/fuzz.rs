@@ -22,7 +22,8 @@ const NAMES: [&str; 4] = ["plain", "vector", "nested", "array"];
 /// Both members count as alive, even if an overwritten lock names one of them as its holder.
 static MEMBERS: [MemberId; 2] = [MemberId::new(1, 1), MemberId::new(2, 2)];
 
-/// Makes a region with a few objects of each kind, overwrites words in it as `data` says, and makes every call.
+/// Makes a region with a few objects of each kind, overwrites words in it as `data` says, and makes every call of a
+/// region's interface.
 ///
 /// Each eight bytes of `data` say which word is overwritten, and with which value. The low 24 bits are the word's
 /// position: within the tables, or anywhere in the region if bit 23 is set. The other bits are the value.
@@ -50,8 +51,8 @@ fn run(data: &[u8]) -> Result<()> {
     let first = attach(MEMBERS[0])?;
     let blocks = fill(&first)?;
     scribble(&first, data);
-    // If the lock now names a living member, that member never releases the lock, and each call would wait for it for
-    // some seconds. Such a wait is no fault of the code, so the lock is released here.
+    // The overwritten lock may name a living member, which never releases it. Each call would wait some seconds for
+    // the lock. Such a wait is no fault of the code, so the lock is released here.
     let holder = &first.memory.header().lock.holder;
     if MEMBERS.iter().any(|member| member.0 == holder.load(Ordering::Relaxed)) {
         holder.store(0, Ordering::Relaxed);
@@ -102,7 +103,7 @@ fn scribble(region: &Region, data: &[u8]) {
         let at = place % (reach - 8);
         // The value is five bytes long, or a large number with all high bits set.
         let value = if value & 1 == 0 { value } else { value | u64::MAX << 40 };
-        // SAFETY: within the mapping; this process's only thread that works with it is this one.
+        // SAFETY: the word lies within the mapping, and no other thread of this process uses the mapping.
         unsafe { region.base().add(at as usize).cast::<u64>().write_unaligned(value) };
     }
 }

@@ -1,5 +1,5 @@
-//! Growth: the region takes memory in steps. Each step is first counted against the quota. So a lack of memory on the
-//! node gives an error and not a signal.
+//! Growth: the region takes memory in steps. Each step is first counted against the quota, and its pages are
+//! reserved. So a lack of memory on the node gives an error and not a signal.
 //!
 //! If there is room, a step ends at the boundary of a huge page, and the kernel is asked for whole huge pages. With
 //! huge pages a program has 512 times fewer page faults and entries in the CPU's page table cache.
@@ -14,8 +14,8 @@ use super::lock::LockGuard;
 use crate::region::Region;
 use crate::{Result, fault_point};
 
-/// The smallest step (2 MiB) and the largest step (64 MiB), in slices. A single request that needs more takes a larger
-/// step.
+/// The smallest step (2 MiB) and the largest step (64 MiB) by which a region grows, in slices. A single request that
+/// needs more takes a larger step.
 const STEP: (u64, u64) = (32, 1024);
 
 impl Region {
@@ -85,7 +85,7 @@ impl Region {
             .and_then(|()| self.reserve_range(g.heads_at + committed * head, count * head))
             .and_then(|()| self.reserve_range(g.slice_at(committed), count * SLICE));
         if reserved.is_err() {
-            // No memory was taken, so its bytes are subtracted from the count again.
+            // The kernel gave no memory, so the step's bytes are subtracted from the count again.
             self.memory.header().reserved.fetch_sub(count * SLICE + (heads + bits) * PAGE, Ordering::Relaxed);
         }
         reserved?;
@@ -94,8 +94,8 @@ impl Region {
         Ok(())
     }
 
-    /// Counts further bytes against the quota. If the member dies before it uses them, they stay counted, because the
-    /// count is an upper bound and not a measurement.
+    /// Counts further bytes against the quota. If this member dies before it uses these bytes, they stay counted.
+    /// That does no harm, because the count is only an upper bound.
     pub(crate) fn charge(&self, bytes: u64) -> Result<()> {
         let reserved = &self.memory.header().reserved;
         let total = reserved.load(Ordering::Relaxed).saturating_add(bytes).min(self.capacity());

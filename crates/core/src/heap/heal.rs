@@ -1,10 +1,11 @@
-//! Healing: finishes or undoes what dead members left half done. The healing member holds the region's lock. It may
-//! itself be killed at any point; then the next one begins again.
+//! Healing: finishes or undoes what dead members left half done. The healing member holds the region's lock. If it is
+//! itself killed, at whatever point, the next healing member begins again.
 //!
-//! Healing has an order. First, if a member died while it changed the derived parts (bitmap, chains), they are rebuilt.
-//! Next come the records in each dead member's slot, then the directory entries of dead members. Last, the slots become
-//! vacant. Each step for a slot is recorded in that same slot. So if the healing member is killed, the next one
-//! understands what was left.
+//! Healing has an order. First, if a member died while it changed the parts that are derived from others (the bitmap
+//! of slices, the directory's chains), these parts are rebuilt. Next, the operations that are recorded in each dead
+//! member's heap slot are finished or undone, then those in the directory entries of dead members. Last, the slots
+//! become vacant. Each step for a slot is recorded in that same slot. So if the healing member is killed, the next
+//! one understands what was left.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,7 +29,7 @@ pub struct HealReport {
 
 impl Region {
     /// Finishes or undoes what dead members left half done, and returns unused slices to the pool. The library calls
-    /// this itself when it needs something that a dead member holds, or when space is short.
+    /// this function itself when it needs something that a dead member holds, or when space is short.
     pub fn heal(&self) -> Result<HealReport> {
         self.check_use()?;
         let guard = self.lock()?;
@@ -66,8 +67,8 @@ impl Region {
         }
         report.slots = dead.len() as u64;
         if report.slots > 0 {
-            // A member may have died after it freed a block, but before it noted this in the slot that owns the block's
-            // slice. So the owner of each slot has to search its slices.
+            // A member may have died after it freed a block, but before it notified the heap slot that owns the
+            // block's slice. So the holder of each slot has to search the slot's slices for free blocks.
             for index in 0..self.memory.slots() {
                 if let Some(slot) = self.memory.slot(index) {
                     slot.rescan.store(1, Ordering::Release);
@@ -88,7 +89,7 @@ impl Region {
         count + u64::from(self.orphan(slot, by))
     }
 
-    /// Frees the block that the slot's holder was allocating, if that block had been taken already.
+    /// Frees the block that the slot's holder was allocating when it died, if it had already taken the block.
     fn take_back(&self, from: &AtomicU64, cell: &AtomicU64, slot: &HeapSlot, by: u16, guard: &LockGuard<'_>) -> bool {
         let block = from.load(Ordering::Acquire) & !PHASE_MASK;
         if block != 0 {
@@ -107,8 +108,8 @@ impl Region {
         pending
     }
 
-    /// Handles a slice that a dead member was about to put on the stack of the slice's owner. It marks the slice, so
-    /// that the owner searches it.
+    /// Handles a slice that a dead member was about to put on the stack of the slot that owns the slice. The function
+    /// asks that slot's holder to search its slices.
     fn orphan(&self, slot: &HeapSlot, by: u16) -> bool {
         let Some(slice) = slot.pushing.load(Ordering::Acquire).checked_sub(1) else { return false };
         if let Some(head) = self.memory.head(slice) {

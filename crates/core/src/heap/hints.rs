@@ -11,7 +11,7 @@ use crossdock_layout::region::{CLASSES, STATE_FREE};
 
 use crate::fault_point;
 
-/// A number that means no slice or no group.
+/// The value of a slice's or group's number that means "none".
 pub(super) const NONE: u32 = u32::MAX;
 
 /// The number of freed blocks that a thread remembers for each size class.
@@ -29,7 +29,8 @@ struct RecentBlock {
 pub(super) struct ClassHints {
     /// The number of entries of `recent` that are valid.
     count: usize,
-    /// One bit for each block of the current group. A bit is set if its block was free when this thread looked.
+    /// One bit for each block of the current group. A bit is set if its block was free when this thread last read the
+    /// state bytes.
     pub mask: u64,
     /// Offset of the current group's first block.
     pub first: u64,
@@ -39,7 +40,7 @@ pub(super) struct ClassHints {
     pub slice: u32,
     /// The current group of 64 blocks in the current slice, or [`NONE`] before the first.
     pub group: u32,
-    /// Other slices of this slot that have free blocks, or had some when this thread looked. All are
+    /// Other slices of this slot that had free blocks when this thread last looked. Their heads all have the state
     /// `Available::Active`.
     pub partial: Vec<u32>,
     /// The blocks that were freed last. They are used again first, because they are still in the CPU's caches.
@@ -61,7 +62,7 @@ impl ClassHints {
         }
     }
 
-    /// Remembers a block that was just freed. If there is no room for this hint, it does nothing.
+    /// Remembers a block that was just freed. If the list of remembered blocks is full, does nothing.
     #[inline(always)]
     pub(super) fn remember(&mut self, offset: u64, state: *const AtomicU8) {
         if self.count < RECENT {
@@ -84,14 +85,16 @@ impl ClassHints {
         self.count = 0;
     }
 
-    /// Takes a block that is free according to a hint. First the block's offset is stored in `cell`. So if this member
-    /// dies before the caller has recorded the block, the block is freed by healing. `state` is USED or NAMED.
+    /// Takes a block that is free according to a hint. First the block's offset is stored in `cell`. So if this
+    /// member dies before the caller has recorded the block, another member frees the block when it heals the region.
+    /// `state` is the block's new state, USED or NAMED.
     #[inline(always)]
     pub(super) fn take(&mut self, class: usize, cell: &AtomicU64, state: u8) -> Option<u64> {
         while self.count > 0 {
             self.count -= 1;
             let recent = self.recent[self.count % RECENT];
-            // SAFETY: a state byte in the mapping, of a slice that was this slot's when it was noted, and still is.
+            // SAFETY: `recent.state` points to a state byte in the mapping. Its slice belonged to this slot when the
+            // hint was noted, and still does.
             if take_block(recent.offset, unsafe { &*recent.state }, cell, state) {
                 return Some(recent.offset);
             }
@@ -100,8 +103,8 @@ impl ClassHints {
             let bit = self.mask.trailing_zeros();
             self.mask &= self.mask - 1;
             let offset = self.first + u64::from(bit) * u64::from(CLASSES[class].size);
-            // SAFETY: `refill` set `states` to the current group's bytes in the mapping, and the mask has bits only for
-            // blocks that the class has in it, fewer than 64 from there.
+            // SAFETY: `refill` set `states` to the current group's bytes in the mapping, and the mask has bits only
+            // for blocks of the group, which are at most 64.
             if take_block(offset, unsafe { &*self.states.add(bit as usize) }, cell, state) {
                 return Some(offset);
             }
@@ -110,14 +113,15 @@ impl ClassHints {
     }
 }
 
-/// Takes a block of this slot's slices, if its state byte says that it is free.
+/// Takes a block of one of this slot's slices, if the block's state byte says that it is free. Stores the offset in
+/// `cell` first.
 #[inline(always)]
 fn take_block(offset: u64, byte: &AtomicU8, cell: &AtomicU64, state: u8) -> bool {
     if byte.load(Ordering::Relaxed) != STATE_FREE {
         return false;
     }
-    // Healing relies on the order of these two stores: a member that learns of our death must see them in program
-    // order. Release keeps the compiler from reordering them.
+    // Healing relies on the order of these two stores: a member that learns of this member's death must see them in
+    // program order. Release keeps the compiler from reordering them.
     cell.store(offset, Ordering::Release);
     fault_point!("heap.allocate.noted");
     byte.store(state, Ordering::Release);

@@ -1,5 +1,5 @@
-//! A heap slot as its holder sees it, and freeing. Blocks of the slot's own slices take a fast path. For a block of
-//! another slice, the slot that owns the slice is notified.
+//! A heap slot as the thread that holds it sees it, and how a thread frees blocks. A block of the slot's own slices
+//! is freed on a fast path. If a block lies in another slot's slice, the thread frees it and notifies that slot.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +13,8 @@ use super::memory::Block;
 use crate::region::Region;
 use crate::{Error, Result, fault_point};
 
-/// A heap slot as its holder sees it.
+/// A heap slot as the thread that holds it sees it: the slot's number, its address in shared memory, and the thread's
+/// hints.
 pub(crate) struct LocalSlot {
     pub(super) index: u16,
     shared: *const HeapSlot,
@@ -39,12 +40,13 @@ impl LocalSlot {
     pub(crate) fn shared<'region>(&self, region: &'region Region) -> &'region HeapSlot {
         let same = |slot: &HeapSlot| std::ptr::eq(slot, self.shared);
         debug_assert!(region.memory.slot(self.index.into()).is_some_and(same), "a slot of another region");
-        // SAFETY: made from a reference into this region's mapping, which lives as long as the region.
+        // SAFETY: the pointer was made from a reference into this region's mapping, which lives as long as the
+        // region.
         unsafe { &*self.shared }
     }
 
-    /// Takes a block of this class by a hint, if the thread has a hint that one is free. If this member dies before the
-    /// call returns, the block is freed by healing.
+    /// Takes a block of this class by a hint, if the thread has a hint that one is free. If this member dies before
+    /// the call returns, another member frees the block when it heals the region.
     #[inline(always)]
     pub(super) fn take_at_hand(&mut self, region: &Region, class: usize) -> Option<u64> {
         let cell = &self.shared(region).allocating;
@@ -66,7 +68,7 @@ impl Region {
         }
     }
 
-    /// Frees a block in a slice of this slot. For any other offset it does nothing and gives `false`.
+    /// Frees a block in a slice of this slot. For any other offset, does nothing and gives `false`.
     ///
     /// Only this thread takes blocks of its slices, so a load and a store are enough. If another member frees the same
     /// block at the same moment by mistake, the resulting state is the same.
@@ -96,7 +98,8 @@ impl Region {
         true
     }
 
-    /// Frees a block that lies in another slot's slice, or a large block. The error says why it cannot be freed.
+    /// Frees a block that lies in another slot's slice, or a large block. If the block cannot be freed, the error
+    /// says why.
     pub(super) fn free_elsewhere(&self, local: &LocalSlot, offset: u64) -> Result<()> {
         let Some(Block::Small { slice, block, .. }) = self.memory.block_at(offset) else {
             return self.free_large(offset);
@@ -113,8 +116,8 @@ impl Region {
         }
     }
 
-    /// Puts a slice of this slot back into the list of slices with free blocks. The slice was full, and one of its
-    /// blocks was freed.
+    /// Puts a slice of this slot that was full, and of which a block was just freed, back into the list of slices
+    /// with free blocks.
     #[cold]
     #[inline(never)]
     fn readmit(&self, local: &mut LocalSlot, slice: u64, class: usize) {
@@ -122,15 +125,15 @@ impl Region {
         let word = SliceWord(head.word.load(Ordering::Acquire));
         let mine = word.is_small() && word.owner() == local.index && word.available() == Available::Full;
         let active = word.with(Available::Active, 0).0;
-        // If the exchange fails, another member has just queued the slice for this slot. Then this slot finds the slice
-        // on its stack.
+        // If the exchange fails, another member has just queued the slice for this slot. In this case, this slot's
+        // holder finds the slice on the slot's stack.
         if mine && head.word.compare_exchange(word.0, active, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             local.classes[class].partial.push(slice as u32);
         }
     }
 
-    /// Tells the owner of a slice that the slice has a free block, if the owner wants to know. The action is recorded
-    /// in `slot`, whose number is `by`.
+    /// Tells the slot that owns a slice that the slice has a free block, if the slice is marked as full. The action
+    /// is recorded in `slot`, the heap slot of the thread that freed the block; its number is `by`.
     pub(super) fn notify(&self, slice: u64, slot: &HeapSlot, by: u16) {
         let Some(head) = self.memory.head(slice) else { return };
         let word = SliceWord(head.word.load(Ordering::SeqCst));

@@ -2,7 +2,8 @@
 //! takes the lock over and heals the region.
 //!
 //! The lock guards data that change rarely: slices, growth, the holders of slots, the directory. Small blocks are
-//! allocated and freed without it. If its holder is stopped, other members wait only until their deadline.
+//! allocated and freed without the lock. If the lock's holder is stopped but alive, other members wait for it only
+//! until their deadline.
 
 use std::sync::atomic::Ordering;
 
@@ -22,7 +23,7 @@ pub(crate) struct LockGuard<'a> {
 }
 
 impl Region {
-    /// Takes the lock. If its holder is dead, it takes the lock over and heals what that member left.
+    /// Takes the lock. If the lock's holder is dead, takes the lock over and heals what that member left half done.
     pub(crate) fn lock(&self) -> Result<LockGuard<'_>> {
         let (guard, took_over) = self.take_lock()?;
         fault_point!("lock.taken");

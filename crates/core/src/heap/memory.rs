@@ -1,4 +1,5 @@
-//! References to the parts of a region's memory. Each index is checked. Only this module turns numbers into addresses.
+//! References to the parts of a region's memory. Only this module turns offsets and indexes into addresses, and it
+//! checks each of them.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -21,7 +22,7 @@ pub(crate) struct Memory {
 // SAFETY: the base is an address within the mapping, which is Send and Sync; all access goes through atomics or through
 // raw copies whose races are documented where they happen.
 unsafe impl Send for Memory {}
-// SAFETY: as for Send.
+// SAFETY: threads that share the value access the mapping only through atomics or through raw copies, as for Send.
 unsafe impl Sync for Memory {}
 
 /// The block that starts at a given offset.
@@ -34,7 +35,7 @@ pub(crate) enum Block {
 }
 
 impl Block {
-    /// The size of the block in bytes.
+    /// The size of the block in bytes, as the heap rounded it up.
     pub(crate) fn size(self) -> u64 {
         match self {
             Self::Small { class, .. } => CLASSES[class].size.into(),
@@ -116,7 +117,7 @@ impl Memory {
     #[inline]
     pub(crate) fn state(&self, slice: u64, block: u64) -> Option<&AtomicU8> {
         let inside = slice < self.geometry.slices && block < STATES_PER_SLICE;
-        // SAFETY: the geometry has room for `slices` times as many state bytes there.
+        // SAFETY: the geometry has room for STATES_PER_SLICE state bytes for each slice there.
         inside.then(|| unsafe { &*self.states.add((slice * STATES_PER_SLICE + block) as usize) })
     }
 
@@ -126,7 +127,8 @@ impl Memory {
         if slice >= self.geometry.slices || index >= STATES_PER_SLICE / 8 {
             return u64::MAX;
         }
-        // SAFETY: as in `state`; a group of eight begins at a multiple of eight.
+        // SAFETY: the geometry has room for STATES_PER_SLICE state bytes for each slice; a group of eight begins at a
+        // multiple of eight.
         load_eight(unsafe { self.at(self.geometry.states_at + slice * STATES_PER_SLICE + index * 8) })
     }
 
@@ -137,7 +139,8 @@ impl Memory {
         (index < self.geometry.slices.div_ceil(64)).then(|| unsafe { self.at(self.geometry.used_at + index * 8) })
     }
 
-    /// Gives the head of a chain, in the index by name (`which` 0) or by offset (`which` 1).
+    /// Gives the head of the directory's chain for a hash, in the index by name (`which` is 0) or by offset (`which`
+    /// is 1).
     #[inline]
     pub(crate) fn bucket(&self, which: u64, hash: u32) -> &WildWord<AtomicU32> {
         let index = (which & 1) * self.geometry.buckets + (u64::from(hash) & (self.geometry.buckets - 1));
@@ -145,13 +148,13 @@ impl Memory {
         unsafe { self.at(self.geometry.buckets_at + index * 4) }
     }
 
-    /// The number of entries that have ever been used.
+    /// The number of directory entries that have ever been used.
     pub(crate) fn entries(&self) -> u64 {
         let most = u32::try_from(self.geometry.entries).unwrap_or(u32::MAX);
         self.header().entries.load(Ordering::Acquire).clamped(most).into()
     }
 
-    /// The number of entries for which memory is reserved.
+    /// The number of directory entries for which memory is reserved.
     pub(crate) fn entries_reserved(&self) -> u64 {
         let most = u32::try_from(self.geometry.entries).unwrap_or(u32::MAX);
         self.header().entries_reserved.load(Ordering::Acquire).clamped(most).into()
@@ -184,7 +187,7 @@ impl Memory {
 
     /// Asks the CPU to fetch two cache lines that the caller reads next: the head of the slice at `offset`, and the
     /// block's state byte. With cold caches each line may cost a page table walk. Without this call the second walk
-    /// would begin only after the first, because the head tells which state byte is needed.
+    /// would begin only after the first, because the CPU learns from the head which state byte is needed.
     #[inline]
     pub(crate) fn fetch_place(&self, offset: u64) {
         let slice = offset.wrapping_sub(self.geometry.data_at) / SLICE;

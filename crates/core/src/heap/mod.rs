@@ -70,7 +70,8 @@ impl Region {
     /// block is not zeroed.
     ///
     /// # Errors
-    /// `NO_SPACE`, `INVALID`.
+    /// `NO_SPACE` if the region cannot grow by enough memory, `INVALID` if `size` is 0 or the alignment is not
+    /// allowed.
     pub fn allocate(self: &Arc<Self>, size: u64, align: u64) -> Result<u64> {
         if let Some(class) = quick_class(size, align) {
             if let Some(offset) = self.cached_local().and_then(|local| local.take_at_hand(self, class)) {
@@ -128,7 +129,8 @@ impl Region {
         Ok(class.map_or(BlockRequest::Large(size), BlockRequest::Small))
     }
 
-    /// Takes a block. If this member dies before the call returns, healing frees the block.
+    /// Takes a block. If this member dies before the call returns, another member frees the block when it heals the
+    /// region.
     pub(crate) fn take(&self, local: &mut LocalSlot, want: BlockRequest, state: u8) -> Result<u64> {
         let cell = &local.shared(self).allocating;
         let taken = self.take_into(local, want, cell, state);
@@ -137,7 +139,8 @@ impl Region {
         taken
     }
 
-    /// Takes a block that a record will own. First the block's offset is stored in the record's word `cell`.
+    /// Takes a block for a record, such as a directory entry. First the block's offset is stored in the record's word
+    /// `cell`, so that no block is lost if this member dies.
     pub(crate) fn take_into(
         &self,
         local: &mut LocalSlot,

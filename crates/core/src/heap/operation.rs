@@ -18,14 +18,15 @@ use crate::region::Region;
 use crate::{Result, fault_point};
 
 impl Region {
-    /// Allocates a block that is freed by healing if this member dies before it passes the block to `replace` or
-    /// `keep`. A slot has only a few records for such blocks. If this thread uses all of them, the block is an ordinary
-    /// one.
+    /// Allocates a prepared block: if this member dies before it passes the block to `replace` or `keep`, another
+    /// member frees the block when it heals the region. A heap slot has only a few records for such blocks. If this
+    /// thread has used all of them, the block is an ordinary one.
     pub fn prepare(self: &Arc<Self>, size: u64, align: u64) -> Result<u64> {
         self.check_succession()?;
         let want = self.want(size, align)?;
         self.with_local(|local| {
-            // The last record is kept free, for calls of `replace` with a block that was not prepared.
+            // The last record of the slot is not used here. It stays free for calls of `replace` with a block that
+            // was not prepared.
             let records = &local.shared(self).operations;
             let free = |record: &&Operation| record.kind.load(Ordering::Relaxed) == OP_NONE;
             let Some(record) = records[..records.len() - 1].iter().find(free) else {
@@ -42,7 +43,7 @@ impl Region {
         })
     }
 
-    /// Turns a prepared block into an ordinary one.
+    /// Turns a block that `prepare` allocated into an ordinary one, which stays allocated if this member dies.
     pub fn keep(self: &Arc<Self>, offset: u64) -> Result<()> {
         self.with_local(|local| {
             if let Some(record) = self.prepared(local.shared(self), offset) {
@@ -104,7 +105,7 @@ impl Region {
         fault_point!("replace.begun");
     }
 
-    /// Does the remaining steps of a replacement.
+    /// Does the remaining steps of a replacement that is recorded: writes the words and frees the old block.
     fn finish_replace(
         &self,
         record: &Operation,
@@ -127,14 +128,14 @@ impl Region {
         Ok(())
     }
 
-    /// Finishes the replacements that are recorded in a slot, and frees its prepared blocks. The slot's holder is dead, is
-    /// leaving, or is the caller. Gives the number of records that were in use.
+    /// Finishes the replacements that are recorded in a heap slot, and frees the slot's prepared blocks. The slot's
+    /// holder is dead, is leaving, or is the caller. Gives the number of records that were in use.
     pub(super) fn finish_operations(&self, slot: &HeapSlot, by: u16, guard: &LockGuard<'_>) -> u64 {
         let mut count = 0;
         for record in &slot.operations {
             let kind = record.kind.load(Ordering::Acquire);
             if kind == OP_PREPARED {
-                // The lines below turn the record of a prepared block into the record of a replacement, which writes no
+                // The next lines turn the record of a prepared block into the record of a replacement that writes no
                 // words and frees the block.
                 let block = record.new_block.load(Ordering::Relaxed) & !PHASE_MASK;
                 record.retiring.store(if block == 0 { 0 } else { block | PHASE_BEGUN }, Ordering::Relaxed);
@@ -193,8 +194,8 @@ impl Region {
 
     fn free_record<'a>(&self, slot: &'a HeapSlot, by: u16, guard: Option<&LockGuard<'_>>) -> Result<&'a Operation> {
         for record in &slot.operations {
-            // If an earlier replacement could not free its old block, because the lock was not available, the call
-            // below tries again.
+            // An earlier replacement may have failed to free its old block, because the lock was not available. The
+            // call below tries again.
             if record.kind.load(Ordering::Relaxed) == OP_REPLACING {
                 self.finish_replace(record, slot, by, guard)?;
             }

@@ -1,9 +1,10 @@
 //! The pool of slices. A slice is a piece of memory of fixed size. A large block is a run of slices, and small blocks
 //! share a slice. Each change of the pool is made under the region's lock.
 //!
-//! The slice heads decide which slices are in use: a slice is in use if its head says so, or if it lies behind the head
-//! of a large block. The bitmap of used slices is derived from the heads. `pool_dirty` is set while the two may differ.
-//! A member that takes the lock from a dead holder then rebuilds the bitmap.
+//! The slice heads decide which slices are in use: a slice is in use if its head says so, or if it lies behind the
+//! head of a large block. The bitmap of used slices is derived from the heads. `pool_dirty` is set while the bitmap
+//! and the heads may differ. If it is set when a member takes the lock from a dead holder, this member rebuilds the
+//! bitmap.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +18,8 @@ use crate::region::Region;
 use crate::{Result, fault_point};
 
 impl Region {
-    /// Takes a large block. As in `take_small`, the block's offset is first stored in `cell`.
+    /// Takes a large block: a run of free slices. The block's offset is first stored in `cell`, so that the block is
+    /// not lost if this member dies.
     pub(super) fn take_large(&self, local: &mut LocalSlot, size: u64, cell: &AtomicU64, state: u8) -> Result<u64> {
         let run = size.div_ceil(SLICE);
         self.with_space(local, |guard| {
@@ -81,7 +83,8 @@ impl Region {
         })
     }
 
-    /// Returns a slice to the pool, if `owner` owns it, if it is not queued, and if none of its blocks is in use.
+    /// Returns a slice to the pool, if the slot `owner` owns it, if it is not queued, and if none of its blocks is in
+    /// use. Gives `true` if it was returned.
     pub(super) fn release_slice(&self, owner: u16, slice: u64, class: usize) -> bool {
         let Ok(guard) = self.lock() else { return false };
         self.release_locked(&guard, owner, slice, class)
@@ -92,7 +95,8 @@ impl Region {
         let (Some(head), Some((word, now))) = (self.memory.head(slice), self.own_slice(owner, slice)) else {
             return false;
         };
-        // A queued slice is on its owner's stack, so it cannot be returned before the owner has taken it off.
+        // A queued slice is on its owner's stack, so it cannot be returned to the pool before the owner has taken it
+        // off the stack.
         if now != class || word.available() == Available::Queued || !self.memory.is_empty(slice, class) {
             return false;
         }

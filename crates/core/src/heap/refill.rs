@@ -1,5 +1,6 @@
-//! How a thread finds its next free blocks. It tries the cheapest source first: the rest of the current slice, other
-//! slices of its slot, slices of its slot in which other members freed blocks, and a fresh slice.
+//! How a thread finds its next free blocks. It tries these sources in turn, the cheapest first: the rest of the
+//! current slice, other slices of the thread's slot, slices of the slot in which other members freed blocks, and a
+//! fresh slice.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -12,7 +13,7 @@ use crate::region::Region;
 use crate::{Result, fault_point};
 
 impl Region {
-    /// Finds a group of blocks of `class` with at least one free block.
+    /// Finds a group of blocks of `class` with at least one free block, and makes it the thread's current group.
     #[cold]
     pub(super) fn refill(&self, local: &mut LocalSlot, class: usize) -> Result<()> {
         // Each round uses up a slice or takes a new one. The limit matters only if another process has overwritten the
@@ -89,8 +90,8 @@ impl Region {
         true
     }
 
-    /// Finds the next slice of this slot and class that may have free blocks. Of slices in which no block is in use,
-    /// one is kept; the others return to the pool.
+    /// Finds the next slice of this slot and class that may have free blocks. The slot keeps one slice in which no
+    /// block is in use; further such slices return to the pool.
     fn next_partial(&self, local: &mut LocalSlot, class: usize) -> Option<u64> {
         loop {
             let slice = u64::from(local.classes[class].partial.pop()?);

@@ -1,5 +1,6 @@
-//! Finds out again which slices a slot owns. This is needed when a member takes a vacant slot. It is also needed after
-//! a death, because a dead member may not have notified the slot about a free block.
+//! Finds out again which slices a heap slot owns and which of them have free blocks. A member does this when it takes
+//! a vacant slot. It also does this after another member's death, because the dead member may have freed a block in
+//! the slot's slices without notifying the slot.
 
 use std::sync::atomic::Ordering;
 
@@ -13,8 +14,8 @@ impl Region {
     ///
     /// A queued slice is in one of three situations: it is on the slot's stack, another member is just putting it
     /// there, or it is lost. It is lost if the member that freed a block died, or if the slot's former holder died
-    /// while it emptied the stack. A slice that another member is just putting on the stack is left out here. So if a
-    /// slice is still marked as queued after the stack was emptied, it is lost, and this slot takes it back.
+    /// while it emptied the stack. This function leaves out a slice that another member is just putting on the stack.
+    /// So if a slice is still marked as queued after the stack was emptied, it is lost, and this slot takes it back.
     pub(super) fn rescan(&self, local: &mut LocalSlot) {
         local.shared(self).rescan.store(0, Ordering::SeqCst);
         for class in &mut local.classes {
@@ -56,8 +57,8 @@ impl Region {
         found
     }
 
-    /// Lists a slice as one with free blocks, if its head is still `seen`. If the head has changed, the slice was
-    /// listed already, or another member is queueing it.
+    /// Adds a slice to the thread's list of slices with free blocks, if the slice's head is still `seen`. If the head
+    /// has changed, the slice is in the list already, or another member is putting it on the slot's stack.
     fn admit(&self, local: &mut LocalSlot, slice: u64, class: usize, seen: SliceWord) {
         if self.turn(slice, seen, seen.with(Available::Active, 0)) {
             local.classes[class].partial.push(slice as u32);

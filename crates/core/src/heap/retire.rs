@@ -19,8 +19,9 @@ use crate::region::Region;
 use crate::{Result, fault_point};
 
 impl Region {
-    /// Frees the block that `cell` names, and empties the cell. The action is recorded in `slot`, whose number is `by`.
-    /// It fails only if the lock is not available; then the cell keeps its value.
+    /// Frees the block that `cell` names, and empties the cell. The action is recorded in the heap slot `slot`, whose
+    /// number is `by`. The function fails only if the region's lock is not available. In this case the cell keeps its
+    /// value.
     pub(crate) fn retire(
         &self,
         cell: &AtomicU64,

@@ -50,8 +50,8 @@ impl Region {
         Ok(Some(ready))
     }
 
-    /// Leaves a slot in order. Prepared blocks are freed as after a death, and slices without used blocks return to the
-    /// pool.
+    /// Leaves a slot in order. The slot's prepared blocks are freed, as after a death, and its slices without used
+    /// blocks return to the pool.
     pub(super) fn leave_slot(&self, local: &mut LocalSlot) {
         let Ok(guard) = self.lock() else { return };
         self.mend_slot(&guard, local.index.into());
@@ -60,8 +60,8 @@ impl Region {
         local.shared(self).holder.store(0, Ordering::Release);
     }
 
-    /// Returns slices without used blocks to the pool, for a slot that has no holder. It finds slices that were lost on
-    /// their way to the slot's stack, as `rescan` does.
+    /// Returns slices without used blocks to the pool, for a slot that has no holder. Like `rescan`, the function
+    /// also finds slices that a dead member was putting on the slot's stack.
     pub(super) fn trim_slot(&self, guard: &LockGuard<'_>, index: u16) -> u64 {
         let Some(slot) = self.memory.slot(index.into()) else { return 0 };
         let found = self.find_slices(index);

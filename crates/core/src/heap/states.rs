@@ -1,4 +1,4 @@
-//! Reading many state bytes at once.
+//! Reads the state bytes of many blocks at once, to find free blocks.
 
 use crossdock_layout::region::CLASSES;
 
@@ -33,7 +33,8 @@ impl Memory {
         if left < 64 { mask & ((1 << left) - 1) } else { mask }
     }
 
-    /// Finds the first group with a free block, from group `from` on.
+    /// Finds the first group of 64 blocks with a free block, from group `from` on. Gives the group and its free
+    /// blocks as bits.
     #[inline]
     pub(super) fn next_free(&self, slice: u64, from: u64, class: usize) -> Option<(u64, u64)> {
         (from..groups(class)).map(|group| (group, self.free_blocks(slice, group, class))).find(|found| found.1 != 0)

@@ -8,7 +8,7 @@ use crossdock_layout::region::{CLASSES, ENTRY_READY, SLICE, SliceKind, SliceWord
 use super::memory::Memory;
 use crate::region::Region;
 
-/// The use of a region's memory in numbers.
+/// How much of a region's memory is reserved and in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
     /// The size in bytes to which the region can grow, including its header.

@@ -1,6 +1,6 @@
-//! Finds this thread's slot in a region by the region's address alone. This is for allocators that lie in shared memory
-//! and know only that address. The search is one look into the thread's own memory. If the region is not found there,
-//! the caller takes a slower path and then calls `cache_region`.
+//! Finds this thread's slot in a region by the region's address alone. Allocators of containers in shared memory need
+//! this, because they know only that address. The search is one look into the thread's own memory. If the region is
+//! not found there, the caller takes a slower path and then calls `cache_region`.
 //!
 //! An entry of this cache owns nothing: it does not keep its region alive. Instead, each region that is dropped
 //! increments [`DROPS`] before it gives anything back. An entry is valid only while `DROPS` has the same value as when
@@ -63,24 +63,26 @@ fn cached<'a>(base: *const u8) -> Option<(&'a Region, &'a mut LocalSlot)> {
     if found.base != base || found.gone != DROPS.0.load(Ordering::Acquire) {
         return None;
     }
-    // SAFETY: no region has gone since the entry was made, so this one is there, with its slots; the slot is this
-    // thread's alone until it ends, when `forget` comes first. A forked child forgets, too.
+    // SAFETY: no region was dropped since the entry was made, so this region still exists, with its slots. The slot
+    // belongs to this thread alone until the thread ends, and `forget` clears the entry before that. A forked child
+    // clears its entries as well.
     Some(unsafe { (&*found.region, &mut *found.slot) })
 }
 
-/// Finds the region at `base`, if it is in this thread's cache. It takes no lock and counts no reference.
+/// Finds the region at `base`, if it is in this thread's cache. The function takes no lock and does not change the
+/// region's reference count.
 pub(crate) fn cached_region(base: *const u8) -> Option<ManuallyDrop<Arc<Region>>> {
     let found = CACHE.try_with(|cached| cached[cache_index(base) % WAYS].get()).ok()?;
     if found.base != base || found.gone != DROPS.0.load(Ordering::Acquire) {
         return None;
     }
-    // SAFETY: as in `cached`, the region is there; the pointer came from an `Arc`, whose count is not touched here. The
-    // caller, who uses memory of the region, keeps it mapped meanwhile.
+    // SAFETY: no region was dropped since the entry was made, so this region still exists. The pointer came from an
+    // `Arc`, whose count is not changed here. The caller uses memory of the region, so it keeps the region mapped.
     Some(ManuallyDrop::new(unsafe { Arc::from_raw(found.region) }))
 }
 
-/// Allocates as `Region::allocate` does, and gives the block's address. It succeeds only if the region is in this
-/// thread's cache and a hint names a fitting free block.
+/// Allocates as `Region::allocate` does, and gives the block's address. The result is `None` unless the region is in
+/// this thread's cache and a hint names a fitting free block.
 #[inline]
 pub fn allocate_at(base: *const u8, size: u64, align: u64) -> Option<*mut u8> {
     let class = super::quick_class(size, align)?;
@@ -96,20 +98,20 @@ pub fn deallocate_at(base: *const u8, address: *const u8) -> bool {
     cached(base).is_some_and(|(region, local)| region.free_own(local, (address as u64).wrapping_sub(base as u64)))
 }
 
-/// Empties this thread's cache. It is called when the thread ends, and in a forked child.
+/// Empties this thread's cache. The library calls this function when the thread ends, and in a forked child.
 pub(super) fn forget() {
     let _ = CACHE.try_with(|cached| cached.iter().for_each(|cache_index| cache_index.set(NONE)));
 }
 
-/// Makes all cached entries invalid, because a region is about to be dropped with its slots.
+/// Makes all cached entries of all threads invalid. The caller is about to drop a region with its slots.
 pub(super) fn region_goes() {
-    // Release: the region's memory is given back only after this store.
+    // The ordering includes Release, because the region's memory must be given back only after this store.
     DROPS.0.fetch_add(1, Ordering::AcqRel);
 }
 
 impl Region {
-    /// Puts this region into this thread's cache, so that the next [`allocate_at`] finds it. It does nothing if the
-    /// thread has no slot in the region.
+    /// Puts this region into this thread's cache, so that the next [`allocate_at`] finds it. If the thread has no
+    /// slot in the region, the function does nothing.
     pub fn cache_region(self: &Arc<Self>) {
         if let Some(slot) = self.cached_local() {
             // The caller has a reference to the region, so the region is not dropped yet, and the entry is valid until

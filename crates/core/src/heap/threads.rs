@@ -1,4 +1,4 @@
-//! The heap slot that each thread uses.
+//! How each thread of a process gets a heap slot of a region.
 //!
 //! A thread claims a slot with its first call and keeps it until the thread ends, so the fast paths need no lock and no
 //! atomic exchange. If the region has no slot left, the threads of a process share one slot behind a mutex.
@@ -25,7 +25,7 @@ pub(crate) struct LocalSlots {
 }
 
 impl LocalSlots {
-    /// Notes that this process holds a slot.
+    /// Adds a slot to the list of slots that this process holds.
     pub(super) fn note(&self, number: u16) {
         lock(&self.numbers).push(number);
     }
@@ -39,8 +39,8 @@ struct State {
     idle: Vec<NonNull<LocalSlot>>,
 }
 
-// SAFETY: the pointers own boxed LocalSlots, which are Send; each is used by one thread at a time (its own until that
-// ends, then the thread that takes it from `idle`, under the mutex).
+// SAFETY: the pointers own boxed LocalSlots, which are Send. One thread at a time uses each slot: first the thread
+// that claimed it, and after that thread's end the thread that takes it from `idle` under the mutex.
 unsafe impl Send for State {}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -53,12 +53,12 @@ const WAYS: usize = 4;
 
 thread_local! {
     /// The regions that this thread used last, each with its serial number and this thread's slot in it. An entry is
-    /// valid while `SLOTS` lists it.
+    /// valid as long as `SLOTS` has the same slot.
     static RECENT: [Cell<(u64, *mut LocalSlot)>; WAYS] = const { [const { Cell::new((0, std::ptr::null_mut())) }; WAYS] };
     static SLOTS: RefCell<ThreadSlots> = const { RefCell::new(ThreadSlots(Vec::new())) };
 }
 
-/// The slots of a thread in all regions. They are given back to their regions when the thread ends.
+/// The slots of a thread in all regions. When the thread ends, the slots are given back to their regions.
 struct ThreadSlots(Vec<(u64, Weak<Region>, NonNull<LocalSlot>)>);
 
 /// Runs in a forked child: the child forgets the heap slots of its parent, which go on belonging to the parent. The C
@@ -93,8 +93,9 @@ impl Region {
     #[expect(clippy::mut_from_ref, reason = "the reference is of this thread's own slot, not of the region")]
     pub(super) fn cached_local(&self) -> Option<&mut LocalSlot> {
         let (serial, slot) = RECENT.with(|last| last[self.serial as usize % WAYS].get());
-        // SAFETY: serial numbers are never used again, so this is this region's slot, boxed there as long as the region
-        // lives; it is this thread's alone, and the only reference (see above).
+        // SAFETY: serial numbers are never used again, so this is this region's slot, boxed there as long as the
+        // region lives; it belongs to this thread alone, and no other reference to it exists, as this function's
+        // comment says.
         (serial == self.serial).then(|| unsafe { &mut *slot })
     }
 
@@ -104,14 +105,15 @@ impl Region {
             return f(local);
         }
         self.check_use()?;
-        // A `Once` is not used here: if a child is forked while another thread is in the `Once`, the child would wait
+        // A `Once` is not used here, because a child that is forked while another thread is in the `Once` would wait
         // for ever.
         static HOOKED: AtomicBool = AtomicBool::new(false);
         if !HOOKED.swap(true, Ordering::Relaxed) {
             crossdock_os::fork::in_child(forget_in_child);
         }
         match self.own_slot()? {
-            // SAFETY: as in `cached_local`.
+            // SAFETY: the slot lives as long as the region, belongs to this thread alone, and no other reference to
+            // it exists.
             Some(mut slot) => f(unsafe { slot.as_mut() }),
             None => {
                 let mut shared = lock(&self.locals.shared);
@@ -152,8 +154,8 @@ impl Region {
             return Ok(Some(slot));
         }
         if state.all.len() == 1 {
-            // This process has several threads. So it claims a slot for them to share now, while the region still has
-            // vacant slots.
+            // This process has several threads. So it claims a further slot now, while the region still has vacant
+            // slots. Its threads share this slot when no vacant slot is left.
             let mut shared = lock(&self.locals.shared);
             if shared.is_none() {
                 *shared = Some(Box::new(self.claim_slot()?));
@@ -184,8 +186,9 @@ impl Drop for Region {
             return;
         }
         let state = std::mem::take(&mut *lock(&self.locals.state));
-        // SAFETY: leaked in `get_slot`, taken out of the only list here; no thread can use it any more, since that
-        // needs a reference to the region.
+        // SAFETY: each pointer comes from a box that was leaked when the slot was claimed, and it is taken out of the
+        // only list of such pointers. No thread can use the slot any more, because that needs a reference to the
+        // region.
         let slots = state.all.into_iter().map(|slot| unsafe { Box::from_raw(slot.as_ptr()) });
         let slots: Vec<_> = slots.chain(lock(&self.locals.shared).take()).collect();
         if let Some(slot) = slots.first() {

@@ -1,13 +1,16 @@
-//! Cooperative items: the owner is a word in the item's first page. Handing an item over takes three stores and a wake.
+//! Cooperative items: the owner is a word in the item's first page. To hand an item over, a member needs three stores
+//! and a wake.
 //!
 //! The word `owner` names the party that owns the item. The word `holder` names the one member of that party that has
-//! the item. Only the holder changes `owner`. It clears `holder` after that, so that no member of the former party can
-//! take the item in between. A member of the owning party takes the item by exchanging `holder` from none to itself.
-//! The word `turn` counts changes. Members that wait sleep on `turn` and on the daemon's count of deaths.
+//! the item. Only the holder changes `owner`. It clears `holder` only after it has changed `owner`, so that no member
+//! of the former party can take the item in between. A member of the owning party takes the item by exchanging
+//! `holder` from none to itself. The word `turn` counts changes. Members that wait sleep on `turn` and on the
+//! daemon's count of deaths.
 //!
-//! What if a member dies here? If the holder dies, at whatever store, `holder` stays set. A waiting member that finds
-//! the holder dead takes its place and does what `on_death` says. If that member dies too, the next one does it again.
-//! If a sleeping member dies, `sleepers` stays one too high, which causes needless wakes and nothing else.
+//! What if a member dies during these steps? If the holder dies, at whatever store, `holder` still names it. A
+//! waiting member that finds the holder dead takes its place and does what `on_death` says. If that member dies as
+//! well, the next waiting member does the same again. If a sleeping member dies, `sleepers` stays one too high, which
+//! causes needless wakes and nothing else.
 //!
 //! All tasks that may own the item can write these words, and they trust each other. The numbers are compared and never
 //! used as addresses.
@@ -25,7 +28,7 @@ use super::header::HeaderRef;
 use crate::liveness::{LOOK, LivenessSource, epoch_word};
 use crate::{Error, Result, fault_point};
 
-/// The numbers by which owner words name a party.
+/// The numbers by which the word `owner` of an item can name one party.
 pub type PartyNumbers = Vec<u32>;
 
 /// A value that shows that this member has the item. Only one such value exists at a time, because `holder` is taken by
@@ -63,15 +66,16 @@ impl ItemMemory {
         HolderToken { of: self.base() as usize }
     }
 
-    /// Gives the item's data to the member that has the item, for changing them. The slice is empty if `held` belongs
-    /// to another item.
+    /// Gives the item's data for changing, to the member that has the item and therefore a `HolderToken`. The slice
+    /// is empty if `held` belongs to another item.
     #[must_use]
     pub fn bytes_held<'a>(&'a self, held: &'a mut HolderToken) -> &'a mut [u8] {
         if held.of != self.base() as usize || !self.writable() {
             return &mut [];
         }
-        // SAFETY: in bounds of the mapping, which lives as long as self. This process has one `HolderToken` of it at a time, which
-        // is borrowed mutably here, and the other tasks have agreed that only who has the item touches it.
+        // SAFETY: in bounds of the mapping, which lives as long as self. This process has one `HolderToken` of it at
+        // a time, which is borrowed mutably here, and all tasks have agreed that only the member that has the item
+        // touches its data.
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.size() as usize) }
     }
 
@@ -106,8 +110,8 @@ impl ItemMemory {
             }
             header.announce_sleep();
             fault_point!("item.sleep");
-            // Another member may make a change before it sees that this member sleeps. Then it has changed `turn` as
-            // well, so the wait ends at once.
+            // Another member may make a change before it sees that this member sleeps. In this case that member has
+            // changed `turn` as well, so the wait ends at once.
             wait_either((header.turn(), turn), (epoch_word(alive), deaths), deadline.at_most(LOOK));
             header.end_sleep();
         }
@@ -166,7 +170,7 @@ impl ItemMemory {
         Ok(())
     }
 
-    /// Gives the item up, so that another member of the owning party can take it.
+    /// Gives the item up without changing its owner, so that another member of the owning party can take it.
     ///
     /// # Errors
     /// `DENIED` if this member does not have the item.

@@ -21,7 +21,7 @@ pub enum Contents {
     Array {
         /// The elements' type, in the grammar of all languages: `f64`, `u8[3]`.
         ty: String,
-        /// The lengths in each dimension, the outermost first.
+        /// The length of each dimension, the outermost first.
         shape: Vec<u64>,
         /// The order of the elements: which index varies fastest.
         order: Order,
@@ -63,7 +63,7 @@ impl Contents {
 }
 
 impl ItemMemory {
-    /// Replaces the description of the contents. Only the item's owner can call it.
+    /// Replaces the description of the contents. Only the item's owner can call this function.
     ///
     /// # Errors
     /// `INVALID` if the contents do not fit, `DENIED` if the item may only be read.

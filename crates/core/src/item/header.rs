@@ -106,7 +106,7 @@ impl<'a> HeaderRef<'a> {
         std::str::from_utf8(&field[..end]).ok().map(str::to_owned)
     }
 
-    /// Makes `me` the holder of a new cooperative item, and the party `owner` its owner and creator.
+    /// Makes the member `me` the holder of a new cooperative item, and the party `owner` its owner and creator.
     pub(super) fn begin(self, owner: u32, me: MemberId, on_death: OnDeath) {
         self.0.owner.store(owner, Relaxed);
         self.0.creator.store(owner, Relaxed);
@@ -148,7 +148,8 @@ impl<'a> HeaderRef<'a> {
         self.0.on_death.store(on_death as u32, Release);
     }
 
-    /// Does to the owner word of a dead holder's item what `on_death` says. An unknown number keeps the owner.
+    /// Changes the owner word of a dead holder's item as `on_death` says. If `on_death` has an unknown number, the
+    /// owner stays.
     pub(super) fn apply_death(self) {
         match OnDeath::from_number(self.0.on_death.load(Acquire)) {
             Some(OnDeath::Return) => self.0.owner.store(self.0.creator.load(Relaxed), Release),
@@ -167,7 +168,7 @@ impl<'a> HeaderRef<'a> {
         self.0.sleepers.fetch_add(1, SeqCst);
     }
 
-    /// Takes the announcement back.
+    /// Takes back the announcement of `announce_sleep`: this member does not sleep any more.
     pub(super) fn end_sleep(self) {
         self.0.sleepers.fetch_sub(1, SeqCst);
     }

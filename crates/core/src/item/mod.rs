@@ -1,9 +1,9 @@
 //! An item's memory: its description and its data, and for cooperative items the protocol of the owner word.
 //!
-//! While a verified or strict item is mapped for writing, only this process can reach it, because the daemon has proved
-//! that. So a Rust slice of its bytes is sound. A former owner may have left a wrong description in the header, so it
-//! is checked before it is used. It may also have truncated the file or punched holes into it; then memory is put back
-//! before anything is read.
+//! While a verified or strict item is mapped for writing, only this process can reach it, because the daemon has
+//! proved that. So a Rust slice of its bytes is sound. A former owner may have left a wrong description in the
+//! header, so it is checked before it is used. A former owner may also have truncated the file or punched holes into
+//! it. In this case memory is put back before anything is read.
 
 mod cooperative;
 mod describe;
@@ -37,9 +37,10 @@ pub struct ItemMemory {
 /// The kind of memory that an item is mapped from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
-    /// A file that only this process has open. If parts of it have no memory, memory is put back.
+    /// A file that only this process has open. If parts of the file have no memory, for example because a former
+    /// owner punched holes, memory is put back.
     Own,
-    /// A file that no process can write.
+    /// A file that no process can write, because the owner lets other tasks read the item.
     Shared,
     /// Sealed memory that is open in all tasks that may own the item.
     Cooperative,
@@ -107,8 +108,9 @@ impl ItemMemory {
     /// The item's data, for reading.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: in bounds of the mapping, which lives as long as self. No other process writes: the daemon has proved that no
-        // other process has it open for writing (or, of a cooperative item, its tasks have agreed on who does).
+        // SAFETY: in bounds of the mapping, which lives as long as self. No other process writes: the daemon has
+        // proved that no other process has the file open for writing. For a cooperative item, the tasks have agreed
+        // which member writes.
         unsafe { std::slice::from_raw_parts(self.base(), self.size as usize) }
     }
 
@@ -118,14 +120,15 @@ impl ItemMemory {
         if !self.writable() {
             return &mut [];
         }
-        // SAFETY: as for `bytes`; and this process has one mapping of it, which is borrowed mutably here.
+        // SAFETY: in bounds of the mapping, and no other process writes, as in `bytes`. This process has one mapping
+        // of the data, which is borrowed mutably here.
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.size as usize) }
     }
 
     /// Maps the item's data a second time, for a region that lies in the item.
     ///
     /// # Errors
-    /// `SYSTEM` if the kernel refused.
+    /// `SYSTEM` if the kernel refuses the mapping.
     pub fn data_again(&self) -> Result<Mapping> {
         let again = self.mapping.again(ITEM_DATA, self.size.next_multiple_of(4096));
         again.map_err(|e| Error::os(&e).during("an item's memory"))

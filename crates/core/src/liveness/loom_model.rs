@@ -1,6 +1,6 @@
-//! A model of this rule: memory that is healed has no owner any more. The rule's own code (`is_proof` of the table and
-//! of the roll) runs under loom, in every interleaving of a member, a daemon and a healing member. The healing member
-//! may have an outdated table of a former daemon.
+//! A model of this rule: when a member heals shared memory, the memory's former owner is dead and does not use it any
+//! more. The rule's own code (`is_proof` of the table and of the roll) runs under loom, in every interleaving of a
+//! member, a daemon and a healing member. The healing member may have an outdated table of a former daemon.
 //!
 //! The memory that is healed is a cell of loom's own. If two threads use it without an order between them, loom reports
 //! an error. Some variants of the model break the rule on purpose, and each of them must be found.
@@ -14,7 +14,8 @@ use loom::sync::atomic::{AtomicBool, AtomicU64};
 use loom::thread;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// The member that owns the block. When it is dead, its slot in the tables is given to the member `NEXT`.
+/// Alice is the member that owns the block. When Alice is dead, her slot in the liveness tables is given to the
+/// member `NEXT`.
 const ALICE: MemberId = MemberId::new(1, 5);
 const NEXT: MemberId = MemberId::new(2, 5);
 
@@ -31,7 +32,7 @@ enum Rule {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Heals {
-    /// The healing member asks the liveness table of a daemon that ended before Alice joined.
+    /// The healing member asks the liveness table of a former daemon, which ended before Alice joined.
     ByOldTable,
     ByNewTable,
     /// The healing member asks through a descriptor that belonged to the roll, but belongs to another file now.
@@ -47,9 +48,10 @@ struct World {
     block: UnsafeCell<u64>,
 }
 
-// SAFETY: loom checks every access to the cell; that is what the model is for.
+// SAFETY: loom checks every access to the cell and reports those without an order between them. To find them is the
+// purpose of the model.
 unsafe impl Sync for World {}
-// SAFETY: as for Sync.
+// SAFETY: loom checks every access to the cell, as for Sync.
 unsafe impl Send for World {}
 
 impl World {
@@ -58,7 +60,8 @@ impl World {
         self.block.with_mut(|block| unsafe { *block += 1 });
     }
 
-    /// Runs a member that loses its connection and goes on working. If `dies`, it is killed after that.
+    /// Runs a member, Alice, that loses its connection and goes on working. If `dies` is true, the member is killed
+    /// after that.
     fn alice(&self, dies: bool) {
         self.touch();
         self.connected.store(false, Relaxed);
@@ -77,7 +80,8 @@ impl World {
         }
     }
 
-    /// Asks through a descriptor of the roll whether the byte has no lock.
+    /// Asks through a descriptor of the roll whether Alice's byte (with `own`: the healing member's own byte) has no
+    /// lock.
     fn is_free(&self, heals: Heals, own: bool) -> Option<bool> {
         let other_file = heals == Heals::ByLostDescriptor;
         Some(other_file || !own && !self.locked.load(Acquire))

@@ -1,16 +1,17 @@
 //! How members find out which members are dead. The daemon's liveness table gives a quick answer, and the kernel gives
 //! a certain one.
 //!
-//! **The rule.** A member counts as dead only by a proof that holds for ever. There are two proofs. One is the mark in
-//! the liveness table, which the daemon sets after the kernel told it of the death ([`crossdock_layout::liveness`]).
-//! The other is the roll, a file on which each living member holds a lock: by it the kernel itself says that a process
-//! is gone ([`crossdock_os::roll`]). An old table, a lost connection or a daemon that is gone never makes a living
-//! member count as dead. So memory that is healed has no owner any more.
+//! **The rule.** A member counts as dead only by a proof that holds for ever. There are two proofs. One is the mark
+//! in the liveness table, which the daemon sets after the kernel told it of the death
+//! ([`crossdock_layout::liveness`]). The other is the roll, a file on which each living member holds a lock: by it
+//! the kernel itself says that a process is gone ([`crossdock_os::roll`]). An old table, a lost connection or a
+//! daemon that is gone never makes a living member count as dead. So when a member heals shared memory, the memory's
+//! former owner is certainly gone.
 //!
-//! Fast paths ask the table. The roll is asked before something is healed, and regularly during a wait, so that members
-//! notice deaths while no daemon runs. `docs/lifetimes.md` describes the whole rule. `loom_model` runs it in every
-//! interleaving of a member, a daemon and a healing member. The simulator of `crates/node/tests/simulation` runs it
-//! with members that are cut off from the daemon and with old tables.
+//! Fast paths read the table. Members test the roll before they heal something, and regularly during a wait, so that
+//! members notice deaths while no daemon runs. `docs/lifetimes.md` describes the whole rule. `loom_model` runs it in
+//! every interleaving of a member, a daemon and a healing member. The simulator of `crates/node/tests/simulation`
+//! runs it with members that are cut off from the daemon and with old tables.
 
 #[cfg(all(test, loom))]
 mod loom_model;
@@ -24,13 +25,13 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-/// How long a waiting member sleeps before it asks again which members are dead. While no daemon runs, a death wakes no
-/// sleeping member.
+/// How long a waiting member sleeps before it asks again which members are dead. This is needed because a death wakes
+/// no sleeping member while no daemon runs.
 pub const LOOK: Duration = Duration::from_millis(50);
 
 /// The source of information about dead members.
 pub trait LivenessSource: Sync {
-    /// The liveness table, in which the daemon marks dead members.
+    /// The liveness table: shared memory in which the daemon marks dead members.
     fn table(&self) -> &LivenessTable;
 
     /// Tells whether the kernel proves that this member is dead. The answer `false` does not prove that the member is
@@ -64,8 +65,8 @@ impl LivenessSource for LivenessTable {
 #[derive(Debug)]
 pub struct Liveness {
     table: Mapping,
-    /// The descriptor by which the kernel is asked about other members. It is replaced when a restarted daemon sends
-    /// another one.
+    /// The descriptor by which the kernel is asked about other members. When a restarted daemon sends another
+    /// descriptor, it replaces this one.
     roll: RwLock<RollReader>,
     /// This member's lock on the roll; `None` after [`Liveness::resign`].
     entry: Mutex<Option<RollLock>>,
@@ -99,8 +100,8 @@ impl Liveness {
         Ok(liveness.table().is_valid().then_some(liveness))
     }
 
-    /// Takes over the table of a restarted daemon: it is mapped at the address of the former one. This member's lock on
-    /// the roll stays. Gives `false` if the memory is not a table of this layout.
+    /// Takes over the new table of a restarted daemon, and maps it at the address of the old table. This member keeps
+    /// its lock on the roll. Gives `false` if the memory is not a table of this layout.
     pub fn replace(&self, descriptors: LivenessDescriptors) -> OsResult<bool> {
         if !self.sees_own_lock() {
             let mut roll = self.roll.write().unwrap_or_else(PoisonError::into_inner);
@@ -118,8 +119,8 @@ impl Liveness {
         *self.entry.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Tells whether deaths can be proved without the daemon. They cannot if the file system of the daemon's socket
-    /// does not support locks.
+    /// Tells whether deaths can be proved without the daemon. This is impossible if the file system of the daemon's
+    /// socket does not support locks.
     pub fn sees_own_lock(&self) -> bool {
         self.roll.read().unwrap_or_else(PoisonError::into_inner).sees_own_lock()
     }
@@ -161,7 +162,7 @@ mod tests {
     }
 
     fn words(writer: &Mapping) -> &LivenessTable {
-        // SAFETY: as in `Liveness::table`; this mapping is writable.
+        // SAFETY: the mapping is as long as the table, aligned and writable, and the table is made of atomics.
         unsafe { writer.start().cast::<LivenessTable>().as_ref() }
     }
 

@@ -104,8 +104,9 @@ impl End {
     /// Takes an end slot of a port. `name` is the task's name, for the error messages of other members. If all slots of
     /// the side have living members, the call waits up to `timeout`.
     ///
-    /// # Errors `BUSY` if the timeout passes; the error names the members that have the slots. `CORRUPT` if the
-    /// port's memory holds what no correct member writes.
+    /// # Errors
+    /// `BUSY` if the timeout passes; the error names the members that have the slots. `CORRUPT` if the port's memory
+    /// holds what no correct member writes.
     pub fn open(
         ring: Ring,
         side: Side,
@@ -137,9 +138,10 @@ impl End {
 
     /// Sends a message, and waits up to `timeout` for room. Gives the message's position.
     ///
-    /// # Errors `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED` or `PEER_DIED` if all consumers that this
-    /// end has met have left or died, and `CLOSED` after [`End::close`]. `INVALID` if this end is no producer.
-    /// `CORRUPT` if the port's memory holds what no correct member writes. In each case nothing was sent.
+    /// # Errors
+    /// `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED` or `PEER_DIED` if all consumers that this end has
+    /// met have left or died, and `CLOSED` after [`End::close`]. `INVALID` if this end is no producer. `CORRUPT` if
+    /// the port's memory holds what no correct member writes. In each case nothing was sent.
     #[inline]
     pub fn send(&self, message: &Message, bytes: u64, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Producer)?;
@@ -189,9 +191,10 @@ impl End {
     /// Receives a message into `out`, and waits up to `timeout` for one. Gives the message's position, which `release`
     /// needs.
     ///
-    /// # Errors `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED` or `PEER_DIED` if all producers that this
-    /// end has met have left or died, and `CLOSED` after [`End::close`]. `INVALID` if this end is no consumer.
-    /// `CORRUPT` if the port's memory holds what no correct member writes.
+    /// # Errors
+    /// `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED` or `PEER_DIED` if all producers that this end has
+    /// met have left or died, and `CLOSED` after [`End::close`]. `INVALID` if this end is no consumer. `CORRUPT` if
+    /// the port's memory holds what no correct member writes.
     #[inline]
     pub fn receive_into(&self, out: &mut Message, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Consumer)?;
@@ -314,7 +317,8 @@ impl End {
     /// Waits up to `timeout` until the other side has a living member. Sends and receives also wait for a member of the
     /// other side. This call is for a program that wants to know that a member is there before it prepares the data.
     ///
-    /// # Errors `TIMED_OUT`, or `NOT_YET` if the timeout is zero.
+    /// # Errors
+    /// `TIMED_OUT`, or `NOT_YET` if the timeout is zero.
     pub fn wait_peer(&self, timeout: Duration) -> Result<(), Error> {
         self.check(self.side)?;
         let mut attempt = || {
@@ -433,8 +437,9 @@ impl End {
     /// For a producer: waits up to `timeout` until `found` gives `true`. `found` is called whenever a consumer may have
     /// released a message.
     ///
-    /// # Errors `TIMED_OUT` if the timeout passes first. `CLOSED` or `PEER_DIED` if all consumers that this end has
-    /// met have left or died.
+    /// # Errors
+    /// `TIMED_OUT` if the timeout passes first. `CLOSED` or `PEER_DIED` if all consumers that this end has met have
+    /// left or died.
     pub fn wait_for_releases(&self, timeout: Duration, found: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         self.check(Side::Producer)?;
         let mut attempt = || {

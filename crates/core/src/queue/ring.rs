@@ -96,9 +96,10 @@ impl Ring {
     /// Opens a port's segment. If no member has formatted the segment, this call formats it. If another member is
     /// formatting it, this call waits. Then the call checks that the port has this shape.
     ///
-    /// # Errors `INVALID` if the capacity is not allowed, or if the port has another shape (the error names both
-    /// shapes). `CORRUPT` or `INCOMPATIBLE` if the memory does not hold a port that this build understands.
-    /// `TIMED_OUT` if another member does not finish the formatting in time.
+    /// # Errors
+    /// `INVALID` if the capacity is not allowed, or if the port has another shape (the error names both shapes).
+    /// `CORRUPT` or `INCOMPATIBLE` if the memory does not hold a port that this build understands. `TIMED_OUT` if
+    /// another member does not finish the formatting in time.
     pub fn open(
         memory: Mapping,
         shape: Shape,
@@ -120,8 +121,9 @@ impl Ring {
     /// Opens the segment of a formatted port, only to look at it. The port may have any shape, and the mapping may be
     /// read-only.
     ///
-    /// # Errors `NOT_YET` if the port is not formatted yet. `CORRUPT` or `INCOMPATIBLE` if the memory does not hold a
-    /// port that this build understands.
+    /// # Errors
+    /// `NOT_YET` if the port is not formatted yet. `CORRUPT` or `INCOMPATIBLE` if the memory does not hold a port
+    /// that this build understands.
     pub fn inspect(memory: Mapping) -> Result<Self, Error> {
         let smallest = Shape { pattern: Pattern::OneToOne, capacity: 1 };
         let ring = Self::over(memory, smallest)?;

@@ -8,7 +8,7 @@ use super::Region;
 use crate::directory::{ObjectMode, TypeRef};
 use crate::{Error, Result};
 
-/// A block that no other member knows of yet. If it is dropped, it stays allocated.
+/// A block that no other member knows of yet. If this value is dropped, the block stays allocated.
 #[derive(Debug)]
 pub struct NewBlock {
     region: Arc<Region>,
@@ -20,7 +20,7 @@ impl NewBlock {
     /// Allocates a block as [`Region::prepare`] does.
     ///
     /// # Errors
-    /// `NO_SPACE`, `INVALID`.
+    /// The errors of [`Region::prepare`].
     pub fn prepare(region: &Arc<Region>, size: u64, align: u64) -> Result<Self> {
         Ok(Self { region: Arc::clone(region), offset: region.prepare(size, align)?, size })
     }
@@ -28,7 +28,7 @@ impl NewBlock {
     /// Claims a new named object as [`Region::claim`] does with `CreateOnly`.
     ///
     /// # Errors
-    /// `EXISTS`, `NO_SPACE`, `INVALID`.
+    /// `EXISTS` if the name is taken, otherwise the errors of [`Region::claim`].
     pub fn claim(region: &Arc<Region>, name: &str, ty: &TypeRef) -> Result<Self> {
         let claim = region.claim(name, ty, ObjectMode::CreateOnly, None)?;
         Ok(Self { region: Arc::clone(region), offset: claim.offset, size: ty.size })

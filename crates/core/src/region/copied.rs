@@ -1,4 +1,4 @@
-//! A region whose bytes were copied from another segment, and what such a copy needs.
+//! What a region needs whose bytes were copied from another segment, for example from another node.
 //!
 //! All pointers in a region are relative, so its bytes work in any segment. Only handles name a segment. So a copy
 //! keeps the ids of the segments that its bytes came from, and accepts handles that name them.
@@ -44,7 +44,7 @@ impl Region {
     /// Heals the region and checks that no other member can be in the middle of a change.
     ///
     /// # Errors
-    /// `BUSY` if a member that is not proved dead left its part of the heap in use.
+    /// `BUSY` if a part of the heap (a heap slot) is in use by a member that is not proved dead.
     pub fn settle(&self) -> Result<()> {
         self.heal()?;
         for index in 0..self.memory.slots() {
@@ -59,7 +59,7 @@ impl Region {
     }
 
     /// The parts of the region that have memory, as offsets and lengths in whole pages, in order. There are at most
-    /// 1024; parts between which little is free are joined.
+    /// 1024; if there would be more, parts with a small gap between them are joined.
     pub fn extents(&self) -> Vec<(u64, u64)> {
         let g = self.memory.geometry();
         let committed = self.memory.committed();
@@ -89,7 +89,8 @@ fn entries_bytes(entries: u64) -> u64 {
     entries * size_of::<crossdock_layout::region::Entry>() as u64
 }
 
-/// Joins extents that touch or overlap. As long as there are too many, it also joins those with a small gap.
+/// Joins extents that touch or overlap. As long as there are more than 1024, also joins those with a small gap
+/// between them.
 fn joined(mut extents: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     let mut gap = 0;
     loop {

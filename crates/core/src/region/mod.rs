@@ -47,7 +47,7 @@ pub struct RegionParts {
     pub writable: bool,
     /// The member that uses the region.
     pub member: MemberId,
-    /// The host, which knows dead members and the quota.
+    /// The process's host, which tells which members are dead and counts memory against the quota.
     pub host: Arc<dyn Host>,
 }
 
@@ -61,11 +61,12 @@ pub struct MappedRegionParts {
     pub writable: bool,
     /// The member that uses the region.
     pub member: MemberId,
-    /// The host, which knows dead members and the quota.
+    /// The process's host, which tells which members are dead and counts memory against the quota.
     pub host: Arc<dyn Host>,
 }
 
-/// A mapped region. Threads can share it. Dropping it gives its heap slots back in order.
+/// A mapped region. Threads can share it. When the value is dropped, the heap slots that this process holds are given
+/// back in order.
 pub struct Region {
     pub(crate) memory: Memory,
     /// The descriptor through which the region gets more memory; `None` if all of its memory exists already, as in an
@@ -86,18 +87,18 @@ pub struct Region {
     pub(crate) locals: LocalSlots,
     /// The count of deaths at the time when this process last healed the region.
     pub(crate) deaths_seen: AtomicU32,
-    /// The number that [`Region::tag`] gives access to.
+    /// A number for the language binding, see [`Region::tag`].
     tag: AtomicU64,
-    /// The objects that this process is constructing: offset and directory entry.
+    /// The named objects that this process is constructing now: offset and index of the directory entry.
     pub(crate) claims: Mutex<Vec<(u64, u32)>>,
     /// What the last searches for the owner of a block found.
     pub(crate) owners: OwnerSearch,
 }
 
-// SAFETY: `deaths` points to an atomic that lasts as long as `host`, which are Send and Sync and held here; all
-// else is Send by itself.
+// SAFETY: `deaths` points to an atomic that lasts as long as `host`, which this value holds. Both are Send and Sync,
+// and all other fields are Send by themselves.
 unsafe impl Send for Region {}
-// SAFETY: as for Send.
+// SAFETY: `deaths` points to an atomic, and all other fields are Sync by themselves.
 unsafe impl Sync for Region {}
 
 static SERIAL: AtomicU64 = AtomicU64::new(1);
@@ -106,8 +107,9 @@ impl Region {
     /// Maps a segment. If no member has formatted it, this call does.
     ///
     /// # Errors
-    /// `INVALID` if the segment is too small, `INCOMPATIBLE`, `CORRUPT`, `SYSTEM`, `NO_SPACE`, `TIMED_OUT` if another
-    /// member takes too long to format it.
+    /// `INVALID` if the segment is too small, `INCOMPATIBLE` or `CORRUPT` if the memory does not hold a region that
+    /// this build understands, `SYSTEM` if the kernel refuses the mapping, `NO_SPACE` if there is no memory to format
+    /// it, `TIMED_OUT` if another member takes too long to format it.
     pub fn attach(parts: RegionParts) -> Result<Arc<Self>> {
         let system = |e: crossdock_os::OsError| Error::os(&e).about(SegmentKind::Region, &parts.name);
         memfd::check(&parts.descriptor, parts.size).map_err(system)?;
@@ -148,8 +150,9 @@ impl Region {
         region.make_ready()?;
         region.check_header()?;
         if region.writable {
-            // A former member may have died in the middle of a change, which this call finishes. The call's result is
-            // ignored: if a stopped member holds the lock, later calls heal the region.
+            // A member may have died in the middle of a change before this process opened the region. This call
+            // finishes that change. The call's result is ignored: if a stopped member holds the lock, later calls
+            // heal the region.
             let _ = region.check_succession();
         }
         table::enter(&region);
@@ -178,7 +181,7 @@ impl Region {
         self.memory.mapping()
     }
 
-    /// A number that a language binding keeps with the region. It is 0 at first.
+    /// A number that a language binding may store with this mapping of the region, for its own use. It is 0 at first.
     pub fn tag(&self) -> &AtomicU64 {
         &self.tag
     }
@@ -222,8 +225,8 @@ impl Region {
         }
     }
 
-    /// Makes an empty region. The memory is zeroed, unless a member died while it formatted the region. Then the memory
-    /// has what that member wrote.
+    /// Makes an empty region. The memory is zeroed, unless a member died while it formatted the region. In that case
+    /// the memory has what that member wrote.
     fn format(&self) -> Result<()> {
         let (header, g) = (self.memory.header(), self.memory.geometry());
         self.host.reserve(g.first_reserve())?;
@@ -275,8 +278,8 @@ impl Region {
     }
 
     /// Checks what `check_use` checks, for a caller that is about to change a container. After a death it first
-    /// finishes what the dead member left half done. If a later call finished that, it would overwrite the caller's
-    /// change.
+    /// finishes what the dead member left half done. If a later call finished the dead member's change, that call
+    /// would overwrite the caller's change.
     pub(crate) fn check_succession(&self) -> Result<()> {
         self.check_use()?;
         if !self.is_healed() {

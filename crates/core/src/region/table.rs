@@ -37,7 +37,7 @@ pub fn at_base(base: *const u8) -> Option<Arc<Region>> {
 }
 
 /// Runs `work` on the region that is mapped at `base`, if there is one. After that, this thread's next
-/// [`heap::allocate_at`] finds the region quickly. It is for allocators.
+/// [`heap::allocate_at`] finds the region quickly. Allocators of containers in shared memory call this function.
 pub fn with_base<R>(base: *const u8, work: impl FnOnce(&Arc<Region>) -> R) -> Option<R> {
     if let Some(region) = heap::cached_region(base) {
         return Some(work(&region));

@@ -27,8 +27,9 @@ impl Publisher {
     /// If the pool has no room, the program writes to ordinary memory instead. `publish` then copies the data to the
     /// pool, or withholds the version as it does without `begin`.
     ///
-    /// # Errors `BUSY` if a version is begun already, `NO_SPACE` if the pool is full and the policy is `fail`,
-    /// `SYSTEM` if the kernel refuses memory or a mapping.
+    /// # Errors
+    /// `BUSY` if a version is begun already, `NO_SPACE` if the pool is full and the policy is `fail`, `SYSTEM` if the
+    /// kernel refuses memory or a mapping.
     pub fn begin(&mut self) -> Result<()> {
         self.check_use()?;
         if self.begun {

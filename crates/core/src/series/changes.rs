@@ -245,7 +245,8 @@ impl Publisher {
     }
 }
 
-/// # Safety Both ranges must be readable for `length` bytes, and no thread may write to them during the call.
+/// # Safety
+/// Both ranges must be readable for `length` bytes, and no thread may write to them during the call.
 unsafe fn same(here: *const u8, there: *const u8, length: usize) -> bool {
     // SAFETY: as the caller promises.
     unsafe { std::slice::from_raw_parts(here, length) == std::slice::from_raw_parts(there, length) }

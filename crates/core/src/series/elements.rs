@@ -41,7 +41,8 @@ impl Publisher {
 impl Version {
     /// The elements of a variable in this version.
     ///
-    /// # Errors The errors of [`Version::bytes`], and `WRONG_TYPE` if the variable was declared with another type.
+    /// # Errors
+    /// The errors of [`Version::bytes`], and `WRONG_TYPE` if the variable was declared with another type.
     pub fn elements<T: Plain>(&self, variable: &str) -> Result<&[T]> {
         let declared = &self.description().variables[self.index(variable)?].ty;
         check::<T>(variable, declared).map_err(|error| error.about(SegmentKind::Series, self.name()))?;

@@ -59,8 +59,9 @@ pub struct Observer {
 impl Observer {
     /// Maps a series' pool for reading and checks its description.
     ///
-    /// # Errors `CORRUPT` or `INCOMPATIBLE` if the memory does not hold a series that this build understands,
-    /// `SYSTEM` if the kernel refuses the mapping.
+    /// # Errors
+    /// `CORRUPT` or `INCOMPATIBLE` if the memory does not hold a series that this build understands, `SYSTEM` if the
+    /// kernel refuses the mapping.
     pub fn attach(parts: AttachParts) -> Result<Self> {
         let system = |e: crossdock_os::OsError| failed(&parts.name, &e);
         memfd::check(&parts.pool, parts.size).map_err(system)?;
@@ -242,9 +243,10 @@ impl Observer {
 
     /// Gives the version with this sequence number. If the version is still to come, waits until it is published.
     ///
-    /// # Errors `NOT_FOUND` if the version was recycled; the text says which versions exist. `NOT_YET` if the timeout
-    /// is zero and the version is still to come. `TIMED_OUT`, `CLOSED` and `PEER_DIED` as for [`Self::next`]. `BUSY`
-    /// and `CORRUPT` as for [`Self::latest`].
+    /// # Errors
+    /// `NOT_FOUND` if the version was recycled; the text says which versions exist. `NOT_YET` if the timeout is zero
+    /// and the version is still to come. `TIMED_OUT`, `CLOSED` and `PEER_DIED` as for [`Self::next`]. `BUSY` and
+    /// `CORRUPT` as for [`Self::latest`].
     pub fn at(&mut self, sequence: u64, timeout: Duration) -> Result<Version> {
         if sequence > self.newest() {
             self.wait_beyond(sequence - 1, timeout)?;

@@ -51,9 +51,10 @@ impl Publisher {
     /// `attributes` are the attributes of this version. If one of them was not declared before, this call declares it,
     /// as long as there is room for it.
     ///
-    /// # Errors `NO_SPACE` under the policy [`super::FullPolicy::Fail`]; nothing is lost, and the next publish
-    /// carries the changes too. `WRONG_TYPE` or `INVALID` if an attribute's value does not fit. `SYSTEM` if the
-    /// kernel refuses memory or a mapping.
+    /// # Errors
+    /// `NO_SPACE` under the policy [`super::FullPolicy::Fail`]; nothing is lost, and the next publish carries the
+    /// changes too. `WRONG_TYPE` or `INVALID` if an attribute's value does not fit. `SYSTEM` if the kernel refuses
+    /// memory or a mapping.
     pub fn publish(&mut self, attributes: &[(&str, Value)]) -> Result<u64> {
         let started = Instant::now();
         self.check_use()?;

@@ -130,8 +130,9 @@ impl Publisher {
     /// Makes a series: its pool, and the variables' memory, which is zeroed. The caller passes the offer to the node
     /// daemon. After that the caller calls [`Self::placed`] with the segment that the daemon's answer names.
     ///
-    /// # Errors `INVALID` if a name, type, shape or size in the spec is not allowed, `NO_SPACE` if the quota or the
-    /// node's memory does not suffice, `SYSTEM` if the kernel refuses the pool or a mapping.
+    /// # Errors
+    /// `INVALID` if a name, type, shape or size in the spec is not allowed, `NO_SPACE` if the quota or the node's
+    /// memory does not suffice, `SYSTEM` if the kernel refuses the pool or a mapping.
     pub fn create(identity: Identity, spec: &Spec, host: Arc<dyn Host>) -> Result<(Self, Offer)> {
         spec.check(&identity.name)?;
         let plan = plan(&identity.name, spec)?;

@@ -155,8 +155,9 @@ pub struct Replica {
 impl Replica {
     /// Makes the replica's pool. The caller passes the offer to the node daemon, as for a [`Publisher`].
     ///
-    /// # Errors `INVALID` if no series can have the given description, `NO_SPACE` if the quota or the node's memory
-    /// does not suffice, `SYSTEM` if the kernel refuses the pool or a mapping.
+    /// # Errors
+    /// `INVALID` if no series can have the given description, `NO_SPACE` if the quota or the node's memory does not
+    /// suffice, `SYSTEM` if the kernel refuses the pool or a mapping.
     pub fn create(identity: Identity, original: &Original, host: Arc<dyn Host>) -> Result<(Self, Offer)> {
         let Original { description, keep, observers, slots } = original;
         let mut variables = description.variables.clone();

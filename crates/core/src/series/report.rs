@@ -57,8 +57,9 @@ pub struct Report {
 impl Report {
     /// Reads the state of a series from its pool.
     ///
-    /// # Errors `CORRUPT` or `INCOMPATIBLE` if the memory does not hold a series that this build understands,
-    /// `SYSTEM` if the kernel refuses the mapping.
+    /// # Errors
+    /// `CORRUPT` or `INCOMPATIBLE` if the memory does not hold a series that this build understands, `SYSTEM` if the
+    /// kernel refuses the mapping.
     pub fn read(name: &str, pool: impl AsFd, size: u64) -> Result<Self> {
         let system = |e: crossdock_os::OsError| failed(name, &e);
         let named = |e: Error| e.about(SegmentKind::Series, name);

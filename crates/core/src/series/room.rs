@@ -29,8 +29,9 @@ const LONGEST_REST: Duration = Duration::from_secs(5);
 impl Publisher {
     /// Makes room for a version that needs this many fresh slots, and gives a free record for it.
     ///
-    /// # Errors `NO_SPACE` if the pool cannot grow and the policy does not free slots. After any other error, this
-    /// publisher can publish nothing any more.
+    /// # Errors
+    /// `NO_SPACE` if the pool cannot grow and the policy does not free slots. After any other error, this publisher
+    /// can publish nothing any more.
     pub(super) fn room_for_version(&mut self, own: u32) -> Result<u32> {
         self.make_room(own)?;
         self.free_record()

@@ -29,7 +29,7 @@ impl ObjectLocation {
     }
 }
 
-/// Makes the error for an index beyond the end.
+/// Makes the error for an index beyond the end of a vector or array.
 pub(super) fn out_of_range(location: &ObjectLocation, index: u64, length: u64) -> Error {
     let text = format!(
         "element {index} of the object at {:#x} of region '{}': it has {length}",

@@ -37,8 +37,8 @@ pub(crate) fn type_ref(name: String) -> Result<TypeRef> {
     Ok(TypeRef { name, size, align })
 }
 
-/// Opens an object, and commits it if this call made it. Nothing has to be constructed, because zeroed memory is a
-/// valid value of every plain type and an empty container.
+/// Opens a named object. If this call made the object, commits it, so that other tasks can open it. Nothing has to be
+/// constructed, because zeroed memory is a valid value of every plain type and an empty container.
 fn open(region: &Arc<Region>, name: &str, ty: &TypeRef, mode: ObjectMode, timeout: Option<Duration>) -> Result<u64> {
     let claim = region.claim(name, ty, mode, timeout)?;
     if claim.created {

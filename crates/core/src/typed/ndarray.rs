@@ -30,7 +30,7 @@ impl<T: Plain> NdArray<T> {
         type_ref(format!("ndarray<{}>", T::type_name()))
     }
 
-    /// The lengths in each dimension, the outermost first.
+    /// The length of each dimension, the outermost first.
     ///
     /// # Errors
     /// `CORRUPT` if the array's header is damaged.
@@ -75,7 +75,7 @@ impl<T: Plain> NdArray<T> {
     /// Changes the shape. The bytes that the array has stay as they are, in the order of memory; added bytes are zero.
     ///
     /// # Errors
-    /// `NO_SPACE` (the array then stays as it was), `INVALID` for a rank above 8.
+    /// `NO_SPACE` if the region cannot grow (the array then stays as it was), `INVALID` for a rank above 8.
     pub fn reshape(&self, order: Order, shape: &[u64]) -> Result<()> {
         self.location.region.ndarray_reshape(self.location.offset, size_of::<T>() as u64, order, shape)
     }

@@ -32,7 +32,7 @@ impl Text {
     /// Replaces the string by this text.
     ///
     /// # Errors
-    /// `NO_SPACE`; the string is then unchanged.
+    /// `NO_SPACE` if the region cannot grow; the string is then unchanged.
     pub fn set(&self, text: &str) -> Result<()> {
         self.bytes.assign(text.as_bytes())
     }

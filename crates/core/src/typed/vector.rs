@@ -30,7 +30,7 @@ impl<T: Plain> Vector<T> {
         type_ref(format!("vector<{}>", T::type_name()))
     }
 
-    /// The offset and the number of the elements. They are checked at each call, because other tasks may resize the
+    /// The offset and the number of the elements. Both are checked at each call, because other tasks may resize the
     /// vector.
     fn data(&self) -> Result<(u64, u64)> {
         let found = self.location.region.vector_at(self.location.offset, size_of::<T>() as u64)?;
@@ -85,7 +85,7 @@ impl<T: Plain> Vector<T> {
     /// either the old elements or the new ones.
     ///
     /// # Errors
-    /// `NO_SPACE`; the vector is then unchanged.
+    /// `NO_SPACE` if the region cannot grow; the vector is then unchanged.
     pub fn resize(&self, length: u64) -> Result<()> {
         self.location.region.vector_resize(self.location.offset, size_of::<T>() as u64, length)
     }
@@ -93,7 +93,7 @@ impl<T: Plain> Vector<T> {
     /// Makes the vector hold exactly these elements.
     ///
     /// # Errors
-    /// `NO_SPACE`; the vector is then unchanged.
+    /// `NO_SPACE` if the region cannot grow; the vector is then unchanged.
     pub fn assign(&self, elements: &[T]) -> Result<()> {
         self.resize(elements.len() as u64)?;
         let (data, _) = self.data()?;
@@ -110,7 +110,8 @@ impl<T: Plain> Vector<T> {
         if length == 0 {
             return Ok(Vec::new());
         }
-        // The length was checked against the region's size, so a damaged length cannot ask for more memory than that.
+        // The length was checked against the region's size, so a damaged length cannot make this function ask for
+        // more memory than the region has.
         let first: T = self.get(0)?;
         let mut elements = vec![first; length as usize];
         shared_access::copy_out(self.location.region.mapping(), data, &mut elements)
