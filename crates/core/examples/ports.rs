@@ -1,7 +1,7 @@
-//! Benchmark of ports (P1, P2): the time of a one-way message between two processes on two CPUs. It is compared with
-//! the fastest other ways in the same run: a spinning word, a futex and a SOCK_SEQPACKET socket (the "floors"). Rounds
-//! of all of them alternate, so that a busy machine slows all of them alike. The result is the median of the rounds,
-//! and its ratio to the floor.
+//! Benchmark of ports (P1 and P2 in `docs/benchmarks.md`): the time of a one-way message between two processes on two
+//! CPUs. It is compared with the fastest other ways in the same run: a spinning word, a futex and a SOCK_SEQPACKET
+//! socket (the "floors"). Rounds of all of them alternate, so that a busy machine slows all of them alike. The result
+//! is the median of the rounds, and its ratio to the floor.
 //!
 //! `bench/ports/run` builds this benchmark and runs it together with the benchmark that it is compared with. To run it
 //! alone: `cargo run --release -p crossdock-core --example ports [-- --json]`. `QUICK=1` makes a short run.
@@ -113,7 +113,7 @@ impl Player {
 
     fn word(&self, index: usize) -> &AtomicU32 {
         let word = self.words.at(index as u64 * 128, 128).expect("within a page");
-        // SAFETY: in bounds and aligned; atomics only.
+        // SAFETY: the word is in bounds and aligned, and all processes access it only as an atomic.
         unsafe { &word.cast::<Word>().as_ref().0 }
     }
 
@@ -247,7 +247,7 @@ impl Player {
 
     fn stamp(&self, first: bool) -> &AtomicU64 {
         let word = self.words.at(3840 + 128 * u64::from(first), 8).expect("within a page");
-        // SAFETY: in bounds and aligned; atomics only.
+        // SAFETY: the word is in bounds and aligned, and all processes access it only as an atomic.
         unsafe { word.cast().as_ref() }
     }
 }
@@ -312,7 +312,7 @@ fn second_process(text: &str, rounds: u32, quick: bool) {
     };
     let fds = [1, 2, 3, 4].map(|n| open(words[n]));
     let number: i32 = words[5].parse().expect("a number");
-    // SAFETY: inherited for us alone: the parent left it open over the exec and said its number.
+    // SAFETY: the parent left this descriptor open over the exec for this process alone, and passed its number.
     let socket = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(number) };
     crossdock_os::process::processors();
     pin(1);

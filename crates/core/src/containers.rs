@@ -21,9 +21,11 @@ impl Region {
     /// bytes, 1 for a string.
     ///
     /// # Errors
-    /// `WRONG_TYPE` if the vector is a named object, or a part of one, or an element of another container of one, and its
-    /// elements have another size. In a block that the program allocated, and behind more than 4096 containers of
-    /// containers, the size is not checked. `NO_SPACE`, `BAD_HANDLE`, `CORRUPT`. After an error the vector is as it was.
+    /// `WRONG_TYPE` if the directory says that the vector's elements have another size. The directory says this of a
+    /// vector that is a named object, a part of one, or an element of a container in one. In a block that the program
+    /// allocated, and behind more than 4096 nested containers, the size is not checked. `NO_SPACE` if the region
+    /// cannot grow, `BAD_HANDLE` if no header can lie at this offset, `CORRUPT` if the header is damaged. After an
+    /// error the vector is as it was.
     pub fn vector_resize(self: &Arc<Self>, header: u64, elem_size: u64, n: u64) -> Result<()> {
         self.vector_change(header, elem_size, n, true)
     }
@@ -117,7 +119,7 @@ impl Region {
         replaced
     }
 
-    /// Checks that a container's elements lie in a block with room for `bytes`, and gives the offset of the elements.
+    /// Checks that a container's elements lie in a block with room for `bytes` bytes, and gives the elements' offset.
     fn block_of(&self, header: u64, data: Option<u64>, bytes: u64) -> Result<Option<u64>> {
         match data {
             Some(data) if !self.is_plain_block(data) => {
@@ -148,15 +150,16 @@ impl Region {
 
     fn zero(&self, at: u64, length: u64) {
         if let Some(to) = self.memory.data(at, length) {
-            // SAFETY: within the mapping, as `data` checked; what lies there are elements, which tasks may write.
+            // SAFETY: the range lies within the mapping, as `data` checked. The bytes there are elements, which tasks
+            // may write.
             unsafe { to.write_bytes(0, length as usize) };
         }
     }
 
     fn copy(&self, from: u64, to: u64, length: u64) {
         if let (Some(from), Some(to)) = (self.memory.data(from, length), self.memory.data(to, length)) {
-            // SAFETY: both within the mapping, as `data` checked; `copy` allows them to overlap, should wild numbers
-            // make them.
+            // SAFETY: both ranges lie within the mapping, as `data` checked. If damaged numbers make them overlap,
+            // `copy` allows that.
             unsafe { std::ptr::copy(from, to, length as usize) };
         }
     }

@@ -12,15 +12,15 @@ use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{LAYOUT_VERSION, Status};
 use crossdock_os::OsError;
 
-/// A failure. It is one pointer wide, so that the results of fast calls stay in registers. It derefs to its
-/// [`Failure`].
+/// A failure. It is one pointer wide, so that the results of fast calls stay in registers. Dereferencing gives its
+/// data, a [`Failure`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Failure>);
 
 /// The result of every operation of the library.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The data of a failure.
+/// The data of an error: what failed, with which object, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// The kind of failure. It is one of a short closed list, with the same numbers in every language.
@@ -29,7 +29,7 @@ pub struct Failure {
     pub object: Option<Object>,
     /// The thing that the call waited for, and how long it waited.
     pub waited: Option<Waited>,
-    /// The reason for the failure.
+    /// The reason for the failure, with the data that belong to it.
     pub reason: Reason,
     /// A description of the peers that the call waited for or met: names, ranks, processes and the time of their last
     /// sign of life.
@@ -50,17 +50,17 @@ pub struct Object {
 pub struct Waited {
     /// The name of the thing that the call waited for, for example "a message".
     pub what: Cow<'static, str>,
-    /// The length of the wait.
+    /// How long the call waited.
     pub time: Duration,
 }
 
-/// The reason for a failure. A reason has a variant with its own data if several places report it or if code examines
-/// it. [`Reason::Words`] is for a reason that one place reports and that only people read.
+/// The reason for a failure. A reason has a variant of its own if several places in the code report it, or if code
+/// examines it. [`Reason::Words`] is for a reason that one place reports and that only people read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// A sentence that says what happened and what to do about it.
+    /// A reason in words: a sentence that says what happened and what to do about it.
     Words(Cow<'static, str>),
-    /// The sentence that the daemon sent.
+    /// The daemon refused a request; this is the sentence that it sent.
     Daemon(String),
     /// The kernel refused a system call.
     System(OsError),
@@ -79,7 +79,7 @@ pub enum Reason {
     },
     /// A call that does not wait found nothing yet.
     NothingYet,
-    /// Another failure stopped this call: the name of the step that failed, and the failure.
+    /// A step of this call failed: the name of the step, and the step's own error.
     During(Cow<'static, str>, Error),
     /// Shared memory has contents that no correct member writes.
     Damaged(String),
@@ -105,7 +105,7 @@ pub enum Reason {
         /// The reason why the text is not allowed.
         why: String,
     },
-    /// An object or variable has another type than was asked for.
+    /// An object or variable has another type than the caller asked for.
     WrongType {
         /// The name of the object or variable.
         what: String,
@@ -134,14 +134,14 @@ pub enum Reason {
 }
 
 impl Error {
-    /// Makes an error with these words as its reason.
+    /// Makes an error with this status, and with a reason in words.
     #[cold]
     #[inline(never)]
     pub fn new(status: Status, words: impl Into<Cow<'static, str>>) -> Self {
         Self::because(status, Reason::Words(words.into()))
     }
 
-    /// Makes an error with this reason.
+    /// Makes an error with this status and this reason.
     #[cold]
     #[inline(never)]
     pub fn because(status: Status, reason: Reason) -> Self {
@@ -205,7 +205,7 @@ impl Error {
         self
     }
 
-    /// Replaces the length of the wait. It is for callers that wait several times and report the sum.
+    /// Replaces the time that the call waited. Callers that wait several times use this to report the sum.
     #[must_use]
     pub fn waited_in_all(mut self, time: Duration) -> Self {
         match &mut self.0.waited {
@@ -233,7 +233,7 @@ impl Error {
         self
     }
 
-    /// Makes the error of a larger step that failed because of this error.
+    /// Makes an error that says in which step of a larger call this error occurred.
     #[must_use]
     #[cold]
     pub fn during(self, what: impl Into<Cow<'static, str>>) -> Self {

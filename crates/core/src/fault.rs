@@ -1,11 +1,12 @@
 //! Fault points: places in the code at which a test build can kill its own process. Tests use them to prove that the
 //! other processes go on.
 //!
-//! Without the feature `fault-points`, `fault_point!("heap.free.marked")` is no code at all. With it, the process dies
-//! there by SIGKILL if it was armed for that name. The names are listed beside the code that has them (`heap::POINTS`
-//! and the lists of the other parts). A test kills a process at each point and demands that each point was reached.
+//! Without the feature `fault-points`, `fault_point!("heap.free.marked")` is no code at all. With the feature, a
+//! process that was armed for this name dies by SIGKILL at that place. Each part of the code has a list of the names
+//! of its fault points, for example `heap::POINTS`. A test kills a process at each point and demands that each point
+//! was reached.
 
-/// Kills this process here if it was armed for the name.
+/// Kills this process here if the process was armed for the fault point of this name.
 #[cfg(feature = "fault-points")]
 #[macro_export]
 macro_rules! fault_point {
@@ -32,7 +33,8 @@ mod armed {
     use crossdock_os::fork::PerProcess;
 
     static ARMED: AtomicBool = AtomicBool::new(false);
-    /// The armed point. Each process has a value of its own, because tests fork children that arm themselves.
+    /// The fault point that is armed in this process. Each process has a value of its own, because tests fork
+    /// children that arm themselves.
     static TARGET: PerProcess<Mutex<Option<(String, u32)>>> = PerProcess::new();
 
     fn target() -> MutexGuard<'static, Option<(String, u32)>> {
@@ -40,14 +42,15 @@ mod armed {
         own.lock().expect("no holder panics")
     }
 
-    /// Arms a point: the process dies when it reaches the point of this name for the `nth` time (counted from 1).
+    /// Arms a fault point: this process dies when it reaches the point of this name for the `nth` time (counted from
+    /// 1).
     pub fn arm(name: &str, nth: u32) {
         *target() = Some((name.to_owned(), nth.max(1)));
         ARMED.store(true, Ordering::Release);
     }
 
-    /// Arms the point that the environment variable `CROSSDOCK_FAULT` names, as `name` or `name:nth`. Does nothing if
-    /// it is not set.
+    /// Arms the point that the environment variable `CROSSDOCK_FAULT` names, as `name` or `name:nth`. If the variable
+    /// is not set, does nothing.
     pub fn arm_from_environment() {
         if let Ok(text) = std::env::var("CROSSDOCK_FAULT") {
             let (name, nth) = text.split_once(':').unwrap_or((&text, "1"));
@@ -55,7 +58,7 @@ mod armed {
         }
     }
 
-    /// Disarms all points, so that none kills the process.
+    /// Disarms all fault points, so that none of them kills this process.
     pub fn disarm() {
         ARMED.store(false, Ordering::Release);
     }

@@ -15,8 +15,8 @@ pub(crate) const DATA_ALIGN: u64 = 64;
 /// The checked contents of a vector's or string's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VectorData {
-    /// The offset of the elements in the region. It was checked that `capacity` elements fit into the region there.
-    /// `None` if the vector never had elements.
+    /// The offset of the elements in the region. From there, `capacity` elements fit into the region; this was
+    /// checked. `None` if the vector never had elements.
     pub data: Option<u64>,
     /// The number of elements.
     pub size: u64,
@@ -27,8 +27,8 @@ pub struct VectorData {
 /// The checked contents of an ndarray's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NdarrayData {
-    /// The offset of the elements in the region. It was checked that they fit into the region there. `None` if the
-    /// ndarray never had elements.
+    /// The offset of the elements in the region. From there, the elements fit into the region; this was checked.
+    /// `None` if the ndarray never had elements.
     pub data: Option<u64>,
     /// The number of bytes that the elements take.
     pub bytes: u64,

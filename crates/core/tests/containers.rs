@@ -19,12 +19,12 @@ fn make(region: &Arc<Region>, name: &str, of: &str) -> u64 {
 }
 
 fn address(region: &Region, header: u64) -> u64 {
-    // SAFETY: the data word of a header in this test's own region.
+    // SAFETY: reads the data word of a header in this test's own region.
     (header + 8).wrapping_add(unsafe { region.base().add(header as usize + 8).cast::<u64>().read() })
 }
 
 fn words<const N: usize>(region: &Region, header: u64) -> [u64; N] {
-    // SAFETY: a header of so many words in this test's own region.
+    // SAFETY: reads a header of N words in this test's own region.
     unsafe { region.base().add(header as usize).cast::<[u64; N]>().read() }
 }
 
@@ -55,8 +55,8 @@ fn a_vector_keeps_its_elements_when_it_grows_and_new_ones_are_zero() {
     assert_eq!(region.statistics().used, 0);
 }
 
-/// Tests that a wrong element size is an error wherever a directory entry tells the right one. Otherwise the header
-/// would say that the block has room for elements that lie in the next block.
+/// Tests that a wrong element size is an error wherever a directory entry tells the right one. If it were accepted,
+/// the header would count on room for elements beyond the end of the block.
 #[test]
 fn a_wrong_element_size_is_an_error_and_changes_nothing() {
     let world = World::new(16 << 20);
@@ -97,7 +97,7 @@ fn a_wrong_element_size_is_an_error_and_changes_nothing() {
     region.vector_resize(untold, 24, 10).unwrap();
 }
 
-/// Tests that the size of an element is checked for containers inside of containers, too. Their headers lie in blocks
+/// Tests that the size of an element is also checked for containers inside of containers. Their headers lie in blocks
 /// without names, or behind the first 64 KiB of a named object.
 #[test]
 fn a_wrong_element_size_inside_of_a_container_is_an_error_and_changes_nothing() {
@@ -108,7 +108,7 @@ fn a_wrong_element_size_inside_of_a_container_is_an_error_and_changes_nothing() 
         assert_eq!(error.status, Status::WrongType, "{error}");
         assert!(error.to_string().contains(name), "{error}");
     };
-    // Other objects are passed by the search.
+    // This object has no nested containers, so the search passes it by.
     let flat = make(&region, "flat", "vector<f64>");
     region.vector_resize(flat, 8, 100).unwrap();
     let tree = make(&region, "tree", "{i32,vector<{vector<f64>,string,ndarray<f32>}>[2]}");
@@ -141,7 +141,7 @@ fn a_wrong_element_size_inside_of_a_container_is_an_error_and_changes_nothing() 
     let many = make(&region, "many", "vector<f32>[10000]");
     refused(region.vector_resize(many + 32 * 9999, 2, 10), "'many'");
     region.vector_resize(many + 32 * 9999, 4, 10).unwrap();
-    // A block that the program allocated has no type, so the program's word counts.
+    // A block that the program allocated has no type, so any element size that the program names is accepted.
     let own = region.allocate(64, 8).unwrap();
     // SAFETY: the block's own bytes.
     unsafe { region.base().add(own as usize).write_bytes(0, 64) };

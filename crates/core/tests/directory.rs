@@ -82,7 +82,7 @@ fn claimed_memory_is_zeroed_whatever_lay_there() {
         region.deallocate(offset).unwrap();
         let of = ty(&format!("u8[{size}]"));
         let claim = region.claim("x", &of, ObjectMode::CreateOnly, POLL).unwrap();
-        // SAFETY: the object of that size.
+        // SAFETY: the bytes are those of the claimed object, which has this size.
         let bytes = unsafe { std::slice::from_raw_parts(region.base().add(claim.offset as usize), size) };
         assert!(bytes.iter().all(|b| *b == 0));
         region.abandon(claim.offset).unwrap();

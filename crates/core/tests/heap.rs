@@ -59,10 +59,12 @@ fn steps_of_growth_end_at_huge_pages() {
     assert_eq!(region.base() as u64 % HUGE, 0);
     let before = world.resident();
     let first = region.allocate(64, 16).unwrap();
-    // Some pages of slice heads and state bytes are taken as well. They are left out by rounding down to slices.
+    // The region has also taken some pages for slice heads and state bytes. Rounding down to whole slices leaves
+    // these pages out of the count.
     let in_slices = |resident: u64| (resident - before) & !0xffff;
     assert_eq!(in_slices(world.resident()), HUGE);
-    // The block needs more than one step of growth. The rest of its huge page is free for other blocks.
+    // This block does not fit into the rest of the first huge page, so the region grows by a second one. The rest of
+    // the second huge page is free for other blocks.
     let second = region.allocate((3 << 20) + 1, 16).unwrap();
     assert_eq!(in_slices(world.resident()), 2 * HUGE);
     let third = region.allocate(HUGE / 4, 16).unwrap();

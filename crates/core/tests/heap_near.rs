@@ -1,5 +1,5 @@
-//! Tests of allocation by a region's address. The region is found although the caller has no reference to it. It is
-//! never found after it was dropped.
+//! Tests of allocation by a region's address. A caller without a reference to the region finds the region by this
+//! address. After the region was dropped, no caller finds it.
 
 mod common;
 

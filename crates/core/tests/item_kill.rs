@@ -1,5 +1,5 @@
-//! Kill tests of cooperative items: a process dies by SIGKILL at every fault point of the owner word's protocol. After
-//! that, exactly one of the waiting members gets the item, and soon.
+//! Kill tests of cooperative items: a process dies by SIGKILL at every fault point of the owner word's protocol.
+//! After the death, exactly one of the waiting members must get the item, within a short time.
 #![cfg(feature = "fault-points")]
 
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const A: MemberId = MemberId::new(1, 1);
 const B: MemberId = MemberId::new(2, 2);
 /// A member that died before the test begins.
 const D: MemberId = MemberId::new(4, 4);
-/// C is the restarted task of B. E is the task to which B hands the item.
+/// C is the member that takes B's place when B's task is restarted. E is the member to which B hands the item.
 const C: MemberId = MemberId::new(3, 3);
 const E: MemberId = MemberId::new(5, 5);
 
@@ -48,7 +48,8 @@ impl World {
         unsafe { self.table.start().cast().as_ref() }
     }
 
-    /// Forks a child that acts as B and dies at this point. The result is `false` if the child did not reach the point.
+    /// Forks a child that acts as the member B and dies at this fault point. The result is `false` if the child did
+    /// not reach the point.
     fn die_at(&self, point: &str, part: impl FnOnce()) -> bool {
         // SAFETY: the child works on shared memory, allocates little, and leaves by a signal or _exit.
         let child = unsafe { libc::fork() };
@@ -65,8 +66,8 @@ impl World {
         libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == SIGKILL
     }
 
-    /// Lets each of the other members ask for the item, and gives those that got it. A member that gets the item keeps
-    /// it.
+    /// Lets each of the other members ask for the item, and gives the members that got it. A member that gets the
+    /// item does not give it back.
     fn takers(&self) -> (Vec<MemberId>, bool) {
         let (mut takers, mut gone) = (Vec::new(), false);
         for (member, word) in [(A, 1), (C, 2), (E, 3)] {
@@ -82,10 +83,10 @@ impl World {
     }
 }
 
-/// Does what B does before it dies at `point`.
+/// Does what the member B does before it dies at the fault point `point`.
 fn part(world: &World, point: &str) {
     match point {
-        // The item belongs to A, so B sleeps in `take`.
+        // The item belongs to the member A, so B sleeps in `take`.
         "item.sleep" => drop(world.item.take(&[2], B, world.table(), Deadline::after(Duration::from_secs(1)))),
         "item.begin" => drop(world.item.begin(2, B, OnDeath::Keep)),
         _ => {
@@ -105,7 +106,7 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
             }
             match *point {
                 "item.begin" | "item.sleep" => {}
-                // The item's holder D is dead, so B heals the item when it takes it.
+                // The item's holder, the member D, is dead. So B heals the item when it takes the item.
                 "item.heal" => {
                     world.item.hand_over(2, A).unwrap();
                     world.table().set_alive(D);
@@ -123,7 +124,7 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
             let what = format!("{point}, {on_death:?}: {takers:?}, gone: {gone}");
             let expected: &[MemberId] = match (*point, on_death) {
                 ("item.begin" | "item.sleep", _) => &[C],
-                // The item was handed to E before B died, so it belongs to E.
+                // B handed the item to E before B died, so the item belongs to E.
                 ("item.given-back", _) => &[E],
                 ("item.handed-over", OnDeath::Keep) => &[E],
                 (_, OnDeath::Keep) => &[C],

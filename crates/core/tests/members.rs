@@ -21,7 +21,7 @@ fn churn(world: &World, region: &Arc<Region>, random: &mut Random) {
     let cell = world.word(1 + random.below(CELLS) as usize);
     let block = cell.swap(0, Ordering::AcqRel);
     if block != 0 {
-        // SAFETY: a block that this process took out of the cell, at least 16 bytes.
+        // SAFETY: this process took the block out of the cell, so no other process uses it. It has at least 16 bytes.
         let mark = unsafe { region.base().add(block as usize).cast::<u64>() };
         // SAFETY: as above.
         let seen = unsafe { mark.replace(0) };

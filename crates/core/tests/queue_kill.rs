@@ -1,8 +1,8 @@
 //! Kill tests of ports: a process dies by SIGKILL at every fault point, and its peers go on.
 //!
-//! The following must hold for every pattern and every point. No message is lost that was sent, or that was received
-//! but not released. No member waits longer than 100 ms after the death. The ends can be taken again at once. The ring
-//! still has all of its cells.
+//! The following must hold for every pattern and every point. No message is lost that was sent and not yet released.
+//! No member waits longer than 100 ms after the death. The ends can be taken again at once. The ring still has all of
+//! its cells.
 #![cfg(feature = "fault-points")]
 
 mod queue_world;
@@ -78,8 +78,8 @@ fn watch(end: &End) -> Seen {
     watch_until(end, LONG, &|| false)
 }
 
-/// Receives as `watch` does, but also ends if the last producer left before this consumer came. The consumer has met no
-/// producer then, so its waits end only by their deadline.
+/// Receives as `watch` does, but also ends if the last producer left before this consumer came. In this case the
+/// consumer has met no producer, so its waits end only by their deadline.
 fn watch_until(end: &End, wait: Duration, over: &dyn Fn() -> bool) -> Seen {
     end.set_waiting(Waiting::Block);
     let mut seen = Seen::default();
@@ -94,8 +94,8 @@ fn watch_until(end: &End, wait: Duration, over: &dyn Fn() -> bool) -> Seen {
                 end.release(position).unwrap();
             }
             Err(error) if error.status == Status::PeerDied => {
-                // `wait_peer` cannot be used here, because the successor may come and go before this thread looks
-                // again.
+                // `wait_peer` cannot be used to wait for the dead producer's successor, because the successor may
+                // come and go before this thread looks again.
                 assert!(seen.death.get_or_insert_with(Instant::now).elapsed() < LONG, "no successor: {error}");
                 std::thread::sleep(Duration::from_micros(200));
             }
@@ -146,8 +146,8 @@ fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
         let (killed, buried) = if early.is_some() {
             victim.wait()
         } else {
-            // There is no consumer, so the producer fills the ring and then waits. If it has not reached the fault
-            // point by then, it is killed while it waits.
+            // There is no consumer, so the producer fills the ring and then waits. If the producer has not reached
+            // the fault point after 60 ms, it is killed while it waits.
             std::thread::sleep(Duration::from_millis(60));
             victim.kill();
             victim.wait()
@@ -161,8 +161,8 @@ fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
         feed(&successor, sent);
         drop(successor);
         let seen = watcher.join().unwrap();
-        // The victim died while it sent a message, which may have arrived. Then the successor has sent the message
-        // again, so one message may be there twice.
+        // The victim died while it sent a message, which may have arrived. If it has arrived, the successor has sent
+        // the message again. So one message may be there twice.
         let mut tags = seen.tags.clone();
         let doubled = tags.len();
         tags.dedup();
@@ -227,8 +227,8 @@ fn consumer_dies(pattern: Pattern, fault: &str, producer_first: bool) -> bool {
     })
 }
 
-/// Lets a process die in the middle of its work at `first`, and then the member that heals it at `fault`. The next
-/// member must heal both.
+/// Lets a process die in the middle of its work, at the fault point in `first`. Then lets the member that heals this
+/// process's end die at `fault`. The next member must heal the ends of both.
 fn healer_dies(pattern: Pattern, first: (&str, &str), fault: &str) -> bool {
     let world = World::new(pattern, 4);
     let (part, at) = first;

@@ -410,7 +410,7 @@ fn a_producer_stopped_in_the_middle_of_a_message_holds_no_other_end_up() {
         let raw = world.mapping();
         let word = |offset| {
             let address = raw.at(offset, 8).unwrap();
-            // SAFETY: in bounds of `raw`, aligned; everybody uses atomics there.
+            // SAFETY: the word is in bounds of `raw` and aligned, and all code accesses it only as an atomic.
             unsafe { AtomicU64::from_ptr(address.as_ptr().cast()) }
         };
         word(CELLS_AT as u64).store(State::claimed(0, 0).0, SeqCst);

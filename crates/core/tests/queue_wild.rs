@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const PATTERNS: [Pattern; 4] = [Pattern::OneToOne, Pattern::FanOut, Pattern::FanIn, Pattern::WorkQueue];
 
-/// Values and offsets that may do harm, the same in every run.
+/// Gives random values and offsets that may do harm to a port, the same ones in every run.
 struct Dice(Random);
 
 impl Dice {
@@ -41,7 +41,7 @@ impl Dice {
     }
 }
 
-/// Ends the thread that overwrites the port, also if an assertion fails.
+/// When it is dropped, ends the thread that overwrites the port. So the thread also ends if an assertion fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -117,7 +117,7 @@ fn a_wild_inline_length_is_an_error_and_not_a_long_message() {
     producer.send(&message(0), 0, Duration::ZERO).unwrap();
     let raw = world.mapping();
     let word = raw.at(CELLS_AT as u64 + 8, 8).unwrap();
-    // SAFETY: in bounds of `raw`, aligned; everybody uses atomics there.
+    // SAFETY: the word is in bounds of `raw` and aligned, and all code accesses it only as an atomic.
     unsafe { AtomicU64::from_ptr(word.as_ptr().cast()) }.store(25 << 32, Relaxed);
     let error = consumer.receive(Duration::ZERO).unwrap_err();
     assert_eq!(error.status, crossdock_layout::Status::Corrupt, "{error}");

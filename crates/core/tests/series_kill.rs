@@ -1,9 +1,10 @@
 //! Kill tests of series: a publisher or an observer dies by SIGKILL at every fault point, and the other processes go
 //! on.
 //!
-//! After a publisher's death, the versions that it had published are complete, both for observers that hold them and
-//! for observers that come later. Waiting observers learn of the death at once. An observer's death does not delay the
-//! publisher. When the daemon has cleared the dead observer's pins, its memory becomes free again.
+//! After a publisher's death, the versions that it has published are complete, both for observers that hold them and
+//! for observers that come later. Waiting observers learn of the death at once. An observer's death does not delay
+//! the publisher. When the daemon has cleared the dead observer's pins, the memory of the versions that it held
+//! becomes free again.
 #![cfg(feature = "fault-points")]
 
 mod series_world;
@@ -20,7 +21,8 @@ use series_world::{LONG, Series, World, as_numbers, numbers, pages, pattern, spe
 
 const SIGKILL: i32 = -9;
 const WORDS: u64 = 40 * 512;
-/// The time within which a wait must end. It is far below the deadlines of waits, but long enough for a busy machine.
+/// The time within which a wait must end. This time is far below the deadlines of waits, but long enough for a busy
+/// machine.
 const SOON: Duration = Duration::from_secs(2);
 /// Indices of words that the processes share: the last version whose publish returned, and a number that the parent
 /// increments to let the child go on.
@@ -150,7 +152,7 @@ fn a_publisher_that_dies_at_any_point_leaves_what_it_had_shown_whole() {
             for nth in [1, 2, 7] {
                 let what = format!("{detect:?}, {point}, {nth}. time");
                 let world = World::new();
-                // A publisher reaches these points only under the policy that withholds versions.
+                // A publisher reaches these fault points only under the policy that withholds versions.
                 let withholds = ["series.begin.aside", "series.publish.withheld"].contains(point);
                 let full = if withholds { FullPolicy::Withhold } else { FullPolicy::TakeBack };
                 let (pid, series, mut held) = start(&world, Spec { full, ..small(detect) }, point, nth);

@@ -10,8 +10,8 @@ use crossdock_core::series::{Detect, Method, Spec};
 use refuse::{Refuse, take_away};
 use series_world::{World, as_numbers, numbers, pattern, spec};
 
-/// Publishes thirty versions, of which some change much and some change little, and checks each. Gives the method and
-/// the missing methods of the final statistics.
+/// Publishes thirty versions, of which some change much and some change little, and checks each. Gives the chosen
+/// method and the missing methods, as the final statistics name them.
 fn works(what: Refuse, detect: Detect) -> (Method, Vec<(Method, String)>) {
     take_away(what);
     let world = World::new();

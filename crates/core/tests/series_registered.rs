@@ -1,6 +1,7 @@
-//! Tests of a published array whose memory is registered with io_uring. io_uring keeps the array's pages: READ_FIXED
-//! writes to these pages, even if other pages lie at the array's addresses later. By default the pages stay the same,
-//! with userfaultfd and without. So the bytes that io_uring reads arrive in the array and in the next version.
+//! Tests of a published array whose memory is registered with io_uring. io_uring holds on to the pages that the array
+//! has when it is registered. READ_FIXED writes to these pages, even if other pages lie at the array's addresses
+//! later. By default the pages stay the same, with userfaultfd and without. So the bytes that io_uring reads arrive
+//! in the array and in the next version.
 //!
 //! `tests/container/series` also runs this test in docker, where userfaultfd is forbidden.
 
@@ -22,7 +23,7 @@ const STEPS: u64 = 80;
 /// The exit code of a child on a machine without io_uring.
 const NO_RING: i32 = 77;
 
-/// The physical page behind each page of the array; `None` if this process may not know it.
+/// The physical page behind each page of the array; `None` if the kernel does not tell this process.
 fn frames(start: *const u8) -> Option<Vec<u64>> {
     use std::os::unix::fs::FileExt;
     let map = std::fs::File::open("/proc/self/pagemap").ok()?;
@@ -62,7 +63,8 @@ fn lost(spec: Spec, ring: &Ring) -> (u32, u32) {
         publisher.publish(&[]).unwrap();
         let newest = observer.latest().unwrap();
         version += u32::from(as_numbers(newest.bytes("u").unwrap()) != model);
-        // The model takes over the present contents, so that each loss counts only once.
+        // The model, a copy of what the array should hold, takes over the array's present contents. So each loss
+        // counts only once.
         model.copy_from_slice(numbers(&mut publisher, "u"));
     }
     if array == 0
@@ -105,7 +107,8 @@ fn by_default_nothing_that_is_read_into_registered_memory_is_lost() {
 
 #[test]
 fn private_copies_lose_it_and_are_had_only_by_a_name_that_says_so() {
-    // The defect that this test looks for really exists with private copies: the array keeps its old bytes.
+    // A control: with private copies, which move pages, io_uring's bytes do not arrive and the array keeps its old
+    // bytes.
     check(Refuse::Nothing, large(Detect::PrivateCopies, Pages::MayMove), |(array, _)| array > 40);
     let world = World::new();
     let error = world.try_publisher(large(Detect::PrivateCopies, Pages::Stay)).unwrap_err();

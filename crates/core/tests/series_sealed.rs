@@ -1,6 +1,7 @@
 //! Tests that an observer cannot write to the pool. There is a test for each way that the kernel offers, with all
 //! rights of the user who runs it (if that is root, with the rights of a container's root). Each of these ways would
-//! succeed if the memory were not sealed. Where it is possible, `control` shows that.
+//! succeed if the memory were not sealed. Where it is possible, a control case shows this with memory that is not
+//! sealed.
 
 mod series_world;
 
@@ -79,7 +80,7 @@ fn mapping_it_writable_is_refused() {
 #[test]
 fn making_a_view_writable_is_refused() {
     let fixture = fixture();
-    // SAFETY: the view's own range; if the call did what it must not, the test fails.
+    // SAFETY: the range is that of the view. If the kernel allowed the call, the test would fail.
     let made = unsafe { rustix::mm::mprotect(fixture.view(), PAGE, MprotectFlags::READ | MprotectFlags::WRITE) };
     assert_eq!(made.unwrap_err(), Errno::ACCESS);
     let again = map(fixture.reopened(), ProtFlags::READ, MapFlags::SHARED).unwrap();
@@ -160,7 +161,8 @@ fn madvise_cannot_remove_its_pages() {
     for (address, advice) in [
         (fixture.view(), libc::MADV_REMOVE),
         (again, libc::MADV_REMOVE),
-        // The kernel allows these calls. The pages are then read again with the same contents.
+        // The kernel allows these calls. They only drop the pages from memory, and the next read gets the same
+        // contents.
         (fixture.view(), libc::MADV_DONTNEED),
         (fixture.view(), 21), // MADV_PAGEOUT
         (again, libc::MADV_DONTNEED),
@@ -244,7 +246,7 @@ fn the_publisher_itself_can_map_it_writable_no_more() {
 fn a_store_through_a_view_is_a_fault() {
     let fixture = fixture();
     let pid = fixture.series.world.fork(|| {
-        // SAFETY: deliberately not: the child must die of it.
+        // SAFETY: none. The write is wrong on purpose, and the child process must die of it.
         unsafe { fixture.view().cast::<u8>().write_volatile(1) };
         0
     });

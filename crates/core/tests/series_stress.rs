@@ -1,6 +1,6 @@
-//! A stress test: one publisher publishes at full speed, while eight observers attach, detach, stall and are killed at
-//! random. All are processes. No version may be a mixture of two. No observer may stop the publisher. All memory
-//! becomes free again.
+//! A stress test: one publisher publishes at full speed, while eight observers attach, detach, stall and are killed
+//! at random. The publisher and each observer are processes. No version may be a mixture of two versions. No observer
+//! may stop the publisher. All memory becomes free again.
 //!
 //! The test takes half a minute. With `CROSSDOCK_STRESS_SECONDS=600` it runs for ten minutes.
 
@@ -115,7 +115,7 @@ fn observe(world: &World, observer: &mut Observer, full: FullPolicy, seed: u64) 
         }
         held.truncate(6);
     }
-    // Some observers leave without releasing their versions; the others leave in order.
+    // Some observers leave without releasing their versions; the other observers leave in order.
     if random.below(2) == 0 {
         std::mem::forget(held);
     }
@@ -217,7 +217,8 @@ fn spawn(world: &Arc<World>, series: &Series, index: usize, full: FullPolicy, se
     })
 }
 
-/// Tells whether this child has ended. It must end in order or be killed by this test; otherwise the test fails.
+/// Tells whether this child has ended. If the child ended with an error, or by another signal than SIGKILL, the test
+/// fails.
 fn ended(pid: i32, who: &str) -> bool {
     let mut status = 0;
     // SAFETY: a child of this process.

@@ -15,12 +15,13 @@ use crate::{Error, Result};
 
 /// The time that a caller without a timeout waits for an object that another member constructs.
 const DEFAULT_WAIT: Duration = Duration::from_secs(60);
-/// The result of one look at the directory.
+/// The result of one look for a named object in the directory.
 enum Lookup {
     Claim(Claim),
     /// An entry that this call made just now, which has no block yet.
     Entry(u64),
-    /// The caller has to wait. The error says why, in case the wait ends without success.
+    /// The caller has to wait for another member. If the wait ends without success, the caller returns this error,
+    /// which says what it waited for.
     Wait(Error),
 }
 
@@ -74,7 +75,7 @@ impl Region {
         }
     }
 
-    /// Looks once for an object to open. It takes no lock.
+    /// Looks once for an object to open, without taking the region's lock.
     fn look(&self, name: &str, ty: &TypeRef, waits: bool) -> Result<Lookup> {
         match self.find(name) {
             Ok(info) => {

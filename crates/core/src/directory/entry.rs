@@ -1,13 +1,13 @@
-//! The only code that loads the words of an entry that become an offset, a size or an index. Each function checks the
-//! word, because any member can overwrite it.
+//! The only code that loads those words of a directory entry that become an offset, a size or an index. Each function
+//! checks the word, because any member can overwrite it.
 
 use std::sync::atomic::Ordering;
 
 use crossdock_layout::region::Entry;
 
-/// A bit of `Entry::slot`. In the entry of an object under construction, the bit is set when the constructor has filled
-/// the object's new block with zeros. Only then may healing walk the object's containers, because the block has no old
-/// contents that look like pointers.
+/// A bit of `Entry::slot`. In the entry of an object under construction, the bit is set when the constructor has
+/// filled the object's new block with zeros. A member that heals the region follows the pointers of the object's
+/// containers only if the bit is set. Before that, old contents of the block could look like pointers.
 pub(super) const ZEROED: u32 = 1 << 31;
 
 /// The offset of the object's block, if `is_block` accepts it.
@@ -32,7 +32,7 @@ pub(super) fn size_within(entry: &Entry, limit: u64) -> Option<u64> {
 }
 
 /// The heap slot in which the removal of the object is recorded. If another process has overwritten the word, it may
-/// name a slot that does not exist. Then the removal is recorded in slot 0.
+/// name a slot that does not exist. In this case the removal is recorded in slot 0.
 pub(super) fn slot_of(entry: &Entry, slots: u64) -> u16 {
     let named = entry.slot.load(Ordering::Relaxed).without(ZEROED).below(slots as u32);
     named.and_then(|slot| u16::try_from(slot).ok()).unwrap_or(0)

@@ -14,7 +14,7 @@ use crate::region::Region;
 use crate::{Error, Result};
 
 impl Region {
-    /// Gives what the directory says of a named object.
+    /// Gives the offset, the type and other facts that the directory has about a named object.
     pub fn find(&self, name: &str) -> Result<ObjectInfo> {
         self.check_name(name)?;
         let found = self.read_directory(|| {
@@ -68,9 +68,9 @@ impl Region {
     /// Finds the object that a handle names. If `ty` is given, a named object must have this type, and a block without
     /// a name must be large enough.
     ///
-    /// A consumer calls this for the handle in each message, mostly with cold caches. So it is kept short: for a block
-    /// without a name, in a region where no member died, it touches one cache line in each of four pages. They belong
-    /// to this process's `Region`, to the count of deaths, to the head of the block's slice and to the block's state
+    /// A consumer calls this for the handle in each message, mostly with cold caches. So it is kept short: for a
+    /// block without a name, in a region where no member died, it touches one cache line in each of four pages. These
+    /// lines hold this process's `Region`, the count of deaths, the head of the block's slice and the block's state
     /// byte.
     #[inline]
     pub fn load(&self, handle: Handle, ty: Option<&TypeRef>) -> Result<Loaded> {
@@ -100,7 +100,8 @@ impl Region {
             })
     }
 
-    /// The slow part of `load`: it heals the region, reads the directory, and says in the error what is wrong.
+    /// The slow part of `load`: heals the region, reads the directory, and in case of an error says what is wrong
+    /// with the handle.
     #[cold]
     fn load_slowly(&self, handle: Handle, ty: Option<&TypeRef>) -> Result<Loaded> {
         if !self.is_named_by(handle.segment) {
@@ -108,8 +109,8 @@ impl Region {
             return Err(self.error(Status::BadHandle, text));
         }
         if self.writable {
-            // A dead member may have left the object half changed. This call finishes the change. A task without write
-            // access cannot do that.
+            // A dead member may have left the object half changed. This call finishes the change. A task without
+            // write access cannot make this call.
             self.check_succession()?;
         }
         let offset = handle.offset;
@@ -132,7 +133,8 @@ impl Region {
         Ok(Loaded { offset, size: info.ty.size, ty: Some(info.ty), incarnation: Some(incarnation) })
     }
 
-    /// Gives what the directory says of the named object whose block starts at `offset`.
+    /// Gives the directory's facts about the named object whose block starts at `offset`; `None` if no such object
+    /// has that block.
     pub(super) fn object_at(&self, offset: u64) -> Result<Option<(ObjectInfo, Incarnation)>> {
         self.read_directory(|| {
             let (index, entry) = self.search_offset(offset)?;
@@ -149,9 +151,9 @@ impl Region {
         Err(self.failed(Status::WrongType, Reason::WrongType { what, have, want }))
     }
 
-    /// Checks that a container of this kind and with elements of `elem_size` bytes may have its header at `header`, if the
-    /// types in the directory tell. The header does not contain the size of an element. With a wrong one the container
-    /// would say that its block has room for more elements than it has.
+    /// Checks that a container of this kind and with elements of `elem_size` bytes may have its header at `header`,
+    /// as far as the types in the directory tell. The header does not contain the size of an element. With a wrong
+    /// element size, the container would count on room for more elements than its block has.
     pub(crate) fn check_element_size(&self, header: u64, elem_size: u64, is_ndarray: bool) -> Result<()> {
         let Some((info, container)) = self.container_at(header)? else { return Ok(()) };
         let size = container.element().and_then(|of| of.size_and_align()).map(|layout| layout.0);

@@ -12,7 +12,7 @@ use crate::region::Region;
 
 impl Region {
     /// Removes the objects that dead members were constructing or removing. Each removal is recorded in the dead
-    /// member's slot, so these slots stay with the dead members until all removals are done.
+    /// member's heap slot, so the dead members keep their slots until all removals are done.
     pub(crate) fn heal_directory(&self, guard: &LockGuard<'_>) -> u64 {
         let mut healed = 0;
         for index in 0..self.memory.entries() {

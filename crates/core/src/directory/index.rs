@@ -63,8 +63,8 @@ impl Region {
                 std::hint::spin_loop();
                 continue;
             }
-            // A member is changing the directory, or died while it did. So a member with write access waits for the
-            // lock, which heals the directory.
+            // A member is changing the directory, or died while it changed it. So a member with write access waits
+            // for the lock, which heals the directory.
             if self.writable && self.is_own() {
                 let _guard = self.lock()?;
                 return Ok(look());
@@ -136,7 +136,7 @@ impl Region {
         self.unlink(BY_OFFSET, self.bucket_by_offset(entry), index, entry);
     }
 
-    /// Gives the head of the entry's chain in the index by offset.
+    /// Gives the head of the chain to which the entry belongs in the index by offset.
     fn bucket_by_offset(&self, entry: &Entry) -> &WildWord<AtomicU32> {
         self.memory.bucket(BY_OFFSET, entry::hash_by_offset(entry, hash_of_offset))
     }

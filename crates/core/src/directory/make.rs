@@ -1,4 +1,5 @@
-//! Making an object: the entry, the block, and the step that makes the object visible to other members.
+//! How a member makes a named object: the directory entry, the block, and the step that makes the object visible to
+//! other members.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -15,7 +16,7 @@ use crate::region::Region;
 use crate::{Result, fault_point};
 
 impl Region {
-    /// Makes a fresh entry in state CONSTRUCTING.
+    /// Makes a directory entry in state CONSTRUCTING for an object that does not exist yet.
     pub(super) fn make_entry(&self, guard: &LockGuard<'_>, local: &LocalSlot, name: &str, ty: &TypeRef) -> Result<u64> {
         let index = self.unused_entry(guard)?;
         let Some(entry) = self.memory.entry(index) else { return Err(self.corrupt("its directory's free list")) };
@@ -43,7 +44,7 @@ impl Region {
         Ok(index)
     }
 
-    /// Finds an entry that can be used: the first one in the list of free entries.
+    /// Finds a directory entry that can be used for a new object: the first one in the list of free entries.
     fn unused_entry(&self, guard: &LockGuard<'_>) -> Result<u64> {
         let (header, g) = (self.memory.header(), self.memory.geometry());
         for _ in 0..2 {
@@ -80,7 +81,7 @@ impl Region {
         Ok(used)
     }
 
-    /// Gives a fresh entry its zeroed block.
+    /// Allocates the block of a new object, fills it with zeros, and enters it in the object's directory entry.
     pub(super) fn construct(self: &Arc<Self>, index: u64, ty: &TypeRef) -> Result<Claim> {
         let Some(entry) = self.memory.entry(index) else { return Err(self.corrupt("its directory's free list")) };
         let align = if ty.size >= 64 { ty.align.max(64) } else { ty.align.max(16) };
@@ -95,8 +96,8 @@ impl Region {
                 self.drop_entry(index, entry, local.shared(self), local.index(), None)?;
                 return Err(taken.err().unwrap_or_else(|| self.corrupt("its heap gave a block outside")));
             };
-            // SAFETY: `data` checked that the bytes lie in the mapping; the block was taken by this call, so no honest
-            // task uses it.
+            // SAFETY: `data` checked that the bytes lie in the mapping. This call has just allocated the block, so no
+            // task that keeps to the rules uses it.
             unsafe { bytes.write_bytes(0, ty.size as usize) };
             fault_point!("directory.claim.zeroed");
             entry.slot.store(u32::from(local.index()) | ZEROED, Ordering::Release);
@@ -105,7 +106,7 @@ impl Region {
         })
     }
 
-    /// Makes a claimed object visible to other members.
+    /// Makes an object that this process made by `claim` visible to other members.
     pub fn commit(self: &Arc<Self>, offset: u64) -> Result<()> {
         self.check_use()?;
         let (index, entry) = self.claimed(offset)?;

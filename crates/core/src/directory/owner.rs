@@ -1,7 +1,8 @@
 //! Finds the type of a container by the place of its header.
 //!
-//! A header lies in a named object, or in a block that another container owns. A block does not say who owns it. So the
-//! search begins at the named objects whose types have containers inside of containers, and follows their pointers.
+//! A header lies in a named object, or in a block that another container owns. A block does not say which container
+//! owns it. So the search begins at the named objects whose types have containers inside of containers, and follows
+//! their pointers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +22,7 @@ const HEADERS: u32 = 4096;
 pub(crate) struct OwnerSearch {
     /// The directory entry of the object that was found last.
     last_entry: AtomicU64,
-    /// The version of the directory at which no object had containers to search.
+    /// The last version of the directory at which no object had to be searched (see `owner_at`).
     flat_version: AtomicU64,
 }
 
@@ -37,9 +38,9 @@ struct Search {
 }
 
 impl Region {
-    /// Finds the container whose header is at `header`, and the named object that it belongs to. `None` if the types in
-    /// the directory do not tell it: the header lies in a block that the program allocated, in an object of an opaque
-    /// type, or behind more than 4096 containers.
+    /// Finds the container whose header is at `header`, and the named object that it belongs to. Gives `None` if the
+    /// types in the directory do not tell which container it is, because the header lies in a block that the program
+    /// allocated, in an object of an opaque type, or behind more than 4096 containers.
     pub(super) fn container_at(&self, header: u64) -> Result<Option<(ObjectInfo, Type)>> {
         if let Some(start) = self.memory.block_around(header) {
             if self.memory.block_at(start).is_some_and(|block| self.is_named(block)) {
@@ -53,7 +54,8 @@ impl Region {
     }
 
     fn search_containers(&self, header: u64) -> Option<(ObjectInfo, Type)> {
-        // Most regions have no object to search. This is found out once after each change of the directory.
+        // Most regions have no object that has to be searched (see `owner_at`). The first search after a change of the
+        // directory finds this out.
         let version = self.memory.header().directory_version.load(Ordering::Acquire);
         if self.owners.flat_version.load(Ordering::Relaxed) == version {
             return None;
@@ -75,7 +77,8 @@ impl Region {
         None
     }
 
-    /// The object of this directory entry, if a header that `block_around` does not lead to can belong to it.
+    /// The object of this directory entry, if it can have container headers that `block_around` does not lead to: headers
+    /// in the blocks of nested containers, or behind the first slice of a large object.
     fn owner_at(&self, index: u64) -> Option<(ObjectInfo, Type)> {
         let entry = self.memory.entry(index).filter(|entry| entry.state.load(Ordering::Acquire) == ENTRY_READY)?;
         let of = self.type_of(entry)?;
@@ -83,8 +86,8 @@ impl Region {
         (is_nested(&ty) || of.size > SLICE && owns_memory(&ty)).then_some((self.info(entry)?, ty))
     }
 
-    /// Finds the container at the searched header in a value of type `ty`, which takes `size` bytes from `at` on, or in
-    /// what its containers own.
+    /// Looks for the container with the searched header in a value of type `ty`, which takes `size` bytes from `at`
+    /// on, and in the blocks that the value's containers own.
     fn container_within(&self, ty: &Type, at: u64, size: u64, search: &mut Search) -> Option<Type> {
         match search.header.checked_sub(at) {
             Some(offset) if offset < size => ty.container_at(offset).cloned(),
@@ -120,7 +123,7 @@ impl Region {
     }
 }
 
-/// Tells whether a value of this type has containers whose elements can own blocks of the heap, too.
+/// Tells whether a value of this type has containers whose elements can themselves own blocks of the heap.
 fn is_nested(ty: &Type) -> bool {
     match ty {
         Type::Array(of, _) => is_nested(of),

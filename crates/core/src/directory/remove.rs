@@ -77,7 +77,7 @@ impl Region {
         }
     }
 
-    /// Removes an entry under construction and its block, if it has one.
+    /// Removes the directory entry of an object under construction, and frees the object's block if it has one.
     pub(super) fn drop_entry(
         &self,
         index: u64,

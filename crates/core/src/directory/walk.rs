@@ -1,4 +1,5 @@
-//! Frees the blocks that an object's containers own. The object's type says where the containers are.
+//! Frees the blocks that the containers in a named object own. The object's type says where in the object the
+//! containers are.
 
 use std::sync::atomic::Ordering;
 
@@ -23,7 +24,7 @@ struct Walk<'a, 'g> {
 
 impl Region {
     /// Frees the data of all vectors, strings and ndarrays in the object. The step that frees a container's data also
-    /// empties its header. So if the walk is cut off, it can begin again.
+    /// empties its header. So if this member dies during the walk, another member can begin the walk again.
     pub(super) fn free_contents(
         &self,
         entry: &Entry,
@@ -77,8 +78,8 @@ impl Region {
             self.free_elements(of, data, self.owned_elements(at, bytes / each), walk)?;
         }
         let (field, words) = emptied(at, matches!(ty, Type::Ndarray(_)));
-        // A damaged pointer in one of the elements may have led the walk to this block before. Then the walk has freed
-        // the block already. So this line checks again that the block is in use.
+        // A damaged pointer in one of the elements may have led the walk to this block before. In this case the walk
+        // has freed the block already. So the next line checks again that the block is in use.
         if self.is_plain_block(data) {
             self.exchange(walk.slot, walk.by, walk.guard, field, words, data)?;
             walk.removed.blocks += 1;

@@ -32,7 +32,7 @@ impl NoticeReader {
 pub struct NoticeWriter(Mapping);
 
 impl NoticeWriter {
-    /// Maps a file for writing. It must have at least the size of a notice.
+    /// Maps a file for writing. The file must have at least the size of a notice.
     ///
     /// # Errors
     /// The system call that failed, if the file cannot be mapped.

@@ -1,8 +1,8 @@
 //! Makes the paths that programs pass absolute, without asking the file system about their parts.
 
 /// Puts `path` behind `folder` unless `path` is absolute. Removes `.`, `..` and doubled slashes from the text. So a
-/// `..` behind a symbolic link is not resolved in the way in which the file system would resolve it. This difference is
-/// no problem for managed directories, because they are mounts and not links.
+/// `..` behind a symbolic link may lead to another folder than the file system would find. This difference is no
+/// problem for managed directories, because they are mounts and not links.
 #[must_use]
 pub fn absolute(folder: &[u8], path: &[u8]) -> Vec<u8> {
     let mut joined = Vec::with_capacity(folder.len() + path.len() + 1);

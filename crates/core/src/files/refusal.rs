@@ -1,5 +1,5 @@
-//! Refusing to write: a consumer only reads the files of a managed directory, and a producer does not write a file
-//! again that is published.
+//! Explains why a program cannot change a file of a managed directory: a consumer only reads the directory's files,
+//! and a producer cannot change a file that it has published.
 
 use std::ffi::{CString, OsStr};
 use std::fmt;
@@ -59,8 +59,8 @@ impl Views {
 impl Watched {
     /// Gives the reason why this process cannot open the file at an absolute, normalised path for writing. `None` if
     /// the file lies in no watched directory, or if this process writes the directory's files and this file is not
-    /// published. It looks at the file only in a directory that this process writes, because looking at a file of a view
-    /// may wait.
+    /// published. The function looks at the file only in a directory that this process writes, because looking up a
+    /// file in a view may wait.
     #[must_use]
     pub fn refuse_writing(&self, path: &[u8]) -> Option<WriteRefusal> {
         let directory = self.find(path)?;
@@ -81,7 +81,7 @@ impl Watched {
 
 impl WriteRefusal {
     /// Reports the refusal to the service of the directory, for `crossdock ls --files`. This call never waits. If the
-    /// service has no room for the message, the next message of this process counts this refusal, too.
+    /// service has no room for the message, the next message of this process includes this refusal in its count.
     pub fn report(&self) {
         static UNSENT: AtomicU64 = AtomicU64::new(0);
         let count = UNSENT.swap(0, Ordering::Relaxed).saturating_add(1);

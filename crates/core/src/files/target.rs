@@ -1,4 +1,4 @@
-//! The new name of a rename that fails, because no process can make names in a directory whose files it only reads.
+//! Remembers the new name of a rename that failed in a managed directory whose files this process only reads.
 //!
 //! After such a failure, programs like `mv` look the new name up, to see whether it is a folder. This look-up must not
 //! wait for a file of that name.
@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use crossdock_os::clock;
 
-/// For how long after the rename a look-up of the new name does not wait.
+/// The time after a failed rename during which a look-up of the new name does not wait for a file.
 const FOR: Duration = Duration::from_secs(10);
 
-/// The new name of the last rename that failed. It needs no lock, because a forked child could find the lock held.
+/// The new name of the last rename that failed. The value uses atomics and no lock, because a forked child could find
+/// the lock held for ever.
 #[derive(Debug, Default)]
 pub struct RenameTarget {
     /// The path's hash; 0 if there was no such rename.
@@ -27,20 +28,20 @@ impl RenameTarget {
         Self { path: AtomicU64::new(0), until_ns: AtomicU64::new(0) }
     }
 
-    /// Notes the new name of a rename that fails: an absolute, normalised path.
+    /// Remembers `path` as the new name of a rename that fails. The path is absolute and normalised.
     pub fn note(&self, path: &[u8]) {
         let until = clock::now_ns().saturating_add(u64::try_from(FOR.as_nanos()).unwrap_or(u64::MAX));
         self.until_ns.store(until, Ordering::Relaxed);
         self.path.store(hash(path), Ordering::Relaxed);
     }
 
-    /// Tells whether a rename to this absolute, normalised path has failed a moment ago.
+    /// Tells whether a rename to this absolute, normalised path has failed within the last ten seconds.
     #[must_use]
     pub fn is(&self, path: &[u8]) -> bool {
         self.is_recent() && self.path.load(Ordering::Relaxed) == hash(path)
     }
 
-    /// Tells whether the rename was a moment ago.
+    /// Tells whether a rename has failed within the last ten seconds.
     #[must_use]
     pub fn is_recent(&self) -> bool {
         clock::now_ns() < self.until_ns.load(Ordering::Relaxed)

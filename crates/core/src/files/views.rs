@@ -65,7 +65,7 @@ impl Views {
     }
 
     /// The managed directories of this process, read from its environment at the first call. The launcher has written
-    /// the variable. A text that cannot be read counts as no directory.
+    /// the variable. If the variable's text is not valid, there are no directories.
     pub fn of_process() -> &'static Self {
         static OWN: PerProcess<Views> = PerProcess::new();
         let read = || std::env::var(VARIABLE).ok().and_then(|text| Self::parse(&text).ok()).unwrap_or_default();
@@ -78,8 +78,8 @@ impl Views {
         self.0.is_empty()
     }
 
-    /// Says why calls cannot wait for files of one of the directories: its notice cannot be mapped, or has another
-    /// version.
+    /// If the notice of one of the directories cannot be mapped or has another version, says why calls cannot wait
+    /// for files of that directory.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         let view = self.0.iter().find(|view| view.notice().is_none())?;
@@ -98,9 +98,9 @@ impl Views {
 }
 
 impl View {
-    /// Tells whether a call waits for a file of this name, which is relative to the directory. No part of the name may
-    /// begin with a dot. If there are patterns, the last part must match one of them. `*` stands for any characters,
-    /// `?` for one.
+    /// Tells whether a program's call waits for a file of this name, which is relative to the managed directory. No
+    /// part of the name may begin with a dot. If there are patterns, the last part must match one of them. `*` stands
+    /// for any characters, `?` for one.
     #[must_use]
     pub fn awaits(&self, rest: &[u8]) -> bool {
         let hidden = rest.split(|b| *b == b'/').any(|part| part.is_empty() || part[0] == b'.');
@@ -108,7 +108,8 @@ impl View {
         !hidden && (self.patterns.is_empty() || self.patterns.iter().any(|p| matches(p.as_bytes(), last)))
     }
 
-    /// The path of the socket that takes reports of refusals. It lies beside the notice.
+    /// The path of the socket on which the service takes reports of refused writes. It lies in the same folder as the
+    /// notice.
     pub(super) fn refusals(&self) -> PathBuf {
         Path::new(&self.notice).with_file_name(refusal::SOCKET)
     }
@@ -119,7 +120,7 @@ impl View {
     }
 }
 
-/// Tells whether the name matches the pattern.
+/// Tells whether the name matches the pattern, in which `*` stands for any characters and `?` for one.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     // This is the usual algorithm for `*`, with one position in the pattern and one in the name: on a mismatch, the
     // last star takes one character more than before.

@@ -1,4 +1,4 @@
-//! Waiting for a file that is to be published.
+//! How a consumer waits for a file of a managed directory until a producer has published it.
 
 use std::ffi::{CString, OsStr};
 use std::fmt;
@@ -11,8 +11,8 @@ use crossdock_os::{Deadline, clock, file, futex};
 
 use super::{View, Views};
 
-/// The longest sleep. After it the waiting task looks at the folder itself, in case the service was killed and reports
-/// nothing.
+/// The longest sleep during a wait for a file. After each sleep the waiting task looks at the folder itself, in case
+/// the service was killed and reports nothing.
 const STRETCH: Duration = Duration::from_millis(100);
 
 /// How a wait for a file ended, and the answer that the program gets for its call.
@@ -20,7 +20,7 @@ const STRETCH: Duration = Duration::from_millis(100);
 pub enum FileWaitOutcome {
     /// Calls do not wait for this name: the program gets the kernel's answer.
     Pass,
-    /// The file exists now: the program's call is tried again.
+    /// The file exists now: the caller tries the program's call again.
     Published,
     /// All producers have ended or failed, or their hosts are lost, or the host that published the file dropped it or
     /// was lost before this host had fetched it: the program gets ENOENT.
@@ -48,8 +48,9 @@ pub struct WaitFailure {
 impl Views {
     /// Waits for the file at an absolute, normalised path, if calls wait for a file of that name.
     ///
-    /// The caller has tried its call before and got ENOENT. This call blocks until the file is published, all producers
-    /// are gone, the directory's deadline has passed, or a signal handler ran. Any number of threads may wait.
+    /// The caller has tried the program's call before and got ENOENT. This function blocks until the file is
+    /// published, all producers are gone, the directory's deadline has passed, or a signal handler ran. Any number of
+    /// threads may wait.
     #[must_use]
     pub fn await_file(&self, path: &[u8]) -> FileWaitOutcome {
         self.await_file_while(path, Duration::ZERO, &|| true)
@@ -127,7 +128,8 @@ impl View {
 }
 
 impl WaitFailure {
-    /// Gives the same story about the path by which a program knows the file. A view waits at another path.
+    /// Gives the same failure with the path by which the program knows the file. A view waits for the file at another
+    /// path.
     #[must_use]
     pub fn about(self, path: &[u8]) -> Self {
         Self { path: OsStr::from_bytes(path).to_string_lossy().into_owned(), ..self }

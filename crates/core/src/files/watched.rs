@@ -1,5 +1,5 @@
-//! The managed directories in which opens for writing are watched, but no open waits: those of a producer, and those
-//! that a consumer sees through a view. The launcher lists them in the environment.
+//! The managed directories in which a process's opens for writing are watched, but no open waits for a file: those of
+//! a producer, and those that a consumer sees through a view. The launcher lists them in the environment.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub struct Watched(Vec<Directory>);
 pub(super) struct Directory {
     /// The path at which this process sees the directory: absolute, without a slash at its end.
     pub path: String,
-    /// The path of the socket that takes reports of refusals.
+    /// The path of the socket on which the directory's service takes reports of refused writes.
     pub socket: PathBuf,
     /// The producers' names if this process only reads the directory; `None` if it writes the directory's files.
     pub producers: Option<String>,
@@ -56,15 +56,15 @@ impl Watched {
         format!("{path}\t{}{producers}", socket.display())
     }
 
-    /// The directories of this process, read from its environment at the first call. A text that cannot be read counts
-    /// as no directory.
+    /// The directories of this process, read from its environment at the first call. If the variable's text is not
+    /// valid, there are no directories.
     pub fn of_process() -> &'static Self {
         static OWN: PerProcess<Watched> = PerProcess::new();
         let read = || std::env::var(WATCHED).ok().and_then(|text| Self::parse(&text).ok()).unwrap_or_default();
         OWN.get_or_make(|| Some(read())).expect("the closure always makes one")
     }
 
-    /// Tells whether there is no such directory.
+    /// Tells whether this process's opens for writing are watched in no directory.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -80,7 +80,7 @@ impl Watched {
 }
 
 /// Tells for how long the file at this path of a producer's folder has been published. `None` if it is not published;
-/// `Some(None)` if the clock was set back since.
+/// `Some(None)` if the clock was set back after it was published.
 ///
 /// When the service publishes a file, it makes the file read-only and gives it a second name.
 pub(super) fn published(path: &CString) -> Option<Option<Duration>> {

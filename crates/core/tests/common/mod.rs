@@ -1,4 +1,4 @@
-//! A region without a daemon: the test itself makes the memfd and keeps the liveness table.
+//! Lets tests use a region without a daemon: the test itself makes the memfd and keeps the liveness table.
 #![allow(dead_code)] // each test binary uses a part
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -49,14 +49,14 @@ impl World {
 
     /// The largest number of bytes that the region may reserve.
     pub fn quota(&self) -> &AtomicU64 {
-        // SAFETY: the page behind the table.
+        // SAFETY: the word lies in the page behind the table, which is mapped and consists of atomics.
         unsafe { self.table.start().add(size_of::<LivenessTable>()).cast().as_ref() }
     }
 
     /// A word of memory that all processes of the test share.
     pub fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < 8000);
-        // SAFETY: within the memory behind the table.
+        // SAFETY: the word lies within the memory behind the table, which is mapped and consists of atomics.
         unsafe { self.table.start().add(size_of::<LivenessTable>() + 8 + 8 * index).cast().as_ref() }
     }
 
@@ -64,7 +64,7 @@ impl World {
         memfd::resident(&self.segment).unwrap()
     }
 
-    /// Marks a member as alive and attaches it to the region.
+    /// Marks the member with this counter as alive in the liveness table, and attaches it to the region.
     pub fn attach(self: &Arc<Self>, counter: u64) -> Arc<Region> {
         self.try_attach(counter, true).unwrap()
     }
@@ -89,7 +89,7 @@ impl World {
         self.spawn_bare(counter, || work(self.attach(counter)))
     }
 
-    /// Does the same as `spawn`, but does not attach the child to the region.
+    /// Runs `work` as member `counter` in a child process, like `spawn`, but does not attach the child to the region.
     pub fn spawn_bare(self: &Arc<Self>, counter: u64, work: impl FnOnce() -> i32) -> i32 {
         self.liveness().set_alive(member(counter));
         // SAFETY: the child runs only the closure and leaves by _exit.

@@ -1,5 +1,6 @@
-//! Kill tests of regions: a member dies at every fault point. The other members go on, all memory becomes free again,
-//! and all names can be used again. The same is true if the member that heals is killed, too.
+//! Kill tests of regions: a member dies at every fault point. After that the other members must go on, all memory
+//! must become free again, and all names must be usable again. The same must be true if the member that heals the
+//! region is killed as well.
 #![cfg(feature = "fault-points")]
 
 #[path = "../common/mod.rs"]
@@ -48,8 +49,8 @@ fn die_at(world: &Arc<World>, point: &str, nth: u32) -> i32 {
     end
 }
 
-/// Checks that the peer can allocate at once, heal the region and free all allocated blocks, and that nothing is left
-/// in use after that.
+/// Checks that the peer, the member that survived, can allocate at once, heal the region and free all allocated
+/// blocks, and that nothing is left in use after that.
 fn check_whole(world: &Arc<World>, peer: &Arc<Region>, what: &str) {
     let start = Instant::now();
     let block = peer.allocate(64, 16).unwrap();
@@ -150,7 +151,8 @@ fn a_death_of_the_healer_is_healed() {
     let mut reached = BTreeSet::new();
     let firsts = POINTS.iter().filter(|p| !p.starts_with("heal.") && !p.starts_with("region.format"));
     for (i, first) in firsts.enumerate() {
-        // Tests all pairs of points whose second one lies in the healing code, and a third of the other pairs.
+        // Tests all pairs of fault points of which the second lies in the healing code, and a third of the other
+        // pairs.
         for (_, second) in seconds.iter().enumerate().filter(|(j, p)| p.starts_with("heal.") || (i + j) % 3 == 0) {
             let (world, peer) = setup();
             assert_eq!(die_at(&world, first, 1), SIGKILL, "{first}");

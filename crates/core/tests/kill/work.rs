@@ -1,4 +1,4 @@
-//! The work that a member does before it is killed.
+//! The work that a member of the kill tests does until it is killed at a fault point.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -98,7 +98,8 @@ pub fn work(world: &World, region: Arc<Region>) {
     region.remove("grown").unwrap();
     region.remove("nested").unwrap();
     region.remove("plain-2").unwrap();
-    // Leaves prepared blocks, which are freed by healing after the death, and objects under construction.
+    // Leaves prepared blocks and objects under construction behind. After this member's death, the member that heals
+    // the region must free them.
     region.prepare(100, 16).unwrap();
     region.prepare(100_000, 16).unwrap();
     drop(helper);

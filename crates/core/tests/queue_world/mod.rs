@@ -1,5 +1,5 @@
-//! The tests of ports without a daemon: the test makes the port's memfd and the liveness table, and starts processes
-//! that die.
+//! Lets tests use a port without a daemon: the test itself makes the port's memfd and the liveness table, and starts
+//! processes that die.
 //!
 //! A child is a process of this test's own binary. It runs the one ignored test `child`, with its role in the
 //! environment, and opens the parent's memfds through `/proc`. The parent does the daemon's work: a thread waits for
@@ -72,7 +72,8 @@ impl World {
         Self { shape, port, table, board, host, board_map, next: AtomicU64::new(1) }
     }
 
-    /// For a child process: gives the parent's world, and the member and the role of the child.
+    /// For a child process: opens the parent's port and liveness table, and gives them with the child's member id and
+    /// role. Gives `None` in a process that is no child.
     pub fn of_parent() -> Option<(Self, MemberId, String)> {
         let text = std::env::var("CROSSDOCK_TEST_CHILD").ok()?;
         let words: Vec<_> = text.split(' ').collect();
@@ -86,7 +87,7 @@ impl World {
         Some((world, MemberId(number(6)), words[7].to_owned()))
     }
 
-    /// Makes a new member that is alive.
+    /// Makes the id of a new member and marks it as alive in the liveness table.
     pub fn member(&self) -> MemberId {
         let n = self.next.fetch_add(1, SeqCst);
         let member = MemberId::new(n, n as usize);

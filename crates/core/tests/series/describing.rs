@@ -74,7 +74,7 @@ fn a_series_may_begin_empty() {
     publisher.publish(&[]).unwrap();
     version.refresh().unwrap();
     assert!(as_numbers(version.bytes("u").unwrap()).iter().all(|n| *n == 3));
-    // This variable has no elements in any version.
+    // This variable has a dimension of length 0, so it has no elements in any version.
     let nothing = Spec::of(vec![Variable::new("n", "f64", &[0, 7])]);
     let (mut publisher, series) = world.publisher(nothing);
     publisher.publish(&[("step", Value::I64(1))]).unwrap();

@@ -186,8 +186,9 @@ fn what_is_chosen_follows_what_the_program_does() {
     assert_eq!(publisher.statistics().method, Method::CopyAll);
     (12..30).for_each(|step| step_of(&mut publisher, 4, step));
     let sparse = publisher.statistics();
-    // Without write protection, only comparing can find a small number of changes. Comparing is chosen only if it costs
-    // less than twice as much as copying. On a busy machine the measured cost may be higher.
+    // Without write protection, only comparing can find a small number of changes. The publisher chooses comparing
+    // only if it costs less than twice as much as copying. On a busy machine the measured cost of comparing may be
+    // higher.
     let compares_badly = sparse.costs.compare_byte > 1.9 * sparse.costs.copy_byte;
     assert!(sparse.method != Method::CopyAll || compares_badly, "{sparse:?}");
     (30..60).for_each(|step| step_of(&mut publisher, 2048, step));

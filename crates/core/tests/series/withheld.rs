@@ -100,7 +100,7 @@ fn a_begun_version_is_withheld_in_the_same_way() {
             held.push(observer.latest().unwrap());
         }
         let own = publisher.memory("u").unwrap();
-        // The pool is full. So the version that begins here is withheld. The version after it is abandoned.
+        // The pool is full. So the version that begins here is withheld, and the version after this one is abandoned.
         publisher.begin().unwrap();
         assert_ne!(publisher.memory("u").unwrap(), own);
         numbers(&mut publisher, "u").fill(4);

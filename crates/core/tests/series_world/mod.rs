@@ -1,5 +1,5 @@
-//! A series without a daemon: the test itself keeps the liveness table, the quota, the descriptors and the pages in
-//! which observers note their versions (pin pages).
+//! Lets tests use a series without a daemon: the test itself keeps the liveness table, the quota, the descriptors and
+//! the pages in which observers note their versions (pin pages).
 #![allow(dead_code)] // each test binary uses a part
 
 pub mod pattern;
@@ -45,7 +45,7 @@ impl World {
     /// A word of memory that all processes of the test share. Word 0 is the quota.
     pub fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < 8000);
-        // SAFETY: within the memory behind the table.
+        // SAFETY: the word lies within the memory behind the table, which is mapped and consists of atomics.
         unsafe { self.memory.start().add(size_of::<LivenessTable>() + 8 * index).cast().as_ref() }
     }
 
@@ -229,8 +229,8 @@ pub fn spec(count: u64) -> Spec {
     Spec::of(vec![Variable::new("u", "u64", &[count])])
 }
 
-/// Gives the setting for moved pages that a method of finding changes needs. Only private copies need permission to
-/// move pages.
+/// Gives the setting that says whether pages may move, as a method of finding changes needs it. Only the method of
+/// private copies needs permission to move pages.
 pub fn pages(detect: Detect) -> Pages {
     if detect == Detect::PrivateCopies { Pages::MayMove } else { Pages::Stay }
 }

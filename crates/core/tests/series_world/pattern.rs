@@ -18,8 +18,8 @@ fn number(step: u64, at: usize) -> u64 {
     step.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at as u64
 }
 
-/// Writes what step `step` changes. If `all` is true, it writes everything, because the memory is that of a fresh
-/// version.
+/// Writes what step `step` changes. If `all` is true, the memory is that of a fresh version, so the function writes
+/// all pages.
 pub fn write(numbers: &mut [u64], step: u64, all: bool) {
     for (page, words) in numbers.chunks_mut(WORDS).enumerate() {
         let by = if all { writer(step, page as u64) } else { step };
@@ -31,8 +31,8 @@ pub fn write(numbers: &mut [u64], step: u64, all: bool) {
     }
 }
 
-/// Checks that these numbers are exactly the contents of version `sequence`. It reads every `stride`-th number of each
-/// page, and the last one.
+/// Checks that these numbers are exactly the contents of version `sequence`. Reads every `stride`-th number of each
+/// page, and the page's last number.
 pub fn check(numbers: &[u64], sequence: u64, stride: usize) -> Result<(), String> {
     for (page, words) in numbers.chunks(WORDS).enumerate() {
         let by = writer(sequence, page as u64);

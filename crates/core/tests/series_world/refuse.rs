@@ -15,7 +15,7 @@ pub enum Refuse {
     PagemapScan,
 }
 
-/// Denies this process the calls for the rest of its life.
+/// Denies this process the system calls of `what` for the rest of its life.
 pub fn take_away(what: Refuse) {
     const LOAD: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;

@@ -51,7 +51,7 @@ impl Ring {
         if ring < 0 {
             return None;
         }
-        // SAFETY: made just now.
+        // SAFETY: the kernel has just made this descriptor for this process.
         let ring = unsafe { OwnedFd::from_raw_fd(ring as i32) };
         let map = |offset: i64| {
             let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
@@ -77,7 +77,7 @@ impl Ring {
     }
 
     pub fn forget(&self) {
-        // SAFETY: touches no memory of this process.
+        // SAFETY: the call changes no memory of this process.
         unsafe { libc::syscall(libc::SYS_io_uring_register, self.ring.as_raw_fd(), UNREGISTER_BUFFERS, 0usize, 0) };
     }
 
