@@ -1,8 +1,9 @@
 //! Growth of vectors, strings and ndarrays, the containers that all languages share.
 //!
-//! A container changes its block by `replace`. If the task dies meanwhile, the container has either its old contents or
-//! the new ones, and no block leaks. Two tasks must not change one container at the same time, just as two threads must
-//! not. If they do, the container's contents may be wrong, but the heap stays valid.
+//! A container changes its block by `replace`. If the task dies during the change, the container has either its old
+//! contents or the new ones, and no block leaks. Two tasks must not change one container at the same time, just as
+//! two threads must not change one container of C++ at the same time. If they do, the container's contents may be
+//! wrong, but the heap stays valid.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -55,7 +55,7 @@ pub trait Host: Send + Sync {
 pub struct PinPageGiven {
     /// The pin page: sealed memory of 4096 bytes.
     pub page: OwnedFd,
-    /// The index to ask for in the next call.
+    /// The index to pass to the next call of [`Host::pin_page`].
     pub next: u32,
     /// The number of pages that the publisher still has to ask for.
     pub left: u32,

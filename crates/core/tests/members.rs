@@ -23,7 +23,7 @@ fn churn(world: &World, region: &Arc<Region>, random: &mut Random) {
     if block != 0 {
         // SAFETY: this process took the block out of the cell, so no other process uses it. It has at least 16 bytes.
         let mark = unsafe { region.base().add(block as usize).cast::<u64>() };
-        // SAFETY: as above.
+        // SAFETY: this process took the block out of the cell, so no other process uses it.
         let seen = unsafe { mark.replace(0) };
         assert_eq!(seen, block, "another process has this block, too");
         region.deallocate(block).unwrap();

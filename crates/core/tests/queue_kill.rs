@@ -73,7 +73,7 @@ struct Seen {
     death: Option<Instant>,
 }
 
-/// Receives until the stream ends in order, and goes on if members die meanwhile.
+/// Receives until the stream ends in order. If a member dies before that, the function goes on receiving.
 fn watch(end: &End) -> Seen {
     watch_until(end, LONG, &|| false)
 }
@@ -107,8 +107,8 @@ fn watch_until(end: &End, wait: Duration, over: &dyn Fn() -> bool) -> Seen {
     }
 }
 
-/// Sends the remaining messages, also if members die meanwhile. Gives the time at which the first wait ended because a
-/// peer had died.
+/// Sends the remaining messages, even if members die before all are sent. Gives the time at which the first wait
+/// ended because a peer had died.
 fn feed(end: &End, from: u64) -> Option<Instant> {
     end.set_waiting(Waiting::Block);
     let mut death = None;

@@ -185,7 +185,7 @@ fn other_calls_that_write_to_files_are_refused() {
     let sent = unsafe { libc::sendfile(to.as_raw_fd(), from, &mut one, PAGE) };
     assert!(sent <= 0, "sendfile wrote");
     one = 0;
-    // SAFETY: as above.
+    // SAFETY: the call gets descriptors and numbers of this test's own.
     let copied = unsafe { libc::copy_file_range(from, &mut one, to.as_raw_fd(), &mut other, PAGE, 0) };
     assert!(copied <= 0, "copy_file_range wrote");
     let (out, into) = rustix::pipe::pipe().unwrap();

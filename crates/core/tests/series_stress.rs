@@ -74,8 +74,8 @@ fn publish(world: &World, publisher: &mut Publisher) -> i32 {
 fn whole(version: &Version, full: FullPolicy) -> Result<(), String> {
     let seen = version.bytes("u").map_err(|e| e.to_string());
     let checked = seen.clone().and_then(|bytes| pattern::check(as_numbers(bytes), version.sequence(), 61));
-    // Under the policy `take_back` a version may be gone before an observer asks for its bytes; then the observer gets
-    // an error. Bytes that an observer has got never change.
+    // Under the policy `take_back` a version may be gone before an observer asks for its bytes. In this case the
+    // observer gets an error. Bytes that an observer has got never change.
     match (&seen, full) {
         (Err(_), FullPolicy::TakeBack) if !version.is_valid() => Ok(()),
         _ if full != FullPolicy::TakeBack && !version.is_valid() => {

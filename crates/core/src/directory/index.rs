@@ -46,7 +46,7 @@ fn next_of(entry: &Entry, which: u64) -> &WildWord<AtomicU32> {
 }
 
 impl Region {
-    /// Runs `look` without the lock. If a member changes the directory meanwhile, `look` is called again.
+    /// Runs `look` without the lock. If a member changes the directory while `look` runs, `look` is called again.
     pub(super) fn read_directory<R>(&self, look: impl Fn() -> R) -> Result<R> {
         let version = &self.memory.header().directory_version;
         let deadline = Deadline::after(PATIENCE);
@@ -77,7 +77,7 @@ impl Region {
         Err(self.error(Status::Busy, "its directory has been changing for 10 s; a task with write access heals it"))
     }
 
-    /// Finds the entry that has this name. The object may still be under construction.
+    /// Finds the directory entry that has this name. The object may still be under construction.
     pub(super) fn search(&self, name: &str) -> Option<(u64, &Entry)> {
         let hash = hash(name);
         let named = |e: &Entry| e.hash.load(Ordering::Relaxed) == hash && has_name(e, name);
@@ -85,7 +85,7 @@ impl Region {
             .find(|(_, e)| matches!(e.state.load(Ordering::Acquire), ENTRY_CONSTRUCTING | ENTRY_READY) && named(e))
     }
 
-    /// Finds the entry in state READY whose block is at `offset`.
+    /// Finds the directory entry in state READY whose block is at `offset`.
     pub(super) fn search_offset(&self, offset: u64) -> Option<(u64, &Entry)> {
         self.chain(BY_OFFSET, hash_of_offset(offset))
             .find(|(_, e)| e.state.load(Ordering::Acquire) == ENTRY_READY && entry::is_at(e, offset))
@@ -104,8 +104,8 @@ impl Region {
         })
     }
 
-    /// Changes entries and chains. Readers that look at the directory meanwhile look again. If this member dies within
-    /// the change, the next holder of the lock rebuilds the indexes.
+    /// Runs `change`, which changes entries and chains of the directory. Members that read the directory during the
+    /// change read it again. If this member dies within the change, the next holder of the lock rebuilds the indexes.
     pub(super) fn change_directory(&self, _guard: &LockGuard<'_>, change: impl FnOnce()) {
         let version = &self.memory.header().directory_version;
         let odd = version.load(Ordering::Relaxed) | 1;

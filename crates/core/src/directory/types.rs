@@ -64,8 +64,8 @@ impl std::fmt::Display for TypeRef {
 pub struct Claim {
     /// The object's offset in the region.
     pub offset: u64,
-    /// True if this call made the object. Then the object's memory is zeroed, and the caller must commit or abandon the
-    /// object.
+    /// True if this call made the object. In this case the object's memory is zeroed, and the caller must commit or
+    /// abandon the object.
     pub created: bool,
 }
 

@@ -70,7 +70,7 @@ impl Watched {
         self.0.is_empty()
     }
 
-    /// Finds the directory that an absolute, normalised path lies in.
+    /// Finds the watched directory that an absolute, normalised path lies in.
     pub(super) fn find(&self, path: &[u8]) -> Option<&Directory> {
         let is_in = |folder: &str| {
             path.strip_prefix(folder.as_bytes()).is_some_and(|rest| rest.len() > 1 && rest.starts_with(b"/"))

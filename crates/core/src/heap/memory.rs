@@ -22,7 +22,8 @@ pub(crate) struct Memory {
 // SAFETY: the base is an address within the mapping, which is Send and Sync; all access goes through atomics or through
 // raw copies whose races are documented where they happen.
 unsafe impl Send for Memory {}
-// SAFETY: threads that share the value access the mapping only through atomics or through raw copies, as for Send.
+// SAFETY: threads that share the value access the mapping only through atomics or through raw copies, whose races are
+// documented where they happen.
 unsafe impl Sync for Memory {}
 
 /// The block that starts at a given offset.

@@ -62,8 +62,9 @@ impl Region {
         known.mask = mask;
     }
 
-    /// Leaves the current slice, because it has no free block behind the current group. The slice is noted as full. If
-    /// blocks before the group were freed meanwhile, the slice stays current instead, and the result is `true`.
+    /// Leaves the current slice, because it has no free block behind the current group. The slice is noted as full.
+    /// If blocks before the group have been freed in the meantime, the slice stays current instead, and the result is
+    /// `true`.
     ///
     /// The order matters. This member first marks the slice as full and then looks for free blocks. A member that frees
     /// a block first frees the block and then looks for the mark. Both sides are sequentially consistent, so at least

@@ -51,7 +51,7 @@ struct World {
 // SAFETY: loom checks every access to the cell and reports those without an order between them. To find them is the
 // purpose of the model.
 unsafe impl Sync for World {}
-// SAFETY: loom checks every access to the cell, as for Sync.
+// SAFETY: loom checks every access to the cell and reports those without an order between them.
 unsafe impl Send for World {}
 
 impl World {

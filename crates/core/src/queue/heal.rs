@@ -30,9 +30,9 @@ impl Ring {
         healed
     }
 
-    /// Removes a stray bit, which no consumer will clear, from the cell that a fan-out's producer waits for. Such a bit
-    /// arises if a producer reads which consumers exist, one of them is healed, and only then the producer publishes.
-    /// Gives `true` if there was such a bit.
+    /// Removes a stray bit, which no consumer will clear, from the cell that a fan-out's producer waits for. Such a
+    /// bit arises if a consumer dies and is healed after the producer has read which consumers exist, but before the
+    /// producer publishes. Gives `true` if there was such a bit.
     pub(super) fn look_after_strays(&self, next: u64, me: MemberId, alive: &dyn LivenessSource) -> bool {
         let cell = self.cell(next);
         let seen = cell.state();

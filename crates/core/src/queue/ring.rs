@@ -94,7 +94,7 @@ unsafe impl Sync for Ring {}
 
 impl Ring {
     /// Opens a port's segment. If no member has formatted the segment, this call formats it. If another member is
-    /// formatting it, this call waits. Then the call checks that the port has this shape.
+    /// formatting it, this call waits. After that, the call checks that the port has this shape.
     ///
     /// # Errors
     /// `INVALID` if the capacity is not allowed, or if the port has another shape (the error names both shapes).

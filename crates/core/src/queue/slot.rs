@@ -93,7 +93,7 @@ impl<'a> SlotRef<'a> {
         MemberId(self.0.holder.member.load(Relaxed))
     }
 
-    /// The words of the task's name.
+    /// The words of the end slot that contain the task's name.
     pub(super) fn name(self) -> &'a NameWords {
         &self.0.holder.name
     }

@@ -37,8 +37,8 @@ pub(super) struct Attached {
     pub segment: SegmentId,
     pub publisher: MemberId,
     pub description: Description,
-    /// True if the publisher may take versions back from observers that hold them. Then an observer copies all data
-    /// before it reads them.
+    /// True if the publisher may take versions back from observers that hold them. In this case an observer copies
+    /// all data before it reads them.
     pub takes_back: bool,
     /// The mapped pin page. This observer's slot in it has the index `slot`.
     pub pins: Mapping,

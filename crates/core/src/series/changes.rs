@@ -171,8 +171,8 @@ impl Publisher {
         let asked: Vec<u32> = part.filter(|index| !self.pending.has(*index)).collect();
         let here = |index: u32| {
             let slot = self.pool.slot(self.current[index as usize]);
-            // SAFETY: whole chunks: one of the variable's memory, which the program does not write now, and a slot of the
-            // newest version, which this publisher does not write while it is one.
+            // SAFETY: both ranges are whole chunks: one of the variable's memory, which the program does not write
+            // during a publish, and a slot of the newest version, which the publisher does not write.
             unsafe { same(self.fields[field].address(index - first, chunk), slot, chunk) }
         };
         let differs: Vec<AtomicBool> = asked.iter().map(|_| AtomicBool::new(false)).collect();

@@ -64,7 +64,7 @@ impl Costs {
         }
     }
 
-    /// Measures what the first write to a page costs, in a short trial which takes well under a millisecond.
+    /// Measures what the first write to a page costs, in a short trial that takes well under a millisecond.
     pub fn try_faults(&mut self, tracker: Option<&WriteTracker>) {
         let least = |trial: &dyn Fn() -> Option<f64>| (0..3).filter_map(|_| trial()).min_by(f64::total_cmp);
         if let Some(cost) = least(&try_private) {

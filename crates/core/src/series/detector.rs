@@ -221,7 +221,8 @@ impl ChangeDetector {
             (was, is) if was == is => false,
             // Private copies would save memory but no time, so changing to them is not worth the cost of the change.
             (Method::WriteProtect, Method::PrivateCopies) => false,
-            // Comparing saves memory, so it may cost more time than copying everything.
+            // Comparing saves memory, so the publisher chooses it even if it costs somewhat more time than copying
+            // everything.
             (Method::CopyAll, Method::Compare) => best.1 < now * WORTH_OF_SHARING,
             // Nearly everything changes, or comparing costs too much. In both cases copying everything is the better
             // method.

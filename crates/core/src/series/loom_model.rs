@@ -164,7 +164,7 @@ fn a_reader_notices_that_the_publisher_takes_its_version_back() {
 #[derive(Default)]
 struct Paged {
     model: Model,
-    /// The word in the liveness table that changes with each new page.
+    /// The word in the liveness table that the daemon changes with each new pin page.
     word: AtomicU32,
     /// The number of pages that the daemon has made. Page `n` stands for pin `n` of the model. Each request to the
     /// daemon is one atomic exchange.

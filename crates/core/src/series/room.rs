@@ -181,8 +181,8 @@ impl Publisher {
         }
         fault_point!("series.retire.marked");
         protocol::retire_fence();
-        // A new observer may have come meanwhile, with a pin page that the publisher does not know. That observer may
-        // hold any of these versions, so in this case all of them count as held.
+        // Since the publisher asked for the pin pages, a new observer may have come with a page that the publisher
+        // does not know. That observer may hold any of these versions, so in this case all of them count as held.
         let known = self.pins.is_complete(&*self.host);
         let pins = self.pins.held();
         for (sequence, record) in old {

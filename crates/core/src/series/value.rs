@@ -20,7 +20,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The kind of the value, as [`super::AttributeSpec`] names it.
+    /// The kind of the value: an integer, a floating-point number or a text.
     pub fn kind(&self) -> Kind {
         match self {
             Self::I64(_) => Kind::I64,

@@ -47,8 +47,8 @@ impl Version {
             }
             record => {
                 attached.unpin(pin);
-                // If the version is gone, its record was overwritten while it was read. Then an error of the record
-                // means only that the version is gone.
+                // If the version is gone, its record was overwritten while it was read. In this case an error about
+                // the record means only that the version is gone.
                 if still { record.map(|_| None) } else { Ok(None) }
             }
         }
@@ -183,9 +183,9 @@ impl Version {
             return Ok(&[]);
         }
         let view = self.view(variable)?;
-        // SAFETY: the view maps at least so many bytes, for reading, for as long as `self`, and `refresh` needs `self`
-        // mutably. The pages are this process's own copies, or those of a pinned version, which a publisher that takes
-        // nothing back does not write.
+        // SAFETY: the view maps at least `length` bytes, for reading, for as long as `self`, and `refresh` needs
+        // `self` mutably. The pages are this process's own copies, or those of a pinned version, which a publisher
+        // that takes nothing back does not write.
         Ok(unsafe { std::slice::from_raw_parts(view.start(), length) })
     }
 
@@ -206,7 +206,7 @@ impl Version {
             let view = VariableMapping::copy_of(attached.spans[variable].chunks, slots, &attached.pool)
                 .map_err(|e| Error::os(&e).about(SegmentKind::Series, &attached.name))?;
             // The publisher may take the version back during the copy. So this check comes after all bytes are read:
-            // only if the version still exists then, the bytes belong to it.
+            // the bytes belong to the version only if it still exists after the copy.
             self.check_valid()?;
             return Ok(self.views[variable].get_or_init(|| view));
         }
@@ -220,7 +220,7 @@ impl Version {
     ///
     /// # Errors
     /// `INVALID` if the range goes beyond the variable's end, `NOT_FOUND` if there is no such variable or if the
-    /// version was taken back meanwhile.
+    /// version was taken back during the copy.
     pub fn copy_out(&self, variable: &str, offset: u64, to: &mut [u8]) -> Result<()> {
         let variable = self.index(variable)?;
         let (_, bytes) = &self.record.extents[variable];

@@ -81,8 +81,8 @@ impl<T: Plain> Vector<T> {
             .ok_or_else(|| self.location.corrupt("its elements lie outside"))
     }
 
-    /// Changes the number of elements; new elements are zero. If this process is killed meanwhile, the vector has
-    /// either the old elements or the new ones.
+    /// Changes the number of elements; new elements are zero. If this process is killed during the call, the vector
+    /// has either the old elements or the new ones.
     ///
     /// # Errors
     /// `NO_SPACE` if the region cannot grow; the vector is then unchanged.
