@@ -102,8 +102,8 @@ impl Region {
         }
     }
 
-    /// Gives the offset of the elements to which a header's data word points. The result is `Some(None)` if the word is
-    /// null and `bytes` is 0. It is `None` if no elements can lie at that offset.
+    /// Gives the offset of the elements to which a header's data word points. The result is `Some(None)` if the word
+    /// is null and `bytes` is 0. The whole result is `None` if no elements can lie at that offset.
     fn elements(&self, header: u64, bytes: u64) -> Option<Option<u64>> {
         match self.get(header + 8) {
             0 => (bytes == 0).then_some(None),
@@ -139,9 +139,9 @@ impl Region {
     }
 }
 
-/// The offset of the words of a container's header that make it empty when they are zero, and these zeros. In a vector's
-/// header the words are the pointer to the elements, the size and the capacity; in an ndarray's header they are the
-/// pointer and the capacity.
+/// The offset of the words of a container's header that make it empty when they are zero, and these zeros. In a
+/// vector's header the words are the pointer to the elements, the size and the capacity; in an ndarray's header they
+/// are the pointer and the capacity.
 pub(crate) fn emptied(header: u64, is_ndarray: bool) -> (u64, &'static [u64]) {
     (header + 8, if is_ndarray { &[0, 0] } else { &[0, 0, 0] })
 }

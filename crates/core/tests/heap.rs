@@ -251,7 +251,7 @@ fn what_is_no_region_is_refused() {
     assert_eq!(World::new(4096).try_attach(1, true).unwrap_err().status, Status::Invalid);
     let world = World::new(1 << 20);
     let region = world.attach(1);
-    // SAFETY: the version's place in the header, in this test's own region.
+    // SAFETY: the write goes to the version in the header of this test's own region.
     unsafe { region.base().add(8).write_volatile(99) };
     assert_eq!(world.try_attach(2, true).unwrap_err().status, Status::Incompatible);
     // SAFETY: the magic word's place.

@@ -117,7 +117,7 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
             }
             assert!(world.die_at(point, || part(&world, point)), "no process came to {point}");
             if *point == "item.sleep" {
-                // Member A still has the item, and hands it to the task of B. B died while it slept.
+                // Member A still has the item, and hands it to the party of B. B died while it slept.
                 world.item.hand_over(2, A).unwrap();
             }
             let (takers, gone) = world.takers();

@@ -61,7 +61,8 @@ impl Region {
             return None;
         }
         let (mut search, mut is_flat) = (Search { header, budget: HEADERS }, true);
-        // The containers of one object often grow one after another, so the search begins at the object of the last one.
+        // The containers of one object often grow one after another, so the search begins at the object of the last
+        // one.
         let last = self.owners.last_entry.load(Ordering::Relaxed);
         for index in std::iter::once(last).chain(0..self.memory.entries()) {
             let Some((info, ty)) = self.owner_at(index) else { continue };
@@ -77,8 +78,8 @@ impl Region {
         None
     }
 
-    /// The object of this directory entry, if it can have container headers that `block_around` does not lead to: headers
-    /// in the blocks of nested containers, or behind the first slice of a large object.
+    /// The object of this directory entry, if it can have container headers that `block_around` does not lead to:
+    /// headers in the blocks of nested containers, or behind the first slice of a large object.
     fn owner_at(&self, index: u64) -> Option<(ObjectInfo, Type)> {
         let entry = self.memory.entry(index).filter(|entry| entry.state.load(Ordering::Acquire) == ENTRY_READY)?;
         let of = self.type_of(entry)?;

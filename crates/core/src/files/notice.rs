@@ -58,7 +58,8 @@ impl std::ops::Deref for NoticeWriter {
 }
 
 fn view(mapping: &Mapping) -> &Notice {
-    // SAFETY: both kinds of mapping are as long as a notice and page-aligned, and the reference lives no longer than the
-    // mapping; a notice is made of atomics, for which every bit pattern is a value, and of padding that is not read.
+    // SAFETY: both kinds of mapping are as long as a notice and page-aligned, and the reference lives no longer than
+    // the mapping; a notice is made of atomics, for which every bit pattern is a value, and of padding that is not
+    // read.
     unsafe { mapping.start().cast::<Notice>().as_ref() }
 }

@@ -58,8 +58,8 @@ pub(crate) enum BlockRequest {
     Large(u64),
 }
 
-/// Finds the size class of a request by a table. It works for small requests with an alignment that all blocks have (1,
-/// 2, 4, 8, 16).
+/// Finds the size class of a request by a table. The table works for small requests with an alignment that all blocks
+/// have (1, 2, 4, 8, 16).
 #[inline(always)]
 fn quick_class(size: u64, align: u64) -> Option<usize> {
     (align <= 16 && 0x1_0116 >> align & 1 == 1 && size.wrapping_sub(1) < MAX_SMALL).then(|| class_for(size))

@@ -62,8 +62,8 @@ thread_local! {
 struct ThreadSlots(Vec<(u64, Weak<Region>, NonNull<LocalSlot>)>);
 
 /// Runs in a forked child: the child forgets the heap slots of its parent, which go on belonging to the parent. The C
-/// library calls this hook. It does not run in a child that a program makes by the system call alone; for crossdock such a
-/// child and its parent look like one process.
+/// library calls this hook. It does not run in a child that a program makes by the system call alone; for crossdock
+/// such a child and its parent look like one process.
 extern "C" fn forget_in_child() {
     let _ = RECENT.try_with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
     thread_cache::forget();

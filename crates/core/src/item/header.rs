@@ -1,6 +1,6 @@
-//! The only code that loads and stores the words of an item's first page. A former owner may have written anything there,
-//! so the description is checked against the item's size before it is given out. The words of a cooperative item's owner
-//! are compared and never used as addresses.
+//! The only code that loads and stores the words of an item's first page. A former owner may have written anything
+//! there, so the description is checked against the item's size before it is given out. The words of a cooperative
+//! item's owner are compared and never used as addresses.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, fence};

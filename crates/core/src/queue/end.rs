@@ -259,9 +259,9 @@ impl End {
             if let Some(done) = act.attempt(self)? {
                 return Ok(Some(done));
             }
-            // The inner loop waits until the word changes; then the end tries again. That attempt may find nothing,
-            // because the word changes already when a producer claims the cell, or because another consumer has taken
-            // the message. In this case the end watches the word again.
+            // The inner loop waits until the word changes. After that the end tries again. That attempt may find
+            // nothing, because the word changes already when a producer claims the cell, or because another consumer
+            // has taken the message. In this case the end watches the word again.
             loop {
                 if left == 0 {
                     return Ok(None);
@@ -291,7 +291,7 @@ impl End {
         Ok(Some(position))
     }
 
-    /// Releases a message that this end received. It never waits.
+    /// Releases a message that this end received. This call never waits.
     ///
     /// # Errors
     /// `INVALID` if this end did not receive the message, or released it already.

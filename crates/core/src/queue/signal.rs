@@ -8,9 +8,9 @@
 //! the word and wakes all sleeping members.
 //!
 //! Both fences are sequentially consistent, so either (b) or (2) comes first. If (b) comes first, step (3) sees the
-//! change of step (a), and the member does not sleep. If (2) comes first, step (c) sees the bit. Then the word changes
-//! before the wake. So a member that has not reached step (4) yet does not sleep, and a sleeping member is woken. The
-//! system call is made only if the bit was set.
+//! change of step (a), and the member does not sleep. If (2) comes first, step (c) sees the bit. In this case the
+//! word changes before the wake. So a member that has not reached step (4) yet does not sleep, and a sleeping member
+//! is woken. The system call is made only if the bit was set.
 //!
 //! The bit is cleared by the member that wakes, not by the one that sleeps. So if a sleeping member has died or has
 //! reached its deadline, it leaves nothing behind but one needless wake. If a member dies after it cleared the bit, but

@@ -1,5 +1,6 @@
-//! The only code that loads and stores the words of a port's end slots. All of them are in shared memory, and any member
-//! can overwrite them. The words are compared, counted and shown; none becomes an address, a length or an index.
+//! The only code that loads and stores the words of a port's end slots. All of them are in shared memory, and any
+//! member can overwrite them. The words are compared, counted and shown; none becomes an address, a length or an
+//! index.
 
 use crossdock_layout::MemberId;
 use crossdock_layout::queue::{AtomicU64, EndSlot, HEALING, NAME_BYTES};

@@ -56,8 +56,8 @@ impl End {
         self.wait_until(timeout, what, attempt, true)
     }
 
-    /// Waits as `wait` does. If the end has spun before, `spin_wait` is the state of that wait, and the time that it took
-    /// is subtracted from the timeout.
+    /// Waits as `wait` does. If the end has spun before, `spin_wait` is the state of that wait, and the time that it
+    /// took is subtracted from the timeout.
     #[cold]
     pub(super) fn wait_on<T>(
         &self,
@@ -356,8 +356,8 @@ impl End {
     }
 }
 
-/// How long a joining member waits for another member that is healing. Healing takes microseconds, unless the member
-/// that does it is stopped.
+/// How long a joining member waits for another member that is healing an end. Healing takes microseconds, unless the
+/// healing member is stopped.
 const HEALING_TIME: Duration = Duration::from_millis(50);
 
 impl Ring {

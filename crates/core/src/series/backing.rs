@@ -38,8 +38,8 @@ pub(super) enum Backing {
 
 /// After each publish, at least one in `LEAST` of all chunks gets the kind of memory that the method needs.
 const LEAST: u32 = 16;
-/// A publish gives the needed kind of memory to more chunks than the minimum by [`LEAST`], as long as this takes less time
-/// than `SHARE` of a copy of all data.
+/// A publish gives the needed kind of memory to more chunks than the minimum by [`LEAST`], as long as this takes less
+/// time than `SHARE` of a copy of all data.
 const SHARE: f64 = 0.25;
 
 impl Publisher {

@@ -1,3 +1,17 @@
+//! Chooses the method that finds what changed since the last version. It knows which methods this machine allows and
+//! what each costs.
+//!
+//! Copying everything always works, and so does comparing everything. While everything is copied, a few chunks are
+//! compared with the last version to estimate how much changes; all other methods give the exact amount. After the
+//! first publish one step is always tracked or compared, as a trial. So a program that changes little never needs
+//! memory for two whole versions.
+//!
+//! The cost of each method per step is estimated from the amount of changes and the measured costs. The estimate
+//! includes the program's first writes to pages, although they happen outside of the publish. If one method is clearly
+//! better for several steps in a row, it is chosen.
+//!
+//! The method of private copies puts other pages at the variables' addresses. It is chosen only if the program said
+//! that pages may move.
 
 use std::ops::Range;
 

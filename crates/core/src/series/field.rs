@@ -56,7 +56,7 @@ impl Field {
     /// The address of a chunk in the variable's usual range of addresses, also while a version is begun.
     pub fn address(&self, index: u32, chunk: usize) -> *mut u8 {
         assert!(index < self.span.chunks);
-        // SAFETY: the reservation has room for all chunks.
+        // SAFETY: the chunk lies within the reservation, which has room for all chunks of the variable.
         unsafe { self.reservation.start().as_ptr().add(index as usize * chunk) }
     }
 

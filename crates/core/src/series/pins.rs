@@ -9,8 +9,8 @@
 //!
 //! ```text
 //! daemon: a page is made; word += 1; the observer gets it    observer: pin, fence, look at the state
-//! publisher: word = w; ask for pages (`update`); states := retiring; fence; word = w still (`is_complete`)? look at pins
-//! ```
+//! publisher: word = w; ask for pages (`update`); states := retiring; fence; word = w still (`is_complete`)? look at
+//! pins ```
 //!
 //! There are two cases. If the observer's fence comes before the publisher's fence, the daemon had changed the word
 //! before, and the publisher sees that. If the observer's fence comes later, the observer sees the state *retiring*.
@@ -79,8 +79,8 @@ impl Pins {
         }
     }
 
-    /// Tells whether the publisher knows every pin page that an observer can have used so far. It is called after the
-    /// fence of the retiring step.
+    /// Tells whether the publisher knows every pin page that an observer can have used so far. The publisher calls
+    /// this function after the fence of the retiring step.
     pub fn is_complete(&self, host: &dyn Host) -> bool {
         host.pages_word() == self.word
     }

@@ -78,8 +78,8 @@ pub(super) fn mark(state: &AtomicU64, sequence: u64) {
     state.store(State::new(sequence, Phase::Retiring).0, Relaxed);
 }
 
-/// Executes the full fence: the publisher's step (b) in this file's first comment. It is called once more after the
-/// last `settle`, before anything that was freed is overwritten.
+/// Executes the full fence: the publisher's step (b) in this file's first comment. The publisher executes this fence
+/// once more after the last `settle`, before anything that was freed is overwritten.
 pub(super) fn retire_fence() {
     fence(SeqCst);
 }

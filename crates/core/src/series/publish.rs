@@ -153,8 +153,8 @@ impl Publisher {
         self.finish(record, &stamp, columns, attributes);
         self.count_chunks(needed);
         self.pending.clear();
-        // The method for the next step is chosen before the fresh slots are mapped. With some methods the program writes a
-        // chunk in ordinary memory of this process. Such a chunk need not be mapped to its fresh slot first.
+        // The method for the next step is chosen before the fresh slots are mapped. With some methods the program
+        // writes a chunk in ordinary memory of this process. Such a chunk need not be mapped to its fresh slot first.
         if method != Method::Hints {
             self.choose_method();
         }

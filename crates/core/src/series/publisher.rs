@@ -87,7 +87,7 @@ pub struct Publisher {
     pub(super) withheld_why: Option<Error>,
     /// If the pool could not grow: the reason, and the time before which the publisher does not try again.
     pub(super) growth: Option<(Instant, Error)>,
-    /// The reason why nothing can be published any more.
+    /// The error after which this publisher can publish nothing any more; `None` while it works.
     pub(super) broken: Option<Error>,
     /// A buffer for one slot table, so that a publish need not allocate one.
     pub(super) scratch: Vec<u32>,
@@ -249,8 +249,8 @@ impl Publisher {
     /// has the same effect, but reports no error.
     ///
     /// # Errors
-    /// `DISCONNECTED`, `TIMED_OUT`: the node daemon did not learn of the end, so the name stays taken until this
-    /// session ends.
+    /// `DISCONNECTED` or `TIMED_OUT` if the node daemon did not learn of the end. In this case the name stays taken
+    /// until this session ends.
     pub fn end(mut self) -> Result<()> {
         self.end_mut()
     }

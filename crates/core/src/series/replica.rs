@@ -1,3 +1,12 @@
+//! A replica: the copy of another node's series on this node. It has the same versions under the same numbers.
+//!
+//! A version arrives from the other node as a [`VersionHead`] and some chunks, in [`ChunkRun`]s. Chunks that it
+//! shares with the replica's last version are not sent. [`Replica::prepare`] makes room for the chunks, the caller
+//! fills them in, and [`Replica::publish`] makes the version visible. Observers of a replica notice no difference.
+//! The two nodes have different observers, so each node chooses slots and retires versions for itself.
+//!
+//! Everything that comes from another node is checked here. A head that contradicts the series' description gives
+//! `CORRUPT`.
 
 use std::ops::Range;
 use std::sync::Arc;

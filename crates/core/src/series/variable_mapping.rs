@@ -5,8 +5,8 @@
 //! the same way.
 //!
 //! If the publisher takes versions back, only copies are shown, because the pages may be overwritten at any time. A
-//! copy can be checked only when it is complete. So [`VariableMapping::copy_of`] and [`VariableMapping::prepare`] read the bytes. Then the
-//! caller asks whether the version still exists, and shows the bytes or drops them.
+//! copy can be checked only when it is complete. So [`VariableMapping::copy_of`] and [`VariableMapping::prepare`]
+//! read the bytes. Then the caller asks whether the version still exists, and shows the bytes or drops them.
 
 use std::os::fd::AsFd;
 
@@ -58,8 +58,8 @@ impl VariableMapping {
         Ok(Self { reservation, slots: slots.to_vec(), copied: true })
     }
 
-    /// Copies what [`VariableMapping::show_prepared`] will show: the chunks whose slots differ from the slots that are shown now,
-    /// or all chunks.
+    /// Copies what [`VariableMapping::show_prepared`] will show: the chunks whose slots differ from the slots that
+    /// are shown now, or all chunks.
     pub fn prepare(&self, slots: &[u32], all: bool, pool: &Pool) -> PreparedChunks {
         let chunk = pool.chunk();
         let differing = (0..slots.len()).filter(|index| all || self.slots.get(*index) != slots.get(*index));

@@ -71,7 +71,7 @@ impl Publisher {
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such variable, `INVALID` beyond the largest shape, `BUSY` between `begin` and
-    /// `publish`, `SYSTEM`.
+    /// `publish`, `SYSTEM` if the kernel refuses memory.
     pub fn resize(&mut self, variable: &str, shape: &[u64]) -> Result<()> {
         let variable = self.index(variable)?;
         self.check_use()?;
@@ -101,7 +101,7 @@ impl Publisher {
         }
         if bytes > old_bytes && old > 0 {
             let end = bytes.min(u64::from(old) * chunk as u64);
-            // SAFETY: within the memory of the chunks that the variable had and has.
+            // SAFETY: the range lies within the memory of chunks that the variable had before and still has.
             unsafe {
                 self.fields[variable]
                     .reservation

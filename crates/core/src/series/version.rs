@@ -60,8 +60,8 @@ impl Version {
         self.record.sequence
     }
 
-    /// The number of versions that were recycled before `Observer::each` could give them. They lie between this version
-    /// and the one that `each` gave before. It is 0 if `each` did not give this version.
+    /// The number of versions that were recycled before `Observer::each` could give them. They lie between this
+    /// version and the one that `each` gave before. The number is 0 if `each` did not give this version.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed
@@ -216,7 +216,8 @@ impl Version {
         Ok(self.views[variable].get_or_init(|| view))
     }
 
-    /// Copies bytes of a variable out, beginning at `offset`. It then checks that they belonged to this version.
+    /// Copies bytes of a variable out, beginning at `offset`. After the copy, checks that the bytes belonged to this
+    /// version.
     ///
     /// # Errors
     /// `INVALID` if the range goes beyond the variable's end, `NOT_FOUND` if there is no such variable or if the
@@ -241,8 +242,8 @@ impl Version {
             let length = (chunk - within).min(to.len() - done);
             let from = self.attached.pool.slot(slots[at / chunk]);
             let (from, to) = (from.wrapping_add(within), to[done..].as_mut_ptr());
-            // SAFETY: within a slot of the mapped pool; `to` is this process's own. A publisher that takes nothing back does
-            // not write the slots of a pinned version.
+            // SAFETY: within a slot of the mapped pool; `to` is this process's own. A publisher that takes nothing
+            // back does not write the slots of a pinned version.
             unsafe {
                 match self.attached.takes_back {
                     true => crossdock_os::copy::copy_racing(to, from, length),
