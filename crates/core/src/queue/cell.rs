@@ -84,8 +84,8 @@ impl<'a> CellRef<'a> {
         Ok(())
     }
 
-    /// The handle in the cell. If the cell's state is free, it is a credit: the handle of the released message of the
-    /// previous lap.
+    /// The handle in the cell. If the cell's state is free and has a credit, this is the handle of the released
+    /// message of the previous lap.
     #[inline]
     pub(super) fn handle(self) -> Handle {
         Handle { segment: self.0.handle[0].load(Relaxed), offset: self.0.handle[1].load(Relaxed) }

@@ -71,12 +71,12 @@ impl Ring {
     }
 
     /// Brings the cells that an end was working on into a state from which other members can go on. A member that
-    /// leaves in order also does this, as its last step.
+    /// leaves the port in order does the same with its own cells.
     pub(super) fn settle(&self, side: Side, index: u8) {
         match (side, self.shape.pattern) {
             (Side::Producer, _) => self.void_claimed(index),
-            // The messages that the dead consumer had not released stay ready. Its successor starts one lap back, so
-            // it finds them.
+            // The messages that the dead or leaving consumer had not released stay ready. Its successor starts one
+            // lap back, so it finds them.
             (Side::Consumer, Pattern::OneToOne) => {}
             (Side::Consumer, Pattern::FanOut) => self.clear_shares(index),
             (Side::Consumer, Pattern::FanIn | Pattern::WorkQueue) => self.give_back_taken(index),
