@@ -9,8 +9,8 @@
 //!
 //! ```text
 //! daemon: a page is made; word += 1; the observer gets it    observer: pin, fence, look at the state
-//! publisher: word = w; ask for pages (`update`); states := retiring; fence; word = w still (`is_complete`)? look at
-//! pins ```
+//! publisher: word = w; ask for pages (`update`); states := retiring; fence; word = w still (`is_complete`)? look at pins
+//! ```
 //!
 //! There are two cases. If the observer's fence comes before the publisher's fence, the daemon had changed the word
 //! before, and the publisher sees that. If the observer's fence comes later, the observer sees the state *retiring*.
