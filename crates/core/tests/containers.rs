@@ -143,7 +143,7 @@ fn a_wrong_element_size_inside_of_a_container_is_an_error_and_changes_nothing() 
     region.vector_resize(many + 32 * 9999, 4, 10).unwrap();
     // A block that the program allocated has no type, so any element size that the program names is accepted.
     let own = region.allocate(64, 8).unwrap();
-    // SAFETY: the block's own bytes.
+    // SAFETY: the write stays within the block that this test allocated.
     unsafe { region.base().add(own as usize).write_bytes(0, 64) };
     region.vector_resize(own, 24, 10).unwrap();
 }
@@ -163,7 +163,7 @@ fn a_circle_of_damaged_containers_ends_the_search() {
         unsafe { region.base().add(header as usize).cast::<[u64; 4]>().write(words) };
     }
     let own = region.allocate(64, 8).unwrap();
-    // SAFETY: the block's own bytes.
+    // SAFETY: the write stays within the block that this test allocated.
     unsafe { region.base().add(own as usize).write_bytes(0, 64) };
     let began = std::time::Instant::now();
     region.vector_resize(own, 24, 10).unwrap();

@@ -87,7 +87,8 @@ impl World {
         Some(other_file || !own && !self.locked.load(Acquire))
     }
 
-    /// Decides as `Living::is_dead` does: it asks the table, and then the kernel.
+    /// Decides whether Alice is dead, as `LivenessSource::is_dead` does: reads the table first, and then asks the
+    /// kernel.
     fn is_dead(&self, rule: Rule, heals: Heals) -> bool {
         let table = if heals == Heals::ByOldTable { &self.old } else { &self.new };
         let word = table.load(Acquire);

@@ -20,7 +20,8 @@ impl NewBlock {
     /// Allocates a block as [`Region::prepare`] does.
     ///
     /// # Errors
-    /// The errors of [`Region::prepare`].
+    /// `NO_SPACE` if the region cannot grow by enough memory, `INVALID` if the size is 0 or the alignment is not
+    /// allowed.
     pub fn prepare(region: &Arc<Region>, size: u64, align: u64) -> Result<Self> {
         Ok(Self { region: Arc::clone(region), offset: region.prepare(size, align)?, size })
     }
@@ -28,7 +29,8 @@ impl NewBlock {
     /// Claims a new named object as [`Region::claim`] does with `CreateOnly`.
     ///
     /// # Errors
-    /// `EXISTS` if the name is taken, otherwise the errors of [`Region::claim`].
+    /// `EXISTS` if the name is taken, `NO_SPACE` if the region cannot grow by enough memory, `INVALID` if the name or
+    /// the type is not allowed.
     pub fn claim(region: &Arc<Region>, name: &str, ty: &TypeRef) -> Result<Self> {
         let claim = region.claim(name, ty, ObjectMode::CreateOnly, None)?;
         Ok(Self { region: Arc::clone(region), offset: claim.offset, size: ty.size })

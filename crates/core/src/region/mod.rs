@@ -176,7 +176,7 @@ impl Region {
         self.memory.base()
     }
 
-    /// The mapping of the region's bytes, for the module `view`.
+    /// The mapping of the region's bytes, for checked access to elements by `shared_access`.
     pub fn mapping(&self) -> &Mapping {
         self.memory.mapping()
     }

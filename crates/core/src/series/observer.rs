@@ -147,8 +147,9 @@ impl Observer {
     /// Gives the newest version, even after the publisher has ended or died.
     ///
     /// # Errors
-    /// `NOT_YET` if nothing has been published, `BUSY` if this observer holds 15 versions, `CORRUPT`. If the publisher
-    /// ended or died before its first version: `CLOSED` or `PEER_DIED`.
+    /// `NOT_YET` if nothing has been published, `BUSY` if this observer holds 15 versions, `CORRUPT` if the pool
+    /// holds what no correct publisher writes. If the publisher ended or died before its first version: `CLOSED` or
+    /// `PEER_DIED`.
     pub fn latest(&mut self) -> Result<Version> {
         for _ in 0..OVERTAKEN {
             let newest = self.attached.newest();

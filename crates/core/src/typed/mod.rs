@@ -1,7 +1,7 @@
 //! Typed objects of a region for Rust programs: scalars, vectors, strings, n-dimensional arrays.
 //!
 //! C++ sees the same objects as `crossdock::vector<double>`, Python as a NumPy array and Fortran as an array pointer.
-//! Elements are copied in and out (`get`, `set`, `copy_to`, `copy_from`). There are no references to them, because
+//! Elements are copied in and out (`get`, `set`, `to_vec`, `copy_from`). There are no references to them, because
 //! other tasks may write them at any time, which Rust does not allow behind a reference.
 
 mod header;
