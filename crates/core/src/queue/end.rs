@@ -141,7 +141,8 @@ impl End {
     /// # Errors
     /// `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED` or `PEER_DIED` if all consumers that this end has
     /// met have left or died, and `CLOSED` after [`End::close`]. `INVALID` if this end is no producer. `CORRUPT` if
-    /// the port's memory holds what no correct member writes. In each case nothing was sent.
+    /// the port's memory holds what no correct member writes. `DISCONNECTED` in a forked child, or if the daemon has
+    /// declared this member dead. In each case nothing was sent.
     #[inline]
     pub fn send(&self, message: &Message, bytes: u64, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Producer)?;
@@ -194,7 +195,7 @@ impl End {
     /// # Errors
     /// `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED` or `PEER_DIED` if all producers that this end has
     /// met have left or died, and `CLOSED` after [`End::close`]. `INVALID` if this end is no consumer. `CORRUPT` if
-    /// the port's memory holds what no correct member writes.
+    /// the port's memory holds what no correct member writes. `DISCONNECTED` in a forked child.
     #[inline]
     pub fn receive_into(&self, out: &mut Message, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Consumer)?;
