@@ -917,9 +917,11 @@ crossdock_status crossdock_checkpoint_read(crossdock_checkpoint *checkpoint, con
 crossdock_status crossdock_publisher_restart(crossdock_publisher *publisher, const char *folder,
                                              crossdock_checkpoint **checkpoint);
 
-/* Make `field/3` from `field` for the series of a parallel program. `rank` is an MPI rank, or -1 for the rank that the
- * launcher gave (OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, MV2_COMM_WORLD_RANK, SLURM_PROCID, CROSSDOCK_RANK; 0
- * without any). Errors: INVALID, NO_SPACE (the buffer; CROSSDOCK_NAME_MAX + 1 bytes are always enough). */
+/* Append the rank to a name, for the series of a parallel program: `field` becomes `field/3` on rank 3. `rank` is an
+ * MPI rank, or -1 for the rank that the launcher gave (OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK,
+ * MV2_COMM_WORLD_RANK, SLURM_PROCID, CROSSDOCK_RANK; 0 without any). Errors: INVALID (the name is invalid or becomes
+ * too long, `rank` is less than -1 or too large, or the launcher's variable is not a number), NO_SPACE (the buffer is
+ * too small; CROSSDOCK_NAME_MAX + 1 bytes are always enough). */
 crossdock_status crossdock_ranked_name(const char *name, int64_t rank, char *buffer, size_t buffer_size);
 /* --------------------------------------------------------------------- item */
 

@@ -27,7 +27,7 @@ pub(crate) fn type_of(name: &str) -> Result<(type_name::Type, TypeRef)> {
 unsafe fn type_in(ty: *const plain::Type) -> Result<TypeRef> {
     // SAFETY: the caller promises this, as the `# Safety` section asks.
     let given = unsafe { read(ty, "type")? };
-    // SAFETY: the caller promises that the texts in the struct are zero-terminated, too.
+    // SAFETY: the caller promises that the texts in the struct are zero-terminated.
     let name = unsafe { text(given.name, "type's name")? };
     if given.size == 0 {
         return type_of(name).map(|(_, ty)| ty);

@@ -67,7 +67,7 @@ pub(crate) fn value_out(value: &Value) -> plain::Value {
 pub(crate) unsafe fn attributes<'a>(given: *const plain::Attribute, count: usize) -> Result<Vec<(&'a str, Value)>> {
     // SAFETY: the caller promises this, as the `# Safety` section asks.
     let given = unsafe { list(given, count, "attributes")? };
-    // SAFETY: the caller promises that the names in the list are zero-terminated, too.
+    // SAFETY: the caller promises that the names in the list are zero-terminated.
     given.iter().map(|a| Ok((unsafe { text(a.name, "attribute's name")? }, value_in(&a.value)?))).collect()
 }
 
@@ -79,7 +79,7 @@ pub(crate) unsafe fn declared(given: *const plain::Attribute, count: usize) -> R
     // SAFETY: the caller promises this, as the `# Safety` section asks.
     let given = unsafe { list(given, count, "attributes")? };
     let one = |a: &plain::Attribute| {
-        // SAFETY: the caller promises that the names in the list are zero-terminated, too.
+        // SAFETY: the caller promises that the names in the list are zero-terminated.
         let name = unsafe { text(a.name, "attribute's name")? };
         Ok(AttributeSpec { name: name.to_owned(), ty: kind(a.value.kind)? })
     };
@@ -94,7 +94,7 @@ pub(crate) unsafe fn variables(given: *const plain::Variable, count: usize) -> R
     // SAFETY: the caller promises this, as the `# Safety` section asks.
     let given = unsafe { list(given, count, "variables")? };
     let one = |v: &plain::Variable| {
-        // SAFETY: the caller promises that the texts in the struct are zero-terminated, too.
+        // SAFETY: the caller promises that the texts in the struct are zero-terminated.
         let (name, ty) = unsafe { (text(v.name, "variable's name")?, text(v.type_name, "variable's type")?) };
         let dimensions = v.dimensions as usize;
         let (Some(shape), Some(most)) = (v.shape.get(..dimensions), v.max_shape.get(..dimensions)) else {
@@ -105,7 +105,7 @@ pub(crate) unsafe fn variables(given: *const plain::Variable, count: usize) -> R
         } else {
             shape.iter().zip(most).map(|(now, most)| if *most == 0 { *now } else { *most }).collect()
         };
-        // SAFETY: the caller promises that the lists of constants are valid, too.
+        // SAFETY: the caller promises that the lists of constants are valid.
         let constants = unsafe { attributes(v.constants, v.constant_count)? };
         Ok(Variable {
             name: name.to_owned(),

@@ -36,7 +36,7 @@ fn rank_in(variable: impl Fn(&str) -> Option<String>) -> Result<u32> {
 /// rank ([`rank_of_environment`]). Programs that have an MPI communicator pass its rank.
 ///
 /// # Errors
-/// `INVALID` if the name is invalid or becomes too long.
+/// `INVALID` if the name is invalid or becomes too long, or if the launcher's environment variable is not a number.
 pub fn ranked(base: &str, rank: Option<u32>) -> Result<String> {
     let rank = rank.map_or_else(rank_of_environment, Ok)?;
     let whole = format!("{base}/{rank}");

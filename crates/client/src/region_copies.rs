@@ -60,7 +60,7 @@ impl Session {
                     last = Some(error);
                     std::thread::sleep(AGAIN);
                 }
-                // The reason why the former attempts failed says more than that the time is over.
+                // The error of the last failed attempt says more than `TIMED_OUT`, so that error is returned.
                 Err(error) if error.status == Status::TimedOut => return Err(last.unwrap_or(error)),
                 Err(error) => return Err(error),
             }

@@ -23,7 +23,7 @@ fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl SessionObjects {
-    /// The region of this segment; `None` if it is not open.
+    /// The region in this segment; `None` if this session does not have the region open.
     pub fn region(&self, id: SegmentId) -> Option<Region> {
         enter(&self.regions).get(&id)?.upgrade()
     }

@@ -61,9 +61,9 @@ pub enum LossReason {
 pub struct SilentHost {
     /// The name of the host's node.
     pub host: String,
-    /// The time since which it does not answer, in nanoseconds of the monotonic clock.
+    /// The time since which the host does not answer, in nanoseconds of the monotonic clock.
     pub since_ns: u64,
-    /// True if the host is lost: its lease in the catalog has ended, too.
+    /// True if the host's lease in the catalog has ended. The host then counts as lost.
     pub is_lost: bool,
 }
 

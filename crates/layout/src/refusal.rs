@@ -18,7 +18,7 @@ pub fn write(count: u64, path: &[u8]) -> Option<Vec<u8>> {
     (message.len() <= MESSAGE_BYTES).then_some(message)
 }
 
-/// Reads the message: the number of refusals, and the path. `None` if it is no such message.
+/// Reads a message that [`write`] made: the number of refusals, and the path. `None` if the bytes have another form.
 pub fn read(bytes: &[u8]) -> Option<(Wild<u64>, &[u8])> {
     let (count, path) = bytes.split_first_chunk::<8>()?;
     let is_path = path.first() == Some(&b'/') && !path.contains(&0) && bytes.len() <= MESSAGE_BYTES;

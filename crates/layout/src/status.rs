@@ -6,9 +6,9 @@ closed_set! {
     /// The outcome of a call. Every error carries one of these, and a text that names the object, the reason and a
     /// hint.
     pub enum Status {
-        /// The call did what it was asked for.
+        /// The call succeeded.
         Ok = 0 "ok",
-        /// There is nothing yet, and the call was asked not to wait. This is no failure.
+        /// What the call looks for is not there yet, and the caller chose not to wait. This status is not a failure.
         NotYet = 1 "not yet",
         /// The deadline passed. The message names the peer that the call waited for and says when it was last seen.
         TimedOut = 2 "timed out",

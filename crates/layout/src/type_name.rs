@@ -142,7 +142,7 @@ pub struct BadTypeName {
     pub name: String,
     /// The position of the byte at which the text is no longer a type name.
     pub at: usize,
-    /// The reason why it is not one.
+    /// The reason why the text is not a type name.
     pub why: &'static str,
 }
 

@@ -19,8 +19,9 @@
 
 namespace crossdock {
 
-/// Makes `field/3` from `field` on rank 3. Without an argument it is the rank that the launcher (Open MPI, MPICH,
-/// Slurm, crossdock) set. Errors: invalid.
+/// Appends the rank to a name: `field` becomes `field/3` on rank 3. If `rank` is not given, the rank set by the
+/// launcher (Open MPI, MPICH, Slurm, crossdock) is used, and 0 if no launcher set one. Errors: invalid, if the name is
+/// no valid name, or is too long with the rank, or if the launcher's environment variable is not a number.
 inline std::string ranked(const std::string& name, std::optional<std::uint32_t> rank = {}) {
   std::array<char, CROSSDOCK_NAME_MAX + 1> buffer{};
   detail::check(crossdock_ranked_name(name.c_str(), rank ? std::int64_t{*rank} : -1, buffer.data(), buffer.size()));

@@ -87,8 +87,8 @@ impl Item {
         }
     }
 
-    /// Opens the item again after the daemon refused the request. If the item was shared meanwhile, gives the shared
-    /// item.
+    /// Opens the item again after the daemon refused the request. If the daemon shared the item meanwhile, returns the
+    /// shared item; otherwise returns `None`.
     fn open_again(&mut self) -> Option<SharedItem> {
         let answer = self.open.session.ask_item(ItemRequest::Reopen { item: self.id() }, None);
         let is_shared = |answer: &Answered| matches!(&answer.0, Answer::Item(given) if !given.writable);
@@ -109,7 +109,7 @@ impl Item {
         None
     }
 
-    /// Makes a new item with the same bytes and the same description. This task owns the new item, too.
+    /// Makes a new item with the same bytes and the same description. This task owns the new item.
     ///
     /// # Errors
     /// As for [`crate::Session::create_item`].
@@ -186,8 +186,8 @@ impl Item {
         }
     }
 
-    /// Sets the old size again after there was too little memory for the new one. The daemon must count only the bytes
-    /// that exist.
+    /// Requests the old size again after memory was too short for the new size. Otherwise the daemon would count bytes
+    /// that do not exist. Returns whether the item is open with its old size.
     fn shrink_back(&mut self, old: u64) -> bool {
         let again = self.open.session.ask_item(ItemRequest::Resize { item: self.id(), size: old }, None);
         let memory = again.and_then(super::session::taken).and_then(|(given, descriptor)| {
@@ -226,8 +226,8 @@ impl Item {
         match shared.and_then(|answer| self.open.session.opened_view(answer)) {
             Ok(view) => Ok(SharedItem::new(view)),
             Err(error) => {
-                // Perhaps the daemon shared the item, but this process had no room to open it. Then it is a shared item
-                // now.
+                // Perhaps the daemon shared the item, but this process had no memory to map it. In this case
+                // `open_again` maps the shared item and returns it.
                 self.open_again().ok_or(error)
             }
         }

@@ -60,8 +60,8 @@ impl Session {
     /// # Errors
     /// `TIMED_OUT` (the text says which task owns the item and since when). Without a timeout `NOT_YET` and
     /// `NOT_FOUND`; in a site also `TIMED_OUT` if the item is still on its way, and `DISCONNECTED` if the item's node or
-    /// the catalog does not answer. `NOT_FOUND` if the item is destroyed meanwhile. `BUSY` if this session has the item open. `DENIED`.
-    /// `NO_SPACE` if a necessary copy has no room.
+    /// the catalog does not answer. `NOT_FOUND` if the item is destroyed meanwhile. `BUSY` if this session has the item
+    /// open. `DENIED`. `NO_SPACE` if a necessary copy has no room.
     pub fn access_item(&self, key: &str, timeout: Option<Duration>) -> Result<Item> {
         crate::session::check_name("item", key)?;
         match self.items().find(key) {

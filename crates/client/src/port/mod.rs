@@ -70,7 +70,7 @@ impl Port {
         &self.shared.name
     }
 
-    /// Tells whether this end is a producer or a consumer.
+    /// Tells whether this member is a producer or a consumer of the port.
     #[must_use]
     pub fn end(&self) -> End {
         self.shared.end.side()
@@ -177,21 +177,21 @@ impl Port {
         }
     }
 
-    /// Waits until the other end has a living member.
+    /// Waits until a living member is at the other side of the port. `None` stands for the default timeout.
     ///
     /// # Errors
-    /// `TIMED_OUT`, `NOT_YET` (with zero).
+    /// `TIMED_OUT` if the timeout passes first; `NOT_YET` if the timeout is zero and no such member is there.
     pub fn wait_peer(&self, timeout: Option<Duration>) -> Result<()> {
         self.named(self.shared.end.wait_peer(timeout.unwrap_or(DEFAULT_WAIT)))
     }
 
     /// Leaves the port in order. Peers get all messages that were sent, and then `CLOSED`. Messages that this consumer
-    /// received but did not release go to the next consumer. Another thread that still waits at this end gets `CLOSED`.
+    /// received but did not release go to the next consumer. A thread that still waits on this `Port` gets `CLOSED`.
     pub fn close(self) {
         drop(self);
     }
 
-    /// Works as [`Port::close`], for callers that share the port. Later calls at this end give `CLOSED`.
+    /// Works as [`Port::close`], for callers that share the port. Later calls on this `Port` give `CLOSED`.
     pub fn leave(&self) {
         self.shared.close();
     }

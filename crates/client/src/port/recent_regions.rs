@@ -19,7 +19,8 @@ const MOST: usize = 4;
 /// The regions into which the last messages' handles point.
 #[derive(Debug, Default)]
 pub(super) struct RecentRegions {
-    /// The segment of the last handle that passed this end. Only a region in this segment is kept.
+    /// The segment of the last handle that this member sent or received at the port. A newly opened region is kept only
+    /// if it lies in this segment.
     last: AtomicU64,
     /// The kept regions. The one that was opened last is at the end.
     regions: Mutex<Vec<Region>>,
@@ -27,7 +28,7 @@ pub(super) struct RecentRegions {
 }
 
 impl RecentRegions {
-    /// Notes the segment of a handle that passed this end.
+    /// Notes the segment of a handle that this member sent or received at the port.
     #[inline]
     pub(super) fn note(&self, handle: Handle) {
         if handle.segment != 0 {

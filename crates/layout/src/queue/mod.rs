@@ -195,8 +195,8 @@ pub struct PortHeader {
 pub struct EndHolder {
     /// 0 if the end is free; otherwise the id of its member, or [`HEALING`] with the id of the member that heals it. A
     /// member claims the end by a compare-and-swap of this word. So if the member dies in any later step, other members
-    /// know which member it was. All other changes are by compare-and-swap, too, except one: the owner or the healing
-    /// member frees the end by a plain store of 0.
+    /// know which member it was. All other changes of this word are by compare-and-swap, with one exception: the
+    /// owner or the healing member frees the end by a plain store of 0.
     pub owner: AtomicU64,
     /// The id of the end's member, for error messages. It stays the same while `owner` names a healing member.
     pub member: AtomicU64,

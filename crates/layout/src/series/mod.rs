@@ -199,7 +199,7 @@ pub struct RecordHead {
 }
 
 /// A pin page: 4096 bytes of a memfd, in which observers of one task note the versions that they use. The daemon makes
-/// it when such an observer comes and no slot is free.
+/// a pin page when an observer comes and no slot is free in the pin pages of the observer's task.
 #[cfg(not(loom))]
 #[repr(C, align(4096))]
 pub struct PinPage {

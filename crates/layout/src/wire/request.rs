@@ -23,8 +23,8 @@ requests! {
             layout: u32,
             /// The fingerprint of the client's build, [`super::FINGERPRINT`].
             fingerprint: u64,
-            /// A random number that the client has chosen. If it sends the same number again, it becomes the same
-            /// member again.
+            /// A random number that the client has chosen. A client that sends the same number again becomes
+            /// the same member again.
             token: [u8; 16],
             /// The member that this client was before, if it comes back; otherwise 0.
             member: MemberId,
@@ -157,7 +157,7 @@ requests! {
         17 CopyRegion -> Done {
             /// How long the copying may take, in milliseconds.
             wait_ms: u64,
-            /// Does the region's name move, too? Then `copy` is the same name.
+            /// True if the region moves with its name; `copy` is then equal to `name`. False if a copy is made.
             moves: bool as Padded,
             /// The name of the region.
             name: String,
@@ -168,7 +168,7 @@ requests! {
         18 Freeze -> Done {
             /// The region's id. The member has it open, and no other member may have it open.
             segment: SegmentId,
-            /// Will the region's name go to another node?
+            /// True if the region's name will go to another node.
             moves: bool as Padded,
         },
         /// Claims the name of a region that came from another node, or gives the region this name. Only the daemon itself
@@ -176,7 +176,7 @@ requests! {
         19 Adopt -> Done {
             /// The number of the broker's order to copy a region.
             order: u64,
-            /// Does the region get its name now? Otherwise the name is only claimed in the site.
+            /// True if the region gets its name with this request. False if the name is only claimed in the site.
             named: bool as Padded,
             /// The id of the copy.
             segment: SegmentId,
