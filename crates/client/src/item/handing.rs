@@ -227,7 +227,7 @@ impl Item {
             Ok(view) => Ok(SharedItem::new(view)),
             Err(error) => {
                 // Perhaps the daemon shared the item, but this process had no memory to map it. In this case
-                // `open_again` maps the shared item and returns it.
+                // `open_again` tries once more to map the shared item.
                 self.open_again().ok_or(error)
             }
         }

@@ -19,7 +19,7 @@ const MOST: usize = 4;
 /// The regions into which the last messages' handles point.
 #[derive(Debug, Default)]
 pub(super) struct RecentRegions {
-    /// The segment of the last handle that this member sent or received at the port. A newly opened region is kept only
+    /// The segment of the last handle that this `Port` received or reclaimed. A newly opened region is kept only
     /// if it lies in this segment.
     last: AtomicU64,
     /// The kept regions. The one that was opened last is at the end.
@@ -28,7 +28,7 @@ pub(super) struct RecentRegions {
 }
 
 impl RecentRegions {
-    /// Notes the segment of a handle that this member sent or received at the port.
+    /// Notes the segment of a handle that this `Port` received or reclaimed.
     #[inline]
     pub(super) fn note(&self, handle: Handle) {
         if handle.segment != 0 {
