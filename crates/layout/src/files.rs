@@ -1,26 +1,28 @@
 //! The notice of a managed directory: one page by which the directory's service tells consumers what the producers do.
-//! The published files themselves are elsewhere.
+//! The notice contains no file: the published files are in the directory.
 //!
 //! Only the directory's service writes the page. Every consumer reads it through a read-only mapping. A consumer that
-//! waits for a file loads `news` (Acquire) and then looks for the file. If the file is not there, it sleeps on `news`.
-//! The service first makes a file visible and then increments `news` (Release), so no publication is missed. If the
-//! service dies, `news` does not change any more; so consumers also look at the directory itself from time to time.
+//! waits for a file loads `news` (Acquire) and then looks for the file. If the file is not there, the consumer sleeps
+//! on `news`. The service first makes a file visible and then increments `news` (Release), so no publication is missed.
+//! If the service dies, `news` does not change any more; so consumers look at the directory itself from time to time,
+//! without waiting for `news`.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::LAYOUT_VERSION;
 
-/// The first word of a notice.
+/// The first word of a directory's notice, the text `xdockfil`.
 pub const NOTICE_MAGIC: u64 = u64::from_le_bytes(*b"xdockfil");
 /// The number of bytes for the producers' names, which error messages show.
 pub const PRODUCERS_BYTES: usize = 256;
 
-/// The number of lost names that a notice remembers. A lost name is that of a file that can no longer come.
+/// The number of lost names that a notice remembers. A lost name is the name of a file that can no longer appear in the
+/// directory.
 pub const LOST: usize = 256;
-/// The number of bytes for the name of a silent host.
+/// The number of bytes for the name of a host that does not answer.
 pub const SILENT_BYTES: usize = 64;
 
-/// The phase of a directory's producers: whether files can still come.
+/// The phase of the tasks that write a directory's files. It says whether further files can still appear.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Phase {
@@ -70,9 +72,9 @@ pub struct SilentHost {
 /// A managed directory's notice: one page of shared memory.
 #[repr(C, align(64))]
 pub struct Notice {
-    /// [`NOTICE_MAGIC`]. It is written last when the page is made.
+    /// The number [`NOTICE_MAGIC`]. The service writes it last when it makes the page.
     pub magic: AtomicU64,
-    /// The version of the layout, [`LAYOUT_VERSION`].
+    /// The version of this page's layout, [`LAYOUT_VERSION`].
     pub version: AtomicU32,
     /// A futex word. The service increments it after each publication and each change of `phase`.
     pub news: AtomicU32,
@@ -87,37 +89,38 @@ pub struct Notice {
     pub torn: AtomicU64,
     /// The number of names that were ever put into `lost`. Only the service uses it.
     pub lost_count: AtomicU64,
-    /// The producers' names in UTF-8, separated by commas, with a zero byte at the end. They are written before
+    /// The producers' names in UTF-8, separated by commas, with a zero byte at the end. The service writes them before
     /// `magic`.
     pub producers: [AtomicU64; PRODUCERS_BYTES / 8],
     /// The hashes of the most recently lost names; 0 in a free word. A name is lost if another host published its file
-    /// and, before this host had fetched it, dropped the file or was lost itself. The two reasons have different hashes.
-    /// A consumer that waits for a lost name gets an error at once. If a file of this name is published after all, or
-    /// the lost host comes back, the service removes the hash.
+    /// and, before this host had fetched it, dropped the file or was lost itself. The hash includes the reason. A
+    /// consumer that waits for a lost name gets an error at once. If a file of this name is published after all, or the
+    /// lost host comes back, the service removes the hash.
     pub lost: [AtomicU64; LOST],
-    /// The time since which the host in `silent` does not answer, in nanoseconds of the monotonic clock; 0 if every host
-    /// with producers answers. The lowest bit is 1 if that host is lost. The service sets this word to 0 before it
-    /// changes `silent`, so a reader that finds the same value before and after has read the right name.
+    /// The time since which the host in `silent` does not answer, in nanoseconds of the monotonic clock; 0 if every
+    /// host with producers answers. The lowest bit is 1 if that host is lost. The service sets this word to 0 before it
+    /// changes `silent`, so a reader that finds the same value before and after it reads `silent` has read the right
+    /// name.
     pub silent_since: AtomicU64,
     /// The name of a host with producers that does not answer, in UTF-8, with zero bytes at the end.
     pub silent: [AtomicU64; SILENT_BYTES / 8],
 }
 
 impl Notice {
-    /// Makes a notice of zeroed memory. Only the service calls it.
+    /// Makes a notice of zeroed memory. Only the directory's service calls this function.
     pub fn format(&self, producers: &str) {
         store(&self.producers, producers);
         self.version.store(LAYOUT_VERSION, Ordering::Relaxed);
         self.magic.store(NOTICE_MAGIC, Ordering::Release);
     }
 
-    /// Tells whether this is a notice of this build's layout.
+    /// Tells whether the page is a notice, and has the layout that this build uses.
     pub fn is_valid(&self) -> bool {
         self.magic.load(Ordering::Acquire) == NOTICE_MAGIC && self.version.load(Ordering::Acquire) == LAYOUT_VERSION
     }
 
-    /// Notes that the file of this name will not come. The name is relative to the directory. Only the service calls
-    /// it.
+    /// Notes that the file of this name can no longer appear, and why. The name is relative to the directory. Only the
+    /// directory's service calls this function.
     pub fn lose(&self, name: &[u8], why: LossReason) {
         let hash = hash_of(name, why);
         if !self.lost.iter().any(|lost| lost.load(Ordering::Relaxed) == hash) {
@@ -126,13 +129,14 @@ impl Notice {
         }
     }
 
-    /// Removes this name from the names that were lost with their host, because the host is back. Only the service calls
-    /// it.
+    /// Removes this name from the names that were lost with their host, because the host is back. Only the directory's
+    /// service calls this function.
     pub fn find_with_host(&self, name: &[u8]) {
         self.remove(hash_of(name, LossReason::WithHost));
     }
 
-    /// Removes this name from the lost names, because its file was published. Only the service calls it.
+    /// Removes this name from the lost names, because its file was published. Only the directory's service calls this
+    /// function.
     pub fn find(&self, name: &[u8]) {
         if self.lost_count.load(Ordering::Relaxed) > 0 {
             self.remove(hash_of(name, LossReason::Dropped));
@@ -146,7 +150,8 @@ impl Notice {
         });
     }
 
-    /// Tells why the file of this name cannot come, if it is one of the most recently lost names.
+    /// Tells why the file of this name can no longer appear. Gives `None` if the name is not one of the most recently
+    /// lost names.
     pub fn has_lost(&self, name: &[u8]) -> Option<LossReason> {
         if self.lost_count.load(Ordering::Relaxed) == 0 {
             return None;
@@ -158,7 +163,8 @@ impl Notice {
         [LossReason::Dropped, LossReason::WithHost].into_iter().find(is_there)
     }
 
-    /// Notes which host with producers does not answer; `None` if all answer. Only the service calls it.
+    /// Notes which host with producers does not answer; `None` means that all of them answer. Only the directory's
+    /// service calls this function.
     pub fn tell_silent(&self, silent: Option<&SilentHost>) {
         self.silent_since.store(0, Ordering::SeqCst);
         let Some(SilentHost { host, since_ns, is_lost }) = silent else { return };
@@ -170,7 +176,7 @@ impl Notice {
     pub fn silent(&self) -> Option<SilentHost> {
         let since = self.silent_since.load(Ordering::SeqCst);
         let host = text(&self.silent);
-        // If the service changes the name at this moment, the next look shows the new one.
+        // If the service changes the name during this read, `None` is returned, and the next call returns the new name.
         let is_same = self.silent_since.load(Ordering::SeqCst) == since;
         (since != 0 && is_same).then_some(SilentHost { host, since_ns: since & !1, is_lost: since & 1 == 1 })
     }
@@ -209,13 +215,15 @@ fn text(words: &[AtomicU64]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// FNV-1a, and never 0. Two names of one directory have the same hash once in 2^64 pairs.
+/// The hash FNV-1a of a name and of the reason of its loss. The hash is never 0. Two names have the same hash with a
+/// probability of 2^-64.
 fn hash_of(name: &[u8], why: LossReason) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, step);
     match why {
         LossReason::Dropped => hash.max(1),
-        // No name contains a zero byte, so this is the hash of no dropped name.
+        // No name contains a zero byte, so a hash that includes this zero byte differs from the hash of every dropped
+        // name.
         LossReason::WithHost => step(hash, &0).max(1),
     }
 }

@@ -1,12 +1,12 @@
-//! Handles: sixteen bytes that name an object in any segment. Any workflow system can carry them. The idea is from
-//! Dhmem, section III-C (`docs/papers.md`).
+//! Handles: sixteen bytes that name an object in any segment. Any workflow system can carry handles from task to task.
+//! The idea is from Dhmem, section III-C (`docs/papers.md`).
 
 use crate::SegmentId;
 
-/// Names an object by its segment and its offset in the segment. It is plain data, which may be copied and sent.
+/// Names an object by its segment and its offset in the segment. A handle is plain data, which may be copied and sent.
 ///
-/// A handle that another process sent is unchecked. `Region::load` checks the segment, the bounds, and that a block in
-/// use begins at the offset.
+/// A handle that another process sent is unchecked. `Region::load` checks that the handle names the region's segment,
+/// that the offset is in the region, and that a block in use begins at the offset.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(C)]
 pub struct Handle {

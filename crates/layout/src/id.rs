@@ -7,14 +7,14 @@ pub const MAX_MEMBERS: usize = 1 << SLOT_BITS;
 
 /// The id of a member. A member is one live connection of one process that acts as a task.
 ///
-/// The low 12 bits are the member's slot in the liveness table. The other bits are a counter that only grows. The
-/// number 0 means no member.
+/// The low 12 bits are the member's slot in the liveness table. The other bits are a counter, which is greater for each
+/// new member. The number 0 means no member.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 #[repr(transparent)]
 pub struct MemberId(pub u64);
 
 impl MemberId {
-    /// No member. An unlocked lock and a free slot hold this value.
+    /// The id that means "no member". An unlocked lock and a free slot hold this value.
     pub const NONE: Self = Self(0);
 
     /// Makes an id. `slot` must be below [`MAX_MEMBERS`]; `counter` must be above zero and below 2⁵⁰, because the two
@@ -51,8 +51,8 @@ impl std::fmt::Display for MemberId {
 pub struct SegmentId(pub u64);
 
 impl SegmentId {
-    /// No segment has this id. It is in the handle of a message that came from another node without its object, because
-    /// objects of that kind are not copied to other nodes.
+    /// No segment has this id. If a message came from another node without its object, the message's handle contains
+    /// this id. That happens when objects of that kind are not copied to other nodes.
     pub const LEFT_BEHIND: Self = Self(u64::MAX >> 1);
 }
 

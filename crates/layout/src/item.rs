@@ -1,14 +1,14 @@
 //! The first page of an item's memory: the description of the item's contents, and, for cooperative items, the owner.
 //! The data follow this page.
 //!
-//! A former owner may have written anything into this page, so the next owner must check it before use.
+//! A former owner may have written anything into this page, so the next owner must check the page before use.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::WildWord;
 
-/// The offset of the data in the item's memory. It is one page, so that the data are aligned for a heap and for vector
-/// instructions.
+/// The offset of the data in the item's memory. The header takes one page, so that the data are aligned for a heap and
+/// for vector instructions.
 pub const ITEM_DATA: u64 = 4096;
 /// The first word of an item's memory, the text `xdockitm`.
 pub const ITEM_MAGIC: u64 = u64::from_le_bytes(*b"xdockitm");
@@ -30,7 +30,7 @@ pub const OWNER_GONE: u32 = u32::MAX;
 /// The header of an item, which is its first page.
 #[repr(C)]
 pub struct ItemHeader {
-    /// [`ITEM_MAGIC`]. It is written last.
+    /// The number [`ITEM_MAGIC`]. It is written after all other fields of the header.
     pub magic: AtomicU64,
     /// The version of the layout, [`crate::LAYOUT_VERSION`].
     pub version: AtomicU32,
@@ -44,18 +44,20 @@ pub struct ItemHeader {
     pub shape: [WildWord<AtomicU64>; ITEM_RANK],
     /// The name of the element type, in the grammar of [`crate::type_name`].
     pub type_name: [AtomicU64; ITEM_TYPE / 8],
-    /// Unused bytes between the description and the words below. They put the two on different cache lines, so that
-    /// waiting members do not slow down readers of the description.
+    /// Unused bytes between the description above and the words of cooperative items below. The description and these
+    /// words are thus on different cache lines, so that waiting members do not slow down readers of the description.
     pub padding: [AtomicU64; 29],
-    /// Cooperative items: the party that owns the item, by the number that the daemon gave it. Only the holder writes
-    /// it, or the member that heals after the holder's death.
+    /// Cooperative items: the party that owns the item, by the number that the daemon gave it. Only the member in
+    /// `holder` writes this number, or, after that member's death, the member that heals the item.
     pub owner: AtomicU32,
-    /// Cooperative items: the number of changes. Waiting members sleep on this word.
+    /// Cooperative items: the number of changes of `owner` and `holder`. Members that wait for the item sleep on this
+    /// word.
     pub turn: AtomicU32,
-    /// Cooperative items: the member that has the item, or none. A member takes the item by an atomic exchange.
+    /// Cooperative items: the id of the member that has the item open as its owner, or 0. A member takes the item by an
+    /// atomic exchange of this word.
     pub holder: AtomicU64,
-    /// Cooperative items: the number of sleeping members. A member that makes a change wakes others only if this is not
-    /// 0.
+    /// Cooperative items: the number of sleeping members. A member that makes a change wakes other members only if this
+    /// number is not 0.
     pub sleepers: AtomicU32,
     /// Cooperative items: what happens to the item when its holder dies, as a number of [`crate::wire::OnDeath`].
     pub on_death: AtomicU32,

@@ -1,10 +1,10 @@
 //! The liveness table: shared memory in which the daemon says which members are dead. Every member can read it with one
 //! load.
 //!
-//! **Death is permanent, and a missing entry is no death.** No id is used twice, so a proof of death stays true however
-//! old it is. The daemon is the only writer of the table, and members map it read-only. A member may still have the
-//! table of a former daemon mapped while a new daemon runs. So no word in the table proves that a member lives, and a
-//! word about one member says nothing about another. The word of a slot is
+//! **Death is permanent, and a missing entry is no death.** No member id is used twice, so a proof of death stays true
+//! however old the proof is. The daemon is the only writer of the table, and members map it read-only. A member may
+//! still have the table of a former daemon mapped while a new daemon runs. So no word in the table proves that a member
+//! lives, and a word about one member says nothing about another. The word of a slot is
 //!
 //! ```text
 //!   63    62             12 11      0
@@ -14,10 +14,10 @@
 //! ```
 //!
 //! The daemon sets DEAD only with the kernel's proof (`docs/lifetimes.md`), or when the member itself said that it
-//! leaves. Only after that does it give the slot to another member. So member X is **dead by the table** if and only if
-//! the word of X's slot is X with DEAD, or has a greater counter than X. With any other word, the table does not say
-//! whether X is dead. A caller that must know asks the kernel (`crossdock_os::roll`). After each death the daemon
-//! increments `epoch` and wakes all members that wait on it.
+//! leaves. The daemon gives the slot to another member only after it has set DEAD. So member X is **dead by the table**
+//! if and only if the word of X's slot is X with DEAD, or has a greater counter than X. With any other word, the table
+//! does not say whether X is dead. A caller that must know asks the kernel (`crossdock_os::roll`). After each death the
+//! daemon increments `epoch` and wakes all members that wait on it.
 
 use crate::id::MAX_MEMBERS;
 use crate::{LAYOUT_VERSION, MemberId, SegmentId};
@@ -29,9 +29,9 @@ pub const LIVENESS_MAGIC: u64 = u64::from_le_bytes(*b"xdocklif");
 /// The whole liveness table. Each node daemon has one.
 #[repr(C, align(64))]
 pub struct LivenessTable {
-    /// [`LIVENESS_MAGIC`]. It is written once, before any process maps the table.
+    /// The number [`LIVENESS_MAGIC`]. The daemon writes it once, before any process maps the table.
     pub magic: AtomicU64,
-    /// The version of the layout, [`LAYOUT_VERSION`]. It is written once.
+    /// The version of the table's layout, [`LAYOUT_VERSION`]. The daemon writes it once.
     pub version: AtomicU32,
     /// A futex word. After each death, the daemon increments it (Release) and wakes the waiting members. Waiting
     /// members load it (Acquire) before they look at slots.
@@ -39,15 +39,16 @@ pub struct LivenessTable {
     /// Words by which publishers of series notice new pin pages, in which observers note the versions that they use.
     /// The series' number selects its word ([`Self::pages`]). The daemon increments the word (Release) before an
     /// observer gets a new page. When the publisher retires versions, it loads the word (Acquire) after a fence. If the
-    /// word is unchanged, the publisher knows every page.
+    /// word is unchanged, the publisher knows every pin page of its series.
     pub pages: [AtomicU32; PAGE_WORDS],
     _pad: [u8; 16],
-    /// One word for each slot, as described above. The daemon stores it (Release), and members load it (Acquire).
+    /// One word for each slot, in the form that the comment of this module shows. The daemon stores it (Release), and
+    /// members load it (Acquire).
     pub members: [AtomicU64; MAX_MEMBERS],
 }
 
-/// The number of words by which publishers notice new pin pages. Several series may share a word. Then each change
-/// makes the publishers of all of them ask the daemon once.
+/// The number of words by which publishers notice new pin pages. Several series may share a word. A change of a shared
+/// word makes the publisher of each of these series ask the daemon once.
 pub const PAGE_WORDS: usize = 8;
 
 /// The index of the word that changes when this series gets a pin page.
@@ -73,24 +74,25 @@ impl LivenessTable {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Tells whether this is a table of this build's layout.
+    /// Tells whether the memory is a liveness table, and has the layout that this build uses.
     pub fn is_valid(&self) -> bool {
         self.magic.load(Ordering::Acquire) == LIVENESS_MAGIC && self.version.load(Ordering::Acquire) == LAYOUT_VERSION
     }
 
-    /// Makes a table of fresh zeroed memory. Only the daemon calls it.
+    /// Makes a liveness table of fresh zeroed memory. Only the daemon calls this function.
     pub fn format(&self) {
         self.version.store(LAYOUT_VERSION, Ordering::Release);
         self.magic.store(LIVENESS_MAGIC, Ordering::Release);
     }
 
-    /// Gives this slot to this member, after the slot's former holder has died. Only the daemon calls it.
+    /// Gives the member's slot to this member, after the slot's former holder has died. Only the daemon calls this
+    /// function.
     pub fn set_alive(&self, member: MemberId) {
         self.members[member.slot()].store(member.0, Ordering::Release);
     }
 
-    /// Marks this member as dead. Only the daemon calls it, after the death is proved. Returns `true` if the member was
-    /// not marked before. Then the daemon wakes the members that wait on `epoch`.
+    /// Marks this member as dead. Only the daemon calls this function, after the death is proved. Returns `true` if the
+    /// member was not marked before. In that case the daemon must wake the members that wait on `epoch`.
     pub fn set_dead(&self, member: MemberId) -> bool {
         let slot = &self.members[member.slot()];
         let mut word = slot.load(Ordering::Acquire);

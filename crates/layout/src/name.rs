@@ -1,6 +1,7 @@
 //! Names of workflows, tasks, regions, ports and objects. One rule applies to all of them.
 
-/// The largest number of bytes of a name. A field for a name has [`MAX_NAME`] + 1 bytes, and the rest of it is zero.
+/// The largest number of bytes of a name. A field for a name has [`MAX_NAME`] + 1 bytes, and the bytes behind the name
+/// are zero.
 pub const MAX_NAME: usize = 127;
 
 /// The beginning of a mirror's name, `.mirror/ID/NAME`. A mirror stands for a port or series of another node. Only the
@@ -10,8 +11,8 @@ pub const MIRROR: &str = ".mirror/";
 /// The beginning of the name of a task that a daemon uses to observe series for another node.
 pub const OBSERVERS: &str = "observers.on.";
 
-/// Gives the name that a grant must match: for a mirror it is the name of the original, for any other name the name
-/// itself.
+/// Gives the name that a grant must match. For the name of a mirror, this is the name of the original. For any other
+/// name, it is the name itself.
 #[must_use]
 pub fn mirrored(name: &str) -> &str {
     name.strip_prefix(MIRROR).and_then(|rest| rest.split_once('/')).map_or(name, |(_, mirrored)| mirrored)
@@ -43,7 +44,7 @@ impl std::fmt::Display for BadName {
 
 impl std::error::Error for BadName {}
 
-/// Checks a name. It has 1 to 127 characters of `A–Z a–z 0–9 _ . + -`, in parts that are separated by `/`.
+/// Checks a name. A name must have 1 to 127 characters of `A–Z a–z 0–9 _ . + -`, in parts that are separated by `/`.
 pub fn check(name: &str) -> Result<(), BadName> {
     if name.is_empty() {
         return Err(BadName::Empty);

@@ -1,8 +1,8 @@
 //! The message by which a task reports that it could not write to a managed directory: a number of refusals, 8 bytes,
 //! little-endian, and the absolute path of the last one.
 //!
-//! The task sends the message to the datagram socket [`SOCKET`] in the folder of its endpoint. The socket tells which
-//! task has sent the message, and the receiver checks everything else.
+//! The task sends the message to the datagram socket [`SOCKET`] in the folder of its endpoint. Each task has a socket
+//! of its own, so the receiver knows which task has sent the message. The receiver checks everything else.
 
 use crate::Wild;
 
@@ -11,14 +11,15 @@ pub const SOCKET: &str = "refusals";
 /// The greatest length of a message in bytes.
 pub const MESSAGE_BYTES: usize = 8 + 4096;
 
-/// Writes the message. `count` is the number of refusals since the last message that was sent. `None` if the path is
-/// longer than the kernel accepts.
+/// Encodes the message. `count` is the number of refusals since the last message that the task sent. Gives `None` if
+/// the path is longer than the kernel accepts.
 pub fn write(count: u64, path: &[u8]) -> Option<Vec<u8>> {
     let message = [&count.to_le_bytes(), path].concat();
     (message.len() <= MESSAGE_BYTES).then_some(message)
 }
 
-/// Reads a message that [`write`] made: the number of refusals, and the path. `None` if the bytes have another form.
+/// Decodes a message that [`write`] made: the number of refusals, and the path. Gives `None` if the bytes have another
+/// form.
 pub fn read(bytes: &[u8]) -> Option<(Wild<u64>, &[u8])> {
     let (count, path) = bytes.split_first_chunk::<8>()?;
     let is_path = path.first() == Some(&b'/') && !path.contains(&0) && bytes.len() <= MESSAGE_BYTES;

@@ -2,7 +2,7 @@
 
 use crate::set::{Set, SetMember};
 
-/// A set of rights, as bits. The messages have the same numbers.
+/// A set of rights, as bits. Messages between clients and the daemon contain the same bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(transparent)]
 pub struct Rights(pub u32);
@@ -16,8 +16,9 @@ macro_rules! rights {
             /// The set of all rights.
             pub const ALL: Self = Self(0 $(| $bit)+);
             /// Not a right, but a statement of the launcher in a grant for items: every process behind this endpoint is
-            /// confined. It cannot reopen a file that has no path (Landlock), and it cannot splice or send pages of a
-            /// file to another process (seccomp). So an item that such a process had open need not be copied.
+            /// confined. A confined process cannot reopen a file that has no path (Landlock), and it cannot splice or
+            /// send pages of a file to another process (seccomp). So an item that such a process had open need not be
+            /// copied.
             pub const CONFINED: Self = Self(512);
             /// All bits that have a meaning.
             pub const KNOWN: Self = Self::ALL.with(Self::CONFINED);

@@ -1,4 +1,4 @@
-//! Closed sets: lists of choices, each with a number, a word and a meaning. Each set is declared once.
+//! Closed sets: lists of choices, each with a number, a word and a meaning. Each set is declared once, in Rust.
 //!
 //! The test `generated` (`crates/layout/tests/generated`) writes the enums of the C header, the constants in Fortran, the
 //! words in Python and C++, and the tables of the documentation from these declarations.
@@ -27,7 +27,7 @@ pub struct Set {
     pub members: &'static [SetMember],
 }
 
-/// The trait of all closed sets, for code that works with any of them.
+/// The trait of all closed sets, for code that works with any closed set.
 pub trait ClosedSet: Copy + Sized + 'static {
     /// The declaration of the set, for generators.
     const SET: Set;

@@ -1,16 +1,17 @@
-//! The closed list of outcomes of a call. It has the same numbers in every language.
+//! The closed list of outcomes of a call. Each outcome has the same number in every language.
 
 use crate::closed_set;
 
 closed_set! {
-    /// The outcome of a call. Every error carries one of these, and a text that names the object, the reason and a
-    /// hint.
+    /// The outcome of a call. Every error carries one of these outcomes, and a text that names the object, the reason
+    /// and a hint.
     pub enum Status {
         /// The call succeeded.
         Ok = 0 "ok",
         /// What the call looks for is not there yet, and the caller chose not to wait. This status is not a failure.
         NotYet = 1 "not yet",
-        /// The deadline passed. The message names the peer that the call waited for and says when it was last seen.
+        /// The deadline passed. The message names the peer that the call waited for, and says when the peer was last
+        /// seen.
         TimedOut = 2 "timed out",
         /// The other end left in order, and everything that it had sent was taken.
         Closed = 3 "closed",

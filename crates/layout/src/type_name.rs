@@ -1,5 +1,5 @@
-//! The grammar of type names, which is the same for all languages. With it, opening an object with a wrong type is a
-//! clear error.
+//! The grammar of type names, which is the same for all languages. Each object's type is stored as such a name, so
+//! opening an object with a wrong type is a clear error.
 //!
 //! ```text
 //! type    := scalar | type '[' n ']' | '{' type (',' type)* '}' | 'vector<' type '>' | 'string'
@@ -55,7 +55,7 @@ const SCALARS: [(&str, u64, u32); 13] = [
 ];
 
 impl Type {
-    /// Parses a type name. The error gives the byte at which the text is no longer a type name.
+    /// Parses a type name. The error contains the position of the byte at which the text is no longer a type name.
     pub fn parse(name: &str) -> Result<Self, BadTypeName> {
         let bad = |at, why| BadTypeName { name: name.chars().take(MAX_TYPE_NAME).collect(), at, why };
         if name.len() > MAX_TYPE_NAME {

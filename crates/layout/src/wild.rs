@@ -30,7 +30,7 @@ impl<T: Copy + PartialOrd> Wild<T> {
         good(self.0).then_some(self.0)
     }
 
-    /// Gives the value without a check. It is for error messages and inspection only: never compute an address from it.
+    /// Gives the value without a check, for error messages and inspection only. Never compute an address from it.
     pub fn unchecked_for_display(self) -> T {
         self.0
     }
@@ -42,7 +42,7 @@ impl<T: Copy + Ord> Wild<T> {
         self.0.min(limit)
     }
 
-    /// Tells whether the value is equal to `value`. A comparison needs no check.
+    /// Tells whether this number is equal to `value`. The result is safe to use without a further check.
     pub fn is(self, value: T) -> bool {
         self.0 == value
     }
@@ -143,12 +143,12 @@ pub fn read_shape(words: &[WildWord<AtomicU64>], rank: Wild<u32>, element: u64, 
 }
 
 impl Wild<u32> {
-    /// Tells whether this bit is set.
+    /// Tells whether this bit of the number is set.
     pub fn has(self, flag: u32) -> bool {
         self.0 & flag != 0
     }
 
-    /// Gives the number without these bits. It is still unchecked.
+    /// Gives the number without these bits. The result is still unchecked.
     #[must_use]
     pub fn without(self, bits: u32) -> Self {
         Self(self.0 & !bits)

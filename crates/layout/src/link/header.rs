@@ -34,7 +34,7 @@ impl FrameHeader {
         Ok(Self { length, opcode, number: r.u64()? })
     }
 
-    /// Begins a message; [`finish`] sets the length.
+    /// Writes the header of a message with length 0. The caller appends the body, and [`finish`] then sets the length.
     pub(super) fn begin(opcode: u16, number: u64) -> Writer {
         let mut writer = Writer(Vec::with_capacity(256));
         writer.u32(0).u16(opcode).u16(0).u64(number);

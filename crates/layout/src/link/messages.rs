@@ -5,8 +5,8 @@ use super::header::{FRAME_HEADER, FrameHeader, finish};
 use crate::wire::{Encoding, Malformed, Padded, Reader, SegmentKind, Text, Wire, Writer};
 use crate::{Status, closed_set, messages};
 
-/// The first eight bytes in the body of a connection's first message: `crossdok`. A connection of another program does
-/// not have them and is refused.
+/// The first eight bytes in the body of a connection's first message: `crossdok`. Another program that connects by
+/// mistake does not send these bytes, so its connection is refused.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"crossdok");
 
 /// The largest number of bytes in the body of a question or an answer.
@@ -20,14 +20,14 @@ closed_set! {
     pub enum Purpose {
         /// Questions, answers and pulses (signs of life).
         Control = 1 "control",
-        /// Bytes of segments, which the dialing node asks for.
+        /// Transfer of the bytes of segments. The dialing node asks for the bytes.
         Data = 2 "data",
-        /// The catalog's own messages.
+        /// Messages of the site's catalog between its nodes.
         Catalog = 3 "catalog",
     }
 }
 
-/// Bytes that go on to the end of the message, at most [`MAX_BODY`].
+/// An encoding: bytes up to the end of the message, at most [`MAX_BODY`].
 #[derive(Clone, Copy, Debug)]
 pub struct Body;
 
@@ -48,39 +48,41 @@ messages! {
     /// A message between two node daemons. The dialing node asks, and the accepting node answers. Both send pulses,
     /// which are signs of life.
     pub enum NodeMessage: u16 as Wire {
-        /// Opens a connection. Hello is the first message of the dialing node, which never sends it again.
+        /// Opens a connection. The dialing node sends Hello as its first message, and only once.
         1 Hello -> Welcome {
             /// The number [`MAGIC`].
             magic: u64,
-            /// The version of the messages, [`super::LINK_VERSION`].
+            /// The version of the node protocol that the dialing node uses, [`super::LINK_VERSION`].
             version: u32,
             /// The purpose of the connection.
             purpose: Purpose,
             /// A number that changes each time the dialing daemon is started.
             incarnation: u64,
-            /// On a data connection, the session that the Welcome on the control connection named. Zeros on other
-            /// connections.
+            /// On a data connection, the `session` from the Welcome of the control connection to which the data
+            /// connection belongs. On other connections, all bytes are zero.
             session: [u8; 16],
             /// The longest time between two pulses of the dialing node, in milliseconds.
             pulse_ms: u32,
-            /// The silence in milliseconds after which the dialing node counts a peer as away.
+            /// If the dialing node hears nothing from a peer for this time in milliseconds, it counts the peer as away.
             away_ms: u32,
-            /// The dialing node's name. Under TLS, its certificate must prove the name.
+            /// The dialing node's name. Under TLS, the dialing node's certificate must prove this name.
             node: String,
             /// The name of the node that the dialing node wants to reach. Any other node refuses the connection.
             to: String,
         },
-        /// Accepts a connection, as the answer to Hello.
+        /// The accepting node's answer to Hello, by which the connection is open.
         2 Welcome {
             /// The version of the messages that the answering node uses.
             version: u32 as Padded,
             /// A number that changes each time the answering daemon is started.
             incarnation: u64,
-            /// The name of this control connection. Its data connections give it in their Hello.
+            /// An identifier of this control connection. Each data connection that belongs to the control connection
+            /// repeats the identifier in the field `session` of its Hello.
             session: [u8; 16],
             /// The longest time between two pulses of the answering node, in milliseconds.
             pulse_ms: u32,
-            /// The silence in milliseconds after which the answering node counts a peer as away.
+            /// If the answering node hears nothing from a peer for this time in milliseconds, it counts the peer as
+            /// away.
             away_ms: u32,
             /// The answering node's name.
             node: String,
@@ -103,28 +105,30 @@ messages! {
         5 Said(body: Vec<u8> as Body),
         /// Says that the other node could not answer the question, or refused to.
         6 Failed {
-            /// The reason for the failure, as a number.
+            /// The reason for the failure, as a status number for programs.
             status: Status as Padded,
-            /// The reason for people to read: it names the object, what is wrong, and a hint.
+            /// The reason for the failure, as a text for people. The text names the object, says what is wrong, and
+            /// gives a hint.
             text: String as Text<MAX_LINK_TEXT>,
         },
-        /// Asks for bytes of an object. The other node answers with chunks in the order of their offsets, or with one
-        /// Failed.
+        /// Asks for bytes of an object. The other node answers a Fetch with Chunk messages in the order of their
+        /// offsets, or with one Failed.
         7 Fetch -> Chunk {
             /// The kind of the object.
             kind: SegmentKind,
-            /// True if each chunk must carry a checksum. It is 0 where TLS protects the bytes already.
+            /// True if each Chunk must carry a checksum. The asking node sends 0 if TLS protects the bytes already.
             checked: bool,
             /// The object's id on the node that gets this message.
             object: u64,
-            /// The epoch of the object that the asking node means. A node where the object has another epoch refuses.
+            /// The epoch of the object that the asking node means. If the object has another epoch on the answering
+            /// node, that node refuses the Fetch.
             epoch: u64,
             /// The offset of the first byte that is asked for.
             offset: u64,
             /// The number of bytes that are asked for, at least 1.
             length: u64,
         },
-        /// Announces bytes of an object. The bytes follow directly behind this message.
+        /// Announces bytes of an object. The bytes themselves follow directly behind the Chunk message.
         8 Chunk {
             /// The offset of these bytes in the object.
             offset: u64,
@@ -133,7 +137,7 @@ messages! {
             /// The checksum XXH3 (64 bit) of the bytes, if the Fetch asked for one; otherwise 0.
             sum: u64,
         },
-        /// Closes the connection in order. The sender of a Bye sends nothing more.
+        /// Closes the connection without a fault. The sender of a Bye sends nothing more on the connection.
         9 Bye,
     }
 }
@@ -147,7 +151,8 @@ impl NodeMessage {
         finish(writer)
     }
 
-    /// Tells whether this is a question or an answer. Then its number must not be 0.
+    /// Tells whether this message is a question or an answer. The number in the header of a question or an answer must
+    /// not be 0.
     #[must_use]
     pub const fn is_numbered(&self) -> bool {
         matches!(self, Self::Ask { .. } | Self::Said(_) | Self::Failed { .. } | Self::Fetch { .. } | Self::Chunk { .. })
@@ -188,8 +193,9 @@ impl NodeMessage {
         Ok(message)
     }
 
-    /// Reads the version in a Hello or a Welcome, even if this build cannot read the rest, so that a daemon of another
-    /// build can be refused with its version. In a Hello the magic number must be right.
+    /// Reads the protocol version in a Hello or a Welcome, even if this build cannot read the rest of the message. So
+    /// an error can name the version of a daemon of another build. Gives `None` for a Hello whose magic number is
+    /// wrong.
     #[must_use]
     pub fn version(header: FrameHeader, body: &[u8]) -> Option<u32> {
         let mut r = Reader::new(body);

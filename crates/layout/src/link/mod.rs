@@ -1,8 +1,9 @@
 //! The messages between two node daemons. `docs/node-protocol.md` has tables of them.
 //!
-//! A link is a stream of bytes (TCP, usually inside TLS), so each message begins with a header of 16 bytes that has its
-//! length. The opcode determines the layout of the body behind it. Both sides check everything. A message that fails a
-//! check is not repaired: the connection on which it came is closed, and no other one.
+//! A link is a stream of bytes (TCP, usually inside TLS), so each message begins with a header of 16 bytes that
+//! contains the message's length. The opcode in the header determines the layout of the body. Both sides check
+//! everything. A message that fails a check is not repaired. The receiver closes the connection on which the message
+//! came, and keeps its other connections.
 
 mod fuzz;
 #[cfg(test)]
