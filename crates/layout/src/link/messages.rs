@@ -70,7 +70,7 @@ messages! {
             /// The name of the node that the dialing node wants to reach. Any other node refuses the connection.
             to: String,
         },
-        /// The accepting node's answer to Hello, by which the connection is open.
+        /// The accepting node's answer to Hello. With Welcome, the node accepts the connection.
         2 Welcome {
             /// The version of the messages that the answering node uses.
             version: u32 as Padded,

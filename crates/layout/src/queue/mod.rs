@@ -3,7 +3,7 @@
 //!
 //! Every reader must check what it reads. The comment of each field says which member writes it, which reads it, and
 //! what an old value costs; `core::queue` has the protocol. Positions count messages from 0 and never start again. The
-//! cell of a position is `position % capacity`, and its lap is `position / capacity`.
+//! cell of a position is number `position % capacity`, and the position's lap is `position / capacity`.
 
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicU32, AtomicU64, fence};
@@ -25,32 +25,34 @@ pub const PORT_MAGIC: u64 = u64::from_le_bytes(*b"xdockprt");
 /// A number that changes with every change of the structs in this file. Builds with different fingerprints refuse each
 /// other.
 pub const PORT_FINGERPRINT: u32 = 0x0002_c0de;
-/// The value of `init` in a formatted port. Before that, `init` is the id of the member that formats the port, or 0.
+/// The value of `init` in a formatted port. Before the formatting is complete, `init` is the id of the member that
+/// formats the port, or 0.
 pub const PORT_READY: u64 = u64::MAX;
 /// The bit of an end slot's `owner` word that says that the member in the other bits is healing the end.
 pub const HEALING: u64 = 1 << 63;
 /// The number of a port's end slots for producers.
 pub const MAX_PRODUCERS: usize = 32;
-/// The number of a port's end slots for consumers. It is one less than the number of bits in `pending`, whose last bit
-/// is [`RETAINED`].
+/// The number of a port's end slots for consumers. In a cell's `pending`, each consumer has one of 32 bits, and the
+/// last bit is [`RETAINED`]. So the number is 31.
 pub const MAX_CONSUMERS: usize = 31;
 /// The largest number of cells of a port.
 pub const MAX_CAPACITY: u32 = 4096;
-/// The bit of `pending` that says that the message was sent while there was no consumer. It is kept for the first
-/// consumer that comes.
+/// The bit of a cell's `pending` that says that the message was sent while there was no consumer. The message is kept
+/// for the first consumer that joins the port.
 pub const RETAINED: u32 = 1 << 31;
-/// The largest number of data bytes in a message itself.
+/// The largest number of data bytes that a message carries in itself, without a handle.
 pub const INLINE_MAX: usize = 24;
 /// The number of bytes of a task's name that an end slot keeps. A longer name is shortened.
 pub const NAME_BYTES: usize = 40;
 
 /// The bit of a signal word that says that a member sleeps on the word, or is about to.
 pub const SLEEPER: u32 = 1;
-/// The number that each wake adds to a signal word.
+/// The number that each wake adds to a signal word. Bit 0 of the word is [`SLEEPER`], so the count of wakes begins at
+/// bit 1.
 pub const SIGNAL_STEP: u32 = 2;
 
-/// The word that says how members left a side. Two bits are a [`Departure`]. The bits above them count deaths, so that
-/// an end can tell deaths after it joined from earlier ones.
+/// The word `departed`, which says how members left one side of a port. Two bits are a [`Departure`]. The bits above
+/// them count deaths, so that an end can tell deaths that happened after it joined from earlier deaths.
 pub mod departure {
     use super::Departure;
 
@@ -68,7 +70,8 @@ pub mod departure {
     }
 }
 
-/// Puts its contents on a cache line of their own, so that words of different writers never share a line.
+/// A wrapper that puts its contents on a cache line of their own, so that words of different writers never share a
+/// line.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C, align(64)))]
 pub struct CacheLine<T>(pub T);
@@ -80,7 +83,8 @@ impl<T> std::ops::Deref for CacheLine<T> {
     }
 }
 
-/// The identity of a port. It is written once, before `init` becomes [`PORT_READY`], and then only read.
+/// The identity of a port. The formatting member writes the identity once, before `init` becomes [`PORT_READY`]. After
+/// that, members only read it.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct PortIdentity {
@@ -91,7 +95,7 @@ pub struct PortIdentity {
     /// The fingerprint of the layout, [`PORT_FINGERPRINT`].
     pub fingerprint: AtomicU32,
     /// 0, then the id of the formatting member, then [`PORT_READY`] (Release, the last store of formatting). If the
-    /// formatting member dies, another one takes over by compare-and-swap.
+    /// formatting member dies, another member takes the formatting over by a compare-and-swap of this word.
     pub init: AtomicU64,
     /// The port's pattern, a [`Pattern`] as a number.
     pub pattern: AtomicU32,
@@ -104,11 +108,11 @@ pub struct PortIdentity {
 #[cfg_attr(not(loom), repr(C))]
 pub struct ProducerPositions {
     /// All positions below this value have been used for messages. A single producer stores it after each publish;
-    /// several producers advance it by compare-and-swap. It may lag behind, but never runs ahead. An old value costs a
-    /// few needless looks at cells.
+    /// several producers advance it by compare-and-swap. The value may be too small, but never too large. A value that
+    /// is too small costs a few needless looks at cells.
     pub head: AtomicU64,
-    /// No position below this value has a handle that a producer can still take back. Only producers use it. It may lag
-    /// behind by one lap.
+    /// No position below this value has a handle that a producer can still take back. Only producers use this value. It
+    /// may be too small by one lap.
     pub credit: AtomicU64,
 }
 
@@ -116,20 +120,22 @@ pub struct ProducerPositions {
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct SharedConsumerPositions {
-    /// Each position below this value was taken at least once. A consumer advances it by compare-and-swap, and only
-    /// past a cell that it saw taken.
+    /// Each position below this value was taken at least once. A consumer advances this value by compare-and-swap, and
+    /// only past a cell whose message was taken.
     pub tail: AtomicU64,
-    /// A counter that is incremented after cells below `tail` have become ready again.
+    /// A counter that is incremented when messages below `tail` have become ready again, because their consumer died or
+    /// left.
     pub returned: AtomicU64,
-    /// The value of `returned` when a consumer last searched all cells and found no message that was ready again.
+    /// The value that `returned` had when a consumer last searched all cells for messages that are ready again, and
+    /// found none.
     pub returned_seen: AtomicU64,
 }
 
 /// A word on which members sleep. Bit 0 is [`SLEEPER`], and the other bits count wakes.
 ///
-/// A member that wants to sleep sets the bit, looks once more for a change, and then sleeps as long as the word is the
-/// same. A member that makes a change looks at the bit *after* the change, with a full fence between the two. If the
-/// bit is set, it clears the bit, increments the count and wakes the sleeping members.
+/// A member that wants to sleep sets the bit, looks once more for a change, and then sleeps until the word changes. A
+/// member that makes a change looks at the bit *after* the change, with a full fence between the two. If the bit is
+/// set, the member that made the change clears it, increments the count and wakes the sleeping members.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Signal {
@@ -141,10 +147,10 @@ pub struct Signal {
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct SideMembers {
-    /// The number of members that have ever joined. Each joining end increments it; it starts again from 0 when it
-    /// overflows.
+    /// The number of members that have ever joined. Each end that joins increments the number, which starts again from
+    /// 0 when it overflows.
     pub joined: AtomicU32,
-    /// How members have left this side: see [`departure`].
+    /// How members have left this side of the port, in the form that [`departure`] describes.
     pub departed: AtomicU32,
     /// The member that left last. Only error messages use it.
     pub last_member: AtomicU64,
@@ -165,7 +171,7 @@ pub struct PortCounters {
     _pad: AtomicU32,
     /// The number of messages that became ready again because their consumer died or left.
     pub redelivered: AtomicU64,
-    /// The number of messages that no consumer will see, because their producer died while it wrote them.
+    /// The number of messages that no consumer will get, because their producer died while it wrote them.
     pub voided: AtomicU64,
 }
 
@@ -189,50 +195,52 @@ pub struct PortHeader {
     pub counters: CacheLine<PortCounters>,
 }
 
-/// The holder of an end. Other members read it only when they wait, join, heal or inspect.
+/// The holder of an end of a port. Other members read this struct only when they wait, join, heal or inspect.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct EndHolder {
     /// 0 if the end is free; otherwise the id of its member, or [`HEALING`] with the id of the member that heals it. A
-    /// member claims the end by a compare-and-swap of this word. So if the member dies in any later step, other members
-    /// know which member it was. All other changes of this word are by compare-and-swap, with one exception: the
-    /// owner or the healing member frees the end by a plain store of 0.
+    /// member claims the end by a compare-and-swap of this word. So if the member dies in a later step of joining,
+    /// other members know which member had claimed the end. All other changes of this word are by compare-and-swap,
+    /// with one exception: the owner or the healing member frees the end by a plain store of 0.
     pub owner: AtomicU64,
     /// The id of the end's member, for error messages. It stays the same while `owner` names a healing member.
     pub member: AtomicU64,
-    /// 1 while the member is at the port, 0 while it joins or leaves.
+    /// 1 while the member is at the port; 0 while it is still joining, or already leaving.
     pub here: AtomicU32,
     _pad: AtomicU32,
     /// The task's name. The rest of the field is zero.
     pub name: [AtomicU64; NAME_BYTES / 8],
 }
 
-/// What an end has done. Only its owner writes it, with plain stores. The sums stay when the owner leaves.
+/// Counters of what an end of a port has done. Only the member that owns the end writes them, with plain stores. The
+/// sums are kept when the owner leaves.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct EndCounters {
-    /// The next position of this end. It is used for inspection, and to count the messages that a successor gets again.
+    /// The next position that this end will use. The value is for inspection, and to count the messages that the end's
+    /// next owner gets again.
     pub cursor: AtomicU64,
     /// The time when the end last did something, in nanoseconds of the monotonic clock (mostly the coarse one). It is
     /// updated at each wait and wake, at each turn of an end that spins until its deadline, and at each sixteenth
     /// message.
     pub last_seen: AtomicU64,
-    /// The number of messages that this end sent or released.
+    /// The number of messages that this end sent (as a producer) or released (as a consumer).
     pub messages: AtomicU64,
-    /// The number of bytes that were handed over.
+    /// The number of bytes of data in the messages that this end sent or received, as the senders stated.
     pub bytes: AtomicU64,
     /// The number of bytes that were copied at this end.
     pub copied: AtomicU64,
-    /// The time in nanoseconds that the end waited.
+    /// The total time, in nanoseconds, that the end waited.
     pub wait_ns: AtomicU64,
     /// The number of times that the end went to sleep.
     pub sleeps: AtomicU32,
-    /// The number of times that the end woke other ends.
+    /// The number of times that the end woke sleeping members at other ends.
     pub wakes: AtomicU32,
     /// 1 while the end waits for a message or a free cell. If a consumer of a work queue waits, its unreleased messages
     /// do not keep other consumers from getting CLOSED or PEER_DIED.
     pub waiting: AtomicU32,
-    /// A counter that is incremented with each new owner.
+    /// A counter that is incremented each time the end gets a new owner.
     pub tenancy: AtomicU32,
 }
 
@@ -250,8 +258,8 @@ pub struct EndSlot {
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C, align(64)))]
 pub struct Cell {
-    /// Lap, end and phase of the cell: see [`state`]. Only the end that the state names may change the other fields of
-    /// the cell.
+    /// The lap, end and phase of the cell, in the form that [`state`] describes. Only the end that this word names may
+    /// change the other fields of the cell.
     pub state: AtomicU64,
     /// Fan-out: one bit for each consumer that has not released the message yet, or [`RETAINED`].
     pub pending: AtomicU32,

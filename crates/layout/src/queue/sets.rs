@@ -8,7 +8,7 @@ closed_set! {
     pub enum Pattern {
         /// One producer and one consumer; messages keep their order.
         OneToOne = 0 "one-to-one",
-        /// One producer; each consumer (at most 31) gets each message sent since it came.
+        /// One producer; each consumer (at most 31) gets every message that is sent after the consumer joined.
         FanOut = 1 "fan-out",
         /// Up to 32 producers and one consumer. The messages of each producer keep their order.
         FanIn = 2 "fan-in",
@@ -65,7 +65,7 @@ impl Side {
 closed_set! {
     /// How an end of a port waits.
     pub enum Waiting {
-        /// Spins while that pays and a CPU is free, and then sleeps.
+        /// Spins while spinning saves time and a CPU is free, and then sleeps.
         Adaptive = 0 "adaptive",
         /// Spins until the deadline, for a task that has a CPU of its own.
         Spin = 1 "spin",
@@ -75,8 +75,8 @@ closed_set! {
 }
 
 closed_set! {
-    /// How the last member left a side of a port. A death is not replaced by a later departure in order, until a member
-    /// joins that side again.
+    /// How the last member left one side of a port. If a member of the side died, the value remains `Died` when other
+    /// members leave in order, until a member joins that side again.
     pub enum Departure {
         /// No member has left since the last one joined.
         None = 0 "none",

@@ -36,7 +36,7 @@ pub enum Phase {
     Taken,
 }
 
-/// The value of a state word, for decoding. It is a copy: the cell itself changes only through its atomic word.
+/// The value of a state word, for decoding. The value is a copy of the word, so changing it does not change the cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct State(pub u64);
 
@@ -47,7 +47,7 @@ impl State {
         Self(lap << LAP_SHIFT | if credit { CREDIT } else { 0 })
     }
 
-    /// The state of a cell that this producer's end is writing.
+    /// The state of a cell into which the producer at this end is writing a message.
     pub const fn claimed(lap: u64, end: u8) -> Self {
         Self(lap << LAP_SHIFT | (end as u64) << END_SHIFT | 1)
     }
@@ -57,7 +57,7 @@ impl State {
         Self(lap << LAP_SHIFT | 2)
     }
 
-    /// The state of a cell whose message this consumer's end has taken.
+    /// The state of a cell whose message the consumer at this end has taken.
     pub const fn taken(lap: u64, end: u8) -> Self {
         Self(lap << LAP_SHIFT | (end as u64) << END_SHIFT | 3)
     }
@@ -82,7 +82,7 @@ impl State {
         self.0 & CREDIT != 0
     }
 
-    /// The phase; `None` for a word that no correct member writes.
+    /// The phase of the cell; `None` for a word that no correct member writes.
     pub const fn phase(self) -> Option<Phase> {
         match (self.0 & 7, self.has_credit(), self.end()) {
             (0, _, 0) => Some(Phase::Free),

@@ -1,5 +1,5 @@
-//! The size classes of small blocks. There is one for every 16 bytes from 32 up to 128, and then there are four for
-//! each doubling up to 32 KiB.
+//! The size classes of small blocks. From 32 to 128 bytes, there is one class for every multiple of 16. Above, there
+//! are four classes for each doubling, up to 32 KiB.
 
 use super::geometry::SLICE;
 
@@ -15,15 +15,16 @@ pub struct SizeClass {
     pub size: u32,
     /// The number of blocks in a slice.
     pub blocks: u32,
-    /// ⌈2³²/size⌉. With it a product replaces the division: `offset * reciprocal >> 32` is `offset / size` for every
-    /// offset within a slice. The low half of the product is less than the reciprocal if and only if the division has
-    /// no remainder.
+    /// The number ⌈2³²/size⌉, by which a multiplication replaces a division: `offset * reciprocal >> 32` is `offset /
+    /// size` for every offset within a slice. The low half of the product is less than the reciprocal if and only if
+    /// the division has no remainder.
     pub reciprocal: u32,
 }
 
 impl SizeClass {
     /// Gives the number of the block that starts `within` bytes from the beginning of the slice; `None` if no block
-    /// starts there. The number may be greater than that of the slice's last block.
+    /// starts there. The number is not checked against `blocks`, so it may be greater than that of the slice's last
+    /// block.
     #[inline]
     pub const fn block_at(&self, within: u64) -> Option<u64> {
         let product = within * self.reciprocal as u64;
@@ -52,8 +53,8 @@ const fn classes() -> [SizeClass; 39] {
     all
 }
 
-/// The class of each multiple of 16 up to 1024. Most requests are small, and reading a table needs no branch that the
-/// CPU could predict wrongly.
+/// The size class for each multiple of 16 up to 1024. Most blocks that programs ask for are small. Reading this table
+/// needs no branch that the CPU could predict wrongly.
 static OF_SIXTEENS: [u8; 65] = {
     let (mut table, mut i) = ([0; 65], 1);
     while i < table.len() {

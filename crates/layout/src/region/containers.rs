@@ -1,6 +1,6 @@
-//! The headers of the containers that all languages share. Pointers in them are self-relative: the target is the
-//! address of the field plus its value, and 0 is the null pointer. So they mean the same in every process, at whatever
-//! address the process maps the region.
+//! The headers of the containers that all languages share. Pointers in these headers are self-relative: the target is
+//! the address of the field plus its value, and 0 is the null pointer. So a pointer leads to the same element in every
+//! process, at whatever address the process maps the region.
 
 use crate::closed_set;
 
@@ -21,8 +21,8 @@ closed_set! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct VectorHeader {
-    /// A self-relative pointer to the region's first byte, by which a container finds its allocator. It is 0 if the
-    /// region is not known yet.
+    /// A self-relative pointer to the region's first byte, by which a container finds its allocator. The pointer is 0
+    /// if the container does not know its region yet.
     pub region: i64,
     /// A self-relative pointer to the elements.
     pub data: i64,
@@ -36,7 +36,7 @@ pub struct VectorHeader {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct NdarrayHeader {
-    /// The pointer to the region, as in [`VectorHeader`].
+    /// A self-relative pointer to the region's first byte, as in [`VectorHeader`].
     pub region: i64,
     /// A self-relative pointer to the elements.
     pub data: i64,

@@ -1,4 +1,4 @@
-//! The entries of the directory. Each describes a named object with a type.
+//! The entries of a region's directory. Each entry describes one named object.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
@@ -14,8 +14,8 @@ pub const ENTRY_READY: u32 = 2;
 /// The state of an entry whose object the member `owner` is removing. If `owner` dies, healing completes the removal.
 pub const ENTRY_REMOVING: u32 = 3;
 
-/// The directory entry of a named object. The state alone says whether there is an object; the chains are derived from
-/// it and can be rebuilt.
+/// The directory entry of a named object. The state alone says whether the entry has an object. The hash chains are
+/// derived from the entries, so healing can rebuild them.
 #[repr(C, align(64))]
 pub struct Entry {
     /// The state: one of `ENTRY_…`. It is written under the region's lock.
@@ -40,7 +40,7 @@ pub struct Entry {
     /// The hash of the name.
     pub hash: AtomicU32,
     /// The number of objects for which this entry has been used. A member that takes the entry for a new object
-    /// increments it under the region's lock. So if a reference has an older number, its object is gone.
+    /// increments it under the region's lock. So if a reference to an object has an older number, that object is gone.
     pub incarnation: AtomicU64,
     /// The name. The rest of the field is zero.
     pub name: [AtomicU8; 128],

@@ -10,24 +10,25 @@ pub const PAGE: u64 = 4096;
 pub const SLICE: u64 = 65536;
 /// The number of state bytes of a slice: one for each block that it can hold.
 pub const STATES_PER_SLICE: u64 = SLICE / super::MIN_BLOCK;
-/// The largest number of heap slots of a region. A state byte can name a slot, and has to have room for other states
-/// too.
+/// The largest number of heap slots of a region. A state byte contains the number of a slot or another state, so it has
+/// no room for 256 slots.
 pub const MAX_SLOTS: u64 = 224;
 /// The size of the smallest region: its tables and two slices.
 pub const MIN_CAPACITY: u64 = 256 << 10;
 /// The capacity of a new region that is opened with `ANY_SIZE`.
 pub const DEFAULT_CAPACITY: u64 = 1 << 30;
-/// The size with which a region is opened whatever its size is.
+/// The size that a caller gives to open an existing region of any size.
 pub const ANY_SIZE: u64 = u64::MAX;
 
 const MIN_SLOTS: u64 = 16;
 const MIN_ENTRIES: u64 = 64;
 const MAX_ENTRIES: u64 = 65536;
 const MAX_BUCKETS: u64 = 4096;
-/// From this size on, slices begin at a huge page. The gap before the first slice is then a small part of the region.
+/// In regions of at least this size, slices begin at a huge page. In smaller regions, the gap before the first slice
+/// would be a large part of the region.
 const ROOMY: u64 = 32 * HUGE;
-/// The largest capacity. With a larger one, offsets of blocks would have no bits left for a phase, and slice numbers
-/// would not fit into 32 bits.
+/// The largest capacity of a region in bytes. With a larger capacity, words with the offset of a block would have no
+/// bits left for a phase, and slice numbers would not fit into 32 bits.
 const MAX_CAPACITY: u64 = 1 << 46;
 
 /// The offsets and sizes of a region's parts, in their order in memory. Every part begins at a page. The slices of a
@@ -74,8 +75,8 @@ impl Geometry {
         let buckets_at = pages(slots_at + slots * size_of::<HeapSlot>() as u64);
         let entries_at = pages(buckets_at + buckets * 8);
         let used_at = pages(entries_at + entries * size_of::<Entry>() as u64);
-        // `most` is an upper bound of the number of slices. The tables get room for that number, and the slices take
-        // what is left behind them.
+        // `most` is an upper bound of the number of slices. The tables get room for that number of slices. The slices
+        // themselves take the space that is left behind the tables.
         let most = (capacity - used_at) / SLICE;
         let heads_at = pages(used_at + most.div_ceil(64) * 8);
         let states_at = pages(heads_at + most * size_of::<SliceHead>() as u64);

@@ -26,40 +26,40 @@ use crate::WildWord;
 
 /// The first word of a formatted region.
 pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"xdockreg");
-/// The value of `RegionHeader::init` in a region that is ready for use. Before that it is 0, and then the id of the member
-/// that formats the region.
+/// The value of `RegionHeader::init` in a region that is ready for use. Before the region is ready, the value is 0, and
+/// then the id of the member that formats the region.
 pub const REGION_READY: u64 = u64::MAX;
 
-/// A lock that outlives its holder. The word names the holder. If the holder is dead, another member takes the lock
-/// over.
+/// A lock that survives the death of the member that holds it. The lock's word contains that member's id. If the member
+/// is dead, another member takes the lock over.
 #[repr(C)]
 pub struct Lock {
-    /// The id of the member that holds the lock; 0 if it is free. It changes only by compare-and-swap, except when the
-    /// holder itself releases the lock.
+    /// The id of the member that holds the lock; 0 if the lock is free. The word changes only by compare-and-swap,
+    /// except when the holder itself releases the lock.
     pub holder: AtomicU64,
-    /// 1 while a member may be sleeping on `gate`. Waiting members set it, and the releasing member clears it. An old
-    /// value costs one needless wake.
+    /// 1 while a member may be sleeping on `gate`. Waiting members set this word, and the releasing member clears it.
+    /// If it is 1 without a sleeping member, that costs one needless wake.
     pub waiting: AtomicU32,
-    /// A futex word. A releasing member that finds `waiting` set increments it.
+    /// A futex word. The member that releases the lock increments this word if `waiting` is set.
     pub gate: AtomicU32,
 }
 
 /// The header of a region, which is its first page.
 #[repr(C, align(4096))]
 pub struct RegionHeader {
-    /// [`REGION_MAGIC`]. It is written while the region is formatted.
+    /// The number [`REGION_MAGIC`], which is written while the region is formatted.
     pub magic: AtomicU64,
-    /// `LAYOUT_VERSION`. It is written while the region is formatted.
+    /// The number `LAYOUT_VERSION`, which is written while the region is formatted.
     pub version: AtomicU32,
-    /// [`FINGERPRINT`]. It is written while the region is formatted.
+    /// The number [`FINGERPRINT`], which is written while the region is formatted.
     pub fingerprint: AtomicU32,
     /// 0, then the id of the member that formats the region, then [`REGION_READY`], which is written last. If the
-    /// formatting member dies, another one takes over.
+    /// formatting member dies, another member takes the formatting over.
     pub init: AtomicU64,
     /// The size of the segment in bytes.
     pub capacity: WildWord<AtomicU64>,
     _pad0: [u8; 32],
-    /// Guards the pool of slices, growth, the holders of slots and the directory.
+    /// The lock that guards the pool of slices, the growth of the region, the holders of heap slots, and the directory.
     pub lock: Lock,
     _pad1: [u8; 48],
     /// The number of slices with reserved memory, counted from the first slice. It is written under the lock, and any
@@ -71,12 +71,12 @@ pub struct RegionHeader {
     pub reserved: AtomicU64,
     /// The number of heap slots with reserved memory, counted from the first slot. It is written under the lock.
     pub slots: WildWord<AtomicU64>,
-    /// 1 while the holder of the lock changes the bitmap of used slices. If that member dies, the next holder rebuilds
-    /// the bitmap.
+    /// 1 while the holder of the lock changes the bitmap of used slices. If that holder dies, the next holder of the
+    /// lock rebuilds the bitmap.
     pub pool_dirty: AtomicU32,
     _pad2: [u8; 28],
-    /// An odd number while the holder of the lock changes the directory. Readers without the lock compare it before and
-    /// after they read.
+    /// An odd number while the holder of the lock changes the directory. Members that read the directory without the
+    /// lock compare this number before and after they read.
     pub directory_version: AtomicU64,
     /// The number of directory entries that were ever used, counted from the first entry. It is written under the lock.
     pub entries: WildWord<AtomicU32>,
@@ -86,14 +86,15 @@ pub struct RegionHeader {
     /// The number of directory entries with reserved memory, counted from the first entry. It is written under the
     /// lock.
     pub entries_reserved: WildWord<AtomicU32>,
-    /// A futex word. A member that makes an object ready or removes one increments it and wakes the sleeping members.
+    /// A futex word. A member that makes an object ready, or removes an object, increments this word and wakes the
+    /// members that sleep on it.
     pub directory_gate: AtomicU32,
     /// 1 while a member may be sleeping on `directory_gate`.
     pub directory_waiting: AtomicU32,
     _pad3: [u8; 36],
-    /// The segments whose bytes this region was copied from, the latest first; 0 where there is none. Handles that name
-    /// one of these segments mean the same offset of this region. They are written before any member can open the
-    /// region.
+    /// The segments whose bytes this region was copied from, the latest first; 0 where there is none. A handle that
+    /// names one of these segments means the same offset of this region. The numbers are written before any member can
+    /// open the region.
     pub former: [AtomicU64; MAX_FORMER],
     _pad4: [u8; 4096 - 512],
 }
@@ -121,7 +122,7 @@ const fn fingerprint() -> u32 {
         CLASSES.len() as u64,
         CLASSES[CLASSES.len() / 2].size as u64,
     ];
-    // This is the hash FNV-1a of the numbers in `parts`.
+    // The code below computes the hash FNV-1a of the numbers in `parts`.
     let (mut hash, mut i) = (0x811c_9dc5u32, 0);
     while i < parts.len() {
         let mut byte = 0;

@@ -1,20 +1,22 @@
 //! The heads of slices, and the state bytes of their blocks.
 //!
 //! Only a block's state byte says whether the block is in use. Only the slot that owns the slice changes a byte from
-//! FREE to USED; any member may change it from USED to FREE. So the owner allocates with a plain store and need not
-//! claim blocks in advance. After a death, healing only has to finish the operation that had begun.
+//! FREE to USED; any member may change a byte from USED to FREE. So the owner allocates a block with a plain store of
+//! its state byte, and need not claim blocks in advance. After a member's death, healing only has to finish the
+//! operation that the member had begun.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::WildWord;
 
-/// The block is not in use. Zeroed memory has this value.
+/// The state of a block that is not in use. Zeroed memory has this value.
 pub const STATE_FREE: u8 = 0;
-/// The block is in use and has no name.
+/// The state of a block that is in use and has no name.
 pub const STATE_USED: u8 = 1;
-/// The block belongs to a named object, and only the directory frees it.
+/// The state of the block of a named object. The block is freed only when the object is removed from the directory.
 pub const STATE_NAMED: u8 = 2;
-/// This value plus a slot's number: the slot is about to free the block (see `Operation`).
+/// This value plus the number of a heap slot is the state of a block that the slot's holder is about to free (see
+/// `Operation`).
 pub const STATE_DYING: u8 = 16;
 
 /// The use of a slice.
@@ -37,8 +39,8 @@ pub enum SliceKind {
 pub enum Available {
     /// The owner knows that the slice has free blocks, and will search it by itself.
     Active = 0,
-    /// No member knows of a free block. The owner found none and wants to be told when there is one. The first member
-    /// that frees a block makes the slice `Queued`.
+    /// No member knows of a free block. The owner found no free block, and wants to be told when there is a free one.
+    /// The first member that frees a block makes the slice `Queued`.
     Full = 1,
     /// The slice is on the owner's stack, or the slot `by` is putting it there.
     Queued = 2,
@@ -50,15 +52,15 @@ pub enum Available {
 /// The head of a slice.
 #[repr(C)]
 pub struct SliceHead {
-    /// The decoded form is [`SliceWord`]. Kind, class and owner change under the region's lock, and `available` changes
-    /// by compare-and-swap.
+    /// The slice's kind, class, owner and `available`, in the form of a [`SliceWord`]. The first three change under the
+    /// region's lock, and `available` changes by compare-and-swap.
     pub word: AtomicU64,
     /// The number of slices of a large block. It is written under the lock, before `word`.
     pub run: WildWord<AtomicU64>,
     /// For a slice on its owner's stack: the number of the next slice plus 1; 0 for the last one. The member that puts
-    /// the slice on the stack writes it.
+    /// the slice on the stack writes this field.
     pub next: WildWord<AtomicU32>,
-    /// 1 when the slice's state bytes have memory. It is written under the lock.
+    /// 1 when memory is reserved for the slice's state bytes. The field is written under the lock.
     pub states_ready: AtomicU32,
     _pad: [u8; 8],
 }
@@ -72,7 +74,7 @@ impl SliceWord {
     /// The word of a free slice.
     pub const FREE: Self = Self(0);
 
-    /// The word for a slice of small blocks, whose owner knows that it has free blocks.
+    /// The word for a slice of small blocks with free blocks, of which the owner knows.
     #[inline]
     pub const fn small(class: usize, owner: u16) -> Self {
         Self(SliceKind::Small as u64 | (class as u64 & 0xff) << 8 | (owner as u64) << 16)
@@ -101,13 +103,13 @@ impl SliceWord {
         self.0 as u8 == SliceKind::Small as u8
     }
 
-    /// The number of the size class. It is unchecked.
+    /// The number of the slice's size class. The caller must check that there is such a class.
     #[inline]
     pub const fn class(self) -> usize {
         (self.0 >> 8) as u8 as usize
     }
 
-    /// The number of the slot that owns the slice. It is unchecked.
+    /// The number of the heap slot that owns the slice. The caller must check that there is such a slot.
     #[inline]
     pub const fn owner(self) -> u16 {
         (self.0 >> 16) as u16
@@ -124,7 +126,7 @@ impl SliceWord {
         }
     }
 
-    /// The number of the slot that queued the slice. It is unchecked.
+    /// The number of the heap slot that queued the slice. The caller must check that there is such a slot.
     #[inline]
     pub const fn by(self) -> u16 {
         (self.0 >> 40) as u16

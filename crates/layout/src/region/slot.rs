@@ -1,5 +1,5 @@
-//! Heap slots: the data that one allocating thread of a member keeps in shared memory, so that other members can go on
-//! after its death.
+//! Heap slots: the data that one allocating thread of a member keeps in shared memory, so that other members can finish
+//! the member's operations after its death.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -10,19 +10,20 @@ pub const OPERATIONS: usize = 4;
 /// The largest number of words that one operation writes.
 pub const MAX_WORDS: usize = 16;
 
-/// The record is not in use.
+/// The value of an operation record's `kind` if the record is not in use.
 pub const OP_NONE: u32 = 0;
-/// A block was prepared and belongs to the record. If the holder of the slot dies, the block is freed by healing.
+/// The value of an operation record's `kind` if a block was prepared and belongs to the record. If the holder of the
+/// slot dies, healing frees the block.
 pub const OP_PREPARED: u32 = 1;
-/// The holder of the slot is writing the words and freeing the old block. If the holder dies, healing completes both
-/// steps.
+/// The value of an operation record's `kind` while the holder of the slot writes the words and frees the old block. If
+/// the holder dies, healing completes both steps.
 pub const OP_REPLACING: u32 = 2;
 
 /// The first phase of freeing a block, in the low bits of a cell that names the block: the block's state may still be
 /// USED.
 pub const PHASE_BEGUN: u64 = 1;
-/// The second phase of freeing a block: this slot has marked the block DYING. If the block no longer has that mark, it
-/// has been freed.
+/// The second phase of freeing a block: this slot has marked the block DYING. If the block no longer has the mark, the
+/// block has been freed.
 pub const PHASE_MARKED: u64 = 2;
 /// The bits of a cell that are the phase.
 pub const PHASE_MASK: u64 = 15;
@@ -31,17 +32,18 @@ pub const PHASE_MASK: u64 = 15;
 /// that heals the slot.
 #[repr(C)]
 pub struct Operation {
-    /// The kind of change: one of `OP_…`. It is stored last when the change begins, and cleared first when it is done.
-    /// Once REPLACING is stored, the change is completed, even if the holder dies.
+    /// The kind of change: one of `OP_…`. When the change begins, this field is stored after all others. When the
+    /// change is done, this field is cleared first. Once REPLACING is stored, the change is completed even if the
+    /// holder dies.
     pub kind: AtomicU32,
     /// The number of valid `words`.
     pub count: WildWord<AtomicU32>,
     /// The offset at which the words are to be written.
     pub header: AtomicU64,
-    /// The new block: the words point to it when they are written.
+    /// The offset of the new block. After the words are written, they point to this block.
     pub new_block: AtomicU64,
-    /// The old block, which is freed after the words are written, with the phase of the freeing in its low bits; 0 if
-    /// there is no old block, or it is freed already.
+    /// The offset of the old block, with the phase of the freeing in its low bits. The old block is freed after the
+    /// words are written. The value is 0 if there is no old block, or if it is freed already.
     pub retiring: AtomicU64,
     /// The words to write.
     pub words: [AtomicU64; MAX_WORDS],
@@ -53,20 +55,20 @@ pub struct HeapSlot {
     /// The member whose thread allocates through this slot; 0 if it is vacant. A vacant slot may still own slices.
     pub holder: AtomicU64,
     /// 1 if the holder has to search all slices of the slot, because a member may have died before it told the slot of
-    /// a free block. Healing sets it, and the holder clears it.
+    /// a free block. Healing sets this field, and the holder clears it.
     pub rescan: AtomicU32,
     _pad0: [u8; 4],
-    /// The offset of the block that is being allocated; 0 when the caller has the block. The holder writes it by plain
-    /// stores.
+    /// The offset of the block that is being allocated; 0 when no allocation is going on. The holder writes this field
+    /// by plain stores.
     pub allocating: AtomicU64,
-    /// The number, plus 1, of the slice whose owner is about to be told of a free block; 0 if there is none. The holder
-    /// writes it.
+    /// The number, plus 1, of the slice whose owner is about to be told of a free block; 0 if there is no such slice.
+    /// The holder writes this field.
     pub pushing: AtomicU64,
     /// The offset of one block that is being freed, with the phase of the freeing in its low bits.
     pub retiring: AtomicU64,
     _pad1: [u8; 24],
     /// The stack of this slot's slices in which other members freed blocks. The low half is the number of the first
-    /// slice plus 1. The high half is a counter, so that the word is never equal to an older one. Any member puts
+    /// slice plus 1. The high half is a counter, so that the word never has an earlier value again. Any member puts
     /// slices on the stack; the holder takes all of them at once.
     pub available: AtomicU64,
     _pad2: [u8; 56],
