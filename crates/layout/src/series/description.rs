@@ -1,10 +1,10 @@
-//! The description of a series, and the description of a version in its record. Names and texts are fields whose rest
-//! is zero.
+//! The description of a series, and the description of a version in its record. In the fields for names and texts, the
+//! bytes behind the text are zero.
 
 use super::{AtomicU32, AtomicU64};
 use crate::WildWord;
 
-/// The value of `kind` in a field that has no value.
+/// The value of `kind` in a `ValueField` that has no value.
 pub const KIND_NONE: u32 = 0;
 /// The largest number of bytes in a value that is a text.
 pub const MAX_TEXT: usize = 63;
@@ -14,13 +14,13 @@ pub const MAX_TEXT: usize = 63;
 pub struct ValueField {
     /// The kind of the value: a [`super::ValueKind`], or [`KIND_NONE`].
     pub kind: AtomicU32,
-    /// The number of bytes of a text.
+    /// The number of bytes of the value, if the value is a text.
     pub length: WildWord<AtomicU32>,
     /// The value: a number in the first word, or a text.
     pub words: [AtomicU64; 8],
 }
 
-/// A variable as it was declared. It is written before `init` becomes ready.
+/// A variable as the publisher declared it. The publisher writes the entry before the pool's `init` becomes ready.
 #[repr(C)]
 pub struct VariableEntry {
     /// The variable's name.

@@ -1,5 +1,5 @@
-//! The offsets of all parts of a pool. They follow from a few counts, each of which is checked against its limit. So no
-//! reader has to trust an offset in shared memory.
+//! The offsets of all parts of a series' pool. The offsets follow from a few counts, and a reader checks each count
+//! against its limit. So no reader has to trust an offset in shared memory.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +14,7 @@ pub use crate::HUGE;
 /// The size of a page in bytes.
 pub const PAGE: u64 = 4096;
 
-/// The counts from which the geometry follows. The pool's identity has them.
+/// The counts from which the geometry of a pool follows. The identity in the pool's header contains these counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counts {
     /// The size of a chunk in bytes, a power of two.
@@ -71,8 +71,8 @@ pub struct Geometry {
     pub extents_at: u64,
     /// The offset, within a record, of the slot table.
     pub table_at: u64,
-    /// The offset of the slots. It is a multiple of a huge page if the pool is larger than a few huge pages; otherwise
-    /// it is a multiple of a page.
+    /// The offset of the slots. If all slots together have at least the size of two huge pages, this offset is a
+    /// multiple of a huge page; otherwise it is a multiple of a page and of a chunk.
     pub pool_at: u64,
     /// The size of the pool in bytes, a multiple of a page.
     pub size: u64,

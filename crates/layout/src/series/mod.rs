@@ -1,7 +1,7 @@
 //! The contents of a series' pool, and of the page in which observers note the versions that they use (pin page).
 //! `docs/memory-format-series.md` has pictures.
 //!
-//! Only the publisher writes to the pool, and the kernel enforces that (F_SEAL_FUTURE_WRITE). Each observer writes only
+//! Only the publisher writes to the pool, and the kernel enforces that (F_SEAL_FUTURE_WRITE). An observer writes only
 //! to its own slot of a pin page. Every reader must check what it reads. `core::series` has the protocol.
 
 #[cfg(not(loom))]
@@ -37,12 +37,12 @@ pub use geometry::{Counts, Geometry, HUGE, PAGE};
 pub const SERIES_MAGIC: u64 = u64::from_le_bytes(*b"xdockser");
 /// A number that changes with every change of the structs below. Builds with different fingerprints refuse each other.
 pub const SERIES_FINGERPRINT: u32 = 0x0005_5e1e;
-/// The value of `init` in a complete pool. Before that it is 0.
+/// The value of `init` in a complete pool. Before the pool is complete, `init` is 0.
 pub const SERIES_READY: u64 = u64::MAX;
-/// The value of `state` until the publisher ends in order.
+/// The value of `state` until the publisher ends the series in order.
 pub const STATE_LIVE: u32 = 1;
-/// The value of `state` after the publisher ended in order. If the publisher dies, `state` remains [`STATE_LIVE`], and
-/// the liveness table shows the death.
+/// The value of `state` after the publisher ended the series in order. If the publisher dies, `state` remains
+/// [`STATE_LIVE`], and the liveness table shows the death.
 pub const STATE_ENDED: u32 = 2;
 
 /// The size in bytes of the smallest chunk: a page.
@@ -70,7 +70,7 @@ pub const PAGE_SLOTS: usize = 32;
 /// The value of a slot table's entry for a chunk beyond its variable's present end.
 pub const NO_SLOT: u32 = u32::MAX;
 
-/// The identity of a pool. It is written once, before `init` becomes [`SERIES_READY`].
+/// The identity of a pool. The publisher writes the identity once, before `init` becomes [`SERIES_READY`].
 #[cfg(not(loom))]
 #[repr(C, align(128))]
 pub struct SeriesIdentity {
@@ -80,7 +80,8 @@ pub struct SeriesIdentity {
     pub version: AtomicU32,
     /// The fingerprint of the layout, [`SERIES_FINGERPRINT`].
     pub fingerprint: AtomicU32,
-    /// 0, then [`SERIES_READY`] (Release). It is stored before any observer gets the pool.
+    /// 0, and [`SERIES_READY`] (Release) when the pool is complete. The publisher stores the second value before any
+    /// observer gets the pool.
     pub init: AtomicU64,
     /// The pool's size in bytes, which never changes.
     pub size: WildWord<AtomicU64>,
@@ -109,23 +110,24 @@ pub struct SeriesIdentity {
     pub full: AtomicU32,
 }
 
-/// The words that change with each version. They have a cache line of their own, and waiting observers read nothing
-/// else.
+/// The words that change with each version. These words have a cache line of their own, and waiting observers read
+/// nothing else.
 #[cfg(not(loom))]
 #[repr(C, align(64))]
 pub struct VersionWords {
     /// The newest version's sequence number and the number of its record ([`state::Latest`]); 0 before the first
-    /// version. The publisher stores it (Release) when the record is complete, and observers load it (Acquire). With an
-    /// old value an observer gets an older version.
+    /// version. The publisher stores it (Release) when the record is complete, and observers load it (Acquire). An
+    /// observer that loads an old value gets an older version.
     pub latest: AtomicU64,
-    /// A futex word: the low half of the newest sequence number, plus one when the series has ended. It is stored after
-    /// `latest`; then the sleeping observers are woken.
+    /// A futex word: the low half of the newest sequence number, plus one when the series has ended. The publisher
+    /// stores this word after `latest`, and then wakes the sleeping observers.
     pub published: AtomicU32,
     /// The value [`STATE_LIVE`], or [`STATE_ENDED`] after the series has ended in order.
     pub state: AtomicU32,
 }
 
-/// Counters that only people read. The publisher stores them Relaxed; an old or torn value does no harm.
+/// Counters that are only shown to people. The publisher stores them Relaxed, because an old or torn value does no
+/// harm.
 #[cfg(not(loom))]
 #[repr(C, align(64))]
 pub struct SeriesReport {
@@ -145,7 +147,7 @@ pub struct SeriesReport {
     pub last_ns: AtomicU64,
     /// The duration of the longest publish in nanoseconds.
     pub longest_ns: AtomicU64,
-    /// The number of publishes that found no room.
+    /// The number of publishes that found no room in the pool.
     pub no_space: AtomicU64,
     /// The number of versions that the publisher took back from observers that held them.
     pub taken_back: AtomicU64,
@@ -155,11 +157,11 @@ pub struct SeriesReport {
     pub reserved: AtomicU64,
     /// The methods of finding changes that this machine does not have. Method `n` is bit `1 << n`.
     pub unavailable: AtomicU64,
-    /// The number of attributes that have a name so far, counted from the first entry. It is stored (Release) after the
-    /// new entry is complete.
+    /// The number of attributes that have a name so far, counted from the first entry. The publisher stores this number
+    /// (Release) after the new entry is complete.
     pub attributes: WildWord<AtomicU32>,
-    /// The number of versions that were withheld since the newest one was published. Waiting observers show it in their
-    /// errors.
+    /// The number of versions that were withheld since the newest one was published. Observers whose wait fails show
+    /// this number in their error.
     pub withheld_now: AtomicU32,
     /// The number of versions that were withheld since the series began.
     pub withheld: AtomicU64,
@@ -185,7 +187,7 @@ pub struct RecordHead {
     /// A [`state::State`]. An observer may read the rest of the record while the state says that this version is live
     /// and while the observer has pinned the version.
     pub state: AtomicU64,
-    /// The sequence number of the version once more, for inspection.
+    /// The sequence number of the record's version, which is also in `state`. This copy is for inspection.
     pub sequence: AtomicU64,
     /// The time of publishing, in nanoseconds since 1970.
     pub time: AtomicU64,
@@ -207,13 +209,14 @@ pub struct PinPage {
     pub slots: [PinSlot; PAGE_SLOTS],
 }
 
-/// The versions that one observer holds. The observer writes the slot, and the publisher reads it. The daemon zeroes it
-/// when the observer is gone.
+/// The versions that one observer holds. The observer writes the slot, and the publisher reads the slot. The daemon
+/// fills the slot with zeros when the observer is gone.
 #[cfg(not(loom))]
 #[repr(C, align(128))]
 pub struct PinSlot {
-    /// How many of the pins, counted from the first, were ever used. It only grows. The observer stores it before the
-    /// pin, and the publisher reads no further pins. So for most observers the publisher reads only one cache line.
+    /// How many of the pins, counted from the first, were ever used. This number only grows. The observer stores the
+    /// number before it uses a further pin, and the publisher reads only this number of pins. So for most observers the
+    /// publisher reads only one cache line.
     pub count: WildWord<AtomicU64>,
     /// The sequence numbers of the versions that this observer holds; 0 in a free pin.
     pub pins: [AtomicU64; PINS],

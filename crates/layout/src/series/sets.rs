@@ -3,8 +3,8 @@
 use crate::closed_set;
 
 closed_set! {
-    /// The kind of the value of an attribute or a constant. In a value's field, 0 means that there is no value. The C
-    /// header counts the kinds from 0.
+    /// The kind of the value of an attribute or a constant. In a stored value, the kind 0 means that there is no value.
+    /// The C header counts the kinds from 0.
     pub enum ValueKind {
         /// A signed integer of 64 bits.
         I64 = 1 "i64",
@@ -21,12 +21,12 @@ closed_set! {
     /// What a publish does if the pool is full, cannot grow, and observers hold all old versions.
     pub enum FullPolicy, default Withhold {
         /// The publish succeeds with number 0, and the version is withheld. The next publish that finds room carries
-        /// its changes.
+        /// the changes of the withheld version.
         Withhold = 0 "withhold",
-        /// The publish fails with `NO_SPACE`. Nothing is lost: the next publish carries the changes too.
+        /// The publish fails with `NO_SPACE`. No change is lost, because the next publish carries the changes.
         Fail = 1 "fail",
-        /// The oldest versions are taken back from their observers. Observers read private copies, which stay as they
-        /// are. If an observer then asks for bytes that it has not read yet, it gets `NOT_FOUND`.
+        /// The oldest versions are taken back from their observers. Under this policy, observers read private copies,
+        /// which stay as they are. If an observer then asks for bytes that it has not read yet, it gets `NOT_FOUND`.
         TakeBack = 2 "take_back",
     }
 }
@@ -36,30 +36,31 @@ closed_set! {
     /// kernel (RDMA, io_uring, CUDA, a pending `MPI_Irecv`), the device uses the pages that were there when it was
     /// registered.
     pub enum Pages, default Stay {
-        /// No: the pages stay. Only `begin` moves them, and the program itself calls it.
+        /// No: the pages stay. Only a call of `begin` by the program moves them.
         Stay = 0 "stay",
-        /// Yes: no memory is registered. Then the method of private copies may be chosen, which needs half the memory.
+        /// Yes: no memory is registered. In that case, the library may choose the method of private copies, which needs
+        /// half the memory.
         MayMove = 1 "may_move",
     }
 }
 
 closed_set! {
-    /// How a publisher finds what changed.
+    /// How a publisher finds the bytes that changed since the last version.
     pub enum Detect, default Auto {
         /// By the method that measurements show to be cheapest. The choice may change while the program runs. A method
         /// that moves pages is chosen only if pages may move.
         Auto = 0 "auto",
         /// Only bytes that the program named as touched count as changed.
         Hints = 1 "hints",
-        /// By private copies of pages, if pages may move. Unchanged pages are those of the pool, so the data are in
-        /// memory only once. Each publish puts other pages at the variables' addresses.
+        /// By private copies of pages, if pages may move. The variables' unchanged pages are pages of the pool, so the
+        /// data are in memory only once. Each publish puts other pages at the variables' addresses.
         PrivateCopies = 2 "private_copies",
-        /// By write protection, with which the kernel notes writes. This needs Linux 6.7, and docker's default filter
-        /// forbids it.
+        /// By write protection, with which the kernel notes writes. This method needs Linux 6.7, and docker's default
+        /// seccomp filter forbids it.
         WriteProtect = 3 "write_protect",
-        /// Nothing is searched: everything is copied each time.
+        /// Without a search for changes: each publish copies everything.
         CopyAll = 4 "copy_all",
-        /// By comparing everything with the last version. Only chunks that differ are copied.
+        /// By comparing everything with the last version. A publish copies only the chunks that differ.
         Compare = 5 "compare",
     }
 }
@@ -67,9 +68,9 @@ closed_set! {
 closed_set! {
     /// The method by which a publisher finds changes at present.
     pub enum Method, default CopyAll {
-        /// Everything is copied each time.
+        /// Each publish copies everything.
         CopyAll = 0 "copy all",
-        /// The program named by hints what it touched.
+        /// The program names by hints the bytes that it touched.
         Hints = 1 "hints",
         /// Private copies of pages, found by `PAGEMAP_SCAN`.
         PrivateCopies = 2 "private copies",

@@ -11,7 +11,8 @@
 //!               +----------------------------------+------------------+
 //! ```
 //!
-//! Sequence numbers count from 1 and are never used twice. So a state that is gone never comes back (no ABA problem).
+//! Sequence numbers count from 1 and are never used twice. So after a state word has changed, it never has its former
+//! value again (no ABA problem).
 
 /// The largest sequence number.
 pub const MAX_SEQUENCE: u64 = (1 << 48) - 1;
@@ -25,8 +26,8 @@ pub enum Phase {
     Filling,
     /// The record has a version that may be pinned.
     Live,
-    /// The publisher is finding out whether an observer has pinned the version. After that the version is live again,
-    /// or the record is free.
+    /// The publisher is finding out whether an observer has pinned the version. If an observer has, the version is live
+    /// again; otherwise the record is free.
     Retiring,
 }
 

@@ -9,7 +9,7 @@ use super::series::{PageEntry, SeriesEntry};
 use super::{Bits, Encoding, InHeader, ListOf, MAX_MESSAGE, Padded, Request, SegmentKind, Text, Wire};
 use crate::{MemberId, SegmentId, Status};
 
-/// The kind of answer that belongs to a request. It is not sent, because the opcode of the request determines it.
+/// The kind of answer that belongs to a request. The kind is not sent, because the opcode of the request determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Reply {
@@ -21,27 +21,27 @@ pub(super) enum Reply {
     Item = 6,
     ItemInfo = 7,
     Pins = 8,
-    /// A page of a listing. The number of the answer is this value plus the number of the list.
+    /// A page of a listing. The number of the answer is 100 plus the number of the list.
     Page = 100,
 }
 
 answers! {
     /// The daemon's answer to a request.
     pub enum Answer: u16 as Wire {
-        /// The answer to `Hello`. Three descriptors come with it: one of the liveness table, and two of the roll (a
-        /// file with a lock for each living member). Through one descriptor of the roll, the member holds its own
+        /// The answer to `Hello`. Three descriptors come with a Welcome: one of the liveness table, and two of the roll
+        /// (a file with a lock for each living member). Through one descriptor of the roll, the member holds its own
         /// lock; through the other descriptor of the roll, it asks about the locks of other members.
         1 Welcome [3] {
             /// The member that this connection is from now on.
             member: MemberId,
-            /// A number that changes when the daemon has lost its descriptors. Then members have to offer their
-            /// segments again.
+            /// A number that changes when the daemon has lost its descriptors. When this number has changed, members
+            /// have to offer their segments to the daemon again.
             incarnation: u64,
             /// The workflow's run in which the member takes part; for a visitor the latest run.
             run: u64,
             /// The member's rank in its task.
             rank: u32,
-            /// True if the client is a member that existed before and has come back.
+            /// True if the client is a member that has connected again.
             resumed +
             /// True if the member may make workflows and see everything on this node.
             admin: bool as Bits,
@@ -50,7 +50,7 @@ answers! {
             /// The workflow in which the member takes part.
             workflow: String,
         },
-        /// The answer to `Open` and `Attach`. The segment's descriptor comes with it.
+        /// The answer to `Open` and `Attach`. The segment's descriptor comes with a Segment message.
         2 Segment [1] {
             /// The segment's id.
             segment: SegmentId,
@@ -69,7 +69,8 @@ answers! {
             /// The segment's name.
             name: String,
         },
-        /// The answer to requests that give nothing back but success, or one number.
+        /// The answer to requests such as `Remove`, for which the daemon returns no data except at most one number. A
+        /// Done says that the request succeeded.
         3 Done {
             /// The endpoint's number after `MakeEndpoint`, the reserved bytes after `Reserve`, the pool's id after
             /// `Publish`; otherwise 0.
@@ -85,17 +86,18 @@ answers! {
         105 Items(page: Page<ItemEntry> as PageOf<5>),
         /// The answer to a `List` of nodes.
         106 Nodes(page: Page<NodeEntry> as PageOf<6>),
-        /// The answer to requests that give an item. The descriptor of the item's memory comes with it.
+        /// The answer to requests that open an item, such as `Create` and `Access`. The descriptor of the item's memory
+        /// comes with an Item message.
         6 Item [1] (given: ItemGiven),
         /// The answer to `Find`.
         7 ItemInfo(entry: ItemEntry),
         /// The answer to `Describe`.
         4 Member(entry: MemberEntry),
-        /// The answer to `Observe`. Two descriptors come with it: the pool, and a page in which the observer notes the
-        /// versions that it uses (pin page).
+        /// The answer to `Observe`. Two descriptors come with a Series message: that of the series' pool, and that of a
+        /// page in which the observer notes the versions that it uses (pin page).
         5 Series [2] (entry: SeriesEntry),
-        /// The answer to `Pins`. The page's descriptor comes with it. If the series has no page with that index yet,
-        /// `Pins` fails with `NOT_YET`.
+        /// The answer to `Pins`. The pin page's descriptor comes with a Pins answer. If the series has no page with
+        /// that index yet, `Pins` fails with `NOT_YET`.
         8 Pins [1] (entry: PageEntry),
         /// The request failed and changed nothing.
         0 Failed {
@@ -112,7 +114,8 @@ answers! {
 pub struct Page<T> {
     /// The entries, in the order of their numbers.
     pub entries: Vec<T>,
-    /// True if more entries follow. Then the client asks again for the entries behind the last one of this page.
+    /// True if more entries follow. To get them, the client asks again, for the entries behind the last entry of this
+    /// page.
     pub more: bool,
 }
 
@@ -130,7 +133,8 @@ impl Answer {
         finish(writer)
     }
 
-    /// Decodes an answer, which any process may have written. Gives the request's number with it.
+    /// Decodes an answer, which any process may have written. Gives the answer, and the number of the request to which
+    /// it belongs.
     pub fn decode(message: &[u8], descriptors: usize) -> Result<(u64, Self), Malformed> {
         let (header, body) = Header::decode(message)?;
         if header.opcode & ANSWER == 0 {

@@ -2,7 +2,8 @@
 
 use crate::{Status, name};
 
-/// The fault of a message. The daemon closes the connection of its sender, and no other one.
+/// The fault of a message that cannot be decoded. The receiver closes the connection on which the message came, and no
+/// other connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The message ends in the middle of a field, or has bytes behind its last field.
@@ -17,7 +18,8 @@ pub enum Malformed {
     Name,
     /// The field of this name has a number that is not allowed there.
     Value(&'static str),
-    /// The message came with a wrong number of descriptors, or the kernel cut its control data off.
+    /// The message came with a wrong number of descriptors, or the kernel cut off its control data, which contains the
+    /// descriptors.
     Descriptors,
 }
 
@@ -95,7 +97,7 @@ impl<'a> Reader<'a> {
         name::from_field(field).map(str::to_owned).ok_or(Malformed::Name)
     }
 
-    /// Reads a name field that may be empty; then all of its bytes are zero.
+    /// Reads a name field that may be empty. All bytes of an empty field are zero.
     pub fn optional_name(&mut self) -> Result<Option<String>, Malformed> {
         let field = self.bytes::<NAME_FIELD>()?;
         if field.iter().all(|b| *b == 0) {

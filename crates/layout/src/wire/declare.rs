@@ -1,8 +1,9 @@
-//! The macros with which messages and records are declared. Their encoders, their decoders and the tables of
-//! `docs/wire-protocol.md` follow from the declarations.
+//! The macros with which messages and records are declared. The encoders and decoders of the messages and the tables of
+//! `docs/wire-protocol.md` are made from the declarations.
 //!
-//! A field is declared as `name: Type` with the usual encoding of its type, or as `name: Type as Encoding`. Fields are
-//! declared in the order of their bytes. `a + b: bool as Bits` declares several fields in one word.
+//! `name: Type` declares a field with the usual encoding of its type, and `name: Type as Encoding` declares a field
+//! with another encoding. Fields are declared in the order of their bytes. `a + b: bool as Bits` declares several
+//! fields in one word.
 
 /// The declaration of a field, for generators.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +80,7 @@ macro_rules! grouped_type {
     };
 }
 
-/// Gives `Some` of its argument, or `None` if it has none.
+/// Gives `Some` of the macro's argument, or `None` without an argument.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! optional {
@@ -231,7 +232,8 @@ macro_rules! messages {
     };
 }
 
-/// Handles a number that no message of the enum has: it is an error, or a message of the other enum.
+/// Handles a number that no message of the enum has. If the enum includes another enum, the number is looked up there;
+/// otherwise it is an error.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! otherwise {

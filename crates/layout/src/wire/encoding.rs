@@ -1,5 +1,5 @@
-//! The encoding of values as bytes. Each type has one usual encoding; where another one is used, the declaration names
-//! it.
+//! The encoding of values as bytes. Each type has one usual encoding. If a field has another encoding, the declaration
+//! of the field names that encoding.
 
 use super::cursor::{Malformed, NAME_FIELD, Reader, Writer};
 use super::item::Party;
@@ -9,7 +9,7 @@ use crate::{MemberId, Rights, SegmentId, Status};
 pub trait Encoding<T> {
     /// The name of the encoding in the protocol's tables.
     const WHAT: &'static str;
-    /// The number of bytes of a value; 0 if it varies.
+    /// The number of bytes of an encoded value; 0 if this number varies.
     const SIZE: usize;
     /// Appends the value to the message.
     fn write(value: &T, w: &mut Writer);
@@ -40,7 +40,8 @@ pub struct Pattern;
 #[derive(Clone, Copy, Debug)]
 pub struct Address;
 
-/// A line of text for people: UTF-8 without control characters. It may be empty, and it is shortened to fit.
+/// A line of text for people: UTF-8 without control characters. The line may be empty. A line that is too long for its
+/// field is shortened.
 #[derive(Clone, Copy, Debug)]
 pub struct TextLine;
 
@@ -52,11 +53,11 @@ pub struct NonEmptyList<const MOST: usize>;
 #[derive(Clone, Copy, Debug)]
 pub struct List<const MOST: usize>;
 
-/// The status in an answer's header. It takes no bytes of the body.
+/// An encoding for the status of an answer. The status is in the message's header, so it takes no bytes of the body.
 #[derive(Clone, Copy, Debug)]
 pub struct InHeader;
 
-/// Text up to the end of the message. It is shortened to `MOST` bytes.
+/// Text up to the end of the message. A text of more than `MOST` bytes is shortened.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<const MOST: usize>;
 

@@ -1,4 +1,4 @@
-//! The entries of listings, such as that of the segments.
+//! The entries of listings: workflows, members, segments and nodes.
 
 use super::answer::PAGE_ROOM;
 use super::{Address, MemberState, NodeState, SegmentKind, TextLine, Wire};
@@ -7,14 +7,15 @@ use crate::{MemberId, SegmentId, record};
 record! {
     /// A workflow in a listing.
     pub struct WorkflowEntry as Wire {
-        /// The number of the workflow. Each new workflow gets a greater one. A client that continues a listing names
-        /// the last number that it got.
+        /// The number of the workflow. Each new workflow gets a greater number than all workflows before it. A client
+        /// that continues a listing names the last number that it got.
         number: u64,
         /// The largest number of bytes that the workflow may reserve; 0 for the node's limit.
         quota: u64,
         /// The number of bytes that count against the quota.
         reserved: u64,
-        /// The member whose end also ends the workflow; 0 for the default workflow.
+        /// The member that made the workflow. When this member ends, the workflow ends. The value is 0 for the default
+        /// workflow.
         owner: MemberId,
         /// The number of runs that the workflow has had, including the present one.
         run: u64,
@@ -74,11 +75,11 @@ record! {
         creator: MemberId,
         /// The time when the segment was made, in milliseconds since 1970.
         since_ms: u64,
-        /// The kind of the segment: region or port.
+        /// The kind of the segment: region, port or series.
         kind: SegmentKind,
         /// The number of members that have the segment open.
         members: u32,
-        /// True if the name was removed while members still use the memory.
+        /// True if the segment's name was removed, but members still use its memory.
         removed: bool,
         /// True if this is a series that was published in an earlier run, which has ended.
         former: bool,
@@ -97,17 +98,17 @@ impl SegmentEntry {
 record! {
     /// A node of the site in a listing.
     pub struct NodeEntry as Wire {
-        /// The number of the node, which belongs to its name for ever.
+        /// The number of the node. It belongs to the node's name for ever.
         number: u64,
-        /// The time in milliseconds since the node was last known to have its lease. For this node itself, it is the
-        /// time since it last reached the catalog.
+        /// The time in milliseconds since the node was last known to have its lease. For the node that answers, this is
+        /// the time since it last reached the catalog.
         silent_ms: u64,
         /// The node's state, as far as this node knows.
         state: NodeState,
         /// The number of names of regions, ports and items that belong to this node in the catalog.
         names: u32,
-        /// The time in microseconds from a question to the node until its answer, as last measured; 0 if it was not
-        /// measured.
+        /// The round-trip time to the node in microseconds, from a question until its answer, as last measured; 0 if
+        /// there is no measurement.
         round_trip_us: u64,
         /// The name of the site.
         site: String,
@@ -115,10 +116,11 @@ record! {
         node: String,
         /// The address at which the node's daemon can be reached.
         address: String as Address,
-        /// The way by which bytes get to the node, for example TCP. It is empty for this node itself, and until a link
-        /// to the node is needed.
+        /// The way by which bytes get to the node, for example TCP. The field is empty for the node that answers, and
+        /// for a node to which no link was needed yet.
         transport: String as Address,
-        /// The reason why no faster way can be used, or why there is no connection at present.
+        /// The reason why no faster transport to the node can be used, or why there is no connection to the node at
+        /// present.
         why: String as TextLine,
     }
 }

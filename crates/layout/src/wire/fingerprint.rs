@@ -1,5 +1,5 @@
 //! One number for everything on which two builds must agree besides the version. If a build's layout was changed
-//! without a new version, its number differs, and the other build refuses it.
+//! without a new version, this number still differs between the builds, and they refuse each other.
 
 use super::{HEADER, MAX_DESCRIPTORS, MAX_MESSAGE, NAME_FIELD, PROTOCOL_VERSION};
 use crate::liveness::LivenessTable;

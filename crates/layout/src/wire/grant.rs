@@ -6,12 +6,12 @@ use crate::{Rights, name, record};
 record! {
     /// Rights on the names of one kind of object that match a pattern.
     pub struct Grant as Wire {
-        /// The kind of objects.
+        /// The kind of the objects on which the rights are granted.
         kind: SegmentKind,
         /// The rights that are granted. In a grant for items, bit 512 says that the processes behind the endpoint are
         /// confined.
         rights: Rights,
-        /// A name, or the beginning of a name followed by `*`.
+        /// The names to which the grant applies: one name, or the beginning of names followed by `*`.
         pattern: String as Pattern,
     }
 }

@@ -18,13 +18,13 @@ pub struct Header {
     pub descriptors: u16,
     /// The number of a request on this connection, which the answer repeats. It is 0 in messages that have no answer.
     pub request: u64,
-    /// In a request: all requests of this member with smaller numbers have been answered, so the daemon may forget
-    /// their outcomes. In an answer: the status (a small number).
+    /// In a request: a request number. All requests of this member with smaller numbers have been answered, so the
+    /// daemon may forget their outcomes. In an answer: the number of the status.
     pub word: u64,
 }
 
 impl Header {
-    /// Reads and checks the header of a whole message. Gives the body with it.
+    /// Reads and checks the header of a whole message. Gives the header and the message's body.
     pub fn decode(message: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let mut reader = Reader::new(message);
         let opcode = reader.u16()?;
@@ -41,7 +41,7 @@ impl Header {
         Ok((Self { opcode, descriptors, request, word }, reader.rest()))
     }
 
-    /// Begins a message; [`finish`] sets the length.
+    /// Writes the header of a message with length 0. The caller appends the body, and [`finish`] then sets the length.
     pub(super) fn begin(self) -> Writer {
         let mut writer = Writer(Vec::with_capacity(512));
         writer.u16(self.opcode).u16(self.descriptors).u32(0).u64(self.request).u64(self.word);

@@ -1,4 +1,4 @@
-//! The closed sets that messages use.
+//! The closed sets whose numbers are fields of messages between clients and the daemon.
 
 use crate::closed_set;
 
@@ -9,7 +9,7 @@ closed_set! {
         Region = 1 "region",
         /// A bounded channel between tasks.
         Port = 2 "port",
-        /// A data set that one member publishes version by version. Its publisher makes its memory.
+        /// A data set that one member publishes version by version. The member that publishes it makes its memory.
         Series = 3 "series",
         /// The memory of an item.
         Item = 4 "item",
@@ -17,11 +17,11 @@ closed_set! {
 }
 
 closed_set! {
-    /// What to do if a name exists, or does not exist. The C header counts these from 0.
+    /// What to do if the name of the object exists already, or does not exist. The C header counts these modes from 0.
     pub enum OpenMode {
         /// Create the object; `EXISTS` if the name exists.
         CreateOnly = 1 "create_only",
-        /// Open the object; `NOT_FOUND` if the name does not exist. Only this mode waits.
+        /// Open the object; `NOT_FOUND` if the name does not exist. Only a request with this mode waits for the name.
         OpenOnly = 2 "open_only",
         /// Open the object, or create it if the name does not exist.
         OpenOrCreate = 3 "open_or_create",
@@ -89,11 +89,13 @@ closed_set! {
 closed_set! {
     /// How a new owner of an item can be sure that the former owner has no access any more.
     pub enum ItemLevel {
-        /// For tasks that trust each other: no daemon call and no proof. A word in shared memory names the owner.
+        /// For tasks that trust each other: a transfer without a daemon call or a proof. A word in shared memory names
+        /// the owner.
         Cooperative = 1 "cooperative",
-        /// A proof that the old owner closed the item, or a copy for the new owner.
+        /// The former owner provably closed the item, or the new owner gets a copy.
         Verified = 2 "verified",
-        /// The new owner always gets fresh pages. This also excludes access that the kernel's proof cannot see.
+        /// The new owner always gets fresh pages. This level also excludes access that the kernel's proof of the level
+        /// `Verified` cannot see.
         Strict = 3 "strict",
     }
 }
@@ -119,8 +121,8 @@ closed_set! {
         Waiting = 2 "waiting",
         /// The item is shared for reading.
         Shared = 3 "shared",
-        /// The item is being copied for its new owner. The reason is that a former owner still has it open or mapped,
-        /// or that its level is strict.
+        /// The item is being copied for its new owner. The reason is that a former owner still has the item open or
+        /// mapped, or that the item's level is strict.
         Copying = 4 "copying",
     }
 }

@@ -1,9 +1,10 @@
 //! The messages between clients and the node daemon. `docs/wire-protocol.md` has tables of them.
 //!
-//! A socket of type SOCK_SEQPACKET keeps messages whole. So a message is a header of 24 bytes and a body, whose layout
-//! the opcode determines. All numbers are little-endian. There is no padding except named reserved fields, which must
-//! be zero. Names have fields of 128 bytes, whose rest is zero. Both sides check everything. A message that fails a
-//! check is not repaired: the connection of its sender is closed, and no other one.
+//! A socket of type SOCK_SEQPACKET keeps messages whole. So a message is a header of 24 bytes and a body. The opcode in
+//! the header determines the layout of the body. All numbers are little-endian. There is no padding except named
+//! reserved fields, which must be zero. Each name has a field of 128 bytes, and the bytes behind the name are zero.
+//! Both sides check everything. A message that fails a check is not repaired. The receiver closes the connection on
+//! which the message came, and no other connection.
 
 mod answer;
 mod cursor;

@@ -14,8 +14,8 @@ pub const GRANTS_PER_MESSAGE: usize = 24;
 requests! {
     /// A request of a client to the daemon.
     pub enum Request: u16 as Wire {
-        /// Opens a connection. Hello is the first message, and is never sent again. The first three fields of Hello
-        /// have the same positions in all versions.
+        /// Opens a connection. The client sends Hello as its first message, and only once. The first three fields of
+        /// Hello have the same positions in all versions.
         1 Hello -> Welcome {
             /// The version of the messages, [`super::PROTOCOL_VERSION`].
             protocol: u32,
@@ -23,10 +23,10 @@ requests! {
             layout: u32,
             /// The fingerprint of the client's build, [`super::FINGERPRINT`].
             fingerprint: u64,
-            /// A random number that the client has chosen. A client that sends the same number again becomes
+            /// A random number that the client has chosen. A client that sends the same number in a new Hello becomes
             /// the same member again.
             token: [u8; 16],
-            /// The member that this client was before, if it comes back; otherwise 0.
+            /// If this client connects again: the id of the member that it was before. Otherwise 0.
             member: MemberId,
             /// The client's rank in its task.
             rank: u32,
@@ -45,7 +45,7 @@ requests! {
             mode: OpenMode,
             /// The rights that the client wants on the segment.
             access: Rights,
-            /// True if the segment stays when the run ends. It is used if this request makes the segment.
+            /// If this request makes the segment: true if the segment stays when the workflow's run ends.
             persistent: bool,
             /// The size in bytes, if this request makes the segment.
             size: u64,
@@ -73,54 +73,55 @@ requests! {
             /// The number of bytes from the segment's start.
             upto: u64,
         },
-        /// Says that this member has closed a segment once or several times. There is no answer.
+        /// Says that this member has closed a segment once or several times. The daemon does not answer a Detach.
         5 Detach {
             /// The segment's id.
             segment: SegmentId,
-            /// The number of openings that were closed.
+            /// The number of times that the member has closed the segment since its last Detach.
             count: u32 as Padded,
         },
         /// Says how many times this member has a segment open. After a member has connected again, it sends a Hold for
-        /// each of its segments. There is no answer.
+        /// each of its segments. The daemon does not answer a Hold.
         6 Hold {
             /// The segment's id; 0 at the end of the list.
             segment: SegmentId,
-            /// The number of openings that the member has.
+            /// The number of times that the member has the segment open.
             count: u32 as Padded,
         },
         /// Removes the name of an object.
         7 Remove -> Done {
-            /// The kind of the segment: region or port.
+            /// The kind of the object: region, port or series.
             kind: SegmentKind,
             /// What to do if members have the object open.
             in_use: InUse,
             /// The name to remove.
             name: String,
         },
-        /// Makes a workflow that ends with this member.
+        /// Makes a workflow. When the member that sent this request ends, the daemon ends the workflow.
         8 MakeWorkflow -> Done {
             /// The largest number of bytes that the workflow may reserve; 0 for the node's limit.
             quota: u64,
             /// The workflow's name.
             name: String,
         },
-        /// Gives the daemon the listening socket that comes with this message.
+        /// Gives the daemon a listening socket, the endpoint of a task. The descriptor of the socket comes with a
+        /// MakeEndpoint message.
         9 MakeEndpoint -> Done [1] {
             /// The workflow that the endpoint belongs to.
             workflow: String,
-            /// The task as which a process acts when it connects to the socket.
+            /// The task as which each process acts that connects to the endpoint's socket.
             task: String,
-            /// The rights of that task.
+            /// The rights of the endpoint's task.
             grants: Vec<Grant> as List<GRANTS_PER_MESSAGE>,
         },
-        /// Adds grants that did not fit into one message.
+        /// Gives the task of an endpoint further rights, which did not fit into the MakeEndpoint message.
         10 AddGrants -> Done {
-            /// The number that `MakeEndpoint` gave.
+            /// The endpoint's number, from the answer to `MakeEndpoint`.
             endpoint: u64,
-            /// Further rights of the task.
+            /// Further rights of the endpoint's task.
             grants: Vec<Grant> as List<GRANTS_PER_MESSAGE>,
         },
-        /// Ends a workflow with everything in it.
+        /// Ends a workflow. The daemon removes everything in the workflow.
         11 EndWorkflow -> Done {
             /// The workflow's name.
             name: String,
@@ -129,9 +130,9 @@ requests! {
         12 List -> Page {
             /// The kind of things to list.
             of: ListOf as Padded,
-            /// The list begins with entries that have a greater number than this.
+            /// The page has only entries whose number is greater than this number.
             after: u64,
-            /// The list has only entries of this workflow, if one is given.
+            /// If a workflow is named here, the list has only entries of this workflow.
             workflow: Option<String>,
         },
         /// Asks for a description of a present or former member.
@@ -139,49 +140,56 @@ requests! {
             /// The id of the member.
             member: MemberId,
         },
-        /// Gives a restarted daemon the segment whose descriptor comes with this message.
+        /// Gives a restarted daemon a segment that the member has open. The descriptor of the segment comes with an
+        /// Offer message.
         14 Offer -> Done [1] {
             /// The segment's id.
             segment: SegmentId,
         },
-        /// Leaves in order. The connection ends after the answer.
+        /// Says that the member leaves in order. The daemon answers the Bye and then closes the connection.
         15 Bye -> Done,
-        /// Reports how far this member is, for people to read. There is no answer.
+        /// Reports how far this member is, for people to read. The daemon does not answer a Progress.
         16 Progress {
             /// The number of steps that the member has done.
             done: u64,
             /// The number of steps in all; 0 if the member no longer reports progress.
             of: u64,
         },
-        /// Copies or moves a region to this node. The answer comes when the region is complete.
+        /// Copies or moves a region to this node. The daemon answers a CopyRegion when the region on this node is
+        /// complete.
         17 CopyRegion -> Done {
             /// How long the copying may take, in milliseconds.
             wait_ms: u64,
-            /// True if the region moves with its name; `copy` is then equal to `name`. False if a copy is made.
+            /// True if the region moves with its name; in that case `copy` is equal to `name`. False if the region is
+            /// copied.
             moves: bool as Padded,
             /// The name of the region.
             name: String,
             /// The name of the copy.
             copy: String,
         },
-        /// Keeps all other members from opening a region until this member closes it. Only the daemon itself sends it.
+        /// Keeps all other members from opening a region until the member that sent the Freeze closes it. Only members
+        /// of the node daemon itself send a Freeze, when a region is copied or moved to another node.
         18 Freeze -> Done {
-            /// The region's id. The member has it open, and no other member may have it open.
+            /// The region's id. The member that sends the Freeze has the region open. If another member has the region
+            /// open, the Freeze fails.
             segment: SegmentId,
             /// True if the region's name will go to another node.
             moves: bool as Padded,
         },
-        /// Claims the name of a region that came from another node, or gives the region this name. Only the daemon itself
-        /// sends it.
+        /// Claims the name of a region that came from another node, or gives the region this name. Only members of the
+        /// node daemon itself send an Adopt, after they have copied the region's bytes.
         19 Adopt -> Done {
             /// The number of the broker's order to copy a region.
             order: u64,
-            /// True if the region gets its name with this request. False if the name is only claimed in the site.
+            /// True if the region gets its name with this request. False if the name is only claimed in the site's
+            /// catalog.
             named: bool as Padded,
-            /// The id of the copy.
+            /// The id of the region's copy on this node.
             segment: SegmentId,
         },
-        /// Begins a series. The descriptor of its pool comes with this message. Observers can attach at once.
+        /// Begins a series. The descriptor of the series' pool comes with a Publish message. Observers can attach to
+        /// the series as soon as the daemon has answered.
         40 Publish -> Done [1] {
             /// The size of the pool in bytes.
             size: u64,
@@ -195,7 +203,7 @@ requests! {
             name: String,
         },
         /// Asks for the series' next pin page: a page in which observers note the versions that they use. Only the
-        /// publisher sends it.
+        /// publisher of a series sends a Pins request.
         41 Pins -> Pins {
             /// The id of the series' pool.
             segment: SegmentId,
@@ -206,12 +214,12 @@ requests! {
         42 Observe -> Series {
             /// How long to wait for the series, in milliseconds; 0 = not at all.
             wait_ms: u64,
-            /// True if a series of a former run is accepted as well.
+            /// True if the member also accepts a series that was published in a run of the workflow that has ended.
             former: bool as Padded,
             /// The name of the series.
             name: String,
         },
-        /// Says that this member no longer publishes a series. The published versions stay.
+        /// Says that this member no longer publishes a series. The published versions of the series stay.
         43 Unpublish -> Done {
             /// The id of the series' pool.
             segment: SegmentId,

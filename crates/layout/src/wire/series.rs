@@ -1,13 +1,14 @@
 //! The records in the messages about series (opcodes 40 to 43).
 //!
-//! The publisher makes a series' memory, its *pool*. It maps the pool before it seals it against any further writing.
-//! *Pin pages* are pages in which observers note the versions that they use, for the publisher to read. When an
-//! observer of a task comes and no page of that task has a free slot, the daemon makes a page. Each page is a separate
-//! piece of memory for one task. So an observer can write false pins only for its own task.
+//! The publisher makes a series' memory, its *pool*. The publisher maps the pool for writing, and then seals the pool,
+//! so that no further mapping of it can be written. *Pin pages* are pages in which observers note the versions that
+//! they use, for the publisher to read. When an observer of a task attaches and no pin page of that task has a free
+//! slot, the daemon makes a pin page. Each pin page is a separate piece of memory for one task. So an observer can
+//! write false pins only for its own task.
 //!
-//! A series takes a range of segment ids. The first one is the pool's id. Then comes one for each pin page that the
-//! series may get ([`page_id`]), and then one for each observer ([`pin_id`]). An observer sends this last id to give up
-//! its slot, and to claim its slot after a restart of the daemon.
+//! A series takes a range of segment ids. The first id is that of the pool. The next ids are those of the pin pages
+//! that the series may get ([`page_id`]). The last ids are those of the observers' slots ([`pin_id`]). An observer
+//! sends the id of its slot to give up the slot, and to claim the slot after a restart of the daemon.
 
 use super::Wire;
 use crate::series::PAGE_SLOTS;
@@ -42,8 +43,8 @@ pub const fn pin_id(series: SegmentId, observers: u32, number: u32) -> SegmentId
 pub const PIN_PAGE: u64 = 4096;
 
 record! {
-    /// The answer to an observer: the series. Two descriptors come with it: the pool (read-only), and the page in which
-    /// the observer notes the versions that it uses (pin page).
+    /// The answer to an observer: a series. Two descriptors come with the answer: that of the series' pool (read-only),
+    /// and that of the page in which the observer notes the versions that it uses (pin page).
     pub struct SeriesEntry as Wire {
         /// The id of the series' pool.
         segment: SegmentId,
@@ -53,7 +54,7 @@ record! {
         reserved: u64,
         /// The value that the publisher gave to the daemon.
         attribute: u64,
-        /// The member that publishes the series, or published it.
+        /// The member that publishes the series, or that published it until it ended.
         publisher: MemberId,
         /// The id of the observer's slot.
         pin: SegmentId,
@@ -67,13 +68,13 @@ record! {
 }
 
 record! {
-    /// The answer to the publisher: a pin page, whose descriptor comes with it.
+    /// The answer to the publisher of a series: a pin page. The page's descriptor comes with the answer.
     pub struct PageEntry as Wire {
         /// The id of the pin page.
         page: SegmentId,
-        /// The index of the pin page to ask for next.
+        /// The index of the pin page for which the publisher asks next.
         next: u32,
-        /// The number of pages for which the publisher can still ask.
+        /// The number of pin pages for which the publisher can still ask.
         left: u32,
     }
 }

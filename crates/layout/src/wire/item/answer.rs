@@ -11,7 +11,7 @@ record! {
     pub struct ItemGiven as Wire {
         /// The item's id, which stays the same as long as the item exists.
         item: SegmentId,
-        /// The id of the memory that holds the item at present. It changes when the item is copied.
+        /// The id of the memory that holds the item at present. This id changes when the item is copied.
         file: SegmentId,
         /// The item's size in bytes.
         size: u64,

@@ -2,10 +2,10 @@
 
 use super::super::cursor::{Malformed, Reader, Writer};
 
-/// A party that can own an item. It need not exist yet.
+/// A party that can own an item. The party need not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Party {
-    /// A task of the item's workflow: one certain rank of it, or the first rank that asks.
+    /// A task of the item's workflow: one certain rank of the task, or the first of its ranks that asks for the item.
     Task {
         /// The name of the task.
         task: String,

@@ -27,68 +27,70 @@ requests! {
             /// The key of the item.
             key: String,
         },
-        /// Waits until one of the given items belongs to this task, or is shared, and opens that item.
+        /// Waits until one of the given items can be opened by this task, and opens that item. An item can be opened if
+        /// the task owns it, or, for reading, if its owner shares it.
         52 Access -> Item {
             /// How long to wait, in milliseconds; 0 = not at all.
             wait_ms: u64,
             /// 1: the client wants to read a shared item. 0: it wants to own the item.
             read: bool,
-            /// The keys of the items. The first one that is available is given.
+            /// The keys of the items. The daemon opens the first of them that is available.
             keys: Vec<String> as NonEmptyList<KEYS_PER_MESSAGE>,
         },
         /// Gives the item to another task.
         53 Transfer -> Done {
-            /// The item's id.
+            /// The id of the item.
             item: SegmentId,
             /// The party that becomes the owner.
             to: Party,
         },
-        /// Says that the member has closed the item. The item still belongs to its task. There is no answer.
+        /// Says that the member has closed the item. The item still belongs to its task. The daemon does not answer a
+        /// Release.
         54 Release {
-            /// The item's id.
+            /// The id of the item.
             item: SegmentId,
         },
         /// Says that this member has an item open. After a member has connected again, it sends a Hold for each of its
-        /// items. Item 0 says that the list is complete. There is no answer.
+        /// items. A Hold with item 0 says that the list is complete. The daemon does not answer a Hold.
         55 Hold {
             /// The item's id; 0 at the end of the list.
             item: SegmentId,
         },
         /// Destroys the item.
         56 Destroy -> Done {
-            /// The item's id.
+            /// The id of the item.
             item: SegmentId,
         },
-        /// Lets other tasks read the item. No task writes to it until it is unshared.
+        /// Lets other tasks read the item. No task can write to the item until the owner sends an Unshare.
         57 Share -> Item {
-            /// The item's id.
+            /// The id of the item.
             item: SegmentId,
         },
         /// Makes the asking task the item's only user again.
         58 Unshare -> Item {
-            /// The item's id.
+            /// The id of the item.
             item: SegmentId,
-            /// How long to wait for the readers to close the item, in milliseconds. After that the readers keep the old
-            /// bytes, and the owner gets a copy.
+            /// How long to wait for the readers to close the item, in milliseconds. If the time passes, the readers
+            /// keep the old bytes, and the owner gets a copy of the item.
             wait_ms: u64,
         },
         /// Changes the size of the item. New bytes are zero.
         59 Resize -> Item {
-            /// The item's id.
+            /// The id of the item.
             item: SegmentId,
             /// The new size in bytes.
             size: u64,
         },
         /// Changes what happens to the item when its owner is gone.
         60 Policy -> Done {
-            /// The item's id.
+            /// The id of the item.
             item: SegmentId,
             /// What happens to the item from now on when its owner is gone.
             on_death: OnDeath as Padded,
         },
         /// Opens the item once more, in the same role: as its owner or as a reader.
         61 Reopen -> Item {
-            /// The item's id.
+            /// The id of the item.
             item: SegmentId,
         },
         /// Registers a number by which items can be given to this task.
