@@ -48,7 +48,7 @@ module crossdock
             CROSSDOCK_ANY_PATTERN
   public :: CROSSDOCK_NO_WAIT, CROSSDOCK_WAIT, CROSSDOCK_INLINE_MAX, CROSSDOCK_RANK_MAX
 
-  !> One connection to the node daemon. `free` ends it; a copy of the variable is the same reference.
+  !> One connection to the node daemon. `free` ends the connection. A copy of the variable is the same reference.
   type :: crossdock_session
     type(c_ptr) :: reference = c_null_ptr
   contains
@@ -112,7 +112,7 @@ contains
     message = text_of(c_error_message())
   end function
 
-  !> "NO_SPACE" ..
+  !> The name of a status without its prefix, such as "NO_SPACE".
   function crossdock_status_name(stat) result(name)
     integer, intent(in) :: stat
     character(:), allocatable :: name

@@ -49,7 +49,7 @@ module crossdock_c
   end enum
 
   integer(c_int64_t), parameter :: CROSSDOCK_NO_WAIT = 0, CROSSDOCK_WAIT = -1
-  !> The size with which a region is opened whatever its size is: the bits of the C header's UINT64_MAX.
+  !> The size to give to open an existing region of any size: the bits of the C header's UINT64_MAX.
   integer(c_int64_t), parameter :: CROSSDOCK_ANY_SIZE = -1
   integer, parameter :: CROSSDOCK_NAME_MAX = 127, CROSSDOCK_TYPE_NAME_MAX = 191
   integer, parameter :: CROSSDOCK_INLINE_MAX = 24, CROSSDOCK_RANK_MAX = 8

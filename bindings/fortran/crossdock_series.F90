@@ -373,7 +373,7 @@ contains
     entries = entries(1:length)
   end subroutine
 
-  !> What session%publisher does.
+  !> The procedure that session%publisher calls: begins to publish a series.
   subroutine open_publisher(session, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect, &
                             pages)
     type(c_ptr), intent(in) :: session
@@ -478,7 +478,7 @@ contains
     call publisher%resize_64(variable, int(shape, int64), stat)
   end subroutine
 
-  !> Tells the library that these bytes of a variable were written. It is a hint.
+  !> Tells the library that these bytes of a variable were written. Only CROSSDOCK_DETECT_HINTS needs such hints.
   subroutine publisher_touched(publisher, variable, from, bytes, stat)
     class(crossdock_publisher), intent(in) :: publisher
     character(*), intent(in) :: variable
@@ -547,7 +547,7 @@ contains
 
   ! ---------------------------------------------------------------- observer
 
-  !> What session%observe does.
+  !> The procedure that session%observe calls: attaches to a series as an observer.
   subroutine open_observer(session, name, observer, stat, timeout_ms, former)
     type(c_ptr), intent(in) :: session
     character(*), intent(in) :: name
@@ -567,7 +567,7 @@ contains
     if (stat == CROSSDOCK_OK) observer%reference = reference
   end subroutine
 
-  !> If `version` contains an older version, that one is given up.
+  !> Gets the newest version. If `version` contains an older version, the older version is given up.
   subroutine observer_latest(observer, version, stat)
     class(crossdock_observer), intent(in) :: observer
     type(crossdock_version), intent(inout) :: version

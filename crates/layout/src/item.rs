@@ -50,8 +50,8 @@ pub struct ItemHeader {
     /// Cooperative items: the party that owns the item, by the number that the daemon gave it. Only the member in
     /// `holder` writes this number, or, after that member's death, the member that heals the item.
     pub owner: AtomicU32,
-    /// Cooperative items: the number of changes of `owner` and `holder`. Members that wait for the item sleep on this
-    /// word.
+    /// Cooperative items: a number that is incremented each time a member gives the item back. Members that wait for
+    /// the item sleep on this word.
     pub turn: AtomicU32,
     /// Cooperative items: the id of the member that has the item open as its owner, or 0. A member takes the item by an
     /// atomic exchange of this word.

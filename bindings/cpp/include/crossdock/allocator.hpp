@@ -41,7 +41,7 @@ class allocator {
     using other = allocator<U>;
   };
 
-  /// `header` is the address of the mapped region: region::base().
+  /// `header` is the address at which the region is mapped, as region::base() returns it.
   explicit allocator(const void* header) noexcept : region_(detail::relative(&region_, header)) {}
   allocator(const region& r) noexcept;  // NOLINT: a region is where to allocate
   allocator(const allocator& other) noexcept : allocator(other.base()) {}
@@ -63,7 +63,7 @@ class allocator {
     raw_deallocate(p.get());
   }
 
-  /// As allocate, with plain pointers, for containers that store their links themselves.
+  /// Works as allocate, but returns a plain pointer, for containers that store their links in a form of their own.
   T* raw_allocate(size_type n, std::size_t align = 1)
     requires(!std::is_void_v<T>)
   {
@@ -75,8 +75,8 @@ class allocator {
     detail::take_over(address);
     return static_cast<T*>(address);
   }
-  /// Never throws. If a block cannot be freed (its region was unmapped, or another member corrupted it), it is left as
-  /// it is.
+  /// Never throws. If a block cannot be freed (because its region was unmapped, or another member corrupted the
+  /// region), the block stays allocated.
   void raw_deallocate(const void* p) noexcept {
     detail::hand_over(p);
     (void)crossdock_deallocate_at(base(), const_cast<void*>(p));

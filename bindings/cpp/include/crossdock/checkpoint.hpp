@@ -28,10 +28,12 @@ inline std::string ranked(const std::string& name, std::optional<std::uint32_t> 
   return buffer.data();
 }
 
-/// One checkpoint, open for reading. `series` may be omitted if a file has only one. Copies refer to the same file.
+/// One checkpoint, open for reading. The argument `series` of the functions may be omitted if the file has only one
+/// series. Copies refer to the same file.
 class checkpoint {
  public:
-  /// Opens a file by its path. All of it is read and checked once. Errors: not_found, corrupt, denied, system.
+  /// Opens a checkpoint file by its path. The whole file is read and checked once. Errors: not_found, corrupt, denied,
+  /// system.
   explicit checkpoint(const std::string& path) {
     crossdock_checkpoint* given = nullptr;
     detail::check(crossdock_checkpoint_open(path.c_str(), &given));
@@ -57,7 +59,8 @@ class checkpoint {
     detail::check(crossdock_checkpoint_sequence(ref_.get(), named(series), &value));
     return value;
   }
-  /// Errors: not_found (names the existing ones), wrong_type.
+  /// Returns an attribute that is a whole number. Errors: not_found (the message names the attributes that exist),
+  /// wrong_type.
   std::int64_t integer(const std::string& attribute, const std::string& series = {}) const {
     std::int64_t value = 0;
     detail::check(crossdock_checkpoint_integer(ref_.get(), named(series), attribute.c_str(), &value));
@@ -68,7 +71,7 @@ class checkpoint {
     detail::check(crossdock_checkpoint_real(ref_.get(), named(series), attribute.c_str(), &value));
     return value;
   }
-  /// Any attribute as text.
+  /// Returns an attribute of any kind as text.
   std::string text(const std::string& attribute, const std::string& series = {}) const {
     std::vector<char> buffer(65536);
     detail::check(crossdock_checkpoint_text(ref_.get(), named(series), attribute.c_str(), buffer.data(), buffer.size()));
@@ -94,9 +97,9 @@ class checkpoint {
   reference ref_;
 };
 
-/// Opens the newest undamaged checkpoint of a folder. There is none when the program starts for the first time. `name`
-/// is the beginning of the files' names, if there are several. Errors: corrupt (all checkpoints are damaged), invalid
-/// (several names), denied, system.
+/// Opens the newest undamaged checkpoint of a folder. Returns nothing if the folder has no checkpoint, so the program
+/// starts for the first time. `name` is the beginning of the files' names, if there are several. Errors: corrupt (all
+/// checkpoints are damaged), invalid (several names), denied, system.
 inline std::optional<checkpoint> restart(const std::string& folder, const std::string& name = {}) {
   crossdock_checkpoint* given = nullptr;
   const auto status = crossdock_checkpoint_restart(folder.c_str(), name.empty() ? nullptr : name.c_str(), &given);
@@ -105,9 +108,9 @@ inline std::optional<checkpoint> restart(const std::string& folder, const std::s
   return checkpoint(given);
 }
 
-/// Fills the arrays of a publisher from the newest undamaged checkpoint of its series. When the program starts for the
-/// first time there is none, and nothing is changed. Errors: corrupt, invalid (the checkpoint is of another number of
-/// ranks), wrong_type, denied, system.
+/// Fills the arrays of a publisher from the newest undamaged checkpoint of its series. If there is no checkpoint,
+/// because the program starts for the first time, the arrays are not changed and nothing is returned. Errors: corrupt,
+/// invalid (the checkpoint is of another number of ranks), wrong_type, denied, system.
 inline std::optional<checkpoint> restart(const publisher& into, const std::string& folder) {
   crossdock_checkpoint* given = nullptr;
   const auto status = crossdock_publisher_restart(into.get(), folder.c_str(), &given);

@@ -1,5 +1,6 @@
-// The other containers: Boost's, with crossdock's allocator and offset_ptr. Only C++ tasks can read them. All tasks
-// that do must be built with the same Boost release, which is part of the type's name.
+// The containers besides vector, string and ndarray: Boost's, with crossdock's allocator and offset_ptr. Only C++ tasks
+// can read these containers. All tasks that share one must be built with the same Boost release, which is part of the
+// type's name.
 #pragma once
 
 #include <crossdock/allocator.hpp>

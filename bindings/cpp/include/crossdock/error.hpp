@@ -32,7 +32,7 @@ enum class status : int {
   system = CROSSDOCK_SYSTEM,              ///< the system refused a call; the message has the system's reason
 };
 
-/// The name of a status, such as "NO_SPACE"; static.
+/// The name of a status, such as "NO_SPACE". The text is static.
 inline std::string_view name(status s) noexcept { return crossdock_status_name(static_cast<crossdock_status>(s)); }
 
 inline std::ostream& operator<<(std::ostream& out, status s) { return out << name(s); }
@@ -41,7 +41,7 @@ inline std::ostream& operator<<(std::ostream& out, status s) { return out << nam
 class error : public std::runtime_error {
  public:
   error(crossdock::status s, const std::string& message) : std::runtime_error(message), status_(s) {}
-  /// The status.
+  /// The status with which the call failed.
   crossdock::status status() const noexcept { return status_; }
 
  private:

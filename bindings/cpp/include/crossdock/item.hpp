@@ -52,7 +52,7 @@ concept item_element = is_shareable<std::remove_const_t<T>> && std::is_trivially
 
 class shared_item;
 
-/// An item that this task owns or reads. It can be moved but not copied. Calls that hand it on take it by
+/// An item that this task owns or reads. It can be moved but not copied. Calls that hand the item on take it by
 /// `std::move(x)`. An item that was moved from is empty: using it fails an assertion, or without assertions throws
 /// error(status::closed). Spans and references into an item are invalid after the call that takes the item away.
 class item_base {
@@ -74,7 +74,7 @@ class item_base {
   }
   std::uint64_t size() const { return place().second; }
 
-  /// The reference for calls of C functions.
+  /// The reference to the item, for calls of the C functions.
   crossdock_item* get() const {
     assert(ref_ && "crossdock: this item was moved from (handed on, shared or destroyed)");
     if (!ref_) throw error(status::closed, "this item was moved from (handed on, shared or destroyed): access it again");
@@ -120,8 +120,8 @@ class item : public item_base {
     detail::check(crossdock_item_access(s.get(), key.c_str(), wait.milliseconds(), &given));
     return item(detail::item_ref(given), s);
   }
-  /// Works as access, but returns the outcome as a result. With no_wait it is status::not_yet while another task owns
-  /// the item.
+  /// Works as access, but returns the outcome as a result. With no_wait, the result is status::not_yet while another
+  /// task owns the item.
   static result<item> try_access(const std::string& key, timeout wait = no_wait, const session& s = session()) {
     return detail::as_result([&] { return access(key, wait, s); });
   }
@@ -148,10 +148,11 @@ class item : public item_base {
     return found == CROSSDOCK_OK;
   }
 
-  /// The memory of the item. It cannot be called on a temporary item, which would be gone before its memory is used.
+  /// The memory of the item. This function cannot be called on a temporary item, which would be gone before its memory
+  /// is used.
   std::span<std::byte> bytes() & { return elements<std::byte>(); }
   std::span<std::byte> bytes() && = delete;
-  /// The memory as elements of a type, as many as fit.
+  /// The memory of the item as elements of type T, as many as fit.
   template <class T>
   std::span<T> as() & {
     return elements<T>();
@@ -159,13 +160,13 @@ class item : public item_base {
   template <class T>
   std::span<T> as() && = delete;
 
-  /// Hands the item to a task in one step. `to` is "combine", "detect/1" or "#7". After an error the variable still has
+  /// Hands the item to a task in one step. `to` is "combine", "detect/1" or "#7". After an error, this object still has
   /// the item.
   void transfer(const std::string& to) && {
     detail::check(crossdock_item_transfer(get(), to.c_str()));
     (void)take();
   }
-  /// It is gone.
+  /// Destroys the item. Tasks that wait for it get the status not_found.
   void destroy() && {
     detail::check(crossdock_item_destroy(get()));
     (void)take();
@@ -200,7 +201,7 @@ class item : public item_base {
 /// read).
 class shared_item : public item_base {
  public:
-  /// Waits until the owner shares the item. A reader cannot write it.
+  /// Waits until the owner shares the item, and opens it for reading. A reader cannot write the item.
   static shared_item read(const std::string& key, timeout wait = {}, const session& s = session()) {
     crossdock_item* given = nullptr;
     detail::check(crossdock_item_read(s.get(), key.c_str(), wait.milliseconds(), &given));
@@ -216,8 +217,9 @@ class shared_item : public item_base {
   template <class T>
   std::span<const T> as() && = delete;
 
-  /// For the owner: takes the item back. It waits for the readers to close the item until the deadline. A reader that
-  /// still has it open then keeps the old bytes, and the owner gets a copy. Error: denied (for a reader).
+  /// For the owner: takes the item back. The call waits, at most until the deadline, until the readers have closed the
+  /// item. A reader that still has it open then keeps the old bytes, and the owner gets a copy. Error: denied (for a
+  /// reader).
   item unshare(timeout wait = {}) && {
     detail::check(crossdock_item_unshare(get(), wait.milliseconds()));
     return item(take(), session_);

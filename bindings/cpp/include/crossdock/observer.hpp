@@ -18,7 +18,8 @@ using observer_ref = counted<crossdock_observer, crossdock_observer_ref, crossdo
 using version_ref = counted<crossdock_series_version, crossdock_series_version_ref, crossdock_series_version_unref>;
 }  // namespace detail
 
-/// A version, pinned as long as a copy of this object exists. Its spans are valid until then, or until it is refreshed.
+/// A version, pinned as long as a copy of this object exists. Its spans are valid as long as such a copy exists; after
+/// a refresh they show the newest version.
 class version {
  public:
   explicit version(detail::version_ref ref) noexcept : ref_(std::move(ref)) {}
@@ -128,7 +129,7 @@ class observer {
     return observer(detail::observer_ref(given));
   }
 
-  /// The newest version. Errors if no version was published: not_yet, closed, peer_died.
+  /// The newest version. Errors if no version was published: not_yet; closed or peer_died if none will come.
   version latest() const {
     return taken([&](auto** v) { return crossdock_observer_latest(get(), v); });
   }
@@ -137,7 +138,7 @@ class observer {
   version next(timeout wait = {}) const {
     return taken([&](auto** v) { return crossdock_observer_next(get(), wait.milliseconds(), v); });
   }
-  /// Works as next, but returns a result: not_yet with no_wait.
+  /// Works as next, but returns a result. With no_wait, the result is status::not_yet if there is no newer version.
   result<version> try_next(timeout wait = no_wait) const {
     crossdock_series_version* v = nullptr;
     if (const auto s = crossdock_observer_next(get(), wait.milliseconds(), &v); s != CROSSDOCK_OK) return detail::last_failure(s);

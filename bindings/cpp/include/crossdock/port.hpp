@@ -66,7 +66,7 @@ class port {
     std::memcpy(m.inline_bytes, &v, sizeof v);
     demand(via_->send(m, payload_bytes(x), wait));
   }
-  /// As send. If the port is full, the result has status::not_yet.
+  /// Works as send, but returns a result. If the port is full, the result is status::not_yet.
   template <class T>
   result<void> try_send(const T& x, std::uint64_t tag = 0, timeout wait = no_wait) {
     detail::hand_over(std::addressof(x));
@@ -89,7 +89,8 @@ class port {
     return h;
   }
 
-  /// Waits for a message and gives its object. The next recv, done() or the end of the port releases it.
+  /// Waits for a message and returns its object. The message is released by the next recv, by done(), or when the port
+  /// is closed.
   template <class T>
   T& recv(timeout wait = {}) {
     held_.reset();
@@ -106,8 +107,8 @@ class port {
       std::move(m).release();
     }
   }
-  /// Works as recv, but returns a message, which is released when it is destroyed. T may be void. Further errors:
-  /// wrong_type.
+  /// Works as recv, but returns a message, which is released when the message object is destroyed. T may be void.
+  /// Further error: wrong_type, if the object is no T.
   template <class T>
   message<T> receive(timeout wait = {}) {
     crossdock_message m{};
@@ -135,7 +136,7 @@ class port {
 
   /// Waits until there is a living peer at the other end.
   void wait_peer(timeout wait = {}) { via_->wait_peer(wait); }
-  /// Leaves in order. Consumers still get everything that was sent.
+  /// Closes this end in order. Consumers still get everything that was sent.
   void close() {
     held_.reset();
     via_->close();
@@ -144,7 +145,7 @@ class port {
   /// Adds to the statistics of bytes that this end copied, because its code does not work in shared memory.
   void note_copied(std::uint64_t bytes) { via_->note_copied(bytes); }
 
-  /// For event loops; crossdock_port_descriptor describes how to use it. Not every transport has it.
+  /// For event loops; crossdock_port_descriptor describes how to use it. Not every transport has such a descriptor.
   int descriptor() const {
     int fd = -1;
     detail::check(crossdock_port_descriptor(native(), &fd));
@@ -163,7 +164,8 @@ class port {
     if (auto* p = via_->native()) return p;
     throw error(status::invalid, "this port's transport has no descriptor: poll it with try_receive, or wait with a deadline");
   }
-  /// Throws if the status is a failure. A caller that may not poll treats "not yet" as a failure, too.
+  /// Throws unless the status is ok. The callers of this function have no way to return "not yet", so not_yet throws,
+  /// too.
   static void demand(status s) {
     if (s != status::ok) throw error(s, "the port has nothing (or no place) now, and the call was not to wait: use the try_ variant");
   }
@@ -191,7 +193,7 @@ class port {
   std::optional<message_base> held_{};
 };
 
-/// The name that the paper uses.
+/// The name that the Dhmem paper uses for a port.
 using Port = port;
 
 template <class Via>

@@ -16,7 +16,7 @@ namespace detail {
 using publisher_ref = counted<crossdock_publisher, crossdock_publisher_ref, crossdock_publisher_unref>;
 }
 
-/// See crossdock_series_options.
+/// The options of a new series, as in crossdock_series_options of crossdock.h.
 struct series_options {
   attributes declared{};  ///< attributes that versions will carry; only their kinds count
   std::uint64_t capacity = 0;
@@ -32,7 +32,7 @@ struct series_options {
 /// use it.
 class publisher {
  public:
-  /// Errors: exists (names the living publisher), invalid, denied, no_space.
+  /// Begins to publish a series. Errors: exists (the message names the living publisher), invalid, denied, no_space.
   publisher(const std::string& name, const std::vector<variable>& variables, const series_options& options = {},
             const session& s = session()) {
     std::vector<detail::native_attributes> constants;
@@ -56,7 +56,7 @@ class publisher {
 
   /// The elements of a variable, in place. The address stays the same as long as the publisher exists; the length
   /// follows resize. The pages stay in place, too, so that the memory can be registered (RDMA, io_uring, CUDA, a
-  /// pending MPI_Irecv). There are two exceptions: CROSSDOCK_PAGES_MAY_MOVE, and after begin.
+  /// pending MPI_Irecv). The pages move in two cases: with CROSSDOCK_PAGES_MAY_MOVE, and after begin.
   template <class T>
   std::span<T> span(const std::string& variable) const {
     const auto [data, bytes] = memory(variable);
@@ -73,7 +73,7 @@ class publisher {
   void resize(const std::string& variable, const std::vector<std::uint64_t>& shape) {
     detail::check(crossdock_publisher_resize(get(), variable.c_str(), shape.data(), static_cast<std::uint32_t>(shape.size())));
   }
-  /// Tells the library that these elements were written. It is a hint.
+  /// Tells the library that these elements were written. Only CROSSDOCK_DETECT_HINTS needs such hints.
   template <class T>
   void touched(const std::string& variable, std::span<T> part) {
     const auto from = reinterpret_cast<const std::byte*>(part.data()) - static_cast<const std::byte*>(memory(variable).first);
@@ -122,7 +122,7 @@ class publisher {
   /// Ends the series, so that no more versions come. Observers still get the last version.
   void end() { detail::check(crossdock_publisher_end(get())); }
 
-  /// The reference for calls of C functions.
+  /// The reference to the publisher, for calls of the C functions.
   crossdock_publisher* get() const noexcept { return ref_.get(); }
 
  private:

@@ -37,8 +37,8 @@ class region {
   /// Opens the region of this name in the workflow, or makes it.
   explicit region(const std::string& name) : region(mode::open_or_create, name) {}
   /// `size` is the capacity of the region in bytes, as in the other languages; the heap's tables take about a twentieth
-  /// of it. It is used if the region is made. open_or_create fails with invalid if the existing region is smaller.
-  /// `wait` is how long open_only waits for another task to make the region.
+  /// of it. `size` is used only if this call makes the region. open_or_create fails with invalid if the existing region
+  /// is smaller. `wait` is how long open_only waits for another task to make the region.
   region(mode m, const std::string& name, std::uint64_t size = default_size, timeout wait = no_wait) : region(session(), m, name, size, wait) {}
   region(mode m, const std::string& name, timeout wait) : region(m, name, default_size, wait) {}
   region(session s, mode m, const std::string& name, std::uint64_t size = default_size, timeout wait = no_wait) : session_(std::move(s)) {
@@ -63,7 +63,7 @@ class region {
     detail::check(crossdock_region_move(s.get(), name.c_str(), wait.milliseconds(), &given));
     return taken(given, std::move(s));
   }
-  /// The region that a handle points into. It is opened if necessary.
+  /// Returns the region that a handle points into. The region is opened if this process does not have it open.
   static region of(handle h, session s = session()) {
     crossdock_region* given = nullptr;
     detail::check(crossdock_region_of(s.get(), h, &given));
@@ -118,7 +118,7 @@ class region {
     return detail::as_result([&]() -> T& { return open<T>(name, wait); });
   }
 
-  /// Makes an object without a name, which is passed on by its handle. Its last user calls destroy.
+  /// Makes an object without a name, which is passed on by its handle. The last user of the object must call destroy.
   template <class T, class... Args>
   T& create(Args&&... args) {
     static_assert(is_shareable<T>, "crossdock: this type cannot live in shared memory");
@@ -214,7 +214,7 @@ class region {
   /// it meets them.
   void heal() { detail::check(crossdock_region_heal(get(), nullptr)); }
   const session& its_session() const noexcept { return session_; }
-  /// The reference for calls of C functions.
+  /// The reference to the region, for calls of the C functions.
   crossdock_region* get() const noexcept { return ref_.get(); }
 
  private:
@@ -236,13 +236,13 @@ class region {
   std::uint64_t id_ = 0;
 };
 
-/// Removes the name of a region. Members that have it open keep it. Errors: not_found, denied.
+/// Removes the name of a region. Members that have the region open keep it. Errors: not_found, denied.
 inline void remove_region(const std::string& name, const session& s = session()) { detail::check(crossdock_region_remove(s.get(), name.c_str())); }
 
 template <class T>
 allocator<T>::allocator(const region& r) noexcept : allocator(r.base()) {}
 
-/// The name that the paper uses.
+/// The name that the Dhmem paper uses for a region.
 using Dhmem = region;
 
 }  // namespace crossdock

@@ -1,5 +1,5 @@
-// The result of the functions whose names begin with try_: the value, or the reason why there is none. Only value()
-// throws if there is none.
+// The result of the functions whose names begin with try_: the value, or the reason why there is none. If there is no
+// value, value() throws.
 #pragma once
 
 #include <crossdock/error.hpp>
@@ -11,13 +11,13 @@
 
 namespace crossdock {
 
-/// A status with its message.
+/// A status of a failed call, with the message of the failure.
 struct failure {
   crossdock::status status = crossdock::status::ok;
   std::string message{};
 };
 
-/// A T (which may be a reference) or a failure. Test it before reading the value.
+/// A T (which may be a reference) or a failure. Test the result before you read the value.
 template <class T>
 class [[nodiscard]] result {
   using stored = std::conditional_t<std::is_reference_v<T>, std::add_pointer_t<std::remove_reference_t<T>>, T>;
@@ -36,7 +36,7 @@ class [[nodiscard]] result {
   /// The message of the failure; empty if there is a value.
   std::string_view message() const noexcept { return *this ? std::string_view{} : std::get<1>(state_).message; }
 
-  /// The value; throws crossdock::error if there is none.
+  /// The value. Throws crossdock::error if the result is a failure.
   decltype(auto) value() & { return (demand(), get(*this)); }
   decltype(auto) value() const& { return (demand(), get(*this)); }
   T value() && {

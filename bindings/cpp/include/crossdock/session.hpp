@@ -21,7 +21,7 @@ struct connect_options {
   bool private_daemon = true;  ///< start one when no endpoint is found; otherwise that is status::not_found
 };
 
-/// Copies share the connection; the last one closes it. Thread-safe.
+/// A connection to the node daemon. Copies share the connection, and the last copy closes it. Thread-safe.
 class session {
  public:
   /// The one session that all libraries of this process share. The first call connects it.
@@ -55,11 +55,11 @@ class session {
   /// than of).
   void progress(std::uint64_t done, std::uint64_t of) { detail::check(crossdock_session_progress(get(), done, of)); }
 
-  /// Leaves now and ends all ports in order. Error: busy while regions, items, publishers, observers or versions of
-  /// this session exist. They still work then, and so does the session.
+  /// Leaves the workflow now and ends all ports in order. Error: busy, while regions, items, publishers, observers or
+  /// versions of this session exist. After this error, they and the session still work.
   void close() { detail::check(crossdock_session_close(get())); }
 
-  /// The reference for calls of C functions.
+  /// The reference to the session, for calls of the C functions.
   crossdock_session* get() const noexcept { return ref_.get(); }
 
  private:

@@ -77,7 +77,7 @@ template <class T>
 struct shareable<std::atomic<T>> : std::bool_constant<shareable<T>::value && std::atomic<T>::is_always_lock_free> {};
 template <class T>
 struct shareable<offset_ptr<T>> : std::true_type {};
-// Trivially copyable, but an address that is valid in this process only:
+// The following types are trivially copyable, but contain an address that is valid in this process only.
 template <class T, std::size_t N>
 struct shareable<std::span<T, N>> : std::false_type {};
 template <class C, class Traits>

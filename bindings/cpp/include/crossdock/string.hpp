@@ -45,7 +45,7 @@ class string {
 
   operator std::string_view() const noexcept { return {data(), size()}; }
   std::string_view view() const noexcept { return *this; }
-  /// A copy in ordinary memory.
+  /// Returns a copy of the text in ordinary memory.
   std::string str() const { return std::string(view()); }
 
   allocator_type get_allocator() const noexcept { return bytes_.get_allocator(); }

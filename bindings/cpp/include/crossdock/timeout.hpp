@@ -28,15 +28,15 @@ class timeout {
     }
   }
 
-  /// The value for the C functions.
+  /// The timeout in milliseconds, for the C functions.
   constexpr std::int64_t milliseconds() const noexcept { return ms_; }
 
  private:
   std::int64_t ms_ = CROSSDOCK_WAIT;
 };
 
-/// Does not wait. If the object does not exist or no message is ready, the result is status::not_yet (ports) or
-/// status::not_found (names).
+/// The timeout of a call that does not wait. If the object does not exist or no message is ready, the result is
+/// status::not_yet (ports) or status::not_found (names).
 inline constexpr timeout no_wait{std::chrono::seconds(0)};
 /// The default deadline, 60 s.
 inline constexpr timeout default_wait{};

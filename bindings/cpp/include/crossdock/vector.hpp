@@ -22,7 +22,7 @@ namespace crossdock {
 ///
 /// There are three differences from std::vector. A vector is made with an allocator and keeps it for life. If there is
 /// no memory, crossdock::error (no_space) is thrown. vector<bool> contains bools. Several readers may use a vector at
-/// the same time; a writer must have it alone.
+/// the same time; while one task changes a vector, no other task may use it.
 template <class T>
 class vector {
   static_assert(std::is_object_v<T> && !std::is_const_v<T>, "crossdock: a vector's elements are objects");
@@ -286,7 +286,7 @@ class vector {
     detail::in_order();
     if constexpr (!std::is_trivially_destructible_v<T>) std::destroy_n(first, gone);
   }
-  /// this is empty.
+  /// Takes over the elements of `other`. This vector must be empty.
   void take(vector&& other) {
     if (get_allocator() == other.get_allocator()) {
       block_.swap(other.block_);
@@ -303,7 +303,7 @@ class vector {
   detail::block<T> block_;
 };
 
-/// C++'s own rule: if (x == y) erase.
+/// As std::erase does, the function removes each element x for which x == value.
 template <class T, class U>
 std::size_t erase(vector<T>& v, const U& value) {
   const auto tail = std::remove(v.begin(), v.end(), value);

@@ -227,7 +227,7 @@ pub struct EndCounters {
     pub last_seen: AtomicU64,
     /// The number of messages that this end sent (as a producer) or released (as a consumer).
     pub messages: AtomicU64,
-    /// The number of bytes of data in the messages that this end sent or received, as the senders stated.
+    /// The number of bytes of data in the messages that this end sent, as the sender stated.
     pub bytes: AtomicU64,
     /// The number of bytes that were copied at this end.
     pub copied: AtomicU64,

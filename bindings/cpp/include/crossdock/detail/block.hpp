@@ -18,7 +18,7 @@
 namespace crossdock::detail {
 
 /// Owns a block of T. Any other member may read the words at any time, also after this process was killed in the middle
-/// of a change. So they change in an order that never shows elements that do not exist.
+/// of a change. So the words are changed in an order in which they never show elements that do not exist.
 template <class T>
 class block {
  public:
@@ -46,7 +46,7 @@ class block {
   std::size_t capacity() const noexcept { return static_cast<std::size_t>(capacity_); }
   allocator<T> get_allocator() const noexcept { return allocator<T>(resolve(region_)); }
 
-  /// First the elements are written, then the size that shows them.
+  /// Sets the size. The elements must have been written before, because the new size shows them to other members.
   void set_size(std::size_t n) noexcept {
     in_order();
     size_ = static_cast<count_word>(n);
@@ -74,7 +74,7 @@ class block {
         return;
       }
     }
-    // This comes first, because it finishes what a dead member left half done, perhaps in this same vector.
+    // prepare() must come first, because it finishes what a dead member left half done, perhaps in this same vector.
     T* const fresh = prepare(in, std::max<std::size_t>(n, 1));
     struct guard {
       const mapped& in;

@@ -12,7 +12,8 @@
 
 namespace crossdock::detail {
 
-/// Converts to anything. It is never defined and only asks whether an expression would compile.
+/// A type that converts to any type. Its conversion is never defined; it only serves to test whether an expression
+/// would compile.
 struct anything {
   template <class T>
   constexpr operator T() const noexcept;

@@ -49,8 +49,8 @@ struct type_text {
   constexpr std::string_view view() const { return {bytes.data(), length}; }
 };
 
-/// Joins the pieces of a name. If one piece is known to C++ only, the whole name is. (It is constexpr because clang 14
-/// takes a consteval function here for an escaping address.)
+/// Joins the pieces of a type name. If one piece is known to C++ only, the whole type is known to C++ only. (It is
+/// constexpr because clang 14 takes a consteval function here for an escaping address.)
 constexpr type_text compose(std::initializer_list<std::string_view> pieces) {
   bool opaque = false;
   std::size_t length = 0;
