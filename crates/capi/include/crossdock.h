@@ -179,12 +179,13 @@ typedef struct crossdock_connect_options {
  * sockets that were tried), DENIED, INCOMPATIBLE, TIMED_OUT, INVALID, SYSTEM. */
 crossdock_status crossdock_session_connect(const crossdock_connect_options *options, crossdock_session **session);
 
-/* The one session that all libraries of this process share. The first call connects it with the default options. The
- * caller gets a reference. A child of fork() gets a session of its own. Errors as crossdock_session_connect. */
+/* The one session that all libraries of this process share. The first call connects it with the default options. The *
+   caller gets a reference. A child of fork() gets a session of its own. Errors: as for crossdock_session_connect. */
 crossdock_status crossdock_session_default(crossdock_session **session);
 
 crossdock_status crossdock_session_ref(crossdock_session *session);
-/* The last reference closes the session. Regions and ports that are open keep what they need of it. */
+/* Giving up the last reference closes the session. Regions and ports of the session that are still open go on to work.
+   */
 crossdock_status crossdock_session_unref(crossdock_session *session);
 
 /* Leave now. The ports of this session end in order, and the daemon forgets the member. Later calls on the session give
@@ -198,10 +199,10 @@ crossdock_status crossdock_session_member(crossdock_session *session, uint64_t *
 crossdock_status crossdock_session_rank(crossdock_session *session, uint32_t *rank);
 /* The number of the workflow's run that the session takes part in, counted from 1. Ports end with the run. */
 crossdock_status crossdock_session_run(crossdock_session *session, uint64_t *run);
-/* Report how far this task is: `done` of `of` steps. `crossdock ps`, `top`, the live view of `run`, the web page and
- * the metrics show it; no task waits for it. An `of` of 0 withdraws the report. The call never waits for the daemon, so
- * it can be made in every iteration; if several calls follow within 20 ms, only the last one is sent. INVALID: `done`
- * is more than `of`. */
+/* Report how far this task is: `done` of `of` steps. `crossdock ps`, `top`, the live view of `run`, the web page and *
+   the metrics show it; no task waits for it. If `of` is 0, the report is withdrawn. The call never waits for the
+   daemon, so * it can be made in every iteration; if several calls follow within 20 ms, only the last one is sent.
+   INVALID: `done` * is more than `of`. */
 crossdock_status crossdock_session_progress(crossdock_session *session, uint64_t done, uint64_t of);
 /* The names of the task and of the workflow, as the daemon knows them. They are copied with a terminating zero. A
  * buffer of CROSSDOCK_NAME_MAX + 1 bytes is always large enough. NO_SPACE if the buffer is too small. */
@@ -211,11 +212,12 @@ crossdock_status crossdock_session_workflow(crossdock_session *session, char *bu
 /* ------------------------------------------------------------------- region */
 
 /* Open or create a region. `size` is the capacity in bytes, with the headers; memory is taken only when it is used. The
- * size is used if the region is created. CROSSDOCK_OPEN_ONLY ignores it; CROSSDOCK_OPEN_OR_CREATE gives INVALID if the
- * existing region is smaller. With CROSSDOCK_ANY_SIZE an existing region may have any size, and a new one gets 1 GiB. Only CROSSDOCK_OPEN_ONLY waits (timeout_ms) for another task to create the region: with
- * CROSSDOCK_NO_WAIT it gives NOT_FOUND at once, and after a deadline TIMED_OUT. Other errors: EXISTS, INVALID (name,
- * size), NO_SPACE (size beyond the quota), DENIED, INCOMPATIBLE, DISCONNECTED. The caller gets one reference. If a
- * process opens a region twice, it is mapped only once. */
+   * size is used if the region is created. CROSSDOCK_OPEN_ONLY ignores it; CROSSDOCK_OPEN_OR_CREATE gives INVALID if
+   the * existing region is smaller. With CROSSDOCK_ANY_SIZE an existing region may have any size, and a new region gets
+   1 GiB. Only CROSSDOCK_OPEN_ONLY waits (timeout_ms) for another task to create the region: with * CROSSDOCK_NO_WAIT it
+   gives NOT_FOUND at once, and after a deadline TIMED_OUT. Other errors: EXISTS, INVALID (name, * size), NO_SPACE (size
+   beyond the quota), DENIED, INCOMPATIBLE, DISCONNECTED. The caller gets one reference. If a * process opens a region
+   twice, it is mapped only once. */
 crossdock_status crossdock_region_open(crossdock_session *session, const char *name, crossdock_mode mode, uint64_t size,
                                        int64_t timeout_ms, crossdock_region **region);
 
@@ -254,7 +256,8 @@ crossdock_status crossdock_region_name(crossdock_region *region, char *buffer, s
 crossdock_status crossdock_region_id(crossdock_region *region, uint64_t *segment);
 /* The address at which the region is mapped in this process, and its bytes of address space. */
 crossdock_status crossdock_region_base(crossdock_region *region, void **base, uint64_t *capacity);
-/* 1 if this task may write to the region. 0 if it was granted for reading only; then a store ends in a SIGSEGV. */
+/* `writable` is 1 if this task may write to the region. It is 0 if the task may only read the region; a store to its
+   memory then ends in a SIGSEGV. */
 crossdock_status crossdock_region_writable(crossdock_region *region, int *writable);
 
 typedef struct crossdock_region_statistics {
@@ -268,7 +271,8 @@ typedef struct crossdock_region_statistics {
     uint64_t unused;       /* 0 */
 } crossdock_region_statistics;
 
-/* The numbers are counted by this call. Those of a busy region may be from slightly different moments. */
+/* Counts the region's blocks and objects. If other members change the region during the call, the numbers may be from
+   slightly different moments. */
 crossdock_status crossdock_region_statistics_get(crossdock_region *region, crossdock_region_statistics *statistics);
 
 typedef struct crossdock_heal_report {
@@ -352,7 +356,8 @@ typedef struct crossdock_object_info {
     uint32_t reserved; /* 0 */
 } crossdock_object_info;
 
-/* What the directory knows about one object. It does not wait. NOT_FOUND. */
+/* What the region's directory contains about one object. The call does not wait. NOT_FOUND: there is no object of this
+   name. */
 crossdock_status crossdock_object_find(crossdock_region *region, const char *name, crossdock_object_info *info);
 
 /* Lists all objects, sorted by name, except those that are still being made. Writes at most `capacity` of them, and to
@@ -419,18 +424,18 @@ crossdock_status crossdock_vector_open(crossdock_region *region, const char *nam
  * INVALID, BAD_HANDLE, CORRUPT. Does not wait. */
 crossdock_status crossdock_vector_resize(crossdock_region *region, crossdock_vector *vector, uint64_t element_size,
                                          uint64_t elements);
-/* Make room for this many elements without changing the size. It never shrinks the vector. */
+/* Make room for this many elements without changing the number of elements. The call never shrinks the vector. */
 crossdock_status crossdock_vector_reserve(crossdock_region *region, crossdock_vector *vector, uint64_t element_size,
                                           uint64_t elements);
-/* The address and the number of the elements. They are checked: CORRUPT if they do not lie in the region. `data` is
- * NULL if the vector never had room. */
+/* The address and the number of a vector's elements. Both are checked: CORRUPT if they do not lie in the region. `data`
+   is * NULL if the vector never had room. */
 crossdock_status crossdock_vector_view(crossdock_region *region, const crossdock_vector *vector, uint64_t element_size,
                                        void **data, uint64_t *elements);
 
 /* Find or create a named string, empty at first. */
 crossdock_status crossdock_string_open(crossdock_region *region, const char *name, crossdock_mode mode,
                                        int64_t timeout_ms, crossdock_string **string);
-/* Replace the contents. `bytes` may be NULL if `length` is 0; they must not lie in the string itself. */
+/* Replace the contents of a string. `bytes` may be NULL if `length` is 0; they must not lie in the string itself. */
 crossdock_status crossdock_string_assign(crossdock_region *region, crossdock_string *string, const char *bytes,
                                          uint64_t length);
 
@@ -444,8 +449,8 @@ crossdock_status crossdock_ndarray_open(crossdock_region *region, const char *na
  * behaviour after a kill as crossdock_vector_resize. */
 crossdock_status crossdock_ndarray_reshape(crossdock_region *region, crossdock_ndarray *array, uint64_t element_size,
                                            crossdock_order order, uint32_t rank, const uint64_t *shape);
-/* The address of the elements, the order, rank and shape, all checked. `shape` must have room for CROSSDOCK_RANK_MAX
- * numbers. `order`, `rank` and `shape` may be NULL. */
+/* The address of an ndarray's elements, and its order, rank and shape, all checked. `shape` must have room for
+   CROSSDOCK_RANK_MAX * numbers. `order`, `rank` and `shape` may be NULL. */
 crossdock_status crossdock_ndarray_view(crossdock_region *region, const crossdock_ndarray *array, uint64_t element_size,
                                         void **data, crossdock_order *order, uint32_t *rank, uint64_t *shape);
 
@@ -514,10 +519,11 @@ crossdock_status crossdock_port_unref(crossdock_port *port);
  * still has to give up its reference. */
 crossdock_status crossdock_port_close(crossdock_port *port);
 
-/* Remove the name. Members that have the port open keep it. NOT_FOUND, DENIED. */
+/* Remove the name of a port. Members that have the port open keep it. Errors: NOT_FOUND, DENIED. */
 crossdock_status crossdock_port_remove(crossdock_session *session, const char *name);
 
-/* Wait until a living peer is at the other end. TIMED_OUT, PEER_DIED. */
+/* Wait until a living member is at the other end of the port. Errors: TIMED_OUT, PEER_DIED (the last member there
+   died). */
 crossdock_status crossdock_port_wait_peer(crossdock_port *port, int64_t timeout_ms);
 
 /* Send a message. If the port is full, wait for a free cell, that is, for a credit. If there is none: NOT_YET with
@@ -571,7 +577,7 @@ typedef struct crossdock_port_statistics {
  * them. */
 crossdock_status crossdock_port_statistics_get(crossdock_port *port, crossdock_port_statistics *statistics);
 
-/* How this end waits. Without a call of crossdock_port_set_waiting it is adaptive. */
+/* How this end of a port waits. Without a call of crossdock_port_set_waiting it is adaptive. */
 typedef enum crossdock_waiting {
     CROSSDOCK_WAIT_ADAPTIVE = 0, /* spins while that pays and a CPU is free, and then sleeps */
     CROSSDOCK_WAIT_SPIN = 1,     /* spins until the deadline, for a task that has a CPU of its own */
@@ -658,7 +664,7 @@ typedef struct crossdock_variable {
     size_t constant_count;
 } crossdock_variable;
 
-/* What a publish does when the pool is full, cannot grow, and observers hold all old versions. */
+/* What a publish does when the series' pool is full, cannot grow, and observers hold all old versions. */
 typedef enum crossdock_full {
     CROSSDOCK_FULL_WITHHOLD = 0, /* the publish succeeds with number 0, and the version is withheld */
     CROSSDOCK_FULL_FAIL = 1,     /* the publish fails with NO_SPACE */
@@ -671,7 +677,7 @@ typedef enum crossdock_pages {
     CROSSDOCK_PAGES_MAY_MOVE = 1 /* yes: no memory is registered */
 } crossdock_pages;
 
-/* How changes are found. */
+/* How a publisher finds the bytes that changed since the last version. */
 typedef enum crossdock_detect {
     CROSSDOCK_DETECT_AUTO = 0,           /* by the method that measurements show to be cheapest */
     CROSSDOCK_DETECT_HINTS = 1,          /* only bytes that the program named as touched count as changed */
@@ -702,7 +708,7 @@ crossdock_status crossdock_publisher_open(crossdock_session *session, const char
                                           const crossdock_attribute *attributes, size_t attribute_count,
                                           const crossdock_series_options *options, crossdock_publisher **publisher);
 crossdock_status crossdock_publisher_ref(crossdock_publisher *publisher);
-/* The last reference ends the series, as crossdock_publisher_end does. */
+/* Giving up the last reference ends the series, as crossdock_publisher_end does. */
 crossdock_status crossdock_publisher_unref(crossdock_publisher *publisher);
 
 /* The address of a variable, and its present number of bytes (`bytes` may be NULL). The address is the same as long as
@@ -714,7 +720,7 @@ crossdock_status crossdock_publisher_memory(crossdock_publisher *publisher, cons
  * version. INVALID, NOT_FOUND. */
 crossdock_status crossdock_publisher_resize(crossdock_publisher *publisher, const char *variable, const uint64_t *shape,
                                             uint32_t dimensions);
-/* Tell the library that these bytes of a variable were written. It is needed with CROSSDOCK_DETECT_HINTS only. */
+/* Tell the library that these bytes of a variable were written. The call is needed with CROSSDOCK_DETECT_HINTS only. */
 crossdock_status crossdock_publisher_touched(crossdock_publisher *publisher, const char *variable, uint64_t from,
                                              uint64_t bytes);
 
@@ -755,7 +761,8 @@ crossdock_status crossdock_publisher_statistics_get(crossdock_publisher *publish
  * until the last reference is given up. */
 crossdock_status crossdock_publisher_end(crossdock_publisher *publisher);
 
-/* Remove the name of a series. Observers keep their versions. NOT_FOUND, DENIED, BUSY (it is being published). */
+/* Remove the name of a series. Observers keep their versions. Errors: NOT_FOUND, DENIED, BUSY (a member publishes the
+   series). */
 crossdock_status crossdock_series_remove(crossdock_session *session, const char *name);
 
 /* Observe the series of this name in the current run. If it does not exist, wait for it up to `timeout_ms`. NOT_FOUND
@@ -796,7 +803,7 @@ crossdock_status crossdock_observer_variable_count(crossdock_observer *observer,
 /* A variable by its index, in the order of declaration. NOT_FOUND if the index is too large. */
 crossdock_status crossdock_observer_variable(crossdock_observer *observer, uint32_t index,
                                              crossdock_variable_info *variable);
-/* A constant of a variable, by name. NOT_FOUND. */
+/* A constant of a variable, by the constant's name. NOT_FOUND: there is no such variable or constant. */
 crossdock_status crossdock_observer_constant(crossdock_observer *observer, const char *variable, const char *name,
                                              crossdock_value *value);
 
@@ -823,13 +830,14 @@ crossdock_status crossdock_series_version_time(crossdock_series_version *version
 /* The number of versions between this one and the one that crossdock_observer_each gave before, which no longer
  * existed. */
 crossdock_status crossdock_series_version_missed(crossdock_series_version *version, uint64_t *missed);
-/* 0 if the version was taken back (CROSSDOCK_FULL_TAKE_BACK). Data that was given before stays as it is. */
+/* `valid` is 0 if the publisher has taken the version back (CROSSDOCK_FULL_TAKE_BACK). Data that the version gave
+   before stays as it is. */
 crossdock_status crossdock_series_version_valid(crossdock_series_version *version, int *valid);
 /* The elements of a variable as contiguous memory, which must not be written. NOT_FOUND: there is no such variable, or
  * the version was taken back before its data was first asked for (the message names the policy). */
 crossdock_status crossdock_series_version_data(crossdock_series_version *version, const char *variable, const void **data,
                                         uint64_t *bytes);
-/* The description of a variable, by its name. NOT_FOUND. */
+/* The description of a variable, by its name. NOT_FOUND: there is no such variable. */
 crossdock_status crossdock_series_version_variable(crossdock_series_version *version, const char *variable,
                                                    crossdock_variable_info *info);
 /* The shape of a variable in this version. `shape` must have room for CROSSDOCK_RANK_MAX numbers. */
@@ -877,9 +885,10 @@ crossdock_status crossdock_checkpoint_open(const char *path, crossdock_checkpoin
 crossdock_status crossdock_checkpoint_ref(crossdock_checkpoint *checkpoint);
 crossdock_status crossdock_checkpoint_unref(crossdock_checkpoint *checkpoint);
 
-/* The path of the file. NO_SPACE if the buffer is too small. */
+/* The path of the checkpoint's file. NO_SPACE if the buffer is too small. */
 crossdock_status crossdock_checkpoint_path(crossdock_checkpoint *checkpoint, char *buffer, size_t buffer_size);
-/* The number of newer checkpoints that were damaged. `buffer` (may be NULL) gets one line for each, as far as they fit. */
+/* The number of newer checkpoints that were damaged. `buffer` (may be NULL) gets one line for each, as far as the lines
+   fit. */
 crossdock_status crossdock_checkpoint_skipped(crossdock_checkpoint *checkpoint, uint32_t *count, char *buffer,
                                               size_t buffer_size);
 
@@ -901,7 +910,7 @@ typedef struct crossdock_checkpoint_variable {
     uint32_t reserved; /* 0 */
 } crossdock_checkpoint_variable;
 
-/* Errors: NOT_FOUND (names those that there are). */
+/* The description of a variable in a checkpoint. Errors: NOT_FOUND (the message names the variables that exist). */
 crossdock_status crossdock_checkpoint_variable_info(crossdock_checkpoint *checkpoint, const char *series,
                                                     const char *name, crossdock_checkpoint_variable *info);
 /* Read all elements into memory of exactly `bytes` bytes, for example into a publisher's array. Errors: WRONG_TYPE (the
@@ -999,9 +1008,9 @@ crossdock_status crossdock_session_register_number(crossdock_session *session, u
 crossdock_status crossdock_item_create(crossdock_session *session, const char *key, uint64_t size,
                                        const crossdock_item_options *options, crossdock_item **item);
 
-/* What the daemon knows about an item of this workflow. It does not wait, and the task need not own the item.
- * NOT_FOUND. In a site, it waits up to 5 s for an item that is on its way between two nodes: TIMED_OUT if it has not
- * arrived, DISCONNECTED if its node or the catalog does not answer. */
+/* What the daemon knows about an item of this workflow. The task need not own the item, and the call does not wait,
+   with one exception. * NOT_FOUND. In a site, it waits up to 5 s for an item that is on its way between two nodes:
+   TIMED_OUT if it has not * arrived, DISCONNECTED if its node or the catalog does not answer. */
 crossdock_status crossdock_item_find(crossdock_session *session, const char *key, crossdock_item_info *info);
 
 /* Wait until this task owns the item, and open it. The item need not exist yet. Waiting tasks are served in the order
@@ -1037,8 +1046,8 @@ crossdock_status crossdock_item_destroy(crossdock_item *item);
 /* Let other tasks read the item. From now on no task can write it, not even the owner. Take the address anew. The
  * owner's other calls give BUSY until unshare. INVALID: a cooperative item, which all its tasks can read anyway. */
 crossdock_status crossdock_item_share(crossdock_item *item);
-/* Take a shared item back. This waits until the deadline for the readers to close it. A reader that still has it open
- * then keeps the old bytes, and this task gets a copy of its own. */
+/* Take a shared item back. The call waits, at most until the deadline, for the readers to close the item. A reader that
+   still has it open * then keeps the old bytes, and this task gets a copy of its own. */
 crossdock_status crossdock_item_unshare(crossdock_item *item, int64_t timeout_ms);
 
 /* Give the item another size. Old bytes stay as far as they fit, and new bytes are zero. Take the address anew.
