@@ -179,18 +179,17 @@ typedef struct crossdock_connect_options {
  * sockets that were tried), DENIED, INCOMPATIBLE, TIMED_OUT, INVALID, SYSTEM. */
 crossdock_status crossdock_session_connect(const crossdock_connect_options *options, crossdock_session **session);
 
-/* The one session that all libraries of this process share. The first call connects it with the default options. The *
-   caller gets a reference. A child of fork() gets a session of its own. Errors: as for crossdock_session_connect. */
+/* The one session that all libraries of this process share. The first call connects it with the default options. The
+ * caller gets a reference. A child of fork() gets a session of its own. Errors: as for crossdock_session_connect. */
 crossdock_status crossdock_session_default(crossdock_session **session);
 
 crossdock_status crossdock_session_ref(crossdock_session *session);
-/* Giving up the last reference closes the session. Regions and ports of the session that are still open go on to work.
-   */
+/* Giving up the last reference closes the session. Regions and ports of the session that are open still work. */
 crossdock_status crossdock_session_unref(crossdock_session *session);
 
 /* Leave now. The ports of this session end in order, and the daemon forgets the member. Later calls on the session give
  * DISCONNECTED. The caller still has to give up its reference. BUSY while regions, items, publishers, observers or
- * versions of this session are open: they still work then, and so does the session; close them first. */
+ * versions of this session are open. After BUSY, they and the session still work; close them first. */
 crossdock_status crossdock_session_close(crossdock_session *session);
 
 /* The id of this member. No other member of this node ever gets it. */
@@ -199,10 +198,10 @@ crossdock_status crossdock_session_member(crossdock_session *session, uint64_t *
 crossdock_status crossdock_session_rank(crossdock_session *session, uint32_t *rank);
 /* The number of the workflow's run that the session takes part in, counted from 1. Ports end with the run. */
 crossdock_status crossdock_session_run(crossdock_session *session, uint64_t *run);
-/* Report how far this task is: `done` of `of` steps. `crossdock ps`, `top`, the live view of `run`, the web page and *
-   the metrics show it; no task waits for it. If `of` is 0, the report is withdrawn. The call never waits for the
-   daemon, so * it can be made in every iteration; if several calls follow within 20 ms, only the last one is sent.
-   INVALID: `done` * is more than `of`. */
+/* Report how far this task is: `done` of `of` steps. `crossdock ps`, `top`, the live view of `run`, the web page and
+ * the metrics show it; no task waits for it. If `of` is 0, the report is withdrawn. The call never waits for the
+ * daemon, so it can be made in every iteration; if several calls follow within 20 ms, only the last one is sent.
+ * INVALID: `done` is more than `of`. */
 crossdock_status crossdock_session_progress(crossdock_session *session, uint64_t done, uint64_t of);
 /* The names of the task and of the workflow, as the daemon knows them. They are copied with a terminating zero. A
  * buffer of CROSSDOCK_NAME_MAX + 1 bytes is always large enough. NO_SPACE if the buffer is too small. */
@@ -212,12 +211,12 @@ crossdock_status crossdock_session_workflow(crossdock_session *session, char *bu
 /* ------------------------------------------------------------------- region */
 
 /* Open or create a region. `size` is the capacity in bytes, with the headers; memory is taken only when it is used. The
-   * size is used if the region is created. CROSSDOCK_OPEN_ONLY ignores it; CROSSDOCK_OPEN_OR_CREATE gives INVALID if
-   the * existing region is smaller. With CROSSDOCK_ANY_SIZE an existing region may have any size, and a new region gets
-   1 GiB. Only CROSSDOCK_OPEN_ONLY waits (timeout_ms) for another task to create the region: with * CROSSDOCK_NO_WAIT it
-   gives NOT_FOUND at once, and after a deadline TIMED_OUT. Other errors: EXISTS, INVALID (name, * size), NO_SPACE (size
-   beyond the quota), DENIED, INCOMPATIBLE, DISCONNECTED. The caller gets one reference. If a * process opens a region
-   twice, it is mapped only once. */
+ * size is used if the region is created. CROSSDOCK_OPEN_ONLY ignores it; CROSSDOCK_OPEN_OR_CREATE gives INVALID if the
+ * existing region is smaller. With CROSSDOCK_ANY_SIZE an existing region may have any size, and a new region gets 1
+ * GiB. Only CROSSDOCK_OPEN_ONLY waits (timeout_ms) for another task to create the region: with CROSSDOCK_NO_WAIT it
+ * gives NOT_FOUND at once, and after a deadline TIMED_OUT. Other errors: EXISTS, INVALID (name, size), NO_SPACE (size
+ * beyond the quota), DENIED, INCOMPATIBLE, DISCONNECTED. The caller gets one reference. If a process opens a region
+ * twice, it is mapped only once. */
 crossdock_status crossdock_region_open(crossdock_session *session, const char *name, crossdock_mode mode, uint64_t size,
                                        int64_t timeout_ms, crossdock_region **region);
 
@@ -238,8 +237,8 @@ crossdock_status crossdock_region_move(crossdock_session *session, const char *n
  * is no such segment), DENIED. */
 crossdock_status crossdock_region_of(crossdock_session *session, crossdock_handle handle, crossdock_region **region);
 
-/* A new reference to the region whose header is mapped at `base` in this process; NOT_FOUND if there is none. It is for
- * code that has a container but not its region. Allocators use crossdock_allocate_at, which is cheaper. */
+/* A new reference to the region whose header is mapped at `base` in this process; NOT_FOUND if there is none. The
+ * function is for code that has a container but not its region. Allocators use the cheaper crossdock_allocate_at. */
 crossdock_status crossdock_region_at(const void *base, crossdock_region **region);
 
 crossdock_status crossdock_region_ref(crossdock_region *region);
@@ -257,7 +256,7 @@ crossdock_status crossdock_region_id(crossdock_region *region, uint64_t *segment
 /* The address at which the region is mapped in this process, and its bytes of address space. */
 crossdock_status crossdock_region_base(crossdock_region *region, void **base, uint64_t *capacity);
 /* `writable` is 1 if this task may write to the region. It is 0 if the task may only read the region; a store to its
-   memory then ends in a SIGSEGV. */
+ * memory then ends in a SIGSEGV. */
 crossdock_status crossdock_region_writable(crossdock_region *region, int *writable);
 
 typedef struct crossdock_region_statistics {
@@ -272,7 +271,7 @@ typedef struct crossdock_region_statistics {
 } crossdock_region_statistics;
 
 /* Counts the region's blocks and objects. If other members change the region during the call, the numbers may be from
-   slightly different moments. */
+ * slightly different moments. */
 crossdock_status crossdock_region_statistics_get(crossdock_region *region, crossdock_region_statistics *statistics);
 
 typedef struct crossdock_heal_report {
@@ -288,9 +287,9 @@ crossdock_status crossdock_region_heal(crossdock_region *region, crossdock_heal_
 /* --------------------------------------------------------------- allocation */
 
 /* Allocate raw memory of the region, which is not zeroed. `align` is a power of two, at most 4096; `size` is at least
- * 1. Errors: NO_SPACE (the region stays usable), INVALID. It does not block, except that it sometimes asks the daemon
- * about the quota. If the process dies before it stores the address in an object, the block is lost; crossdock_prepare
- * avoids this. */
+ * 1. Errors: NO_SPACE (the region stays usable), INVALID. The call does not block, except that it sometimes asks the
+ * daemon about the quota. If the process dies before it stores the address in an object, the block is lost;
+ * crossdock_prepare avoids this. */
 crossdock_status crossdock_allocate(crossdock_region *region, uint64_t size, uint64_t align, void **address);
 
 /* Free a block. Any member may do this. NULL is ignored. BAD_HANDLE if no allocated block starts at the address, for
@@ -303,8 +302,8 @@ crossdock_status crossdock_deallocate(crossdock_region *region, void *address);
 crossdock_status crossdock_prepare(crossdock_region *region, uint64_t size, uint64_t align, void **address);
 crossdock_status crossdock_keep(crossdock_region *region, void *address);
 
-/* Allocate and deallocate with the mapped base of the region. They are for allocators in shared containers, which know
- * their region only by a relative pointer. NOT_FOUND if no region is mapped there. */
+/* Allocate and deallocate with the mapped base of the region. These functions are for allocators in shared containers,
+ * which know their region only by a relative pointer. NOT_FOUND if no region is mapped there. */
 crossdock_status crossdock_allocate_at(const void *base, uint64_t size, uint64_t align, void **address);
 crossdock_status crossdock_deallocate_at(const void *base, void *address);
 
@@ -326,11 +325,11 @@ typedef struct crossdock_object {
     uint32_t reserved; /* 0 */
 } crossdock_object;
 
-/* Find or create a named object that is ready to use: new memory is zero, and a growing type is empty. It is for the
- * types of the grammar (not cpp:Name). With CROSSDOCK_OPEN_ONLY it waits (timeout_ms) for another task to make the
- * object (NOT_FOUND at once with CROSSDOCK_NO_WAIT, TIMED_OUT after a deadline). In every mode it waits while another
- * living member is making the object. CROSSDOCK_RECREATE frees the old object, which no task may be using. Errors:
- * EXISTS, WRONG_TYPE, INVALID (name, type), NO_SPACE, CORRUPT. */
+/* Find or create a named object that is ready to use: new memory is zero, and a growing type is empty. The function is
+ * for the types of the grammar (not cpp:Name). With CROSSDOCK_OPEN_ONLY it waits (timeout_ms) for another task to make
+ * the object (NOT_FOUND at once with CROSSDOCK_NO_WAIT, TIMED_OUT after a deadline). In every mode it waits while
+ * another living member is making the object. CROSSDOCK_RECREATE frees the old object, which no task may be using.
+ * Errors: EXISTS, WRONG_TYPE, INVALID (name, type), NO_SPACE, CORRUPT. */
 crossdock_status crossdock_object_open(crossdock_region *region, const char *name, const char *type, crossdock_mode mode,
                                        int64_t timeout_ms, crossdock_object *object);
 
@@ -357,7 +356,7 @@ typedef struct crossdock_object_info {
 } crossdock_object_info;
 
 /* What the region's directory contains about one object. The call does not wait. NOT_FOUND: there is no object of this
-   name. */
+ * name. */
 crossdock_status crossdock_object_find(crossdock_region *region, const char *name, crossdock_object_info *info);
 
 /* Lists all objects, sorted by name, except those that are still being made. Writes at most `capacity` of them, and to
@@ -418,17 +417,17 @@ typedef struct crossdock_ndarray {
 crossdock_status crossdock_vector_open(crossdock_region *region, const char *name, const char *element_type,
                                        crossdock_mode mode, int64_t timeout_ms, crossdock_vector **vector);
 
-/* Change the number of elements; new ones are zero. The elements may move. Survives a kill at any instruction: the
- * vector is then the old or the new one, and nothing leaks. `element_size` must be the size of the vector's elements; if the
- * vector is a named object or a part of one, this is checked. Errors: NO_SPACE or WRONG_TYPE (the vector is as it was),
- * INVALID, BAD_HANDLE, CORRUPT. Does not wait. */
+/* Change the number of elements of a vector; new elements are zero. The elements may move. If the process is killed at
+ * any instruction, the vector has its old or its new state, and nothing leaks. `element_size` must be the size of the
+ * vector's elements; if the vector is a named object or a part of one, this is checked. Errors: NO_SPACE or WRONG_TYPE
+ * (the vector is as it was), INVALID, BAD_HANDLE, CORRUPT. Does not wait. */
 crossdock_status crossdock_vector_resize(crossdock_region *region, crossdock_vector *vector, uint64_t element_size,
                                          uint64_t elements);
 /* Make room for this many elements without changing the number of elements. The call never shrinks the vector. */
 crossdock_status crossdock_vector_reserve(crossdock_region *region, crossdock_vector *vector, uint64_t element_size,
                                           uint64_t elements);
 /* The address and the number of a vector's elements. Both are checked: CORRUPT if they do not lie in the region. `data`
-   is * NULL if the vector never had room. */
+ * is NULL if the vector never had room. */
 crossdock_status crossdock_vector_view(crossdock_region *region, const crossdock_vector *vector, uint64_t element_size,
                                        void **data, uint64_t *elements);
 
@@ -450,7 +449,7 @@ crossdock_status crossdock_ndarray_open(crossdock_region *region, const char *na
 crossdock_status crossdock_ndarray_reshape(crossdock_region *region, crossdock_ndarray *array, uint64_t element_size,
                                            crossdock_order order, uint32_t rank, const uint64_t *shape);
 /* The address of an ndarray's elements, and its order, rank and shape, all checked. `shape` must have room for
-   CROSSDOCK_RANK_MAX * numbers. `order`, `rank` and `shape` may be NULL. */
+ * CROSSDOCK_RANK_MAX numbers. `order`, `rank` and `shape` may be NULL. */
 crossdock_status crossdock_ndarray_view(crossdock_region *region, const crossdock_ndarray *array, uint64_t element_size,
                                         void **data, crossdock_order *order, uint32_t *rank, uint64_t *shape);
 
@@ -512,18 +511,18 @@ crossdock_status crossdock_port_ref(crossdock_port *port);
  * ends with another status or by a signal, it counts as dead (PEER_DIED). */
 crossdock_status crossdock_port_unref(crossdock_port *port);
 
-/* Leave in order. A consumer at the other end still gets everything that was sent, and then CLOSED; a producer gets
- * CLOSED. Messages that were sent before any consumer came are lost when the last producer closes, so call
- * crossdock_port_wait_peer first. Messages that a closing consumer has not released are delivered again to the next
- * consumer. Later sends and receives at this end give CLOSED, and so do those in which other threads wait. The caller
- * still has to give up its reference. */
+/* Close this end of the port in order. If it is a producer's end, the consumer still gets everything that was sent, and
+ * then CLOSED. If it is a consumer's end, the producer gets CLOSED. Messages that were sent before any consumer came
+ * are lost when the last producer closes, so call crossdock_port_wait_peer first. Messages that a closing consumer has
+ * not released are delivered again to the next consumer. Later sends and receives at this end give CLOSED, and so do
+ * those in which other threads wait. The caller still has to give up its reference. */
 crossdock_status crossdock_port_close(crossdock_port *port);
 
 /* Remove the name of a port. Members that have the port open keep it. Errors: NOT_FOUND, DENIED. */
 crossdock_status crossdock_port_remove(crossdock_session *session, const char *name);
 
 /* Wait until a living member is at the other end of the port. Errors: TIMED_OUT, PEER_DIED (the last member there
-   died). */
+ * died). */
 crossdock_status crossdock_port_wait_peer(crossdock_port *port, int64_t timeout_ms);
 
 /* Send a message. If the port is full, wait for a free cell, that is, for a credit. If there is none: NOT_YET with
@@ -762,7 +761,7 @@ crossdock_status crossdock_publisher_statistics_get(crossdock_publisher *publish
 crossdock_status crossdock_publisher_end(crossdock_publisher *publisher);
 
 /* Remove the name of a series. Observers keep their versions. Errors: NOT_FOUND, DENIED, BUSY (a member publishes the
-   series). */
+ * series). */
 crossdock_status crossdock_series_remove(crossdock_session *session, const char *name);
 
 /* Observe the series of this name in the current run. If it does not exist, wait for it up to `timeout_ms`. NOT_FOUND
@@ -831,7 +830,7 @@ crossdock_status crossdock_series_version_time(crossdock_series_version *version
  * existed. */
 crossdock_status crossdock_series_version_missed(crossdock_series_version *version, uint64_t *missed);
 /* `valid` is 0 if the publisher has taken the version back (CROSSDOCK_FULL_TAKE_BACK). Data that the version gave
-   before stays as it is. */
+ * before stays as it is. */
 crossdock_status crossdock_series_version_valid(crossdock_series_version *version, int *valid);
 /* The elements of a variable as contiguous memory, which must not be written. NOT_FOUND: there is no such variable, or
  * the version was taken back before its data was first asked for (the message names the policy). */
@@ -888,12 +887,13 @@ crossdock_status crossdock_checkpoint_unref(crossdock_checkpoint *checkpoint);
 /* The path of the checkpoint's file. NO_SPACE if the buffer is too small. */
 crossdock_status crossdock_checkpoint_path(crossdock_checkpoint *checkpoint, char *buffer, size_t buffer_size);
 /* The number of newer checkpoints that were damaged. `buffer` (may be NULL) gets one line for each, as far as the lines
-   fit. */
+ * fit. */
 crossdock_status crossdock_checkpoint_skipped(crossdock_checkpoint *checkpoint, uint32_t *count, char *buffer,
                                               size_t buffer_size);
 
-/* The number of the version, and the attributes that its publisher gave it. Errors: NOT_FOUND (names the existing
- * ones), WRONG_TYPE, NO_SPACE (the buffer). `real` accepts whole numbers, too; `text` accepts all kinds. */
+/* The number of the version, and the attributes that its publisher gave it. Errors: NOT_FOUND (the message names the
+ * attributes that exist), WRONG_TYPE, NO_SPACE (the buffer is too small). `real` accepts whole numbers, too; `text`
+ * accepts all kinds. */
 crossdock_status crossdock_checkpoint_sequence(crossdock_checkpoint *checkpoint, const char *series, uint64_t *sequence);
 crossdock_status crossdock_checkpoint_integer(crossdock_checkpoint *checkpoint, const char *series, const char *name,
                                               int64_t *value);
@@ -1008,9 +1008,9 @@ crossdock_status crossdock_session_register_number(crossdock_session *session, u
 crossdock_status crossdock_item_create(crossdock_session *session, const char *key, uint64_t size,
                                        const crossdock_item_options *options, crossdock_item **item);
 
-/* What the daemon knows about an item of this workflow. The task need not own the item, and the call does not wait,
-   with one exception. * NOT_FOUND. In a site, it waits up to 5 s for an item that is on its way between two nodes:
-   TIMED_OUT if it has not * arrived, DISCONNECTED if its node or the catalog does not answer. */
+/* What the daemon knows about an item of this workflow. The task need not own the item. The call waits only in a site.
+ * NOT_FOUND. In a site, it waits up to 5 s for an item that is on its way between two nodes: TIMED_OUT if it has not
+ * arrived, DISCONNECTED if its node or the catalog does not answer. */
 crossdock_status crossdock_item_find(crossdock_session *session, const char *key, crossdock_item_info *info);
 
 /* Wait until this task owns the item, and open it. The item need not exist yet. Waiting tasks are served in the order
@@ -1047,7 +1047,7 @@ crossdock_status crossdock_item_destroy(crossdock_item *item);
  * owner's other calls give BUSY until unshare. INVALID: a cooperative item, which all its tasks can read anyway. */
 crossdock_status crossdock_item_share(crossdock_item *item);
 /* Take a shared item back. The call waits, at most until the deadline, for the readers to close the item. A reader that
-   still has it open * then keeps the old bytes, and this task gets a copy of its own. */
+ * still has it open then keeps the old bytes, and this task gets a copy of its own. */
 crossdock_status crossdock_item_unshare(crossdock_item *item, int64_t timeout_ms);
 
 /* Give the item another size. Old bytes stay as far as they fit, and new bytes are zero. Take the address anew.

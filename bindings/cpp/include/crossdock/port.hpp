@@ -164,8 +164,8 @@ class port {
     if (auto* p = via_->native()) return p;
     throw error(status::invalid, "this port's transport has no descriptor: poll it with try_receive, or wait with a deadline");
   }
-  /// Throws unless the status is ok. The callers of this function have no way to return "not yet", so not_yet throws,
-  /// too.
+  /// Throws unless the status is ok. send, reclaim and receive have no way to return "not yet", so they throw for the
+  /// status not_yet, too.
   static void demand(status s) {
     if (s != status::ok) throw error(s, "the port has nothing (or no place) now, and the call was not to wait: use the try_ variant");
   }

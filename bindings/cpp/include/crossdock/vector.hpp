@@ -303,7 +303,7 @@ class vector {
   detail::block<T> block_;
 };
 
-/// As std::erase does, the function removes each element x for which x == value.
+/// Removes each element x of the vector for which x == value, as std::erase does.
 template <class T, class U>
 std::size_t erase(vector<T>& v, const U& value) {
   const auto tail = std::remove(v.begin(), v.end(), value);
