@@ -42,7 +42,8 @@ impl FrameHeader {
     }
 }
 
-/// Sets the length in a message that [`FrameHeader::begin`] began.
+/// Completes a message that begins with a header from [`FrameHeader::begin`]: writes the message's length to the
+/// header.
 pub(super) fn finish(writer: Writer) -> Vec<u8> {
     let mut message = writer.0;
     assert!(message.len() <= MAX_FRAME, "a message of {} bytes", message.len());

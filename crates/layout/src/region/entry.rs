@@ -18,7 +18,7 @@ pub const ENTRY_REMOVING: u32 = 3;
 /// derived from the entries, so healing can rebuild them.
 #[repr(C, align(64))]
 pub struct Entry {
-    /// The state: one of `ENTRY_…`. It is written under the region's lock.
+    /// The state of the entry: one of `ENTRY_…`. It is written under the region's lock.
     pub state: AtomicU32,
     /// The number of the heap slot in which the removing member records the blocks that it frees.
     pub slot: WildWord<AtomicU32>,

@@ -62,14 +62,15 @@ pub struct RegionHeader {
     /// The lock that guards the pool of slices, the growth of the region, the holders of heap slots, and the directory.
     pub lock: Lock,
     _pad1: [u8; 48],
-    /// The number of slices with reserved memory, counted from the first slice. It is written under the lock, and any
-    /// member reads it.
+    /// The number of slices with reserved memory, counted from the first slice. The number is written under the
+    /// region's lock, and any member reads it.
     pub committed: WildWord<AtomicU64>,
-    /// No slice with a number below this value is free. The value is a hint that is written under the lock.
+    /// No slice with a number below this value is free. The value is a hint that is written under the region's lock.
     pub first_free: WildWord<AtomicU64>,
-    /// The bytes that were counted against the quota so far. It is written under the lock.
+    /// The bytes that were counted against the quota so far. The number is written under the region's lock.
     pub reserved: AtomicU64,
-    /// The number of heap slots with reserved memory, counted from the first slot. It is written under the lock.
+    /// The number of heap slots with reserved memory, counted from the first slot. The number is written under the
+    /// region's lock.
     pub slots: WildWord<AtomicU64>,
     /// 1 while the holder of the lock changes the bitmap of used slices. If that holder dies, the next holder of the
     /// lock rebuilds the bitmap.
@@ -78,13 +79,14 @@ pub struct RegionHeader {
     /// An odd number while the holder of the lock changes the directory. Members that read the directory without the
     /// lock compare this number before and after they read.
     pub directory_version: AtomicU64,
-    /// The number of directory entries that were ever used, counted from the first entry. It is written under the lock.
+    /// The number of directory entries that were ever used, counted from the first entry. The number is written under
+    /// the region's lock.
     pub entries: WildWord<AtomicU32>,
     /// The number of the first free entry below `entries`, plus 1; 0 if there is none. The list of free entries is
     /// derived from the entries, and healing rebuilds it.
     pub free_entry: WildWord<AtomicU32>,
-    /// The number of directory entries with reserved memory, counted from the first entry. It is written under the
-    /// lock.
+    /// The number of directory entries with reserved memory, counted from the first entry. The number is written under
+    /// the region's lock.
     pub entries_reserved: WildWord<AtomicU32>,
     /// A futex word. A member that makes an object ready, or removes an object, increments this word and wakes the
     /// members that sleep on it.

@@ -55,12 +55,12 @@ pub struct SliceHead {
     /// The slice's kind, class, owner and `available`, in the form of a [`SliceWord`]. The first three change under the
     /// region's lock, and `available` changes by compare-and-swap.
     pub word: AtomicU64,
-    /// The number of slices of a large block. It is written under the lock, before `word`.
+    /// The number of slices of a large block. This field is written under the region's lock, before `word`.
     pub run: WildWord<AtomicU64>,
     /// For a slice on its owner's stack: the number of the next slice plus 1; 0 for the last one. The member that puts
     /// the slice on the stack writes this field.
     pub next: WildWord<AtomicU32>,
-    /// 1 when memory is reserved for the slice's state bytes. The field is written under the lock.
+    /// 1 when memory is reserved for the slice's state bytes. The field is written under the region's lock.
     pub states_ready: AtomicU32,
     _pad: [u8; 8],
 }

@@ -105,8 +105,8 @@ pub struct SeriesIdentity {
     pub slots: WildWord<AtomicU32>,
     /// The largest number of observers at the same time.
     pub observers: WildWord<AtomicU32>,
-    /// What happens when the pool is full: a [`FullPolicy`] as a number. Under the policy that takes versions back,
-    /// observers read private copies. If an observer does not know the number, it also reads private copies.
+    /// What happens when the pool is full: a [`FullPolicy`] as a number. Under the policy `TakeBack`, observers read
+    /// private copies of versions. If an observer does not know the policy's number, it also reads private copies.
     pub full: AtomicU32,
 }
 

@@ -36,7 +36,7 @@ pub enum Phase {
 pub struct State(pub u64);
 
 impl State {
-    /// The word for this version in this phase.
+    /// The state word of a record that has this version and is in this phase.
     pub const fn new(sequence: u64, phase: Phase) -> Self {
         Self(sequence << 2 | phase as u64)
     }
@@ -57,12 +57,12 @@ impl State {
     }
 }
 
-/// The decoded value of `latest`.
+/// The decoded value of a pool's word `latest`, which names the newest version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Latest(pub u64);
 
 impl Latest {
-    /// The word for this version in this record.
+    /// The value of `latest` if this version, in this record, is the newest.
     pub const fn new(sequence: u64, record: u16) -> Self {
         Self(sequence << 16 | record as u64)
     }

@@ -49,7 +49,7 @@ impl Header {
     }
 }
 
-/// Sets the length in a message that [`Header::begin`] began.
+/// Completes a message that begins with a header from [`Header::begin`]: writes the message's length to the header.
 pub(super) fn finish(writer: Writer) -> Vec<u8> {
     let mut message = writer.0;
     debug_assert!(message.len() <= MAX_MESSAGE, "a message of {} bytes", message.len());

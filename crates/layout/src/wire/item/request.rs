@@ -37,7 +37,7 @@ requests! {
             /// The keys of the items. The daemon opens the first of them that is available.
             keys: Vec<String> as NonEmptyList<KEYS_PER_MESSAGE>,
         },
-        /// Gives the item to another task.
+        /// Gives an item to another task. The asking task must own the item.
         53 Transfer -> Done {
             /// The id of the item.
             item: SegmentId,
@@ -56,17 +56,18 @@ requests! {
             /// The item's id; 0 at the end of the list.
             item: SegmentId,
         },
-        /// Destroys the item.
+        /// Destroys an item. The asking task must own the item.
         56 Destroy -> Done {
             /// The id of the item.
             item: SegmentId,
         },
-        /// Lets other tasks read the item. No task can write to the item until the owner sends an Unshare.
+        /// Lets other tasks read an item of the asking task. No task can write to the item until the owner sends an
+        /// Unshare.
         57 Share -> Item {
             /// The id of the item.
             item: SegmentId,
         },
-        /// Makes the asking task the item's only user again.
+        /// Ends the sharing of an item, so that the asking task, which owns the item, is its only user again.
         58 Unshare -> Item {
             /// The id of the item.
             item: SegmentId,
@@ -74,26 +75,28 @@ requests! {
             /// keep the old bytes, and the owner gets a copy of the item.
             wait_ms: u64,
         },
-        /// Changes the size of the item. New bytes are zero.
+        /// Changes the size of an item. New bytes are zero.
         59 Resize -> Item {
             /// The id of the item.
             item: SegmentId,
             /// The new size in bytes.
             size: u64,
         },
-        /// Changes what happens to the item when its owner is gone.
+        /// Changes what happens to an item when its owner is gone.
         60 Policy -> Done {
             /// The id of the item.
             item: SegmentId,
             /// What happens to the item from now on when its owner is gone.
             on_death: OnDeath as Padded,
         },
-        /// Opens the item once more, in the same role: as its owner or as a reader.
+        /// Opens an item once more for the asking member, in the role that the member has already: as the owner's
+        /// member, or as a reader.
         61 Reopen -> Item {
             /// The id of the item.
             item: SegmentId,
         },
-        /// Registers a number by which items can be given to this task.
+        /// Registers a number as a second name of the asking rank of the asking task. Other tasks can give items to
+        /// this number.
         62 Register -> Done {
             /// The number to register.
             number: u64,
