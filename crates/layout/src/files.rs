@@ -87,7 +87,7 @@ pub struct Notice {
     pub last_ns: AtomicU64,
     /// The number of files that were not published because their writer was killed.
     pub torn: AtomicU64,
-    /// The number of names that were ever put into `lost`. Only the service uses it.
+    /// The number of names that were ever put into `lost`. Only the directory's service uses this number.
     pub lost_count: AtomicU64,
     /// The producers' names in UTF-8, separated by commas, with a zero byte at the end. The service writes them before
     /// `magic`.

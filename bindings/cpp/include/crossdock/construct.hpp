@@ -131,8 +131,8 @@ T make_in(const Alloc& allocator) {
   }
 }
 
-/// Constructs a T at `place`. Everything in it that takes an allocator gets this one, as the first argument behind
-/// std::allocator_arg or as the last argument. Pairs and aggregates pass it on to their members.
+/// Constructs a T at `place`. Each part of the object that takes an allocator gets `allocator`, as the first argument
+/// behind std::allocator_arg or as the last argument. Pairs and aggregates pass `allocator` on to their members.
 template <class T, class Alloc, class... Args>
 void construct_in(const Alloc& allocator, T* place, Args&&... args) {
   void* raw = const_cast<void*>(static_cast<const volatile void*>(place));

@@ -94,7 +94,7 @@ class version {
     return remapped;
   }
 
-  /// The reference for calls of C functions.
+  /// The counted reference that this object holds, for calls of the C functions.
   crossdock_series_version* get() const noexcept { return ref_.get(); }
 
  private:
@@ -180,7 +180,7 @@ class observer {
     return value(v).as<T>();
   }
 
-  /// The reference for calls of C functions.
+  /// The counted reference that this object holds, for calls of the C functions.
   crossdock_observer* get() const noexcept { return ref_.get(); }
 
  private:

@@ -11,9 +11,10 @@
 namespace crossdock {
 
 /// A self-relative pointer of eight bytes: address = address of the offset_ptr + value. Null is the value 2^62, or near
-/// it in copies; that is farther than any object in a process, whose addresses have at most 57 bits. 0 is a pointer to
-/// itself, which the head of an empty ring of nodes has. Copying computes the value anew, so an offset_ptr must not be
-/// copied byte by byte. Use it for links between objects of one region; a link into another region is a handle.
+/// it in copies; that is farther than any object in a process, whose addresses have at most 57 bits. The value 0 is a
+/// pointer to the offset_ptr itself, as the head of an empty ring of nodes has it. Copying computes the value anew, so
+/// an offset_ptr must not be copied byte by byte. Use it for links between objects of one region; a link into another
+/// region is a handle.
 template <class T>
 class offset_ptr {
   // A copy adds the distance between source and copy, also to null, and null stays beyond the limit. This needs no

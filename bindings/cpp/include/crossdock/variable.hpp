@@ -26,7 +26,7 @@ class value {
   value(double x) : held_(x) {}
   value(std::string text) : held_(std::move(text)) {}
   value(const char* text) : held_(std::string(text)) {}
-  /// A value from the C functions.
+  /// Converts a value that a C function gave.
   explicit value(const crossdock_value& v) {
     switch (v.kind) {
       case CROSSDOCK_VALUE_I64: held_ = v.number.i64; break;
@@ -43,7 +43,7 @@ class value {
     throw error(status::wrong_type, "the value is of another kind than it was asked for as");
   }
 
-  /// The value for the C functions. Throws invalid if a text is longer than 63 bytes.
+  /// Converts the value to the C struct. Throws invalid if a text is longer than 63 bytes.
   crossdock_value native() const {
     crossdock_value v{};
     v.kind = static_cast<crossdock_value_kind>(held_.index());
