@@ -80,8 +80,8 @@ const char *crossdock_version_string(void);
 
 /* This set is closed: no value is ever removed or added in the middle. */
 typedef enum crossdock_status {
-    CROSSDOCK_OK = 0,            /* the call did what it was asked for */
-    CROSSDOCK_NOT_YET = 1,       /* there is nothing yet, and the call was asked not to wait */
+    CROSSDOCK_OK = 0,            /* the call succeeded */
+    CROSSDOCK_NOT_YET = 1,       /* there is no result yet, and the caller chose not to wait */
     CROSSDOCK_TIMED_OUT = 2,     /* the deadline passed */
     CROSSDOCK_CLOSED = 3,        /* the other end left in order, and everything that it had sent was taken */
     CROSSDOCK_PEER_DIED = 4,     /* the other end died, and everything that it had sent was taken */
@@ -472,7 +472,7 @@ typedef enum crossdock_end {
 
 typedef enum crossdock_pattern {
     CROSSDOCK_ONE_TO_ONE = 0, /* one producer and one consumer; messages keep their order */
-    CROSSDOCK_FAN_OUT = 1,    /* one producer; each consumer (at most 31) gets each message sent since it came */
+    CROSSDOCK_FAN_OUT = 1,    /* one producer, up to 31 consumers; each message goes to all present consumers */
     CROSSDOCK_FAN_IN = 2,     /* up to 32 producers and one consumer */
     CROSSDOCK_WORK_QUEUE = 3, /* up to 32 producers, up to 31 consumers; each message goes to one consumer */
     CROSSDOCK_ANY_PATTERN = 4 /* whichever the port was made with; one-to-one if it is made by this */
@@ -578,7 +578,7 @@ crossdock_status crossdock_port_statistics_get(crossdock_port *port, crossdock_p
 
 /* How this end of a port waits. Without a call of crossdock_port_set_waiting it is adaptive. */
 typedef enum crossdock_waiting {
-    CROSSDOCK_WAIT_ADAPTIVE = 0, /* spins while that pays and a CPU is free, and then sleeps */
+    CROSSDOCK_WAIT_ADAPTIVE = 0, /* spins while spinning saves time and a CPU is free, and then sleeps */
     CROSSDOCK_WAIT_SPIN = 1,     /* spins until the deadline, for a task that has a CPU of its own */
     CROSSDOCK_WAIT_BLOCK = 2     /* sleeps at once, without spinning */
 } crossdock_waiting;
@@ -682,7 +682,7 @@ typedef enum crossdock_detect {
     CROSSDOCK_DETECT_HINTS = 1,          /* only bytes that the program named as touched count as changed */
     CROSSDOCK_DETECT_PRIVATE_COPIES = 2, /* by private copies of pages, if pages may move */
     CROSSDOCK_DETECT_WRITE_PROTECT = 3,  /* by write protection, with which the kernel notes writes */
-    CROSSDOCK_DETECT_COPY_ALL = 4,       /* nothing is searched: everything is copied each time */
+    CROSSDOCK_DETECT_COPY_ALL = 4,       /* without a search for changes: each publish copies everything */
     CROSSDOCK_DETECT_COMPARE = 5         /* by comparing everything with the last version */
 } crossdock_detect;
 
@@ -955,8 +955,8 @@ typedef struct crossdock_item crossdock_item;
 
 typedef enum crossdock_item_level {
     CROSSDOCK_LEVEL_DEFAULT = 0, /* verified */
-    CROSSDOCK_COOPERATIVE = 1,   /* for tasks that trust each other: no daemon call and no proof */
-    CROSSDOCK_VERIFIED = 2,      /* a proof that the old owner closed the item, or a copy for the new owner */
+    CROSSDOCK_COOPERATIVE = 1,   /* for tasks that trust each other: no call to the daemon, no proof */
+    CROSSDOCK_VERIFIED = 2,      /* the former owner provably closed the item, or the new owner gets a copy */
     CROSSDOCK_STRICT = 3         /* the new owner always gets fresh pages */
 } crossdock_item_level;
 

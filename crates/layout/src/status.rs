@@ -8,7 +8,7 @@ closed_set! {
     pub enum Status {
         /// The call succeeded.
         Ok = 0 "ok",
-        /// What the call looks for is not there yet, and the caller chose not to wait. This status is not a failure.
+        /// There is no result yet, and the caller chose not to wait. This status is not a failure.
         NotYet = 1 "not yet",
         /// The deadline passed. The message names the peer that the call waited for, and says when the peer was last
         /// seen.

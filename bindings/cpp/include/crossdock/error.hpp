@@ -13,8 +13,8 @@ namespace crossdock {
 
 /// How a call ended; the numbers are the same in every language.
 enum class status : int {
-  ok = CROSSDOCK_OK,                      ///< the call did what it was asked for
-  not_yet = CROSSDOCK_NOT_YET,            ///< there is nothing yet, and the call was asked not to wait
+  ok = CROSSDOCK_OK,                      ///< the call succeeded
+  not_yet = CROSSDOCK_NOT_YET,            ///< there is no result yet, and the caller chose not to wait
   timed_out = CROSSDOCK_TIMED_OUT,        ///< the deadline passed
   closed = CROSSDOCK_CLOSED,              ///< the other end left in order, and everything that it had sent was taken
   peer_died = CROSSDOCK_PEER_DIED,        ///< the other end died, and everything that it had sent was taken

@@ -23,7 +23,7 @@ inline constexpr port_end consumer = port_end::consumer;
 
 enum class pattern : int {
   one_to_one = CROSSDOCK_ONE_TO_ONE,  ///< one producer and one consumer; messages keep their order
-  fan_out = CROSSDOCK_FAN_OUT,        ///< one producer; each consumer (at most 31) gets each message sent since it came
+  fan_out = CROSSDOCK_FAN_OUT,        ///< one producer, up to 31 consumers; each message goes to all present consumers
   fan_in = CROSSDOCK_FAN_IN,          ///< up to 32 producers and one consumer
   work_queue = CROSSDOCK_WORK_QUEUE,  ///< up to 32 producers, up to 31 consumers; each message goes to one consumer
   any = CROSSDOCK_ANY_PATTERN,        ///< whichever the port was made with; one-to-one if it is made by this

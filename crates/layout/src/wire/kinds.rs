@@ -89,7 +89,7 @@ closed_set! {
 closed_set! {
     /// How a new owner of an item can be sure that the former owner has no access any more.
     pub enum ItemLevel {
-        /// For tasks that trust each other: a transfer without a daemon call or a proof. A word in shared memory names
+        /// For tasks that trust each other: no call to the daemon, no proof. A word in shared memory names
         /// the owner.
         Cooperative = 1 "cooperative",
         /// The former owner provably closed the item, or the new owner gets a copy.
