@@ -20,9 +20,9 @@ impl Broker {
         self.check_ids();
     }
 
-    /// Panics if one event has two effects in this order: to prove an item, and to make a segment. The host answers the
-    /// proof before it makes the segment. The answer may begin a copy, and the copy would take the id that was meant
-    /// for the segment.
+    /// Panics if the effects of one event ask the host first to prove an item and later to make a segment. The host
+    /// reports the outcome of the proof before it makes the segment. The outcome may begin a copy of the item, and the
+    /// copy would take the id that was meant for the segment.
     fn check_ids(&self) {
         let mut behind_a_proof = false;
         for effect in &self.effects {
@@ -46,7 +46,8 @@ impl Broker {
         self.check_items_at_rest();
     }
 
-    /// Panics if the host reports `event` before it has answered the broker's questions.
+    /// Panics if the host reports another event before it has answered the broker's questions to the kernel about
+    /// items.
     pub(super) fn check_before(&self, event: &Event<'_>) {
         if !matches!(event, Event::Proved { .. } | Event::Made { .. }) {
             self.check_items_at_rest();
@@ -104,8 +105,8 @@ impl Broker {
         self.waits.check(self.now, |at, due| match due {
             Due::Hello(connection) => self.links.get(&connection).is_some_and(|link| link.hello_due == at),
             Due::Item(connection, number) => self.items.waits_until(connection, number, at),
-            // The deadline for repeating a question may remain after the question was answered. Nothing is then
-            // repeated.
+            // Such a deadline may remain after its purpose has ended, for example after a question was answered.
+            // Nothing is done when it passes.
             Due::AskOwner(..) | Due::Readers(_) | Due::ReadAgain(..) | Due::LookUp | Due::Ahead => true,
             Due::Parked(..) => false,
         });

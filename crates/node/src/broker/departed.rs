@@ -13,7 +13,8 @@ use super::site::SiteName;
 
 /// The most names that are remembered. Beyond this number, the names that were dropped first are forgotten.
 const MOST: usize = 16_384;
-/// The longest time, in milliseconds, between the reports of a node's end and of the end of its names.
+/// The longest time, in milliseconds, between the report that a node's lease ended and the reports that the catalog
+/// dropped the node's names.
 const TOGETHER: u64 = 1000;
 
 /// The names that other nodes had, each with the time at which the catalog dropped it.
@@ -37,7 +38,7 @@ impl Departed {
         }
     }
 
-    /// Notes that the name belongs to a node again.
+    /// Forgets that the catalog dropped this name, because the name belongs to a node again.
     pub fn is_back(&mut self, name: &SiteName) {
         self.names.remove(name);
     }
@@ -70,7 +71,7 @@ mod tests {
     fn the_names_that_were_dropped_first_are_forgotten_first() {
         let mut departed = Departed::default();
         departed.dropped(name(0), "a".into(), 1);
-        // This name is dropped a second time below. So its age counts from the second time.
+        // This name is dropped a second time below, so it is forgotten according to the time of the second drop.
         departed.dropped(name(1), "a".into(), 1);
         departed.dropped(name(1), "b".into(), 2);
         for number in 2..MOST {

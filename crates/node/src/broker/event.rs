@@ -95,7 +95,7 @@ pub enum Event<'a> {
     Nodes(NodeEvent),
     /// How many bytes of memory the host could give to new segments now.
     Free(u64),
-    /// Whether the journal accepts records. The error says why it does not.
+    /// Whether the journal accepts records. The error says why the journal accepts none.
     Journal(Result<(), String>),
     /// Time has passed; the broker looks at its deadlines.
     Tick,
@@ -143,7 +143,7 @@ pub enum Effect {
     /// Ask the kernel whether any process has the item's file open or mapped, and answer with [`Event::Proved`]. No
     /// effect that writes to the journal follows this one.
     ProveItem {
-        /// The item that is to be proved.
+        /// The item whose file the kernel is asked about.
         item: SegmentId,
         /// The item's file.
         file: SegmentId,
@@ -184,22 +184,22 @@ pub enum Effect {
         /// The text of the line.
         line: String,
     },
-    /// Keep the next descriptor that came with the message, as the memory of this segment.
+    /// Keep the next descriptor that came with the client's message, as the memory of this segment.
     Adopt {
         /// The segment's id.
         segment: SegmentId,
     },
-    /// Keep the descriptor that came with the message, as the listening socket of this endpoint.
+    /// Keep the descriptor that came with the client's message, as the listening socket of this endpoint.
     Listen {
         /// The endpoint's number.
         endpoint: u64,
     },
-    /// Close an endpoint's listening socket, here and at the keeper.
+    /// Close an endpoint's listening socket in the broker and in the keeper.
     Unlisten {
         /// The endpoint's number.
         endpoint: u64,
     },
-    /// Close a segment's descriptor, here and at the keeper.
+    /// Close a segment's descriptor in the broker and in the keeper.
     Forget {
         /// The segment's id.
         segment: SegmentId,
@@ -213,7 +213,7 @@ pub enum Effect {
         /// How many slots to clear.
         count: u32,
     },
-    /// From now on this member has its slot of the liveness table. Watch its process.
+    /// Mark this member as alive in its slot of the liveness table, and watch its process.
     Alive {
         /// The member that is alive.
         member: MemberId,
@@ -222,7 +222,7 @@ pub enum Effect {
         /// The member's process.
         peer: Peer,
     },
-    /// A member is dead: this is proved, or the member said that it leaves. Mark it in the liveness table, and wake all
+    /// A member is proved dead, or it said that it leaves. Mark the member as dead in the liveness table, and wake all
     /// members that wait for a death.
     Dead {
         /// The dead member.

@@ -1,5 +1,5 @@
-//! Hello, the first message of a connection. It says which version the client speaks, which task it is, and whether it
-//! was connected before.
+//! Handles hello, a client's first message on a connection. It contains the client's protocol version and its task, and
+//! says whether the client was connected before.
 
 use crossdock_layout::id::MAX_MEMBERS;
 use crossdock_layout::wire::{Answer, FINGERPRINT, PROTOCOL_VERSION, Request};
@@ -11,7 +11,8 @@ use super::{Attachment, Broker, Connection, DEFAULT_WORKFLOW, Due, Effect, MAIN_
 pub(super) const NAMELESS_TASK: &str = "program";
 
 impl Broker {
-    /// Refuses a client of another build. Returns `false` if the message is no hello of any build.
+    /// Refuses a client of another build, if the message is the hello of such a client. Returns `false` if the message
+    /// is no hello of any build.
     pub(super) fn refuse_version(&mut self, connection: Connection, message: &[u8]) -> bool {
         let Some(theirs) = Request::versions(message) else { return false };
         let number = u64::from_le_bytes(message[8..16].try_into().expect("versions() saw a header"));

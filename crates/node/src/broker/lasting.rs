@@ -32,7 +32,7 @@ pub struct Workflow {
     pub reserved: u64,
     /// The number of the workflow's segments, pin pages included.
     pub segments: u64,
-    /// The number of the workflow's runs so far, the present one included.
+    /// The number of the workflow's runs so far, including the present run.
     pub run: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct Endpoint {
     pub grants: Vec<Grant>,
 }
 
-/// The result of a request, kept until its member has certainly got the answer.
+/// The result of a request, kept until the member that sent the request has certainly got the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Made(SegmentId),
@@ -60,7 +60,7 @@ pub struct Member {
     pub rank: u32,
     pub peer: Peer,
     pub token: [u8; 16],
-    /// True if the member only looks, and is no part of a run.
+    /// True if the member only inspects the daemon's state, and is no part of a run.
     pub visitor: bool,
     pub outcomes: BTreeMap<u64, Outcome>,
 }

@@ -1,5 +1,5 @@
-//! Lost memory: its descriptor was lost with the keeper, and a member may offer the memory again. Its name stays taken
-//! until no member can have the memory any more.
+//! Handles lost memory: segments whose descriptors were lost with the keeper, and which members may offer to the daemon
+//! again. A lost segment's name stays taken until no member can have the segment's memory any more.
 //!
 //! An offer is accepted only if the offered memory is the lost memory. The kernel's number for the memory shows this:
 //! the journal has the number, and the kernel gives it to no other memory. So any member with a right to the memory may
@@ -84,13 +84,14 @@ impl Broker {
             let Some((waits, member, request)) = self.again.pop_front() else { return };
             if self.has_member(waits.0, member) {
                 self.ask_again(waits, member, request);
-                // A request for an item may need a proof, which the host gives before any other event.
+                // A request for an item may need a proof. The order to the host to prove the item comes behind all
+                // other effects.
                 self.finish_items();
             }
         }
     }
 
-    /// Serves a request again after its wait.
+    /// Serves a request anew, after it has waited.
     fn ask_again(&mut self, waits: (Connection, u64), member: MemberId, request: Request) {
         let asker = Requester { connection: waits.0, member, number: waits.1, opcode: request.number() };
         let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&waits.1)).copied();
@@ -145,7 +146,8 @@ impl Broker {
             let found = found?;
             let listed = self.listed.contains(member);
             let may = match &found.series {
-                // Only the publisher has the whole pool mapped.
+                // A series that was lost can be offered again only by its publisher, because no other member has the
+                // whole pool mapped.
                 Some(series) => series.publisher == *member && !listed,
                 None => {
                     let near = known.workflow == found.workflow || known.endpoint == MAIN_ENDPOINT;

@@ -13,8 +13,8 @@ impl Broker {
         self.links.get(&connection).is_some_and(|link| link.member == Some(member))
     }
 
-    /// After the broker's start: compares the state from the journal with what the keeper holds, and completes what was
-    /// left unfinished.
+    /// After the broker's start: compares the state from the journal with the descriptors that the keeper has, and
+    /// completes the changes that the former broker left unfinished.
     pub(super) fn recover(&mut self, base: u64, held: &BTreeSet<SegmentId>, listening: &BTreeSet<u64>) {
         let base = base.max(1);
         // The node's number is part of the ids that this broker gives out, so no other node of the site gives out the
@@ -93,8 +93,8 @@ impl Broker {
         }
     }
 
-    /// Notes that a member is away. The broker assumes that the member keeps all that it has open, until it comes back
-    /// and lists it.
+    /// Notes that a member has no connection any more, but is not proved dead. The broker assumes that the member keeps
+    /// its segments open, until the member connects again and lists them.
     fn goes_away(&mut self, member: MemberId) {
         self.listed.remove(&member);
         self.open_segments.assume_all_of(member);
@@ -174,8 +174,8 @@ impl Broker {
     fn leave_standing(&mut self, member: MemberId, state: MemberState, record: Record) {
         let Some(entry) = self.entry(member) else { return };
         let of = self.lasting.members[&member].workflow;
-        // The member's items come first. If the broker is killed after that, the next broker handles the member's end
-        // again.
+        // The member's items are handled before its end is recorded. If the broker is killed between these two steps,
+        // the next broker handles the member's end again.
         self.items_of_gone(member);
         if let Some(connection) = self.connected.remove(&member) {
             if let Some(link) = self.links.get_mut(&connection) {
@@ -188,8 +188,8 @@ impl Broker {
         if self.dead.len() > REMEMBERED {
             self.dead.pop_front();
         }
-        // The liveness table is marked before the record is written. If the broker is killed in between, the next one
-        // does both again.
+        // The liveness table is marked before the record is written. If the broker is killed between these two steps,
+        // the next broker does both again.
         if matches!(record, Record::MemberGone { .. }) {
             self.effects.push(Effect::Dead { member });
         }
@@ -205,7 +205,7 @@ impl Broker {
         self.end_run_of_the_last(of);
     }
 
-    /// Notes that the member has nothing open any more.
+    /// Notes that a member whose session has ended has no segments open any more.
     pub(super) fn drop_holds(&mut self, member: MemberId) {
         for segment in self.open_segments.of_member(member) {
             self.open_segments.remove(segment, member);

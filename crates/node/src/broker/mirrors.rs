@@ -1,13 +1,13 @@
 //! Mirrors: ports and series of other nodes, as the tasks of this node open them.
 //!
-//! A task that opens a port of another node gets a *mirror*: a port of this node, whose other end the daemon has
-//! (`crossdock_relay`). The task's request waits until the host has made the mirror ([`NodeOrder::Mirror`],
-//! [`NodeEvent::Mirrored`]). A mirror of a port belongs to one member. When this member has closed the mirror or is
-//! dead, the broker tells the host ([`NodeOrder::MirrorLeft`]). The host then ends the daemon's end at the original
-//! port, even if the member never took its end of the mirror.
+//! A task that opens a port of another node gets a *mirror*: a port of this node, at whose other end the daemon itself
+//! is the producer or consumer (`crossdock_relay`). The task's request waits until the host has made the mirror
+//! ([`NodeOrder::Mirror`], [`NodeEvent::Mirrored`]). A mirror of a port belongs to one member. When this member has
+//! closed the mirror or is dead, the broker tells the host ([`NodeOrder::MirrorLeft`]). The host then ends the daemon's
+//! end at the original port, even if the member never took its end of the mirror.
 //!
 //! A series of another node is mirrored once for all members of this node, and the daemon publishes the mirror
-//! ([`NodeOrder::MirrorSeries`]). When no member observes it any more, the host is told.
+//! ([`NodeOrder::MirrorSeries`]). When no member observes the mirror any more, the broker tells the host.
 //!
 //! The names of mirrors begin with [`MIRROR`], and only the daemon may use such names. The rights to a mirror are those
 //! to the name that it mirrors. No node claims these names in the site.
@@ -138,7 +138,8 @@ impl Broker {
                 let text = "the mirror of the port ended while it was opened; open the port again";
                 self.fail(asker, Status::Disconnected, text);
             }
-            // The member died while it waited. This counts as a death before the member took its end of the mirror.
+            // The member died while it waited for the mirror, so the host is told that it died, as for a member that
+            // had the mirror.
             Ok(mirror) => self.effects.push(Effect::Nodes(NodeOrder::MirrorLeft { mirror, died: true })),
             Err(NodeFailure { status: status @ (Status::NotFound | Status::Disconnected), text }) if is_there => {
                 // The name may have moved to another node, on which the series' next publisher is.
@@ -149,7 +150,7 @@ impl Broker {
         }
     }
 
-    /// If the observer's time is not over, looks for the series again; otherwise the request fails.
+    /// If the observer's waiting time is not over, looks for the series again. Otherwise the request fails.
     fn observe_again(&mut self, asker: Requester, series: Option<WantedSeries>, (status, text): (Status, String)) {
         match series {
             Some(WantedSeries { name, former, deadline, .. }) if deadline > self.now => {

@@ -2,9 +2,9 @@
 //! calls.
 //!
 //! The host is the broker process, or the simulator in the tests. It gives the broker events and carries out the
-//! effects in order. Lasting state changes only by records, and a record is written down before any client is told what
-//! follows from it. So if a broker is killed between two effects, the next broker, which is made from the journal,
-//! keeps all that the killed one promised.
+//! effects in order. Lasting state changes only by records, and a record is written down before any client is told the
+//! consequences of the change. So if a broker is killed between two effects, the next broker, which is made from the
+//! journal, keeps all that the killed one promised.
 
 mod check;
 mod departed;
@@ -69,7 +69,7 @@ pub struct Limits {
     pub members: usize,
     /// The time for a connection's hello, in milliseconds.
     pub hello_ms: u64,
-    /// A number that changes when the daemon has lost its descriptors.
+    /// A number that differs for each keeper, and so changes when the descriptors were lost with a keeper.
     pub incarnation: u64,
     /// The roll and the namespace by which this daemon proves deaths.
     pub era: ProofScope,
@@ -106,7 +106,7 @@ pub const NODE_SHIFT: u32 = 50;
 const PARKED: usize = 64;
 /// The most connections of one endpoint that have not said hello yet. If there is one more, the oldest is closed.
 const SILENT: usize = 256;
-/// How many dead members are remembered for error messages.
+/// The most dead members that the broker remembers, to name them in error messages.
 const REMEMBERED: usize = 512;
 
 #[derive(Clone, Debug)]

@@ -22,9 +22,9 @@ pub fn fuzz(bytes: &[u8]) {
     World::new(None).run(bytes);
 }
 
-/// Works as [`fuzz`], but for the broker of a node in a site. Other nodes ask the broker questions, answer it and lie
-/// to it. Also checks that the broker answers each question at most once, and gives other nodes only files that the
-/// host holds.
+/// Works as [`fuzz`], but for the broker of a node in a site. Other nodes ask the broker questions, and answer its
+/// questions truly or falsely. Also checks that the broker answers each question at most once, and gives other nodes
+/// only files that the host holds.
 pub fn fuzz_in_site(bytes: &[u8]) {
     World::new(Some(Site::default())).run(bytes);
 }

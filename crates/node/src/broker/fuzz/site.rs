@@ -55,7 +55,8 @@ fn failure(which: u8) -> NodeFailure {
 }
 
 impl Site {
-    /// Forgets the broker's orders and other nodes' questions to the broker, because the broker was restarted.
+    /// Forgets all unanswered orders of the broker and all unanswered questions of other nodes, because the broker was
+    /// restarted.
     pub(super) fn forget(&mut self) {
         *self = Self { next: self.next, ..Self::default() };
     }

@@ -4,11 +4,11 @@
 //! catalog to pass the item on. So the next node has the bytes when the catalog reports that the item is there, and
 //! pulls nothing.
 //!
-//! The catalog alone decides what the bytes are worth. They become the item's bytes only if the item's entry names the
-//! node that sent them, the epoch, and the **stamp** with which they were sent. No two orders to the catalog have the
-//! same stamp. If the catalog refuses an order, the item's owner may write to the item again; the next order then has
-//! another stamp, and the bytes of the refused order fit no entry. Bytes that are lost, late or do not fit are pulled,
-//! as the bytes of a large item are.
+//! The catalog alone decides whether the next node may use the bytes. They become the item's bytes only if the item's
+//! entry names the node that sent them, the epoch, and the **stamp** with which they were sent. No two orders to the
+//! catalog have the same stamp. If the catalog refuses an order, the item's owner may write to the item again; the next
+//! order then has another stamp, and the bytes of the refused order fit no entry. Bytes that are lost, late or do not
+//! fit are pulled, as the bytes of a large item are.
 
 use std::collections::VecDeque;
 
@@ -31,7 +31,7 @@ const MOST: u64 = 48 << 10;
 const ITEMS: usize = 64;
 /// How long this node keeps bytes that came ahead of the catalog's report.
 const LASTS_MS: u64 = 5_000;
-/// How long the question that carries an item's bytes may take.
+/// How long, in milliseconds, a node waits for the answer to the message with an item's bytes.
 const SEND_MS: u64 = 1_000;
 
 record! {

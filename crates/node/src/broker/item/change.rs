@@ -1,4 +1,4 @@
-//! The changes of an item's owner and holder, each with its own name.
+//! The changes of an item's owner, and of the owner's member that has the item open.
 
 use crossdock_layout::wire::Party;
 use crossdock_layout::{MemberId, SegmentId};

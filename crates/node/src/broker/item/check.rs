@@ -23,8 +23,8 @@ impl Broker {
         }
     }
 
-    /// Panics if the host has not answered a question to the kernel. It answers such a question before it reports any
-    /// other event.
+    /// Panics if the host has not yet reported the kernel's answer about an item's file. The host reports this answer
+    /// before any other event.
     pub(in crate::broker) fn check_items_at_rest(&self) {
         for (item, phase) in self.items.handovers.iter() {
             assert!(!matches!(phase, Phase::Proving { .. }), "the proof of item {item} was never answered");
@@ -114,7 +114,8 @@ impl Broker {
                     let its = matches!(phase, Phase::Draining { asker } if asker.number == number);
                     assert!(its, "request {number} waits for readers of item {item}, which is {phase:?}");
                 }
-                // No request waits to read an item that could be read, because such an item is given at once.
+                // If an item can be read, no request waits to read it, because the broker gives the item to the request
+                // at once.
                 WaitPurpose::Reading => {
                     let keys = wait.keys.iter().filter(|key| !self.is_contested(wait.workflow, key));
                     let keys = keys.map(|key| (wait.workflow, key.clone()));

@@ -26,7 +26,8 @@ impl Broker {
             (None, _) => Some("its entry in the catalog cannot be read".to_owned()),
             // The entry names a former daemon of this node, which may have changed the item's bytes since.
             _ if place.daemon != self.limits.incarnation => Some("it was in a former daemon of this node".to_owned()),
-            // The entry is this daemon's own: the item was here with its bytes, and has ended since. The report is late.
+            // This daemon wrote the entry while it had the item and its bytes. The item has ended since, so the report
+            // is outdated.
             (Some(about), _) if about.source.is_empty() => None,
             (Some(about), None) => Some(format!("workflow '{}' has ended on this node", about.workflow)),
             (Some(about), Some(_)) if Some(&*about.source) == self.own_node() && !self.is_file(file) => {
@@ -56,14 +57,14 @@ impl Broker {
         let (source, left) = away.clone().map_or((String::new(), 0), |source| (source.node, source.left));
         let here = Record::Item(ItemRecord::Here { item, epoch, source, left });
         let made = Record::Item(ItemRecord::Made { item, state, cause: Cause::NONE });
-        // The broker may be killed between the two records. If this node still has a file with the item's bytes, the
-        // first record must already name that file, so that the next broker keeps it.
+        // The broker may be killed after the first of these two records. If this node still has a file with the item's
+        // bytes, the first record must already name that file, so that the next broker keeps it.
         let (first, second) = if file.0 == 0 { (here, made) } else { (made, here) };
         self.commit(first);
         self.commit(second);
         self.items.handovers.begin(item, self.now);
-        // If the item's file stayed here when the item left, the file was proved at that time, and no member of this
-        // node has opened it since.
+        // If the item's file stayed on this node when the item left, the kernel proved at that time that no process had
+        // the file open. No member of this node has opened the file since.
         let phase = if away.is_some() { Phase::Away } else { Phase::Proved };
         self.items.handovers.enter(item, phase);
         if let Some(source) = about.source() {
@@ -81,8 +82,8 @@ impl Broker {
         self.serve_waiting(item);
     }
 
-    /// Gets the bytes of an item from another node, because a task of this node wants the item. Pulls them if they have
-    /// not travelled ahead.
+    /// Gets the bytes of an item from another node, because a task of this node wants the item. Pulls the bytes, unless
+    /// the other node has already sent them ahead of the catalog's report.
     pub(super) fn fetch_item(&mut self, item: SegmentId) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
         let Some(BytesSource { node, left }) = self.lasting.items.source(item).cloned() else { return };

@@ -98,12 +98,13 @@ impl Broker {
         copies.map(|copy| self.open_segments.of(copy.file).len() as u32).sum()
     }
 
-    /// Handles the answer that an item can be read: gives the copy to the waiting request, or first pulls it.
+    /// Handles the answer that an item can be read: gives this node's copy to the waiting request. If this node has no
+    /// copy yet, first pulls the item's bytes.
     pub(super) fn item_readable(&mut self, question: Question, readable: &ReadReply) {
         let Question { waits, workflow, key, node, .. } = question;
         let id = (SegmentId(readable.item), readable.sharing);
         if self.items.waits.get(waits).is_none_or(|wait| wait.what != WaitPurpose::Reading) {
-            // The request has ended meanwhile, so nothing is pulled for it.
+            // The waiting request has ended before this answer came, so the copy's bytes are not pulled.
             if !self.items.copies.all.contains_key(&id) {
                 self.tell_unread(&node, workflow, &key, readable.sharing);
             }
@@ -188,7 +189,8 @@ impl Broker {
                         continue;
                     }
                     if *status == Status::NotFound && wait.waited_ms == 0 {
-                        // The item may have ended, so the node that has it is asked again.
+                        // The pull may have failed because the item has ended, so the node that had the item is asked
+                        // again.
                         let why = format!("its bytes did not come from node {node}: {text}");
                         self.look_up_waiting_later(waits, &why);
                         continue;
@@ -233,7 +235,8 @@ impl Broker {
         self.effects.push(Effect::Send { connection, message, with });
     }
 
-    /// Handles that a file has fewer readers. Returns `true` if the file is a copy of another node's item.
+    /// Drops the file, which a member has just closed, if it is a copy that nothing needs any more. Returns `true` if
+    /// the file is a copy of another node's item.
     pub(super) fn copy_has_fewer_readers(&mut self, file: SegmentId) -> bool {
         let Some(id) = self.items.copies.copy_in(file) else { return false };
         self.copy_unread(id);

@@ -22,7 +22,7 @@ impl Broker {
         self.serve_waiting(item);
     }
 
-    /// Fails the owner's request to share the item, or to write it again, if such a request waits.
+    /// If a request of the owner to share the item or to write the item again is waiting, fails that request.
     fn abandon(&mut self, item: SegmentId, why: &str) {
         if let Some(asker) = self.items.handovers.drop_pending(item) {
             self.refuse_abandoned(asker, item, why);
@@ -138,8 +138,8 @@ impl Broker {
         }
     }
 
-    /// After the broker's start: ends items without memory, removes files without an item, and marks every item as not
-    /// proved.
+    /// After the broker's start: ends items without memory, removes files without an item, and notes that the kernel
+    /// has proved nothing about any item's file.
     pub(in crate::broker) fn recover_items(&mut self, held: &BTreeSet<SegmentId>) {
         let files = self.lasting.segments.iter();
         let files = files.filter(|(_, s)| s.kind == SegmentKind::Item && s.removed.is_none()).map(|(id, _)| *id);
@@ -147,8 +147,8 @@ impl Broker {
             let item = self.lasting.items.files.get(&file).copied();
             let level = item.and_then(|i| self.lasting.items.all.get(&i)).map(|i| i.level);
             match level {
-                // A file without an item belongs to an unfinished copy, or to an item that was not completed. Only a
-                // file that waits for another node to pull it is kept.
+                // A file without an item belongs to an unfinished copy, or to an item that was not completed. The
+                // broker keeps such a file only if another node has yet to pull its bytes.
                 None if held.contains(&file) && self.lasting.items.is_left_behind(file) => {}
                 None => self.drop_left_file(file),
                 Some(ItemLevel::Cooperative) => {}
@@ -171,7 +171,7 @@ impl Broker {
         self.recover_residences();
     }
 
-    /// Answers a request that came again because its answer was lost with the former broker.
+    /// Answers a repeated request about items, whose first answer was lost with the former broker.
     pub(in crate::broker) fn repeat_item(&mut self, asker: Requester, request: ItemRequest, outcome: Outcome) {
         let gives = matches!(
             request,

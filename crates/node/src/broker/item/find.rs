@@ -2,10 +2,10 @@
 //! requests to open an item that do not wait for the item's owner.
 //!
 //! When another node makes or removes a name, this node learns of it a moment later. An item may also be on its way
-//! between two nodes: then neither of them can describe it. So what this node or another node does not know proves
-//! nothing, and a node that this node still knows as the item's node proves nothing either. A request fails with
-//! NOT_FOUND only if the catalog has said, after the request came, that no node has the item's name. A request to open an
-//! item fails with NOT_YET only if the node that has the item has said so after the request came:
+//! between two nodes: then neither of them can describe it. So if a node does not know an item, the item may exist all
+//! the same. And if this node still knows another node as the item's node, the item may have left that node. A request
+//! fails with NOT_FOUND only if the catalog has said, after the request came, that no node has the item's name. A
+//! request to open an item fails with NOT_YET only if the node that has the item has said so after the request came:
 //!
 //! ```text
 //!                     ┌── no node has the name ──► NOT_FOUND
@@ -40,7 +40,7 @@ const PATIENCE_MS: u64 = 5_000;
 /// The first pause before the catalog is asked again. Each further pause is twice as long, up to [`RETRY_MS`].
 const FIRST_PAUSE_MS: u64 = 2;
 
-/// How much longer a request waits.
+/// How much longer a request may look for its items, and the pause before it asks the catalog again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     /// The time at which the request fails.
@@ -49,14 +49,14 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// The patience of a request that comes at the time `now`.
+    /// Gives the time limits of a request that comes at the time `now`.
     pub(super) fn new(now: u64) -> Self {
         Self { until: now + PATIENCE_MS, pause_ms: FIRST_PAUSE_MS }
     }
 }
 
 record! {
-    /// The question: what is known of this item?
+    /// The question by which a node asks another one to describe an item.
     pub struct DescriptionRequest as Stored {
         version: u32,
         workflow: String,
@@ -111,8 +111,8 @@ impl LookUp {
         keys(&self.request)
     }
 
-    /// Gives an item of this request that another node has according to the catalog, and that node. If the node that
-    /// was asked last has one of the items, gives that item.
+    /// Gives an item of this request that another node has according to the catalog, and the name of that node. Prefers
+    /// an item of the node that was asked last.
     fn named_elsewhere(&self, said: &CatalogAnswers, own: &str) -> Option<(String, String)> {
         let named = || said.iter().filter_map(|(name, said)| Some((name, said.as_ref().ok()?.as_ref()?)));
         let elsewhere = || named().filter(|(_, node)| *node != own);
@@ -121,8 +121,8 @@ impl LookUp {
         found.map(|(name, node)| (name.name.clone(), node.clone()))
     }
 
-    /// Gives the node that has the item according to the catalog, if that node did not answer. A node that answered
-    /// that it has no such item is not silent.
+    /// Gives the node that has an item of this request according to the catalog, if that node did not answer. A node
+    /// that answered that it has no such item is not silent.
     fn silent_node(&self) -> Option<&String> {
         self.refused.as_ref().filter(|(_, failure)| failure.status != Status::NotFound).map(|(node, _)| node)
     }
@@ -216,7 +216,7 @@ impl Broker {
         }
     }
 
-    /// Asks the catalog about the items of this request. If this node has no lease, the request fails.
+    /// Asks the catalog which nodes have the items of this request. If this node has no lease, the request fails.
     fn look_up(
         &mut self,
         asker: Requester,
@@ -306,7 +306,8 @@ impl Broker {
                 let text = format!("it is on its way to this node ({own})");
                 self.look_up_later(of, Status::TimedOut, &text);
             }
-            // No node has the item. What this node has heard of the name before is older than the catalog's answer.
+            // No node has the item. This node's own note that another node has the name is older than the catalog's
+            // answer.
             (None, None) => {
                 let (status, text) = match &of.request {
                     ItemRequest::Access { read, keys, .. } => self.not_yet(keys, of.workflow, *read),
@@ -349,8 +350,8 @@ impl Broker {
         }
     }
 
-    /// Lets a request ask the catalog again after a pause. If its time is over, the request fails with this status and
-    /// reason.
+    /// Lets a request ask the catalog again after a pause. If the request's time is over, the request fails with
+    /// `status` and the reason `why`.
     fn look_up_later(&mut self, mut of: LookUp, status: Status, why: &str) {
         let Patience { until, pause_ms } = of.patience;
         if self.now >= until {
@@ -444,7 +445,8 @@ impl Broker {
                 self.answer(asker, &Answer::ItemInfo(entry));
             }
             Ok(_) => self.fail(asker, Status::Incompatible, format!("node {node} gave no answer about item '{key}'")),
-            // The item may have been passed on, or destroyed, or may not have arrived yet: the catalog knows.
+            // The asked node may have passed the item on or destroyed it, or the item may not have arrived there yet.
+            // So the catalog is asked.
             Err(failure) => {
                 let refused = Some((node, failure.clone()));
                 self.look_up(asker, workflow, ItemRequest::Find { key }, patience, refused);

@@ -1,4 +1,5 @@
-//! Giving an item to a member: first the proof, then the copy if the proof fails, then the descriptor.
+//! Gives an item to a member. First the kernel is asked whether another process has the item's file open. If one has,
+//! the item is copied. Then the member gets the file's descriptor.
 
 use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, Status};
@@ -39,7 +40,7 @@ impl Broker {
                 | Phase::Leaving { .. } => return,
                 Phase::Proved => {}
             }
-            // From now on this member has the item, until it closes or transfers it.
+            // From now on the asking member is the item's holder, until it closes or transfers the item.
             let Some(wait) = self.unqueue(id) else { return };
             let Some(by) = self.party(wait.asker.member) else { continue };
             let cause = Cause { member: wait.asker.member, request: wait.asker.number };
@@ -137,8 +138,8 @@ impl Broker {
         }
     }
 
-    /// Continues after an item was proved. The request that asked for the proof is answered first, then the waiting
-    /// requests.
+    /// Continues after the kernel proved that no other process has the item's file open. Answers the request that asked
+    /// for the proof, and then the waiting requests.
     fn ready(&mut self, item: SegmentId, purpose: Purpose) {
         self.items.handovers.enter(item, Phase::Proved);
         let (asker, change) = match purpose {
@@ -168,7 +169,8 @@ impl Broker {
         self.effects.push(Effect::CopyItem { item, from: found.file, to, size: memory });
     }
 
-    /// Gives up a proof or a copy, and lets the request that needed it fail. The next request for the item tries again.
+    /// Ends an attempt to prove or copy the item, because it failed. The request that needed the attempt fails, and the
+    /// next request for the item tries again.
     fn cannot_give(&mut self, item: SegmentId, why: &str) {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let text = format!("item '{}' cannot be opened anew: {why}", found.key);
@@ -182,7 +184,7 @@ impl Broker {
         self.serve_readers(item);
     }
 
-    /// Handles the end of a copy.
+    /// Handles the host's report that an item's bytes were copied to the file `to`, or that the copying failed.
     pub(in crate::broker) fn copied(&mut self, item: SegmentId, to: SegmentId, outcome: Result<(), String>) {
         let Phase::Copying { to: target, clung, purpose } = *self.items.handovers.phase(item) else { return };
         if target != to {
@@ -195,8 +197,8 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let (old, size) = (found.file, found.size);
         self.commit(Record::Item(ItemRecord::Memory { item, file: to, size, clung, cause: Cause::NONE }));
-        // If a former user still has the old file open, the file's memory stays allocated. So the memory still counts:
-        // for the file's known readers, or otherwise for the member that had the item open last.
+        // If a former user still has the old file open, the file's memory stays allocated. So the memory still counts
+        // against the quota: for the file's known readers, or otherwise for the member that had the item open last.
         let read = self.open_segments.is_open(old);
         let former = self.items.handovers.former(item).filter(|_| clung && !read);
         self.ready(item, purpose);
@@ -205,7 +207,8 @@ impl Broker {
         self.drop_file(old, former);
     }
 
-    /// Gives up a file. Its memory stays counted as long as a member is known to have the file open.
+    /// Closes a file that no item needs any more. Its memory counts against the quota as long as a member is known to
+    /// have the file open.
     pub(super) fn drop_file(&mut self, file: SegmentId, clings: Option<MemberId>) {
         if let Some(member) = clings.filter(|m| self.lasting.members.contains_key(m)) {
             self.open_segments.open_once(file, member);

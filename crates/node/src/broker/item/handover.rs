@@ -21,7 +21,8 @@ use crate::broker::{Connection, Requester};
 /// How far an item is on its way to the next member that opens it.
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
-    /// A member may have the item open, or a former user may have kept it open. Nothing is proved.
+    /// A member may have the item open, or a former user may have kept the item's file open. The kernel has proved
+    /// nothing about the file.
     Open,
     /// The owner wants to write again, but members still read the item. The proof begins when no member reads it any
     /// more, or when the owner's request has waited long enough.
@@ -66,7 +67,7 @@ impl Phase {
         }
     }
 
-    /// Tells whether a sharing is about to end. If so, the item gets no new readers.
+    /// Tells whether the owner is about to end the item's sharing. If so, the item gets no new readers.
     pub(super) fn ends_sharing(&self) -> bool {
         matches!(
             self,
@@ -86,7 +87,7 @@ struct Handover {
     since: u64,
 }
 
-/// The phase and the history of every item's hand-over.
+/// For every item its phase, its last holder, and the time at which it got its present owner.
 #[derive(Default)]
 pub(super) struct Handovers {
     all: BTreeMap<SegmentId, Handover>,
@@ -95,7 +96,7 @@ pub(super) struct Handovers {
 }
 
 impl Handovers {
-    /// Adds an item that is new or was found in the journal. Nothing is proved about it.
+    /// Adds an item that is new or was found in the journal, in the phase `Open`.
     pub(super) fn begin(&mut self, item: SegmentId, now: u64) {
         self.all.insert(item, Handover { phase: Phase::Open, former: MemberId::NONE, since: now });
     }
@@ -120,7 +121,8 @@ impl Handovers {
         std::mem::replace(&mut found.phase, phase)
     }
 
-    /// Removes the owner's request from the item's phase and returns it. A proof or a copy goes on, for the next owner.
+    /// Removes the owner's request from the item's phase and returns the request. If the item is being proved or
+    /// copied, this continues for the next owner.
     pub(super) fn drop_pending(&mut self, item: SegmentId) -> Option<Requester> {
         let found = self.all.get_mut(&item)?;
         let pending = found.phase.pending();
@@ -175,7 +177,7 @@ impl Handovers {
         self.all.iter().map(|(item, h)| (*item, &h.phase))
     }
 
-    /// Tells whether all proofs of this event have been requested.
+    /// Tells whether the host has been asked for all proofs that the present event needs.
     pub(super) fn asked(&self) -> bool {
         self.to_ask.is_empty()
     }

@@ -1,5 +1,6 @@
-//! An item goes to another node. First it is proved, then one commit of the catalog moves it. Its file stays on this
-//! node until its catalog entry says that the bytes are elsewhere.
+//! Passes an item to another node. First the kernel proves that no process has the item's file open, and then one
+//! commit of the catalog moves the item. The file stays on this node until the item's catalog entry says that the bytes
+//! are elsewhere.
 
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
@@ -30,7 +31,7 @@ impl Broker {
         }
     }
 
-    /// Asks the catalog to give a leaving item to the other node. Asking again does no harm.
+    /// Orders the catalog to give a leaving item to its next node. Giving this order twice does no harm.
     fn order_pass(&mut self, item: SegmentId) {
         let Some(Residence::Leaving { epoch, to, .. }) = self.lasting.items.residences.get(&item).cloned() else {
             return;
@@ -219,8 +220,8 @@ impl Broker {
         }
     }
 
-    /// Asks the catalog about items whose bytes are kept here for another node. The catalog may not have reported a
-    /// change that was soon undone.
+    /// Asks the catalog about items whose bytes are kept here for another node. The catalog may not report a change of
+    /// an item's entry if the change was undone soon after.
     pub(in crate::broker) fn look_after_left_items(&mut self) {
         for (item, at) in &self.lasting.items.residences {
             if matches!(at, Residence::Left { .. }) {
@@ -229,7 +230,7 @@ impl Broker {
         }
     }
 
-    /// Repeats all unfinished orders to the catalog, because this node has a lease now.
+    /// Repeats all unfinished orders to the catalog about items, because this node has a lease now.
     pub(in crate::broker) fn items_joined(&mut self) {
         for (item, at) in self.lasting.items.residences.clone() {
             match at {
@@ -239,7 +240,7 @@ impl Broker {
                 Residence::Ended { .. } => self.forget_entry(item),
             }
         }
-        // Serves items that could not be passed on while the node had no lease.
+        // Requests of other nodes for these items could not be served while this node had no lease.
         for item in self.lasting.items.all.keys().copied().collect::<Vec<_>>() {
             self.serve_waiting(item);
         }
@@ -249,7 +250,8 @@ impl Broker {
     pub(in crate::broker) fn open_item_left(&mut self, id: u64, item: SegmentId, epoch: u64) {
         let outcome = match self.lasting.items.residences.get(&item) {
             Some(Residence::Left { epoch: left, file, .. }) if *left == epoch && file.0 != 0 => Ok(*file),
-            // The other node knows that the item has left, and this node will know it soon. So the answer waits.
+            // The other node already knows that the item has left this node, and the catalog will soon report this
+            // here. So the answer waits for the report.
             Some(Residence::Leaving { epoch: left, .. }) if *left == epoch => {
                 return self.items.openings.entry(item).or_default().push((id, epoch));
             }
@@ -261,7 +263,8 @@ impl Broker {
         self.effects.push(Effect::Nodes(NodeOrder::Opened { id, outcome }));
     }
 
-    /// Answers the requests for an item's bytes that waited until it was certain whether the item has left.
+    /// Answers other nodes' requests for an item's bytes, which waited until the catalog said whether the item has left
+    /// this node.
     fn open_again(&mut self, item: SegmentId) {
         for (id, epoch) in self.items.openings.remove(&item).unwrap_or_default() {
             self.open_item_left(id, item, epoch);

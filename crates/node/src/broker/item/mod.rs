@@ -5,7 +5,7 @@
 //! one member of the owner that has the item open. Before the broker opens a file for a new holder, or for the first
 //! reader, the item is *proved*: [`Effect::ProveItem`] asks the kernel for a lease, and the kernel grants it only if no
 //! process has the file open or mapped. If a former user still has it open, or the item is `strict`, the bytes are
-//! first copied to a fresh file ([`Effect::CopyItem`]), and the old file is given up. The item's phase is a
+//! first copied to a fresh file ([`Effect::CopyItem`]), and the broker closes the old file. The item's phase is a
 //! [`handover::Phase`]:
 //!
 //! ```text
@@ -88,20 +88,20 @@ struct Making {
     on_death: OnDeath,
 }
 
-/// What this broker knows of items besides the lasting state. The broker that follows it starts without this knowledge.
+/// What this broker knows of items besides the lasting state. The next broker starts without this knowledge.
 #[derive(Default)]
 pub(super) struct TransientItems {
     making: Option<Making>,
     handovers: Handovers,
     waits: Waits,
-    /// Effects that are added after the proofs of the present event. Empty between events.
+    /// Effects of the present event that must follow its orders to prove items. Empty between events.
     after_proofs: Vec<Effect>,
     /// Members that have come back and are listing the items that they have open; and the items that they have named so
     /// far.
     resuming: BTreeMap<MemberId, BTreeSet<SegmentId>>,
     /// Tasks of other nodes that wait for items of this node.
     remote_waiters: RemoteWaiters,
-    /// The readers on other nodes that read items of this node.
+    /// The nodes whose members read items of this node.
     readers: Readers,
     /// This node's copies of other nodes' items, for the readers on this node.
     copies: Copies,
@@ -144,8 +144,8 @@ impl TransientItems {
 type Refusal = (Status, String);
 
 impl Broker {
-    /// Adds the effects that ask for this event's proofs, behind all other effects of the event. Then adds the effects
-    /// that must follow the proofs.
+    /// Adds the effects that ask the kernel about items' files, behind all other effects of the present event. Then
+    /// adds the effects that must follow the kernel's answers.
     pub(super) fn finish_items(&mut self) {
         for item in self.items.handovers.take_questions() {
             if let Some(found) = self.lasting.items.all.get(&item) {
@@ -193,14 +193,16 @@ impl Broker {
         Err((Status::Denied, text))
     }
 
-    /// Gives the item with this id, if it belongs to the asking member's workflow.
+    /// Gives the item with this id if the item belongs to the asking member's workflow, otherwise the error for the
+    /// member.
     fn item(&self, asker: Requester, item: SegmentId) -> Result<&Item, Refusal> {
         let workflow = self.place(asker).map(|(_, workflow)| workflow);
         let found = self.lasting.items.all.get(&item).filter(|i| Some(i.workflow) == workflow);
         found.ok_or_else(|| (Status::NotFound, format!("item {} is not there any more: it was destroyed", item.0)))
     }
 
-    /// Gives the item with this id, if the asking member may act as the item's owner.
+    /// Gives the item with this id if the asking member may act as the item's owner, otherwise the error for the
+    /// member.
     fn own_item(&self, asker: Requester, item: SegmentId, what: &str) -> Result<&Item, Refusal> {
         let workflow = self.place(asker).map_or(0, |(_, workflow)| workflow);
         if let Some((node, key)) = self.items.copies.node_of(item, workflow) {
@@ -244,7 +246,7 @@ impl Broker {
         named == Some(&item) && !self.is_contested(found.workflow, &found.key)
     }
 
-    /// Tells whether a member of this party other than `but` is alive.
+    /// Tells whether a member other than `but` that belongs to this party is alive.
     fn lives(&self, workflow: u64, party: &Party, but: MemberId) -> bool {
         let members = self.lasting.members.keys().filter(|m| **m != but);
         members.copied().any(|member| self.is_of(member, workflow, party))

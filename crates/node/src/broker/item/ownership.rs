@@ -2,9 +2,10 @@
 //! tasks want.
 //!
 //! While a request waits for an item of another node, the node of the request asks that other node again and again with
-//! [`OWN`]. The answer only says whether the asked node has the item, and whether the item comes to the asking node.
-//! If the item's owner is the waiting task, the item's node passes the item on, and the asking node learns this from
-//! the catalog. So a lost answer loses nothing. A waiter whose node does not ask again is dropped.
+//! [`OWN`]. The answer only says whether the asked node has the item, and whether the item comes to the asking node. If
+//! the item's owner is the waiting task, the item's node passes the item on, and the asking node learns this from the
+//! catalog. So if an answer is lost, no information is lost. If the node of a waiting task does not ask again, the
+//! asked node forgets the task.
 //!
 //! When an item ends, its node reports this to the nodes that want it ([`ENDED`]). If this message is lost, their
 //! requests wait until their deadlines.
@@ -31,13 +32,14 @@ pub(in crate::broker) const ENDED: u32 = 11;
 const AGAIN_MS: u64 = 2_000;
 /// The pause before a node asks again after a failed question.
 pub(super) const RETRY_MS: u64 = 300;
-/// If a node does not repeat its question within this time, its waiter is dropped.
+/// If a node does not repeat its question within this time, in milliseconds, this node forgets the waiting task of that
+/// node.
 pub(super) const LASTS_MS: u64 = 6_000;
 /// The most tasks of other nodes that can wait for one item.
 const REMOTE_WAITERS: usize = 1024;
 
 record! {
-    /// The question: a task of the asking node wants to own this item.
+    /// The question by which a node asks for an item: a task of the asking node wants to own this item.
     pub struct OwnershipRequest as Stored {
         version: u32,
         workflow: String,
@@ -50,11 +52,12 @@ record! {
 }
 
 record! {
-    /// The answer: where the wanted item is, and whether it comes.
+    /// The answer to an `OwnershipRequest`: where the wanted item is, and whether it comes to the asking node.
     pub struct OwnershipReply as Stored {
         /// The item's id; 0 if the item is not on the asked node.
         item: u64,
-        /// The code is 0 if the item comes, 1 if it does not come yet, 2 if it is not here, and 3 if it never comes.
+        /// 0 if the item comes to the asking node, 1 if it does not come yet, 2 if it is not on the asked node, and 3
+        /// if it never comes.
         code: u32,
         /// The explanation, as text for people.
         text: String,
@@ -83,7 +86,8 @@ pub(super) fn unreadable() -> NodeFailure {
     NodeFailure { status: Status::Incompatible, text: text.into() }
 }
 
-/// A task of another node that waits to own an item. It is dropped at the time `until` unless its node asks again.
+/// A task of another node that waits to own an item. This node forgets the task at the time `until`, unless the task's
+/// node asks again before.
 #[derive(Clone, Debug)]
 pub(super) struct RemoteWaiter {
     node: String,
@@ -94,12 +98,12 @@ pub(super) struct RemoteWaiter {
     arrival: u64,
 }
 
-/// The waiters of other nodes, by workflow and key, in the order of arrival.
+/// The tasks of other nodes that wait to own items of this node, by workflow and item key, in the order of arrival.
 #[derive(Default)]
 pub(super) struct RemoteWaiters(BTreeMap<(u64, String), Vec<RemoteWaiter>>);
 
 impl RemoteWaiters {
-    /// Removes the waiters of a node to which nothing can be passed for now.
+    /// Forgets the waiting tasks of a node, because no item can be passed to this node at present.
     pub(super) fn drop_node(&mut self, node: &str) {
         self.0.retain(|_, waiters| {
             waiters.retain(|waiter| waiter.node != node);
@@ -122,7 +126,7 @@ pub(super) struct Question {
     pub(super) workflow: u64,
     pub(super) key: String,
     pub(super) node: String,
-    /// Whether the request wants to read the item. Otherwise it wants to own it.
+    /// True if the waiting request wants to read the item, false if it wants to own the item.
     pub(super) reads: bool,
 }
 
@@ -352,12 +356,14 @@ impl Broker {
         });
         let refusal = match reply {
             Ok(OwnershipReply { code: NEVER, text, .. }) => Some((Status::Denied, text)),
-            // What this node knows of the item is old. So if the request does not wait, the catalog decides about it.
+            // This node's note of the item's node is outdated. So if the member asked not to wait, the catalog is asked
+            // where the item is.
             Ok(OwnershipReply { code: NOT_HERE, text, .. }) if !waits_at_all => {
                 let failure = NodeFailure { status: Status::NotFound, text };
                 self.not_there(waits, node, &key, failure)
             }
-            // The request does not wait, but another of its items is on its way. So the request does not fail yet.
+            // The member asked not to wait, but another item of its request is on its way to this node. So the request
+            // does not fail yet.
             Ok(OwnershipReply { code: NOT_YET, .. }) if another_comes => None,
             Ok(OwnershipReply { item, code, text }) => {
                 if code == NOT_HERE {

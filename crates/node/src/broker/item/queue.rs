@@ -31,7 +31,7 @@ pub(super) struct Wait {
     pub(super) deadline: u64,
     /// The time that the member asked to wait.
     pub(super) waited_ms: u64,
-    /// How long a request that does not wait may look for its items.
+    /// If the member asked not to wait, how long its request may look for the node that has the item.
     pub(super) patience: Patience,
     /// What another node said last about one of the request's items.
     pub(super) said: Option<RemoteReply>,
@@ -68,7 +68,7 @@ impl Waits {
         self.all.get(&id).map(|(_, wait)| wait)
     }
 
-    /// Gives a number for the next arrival. A smaller number means an earlier arrival.
+    /// Gives the next number for a request that begins to wait. A smaller number means an earlier arrival.
     pub(super) fn next_arrival(&mut self) -> u64 {
         self.arrivals += 1;
         self.arrivals
@@ -85,7 +85,7 @@ impl Waits {
         }
     }
 
-    /// Forgets what another node said about this item, because the item is not there any more.
+    /// Forgets what another node said about this item, because the item has left that node.
     pub(super) fn forget_said(&mut self, id: RequestId, key: &str) {
         if let Some((_, wait)) = self.all.get_mut(&id) {
             wait.said = wait.said.take().filter(|said| said.key != key);

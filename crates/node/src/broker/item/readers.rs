@@ -7,9 +7,10 @@
 //! sharing.
 //!
 //! The node that has the item counts each node with readers as a reader, so `unshare` waits for it. The reading node
-//! repeats its message while a member has the copy open, and reports when none has. A node that is cut off sends
-//! neither message; after [`LASTS_MS`] it does not count any more. So the owner does not wait for it for ever, and its
-//! readers keep the old bytes. A broker that follows a killed one knows no readers on other nodes.
+//! repeats its message while a member has the copy open, and reports when no member has it open any more. A node that
+//! is cut off sends neither message, and after [`LASTS_MS`] it does not count as a reader any more. So the owner does
+//! not wait for ever for a node that is cut off, and that node's readers keep the old bytes. A broker that follows a
+//! killed one knows no readers on other nodes.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +28,8 @@ pub(in crate::broker) const READ: u32 = 20;
 /// The service by which a node reports that an item, which was not shared before, may be shared now.
 pub(in crate::broker) const SHARED: u32 = 21;
 
-/// Another node pulls an item's bytes under an epoch or under the number of a sharing. This bit is set in numbers of
-/// sharings only, so it tells the two apart.
+/// Another node pulls an item's bytes under an epoch or under the number of a sharing. This bit is set in every number
+/// of a sharing and in no epoch, so the two kinds of numbers differ.
 pub(in crate::broker) const SHARING: u64 = 1 << 63;
 
 record! {
@@ -47,9 +48,9 @@ record! {
 }
 
 record! {
-    /// The answer: the item is shared, or why it is not.
+    /// The answer to a `ReadRequest`: the item's present sharing, or the reason why the item cannot be read.
     pub struct ReadReply as Stored {
-        /// The same codes as in `OwnershipReply`.
+        /// One of the codes of `OwnershipReply`.
         code: u32,
         text: String,
         item: u64,
@@ -98,7 +99,7 @@ impl Readers {
             .map_or(0, |of| of.nodes.values().fold(0, |sum, reader| sum.saturating_add(reader.readers)))
     }
 
-    /// Ends the sharing of an item: it is not shared any more, or has left this node.
+    /// Forgets the readers of an item, because the item is not shared any more or has left this node.
     pub(super) fn end(&mut self, item: SegmentId) {
         self.sharings.remove(&item);
     }
@@ -198,7 +199,8 @@ impl Broker {
         }
     }
 
-    /// Continues with the owner's request that waits for the readers, if no member in the site reads the item any more.
+    /// If no member in the site reads the item any more, continues with the owner's request that waited for the
+    /// readers.
     fn no_reader_elsewhere(&mut self, item: SegmentId) {
         let Some(file) = self.lasting.items.all.get(&item).map(|found| found.file) else { return };
         if !self.is_read(item, file) {
@@ -232,7 +234,8 @@ impl Broker {
             NodeFailure { status: Status::NotFound, text }
         });
         if outcome.is_ok() && matches!(self.items.handovers.phase(item), Phase::Proved) {
-            // The other node reads the file from now on, so the proof for the next owner holds no longer.
+            // The other node reads the file from now on. So it is no longer proved that no process uses the file, and
+            // the next owner needs a new proof.
             self.items.handovers.enter(item, Phase::Open);
         }
         self.effects.push(Effect::Nodes(NodeOrder::Opened { id, outcome }));

@@ -1,4 +1,4 @@
-//! The lasting part of items: the records in the journal, and the state that they make.
+//! The lasting state of items, and the records in the journal from which a new broker rebuilds it.
 
 #![allow(missing_docs, reason = "plain fields, named as in the records and on the wire")]
 
@@ -25,17 +25,18 @@ messages! {
         23 Gone { item: SegmentId, cause: Cause, },
         /// The item has another `on_death` policy.
         24 Policy { item: SegmentId, on_death: OnDeath, cause: Cause, },
-        /// From now on this number stands for a rank of a task.
+        /// From now on this number stands for a rank of a task, which has registered the number.
         25 Number { workflow: u64, number: u64, party: Party, cause: Cause, },
         /// From now on the number `word` in owner words means this party.
         26 Word { workflow: u64, party: Party, word: u64, cause: Cause, },
-        /// The item is on this node, with this epoch. `source` is the node that has its bytes, and `left` the epoch
-        /// with which they left that node. If `source` is empty, the bytes are on this node.
+        /// The item is on this node, and has moved between nodes `epoch` times. `source` is the node that has its
+        /// bytes, and `left` the epoch with which they left that node. If `source` is empty, the bytes are on this
+        /// node.
         27 Here { item: SegmentId, epoch: u64, source: String, left: u64, },
-        /// The item goes to the node `to` with this epoch, if the catalog agrees.
+        /// The item goes to the node `to` if the catalog agrees. It then has this epoch, the number of its moves.
         28 Leaving { item: SegmentId, epoch: u64, to: String, },
         /// The item is on the node `to`, with this epoch. Its bytes stay in `file` until that node has them. `file` is
-        /// 0 if the bytes are not here.
+        /// 0 if the bytes are not on this node.
         29 Left { item: SegmentId, epoch: u64, to: String, file: SegmentId, workflow: u64, },
         /// The item ended on this node, or never began here. The catalog still says that this node has it.
         33 Ended { item: SegmentId, epoch: u64, },
@@ -189,7 +190,8 @@ impl Items {
         }
     }
 
-    /// Notes that the item is gone, and that the catalog must remove its entry of the item.
+    /// Notes that the item is gone. If the item has an entry in the catalog, notes that the catalog must remove the
+    /// entry.
     fn end_residence(&mut self, item: SegmentId) {
         if let Some(at) = self.residences.get_mut(&item) {
             if matches!(at, Residence::Here { .. } | Residence::Leaving { .. }) {

@@ -39,9 +39,9 @@ pub enum Residence {
     /// The item is on this node until the catalog confirms that it is on the node `to`.
     Leaving { epoch: u64, bytes: Option<BytesSource>, to: String },
     /// The item is on another node. Its bytes stay in this file until the catalog's entry says that they are elsewhere.
-    /// The file is 0 if the bytes are not here.
+    /// The file is 0 if the bytes are not on this node.
     Left { epoch: u64, to: String, file: SegmentId, workflow: u64 },
-    /// The item is on no node: it ended here, and the catalog is to forget it.
+    /// The item is on no node. It ended on this node, and the catalog must still remove the item's entry.
     Ended { epoch: u64 },
 }
 
@@ -132,7 +132,7 @@ impl Items {
         matches!(self.residences.get(&item), Some(Residence::Leaving { .. }))
     }
 
-    /// Tells whether this file holds the bytes of an item that left, for another node to pull.
+    /// Tells whether this file has the bytes of an item that left this node, so that another node can pull the bytes.
     pub(super) fn is_left_behind(&self, file: SegmentId) -> bool {
         self.residences.values().any(|at| matches!(at, Residence::Left { file: of, .. } if *of == file))
     }

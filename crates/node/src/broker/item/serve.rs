@@ -94,7 +94,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Handles that the host has made an item's memory, or has failed to. Returns `false` if no item was being made.
+    /// Handles the host's report that it has made an item's memory, or could not make it. Returns `false` if no item
+    /// was being made.
     pub(in crate::broker) fn item_made(&mut self, outcome: &Result<u64, String>) -> bool {
         let Some(Making { asker, item, workflow, key, size, level, on_death }) = self.items.making.take() else {
             return false;
@@ -189,8 +190,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Refuses a request to change an item while another change is not finished: a pass to another node, or a share,
-    /// unshare or copy that waits for a proof.
+    /// Refuses a request to change an item while another change of the item is not finished. The other change may be a
+    /// move to another node, or a share, unshare or copy that waits for a proof.
     fn undisturbed(&self, item: SegmentId) -> Result<(), Refusal> {
         if let Some(Residence::Leaving { to, .. }) = self.lasting.items.residences.get(&item) {
             let key = self.lasting.items.all.get(&item).map_or("", |i| &i.key);
@@ -234,8 +235,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Removes an item of any owner. This needs the right to remove, which only programs of the daemon's own user have,
-    /// and no task.
+    /// Removes an item, whoever owns it. The asking member needs the right to remove. Only programs of the daemon's own
+    /// user have this right, and tasks do not.
     pub(in crate::broker) fn remove_item(&mut self, asker: Requester, workflow: u64, in_use: InUse, key: &str) {
         let Some(item) = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied() else {
             return self.fail(asker, Status::NotFound, format!("there is no item '{key}' to remove"));

@@ -9,8 +9,8 @@ use super::queue::{RequestId, Wait, WaitPurpose};
 use super::{Phase, Refusal};
 use crate::broker::{Broker, Connection, Due, NodeFailure, PARKED, Requester};
 
-/// A request with a waiting time of 0 does not wait for the item's owner. It waits this long if the item must first be
-/// copied.
+/// How long, in milliseconds, a request with a waiting time of 0 waits if the item must first be copied. Such a request
+/// does not wait for the item's owner.
 const READY_MS: u64 = 60_000;
 /// A request waits at most this much longer than the member asked for, if another node has not answered yet.
 const GRACE_MS: u64 = 1_000;
@@ -42,7 +42,7 @@ impl Broker {
         if ready.is_none() && wait_ms == 0 && !abroad {
             return Err(self.not_yet(&keys, workflow, read));
         }
-        // Even a request that does not wait has to wait for the answer of the other node.
+        // Even if the member asked not to wait, its request has to wait for the answer of the other node.
         let patience = if ready.is_some() || wait_ms == 0 { wait_ms.max(READY_MS) } else { wait_ms };
         self.await_for(asker, what, patience, wait_ms, keys, look_up)?;
         match ready {
@@ -88,7 +88,7 @@ impl Broker {
         }
     }
 
-    /// Gives the error for a request that does not wait and cannot be served now.
+    /// Gives the error for a request that cannot be served now, and whose member asked not to wait.
     pub(super) fn not_yet(&self, keys: &[String], workflow: u64, read: bool) -> Refusal {
         let mut found = keys.iter().filter_map(|k| self.key(workflow, k));
         match found.next() {
@@ -156,7 +156,8 @@ impl Broker {
             self.unqueue(id);
         }
         for item in self.items.handovers.forget_connection(connection) {
-            // An owner that is away keeps the item. It repeats its request when it is back.
+            // If the owner's connection is lost, the owner keeps the item. It repeats its request when it connects
+            // again.
             let kept = self.lasting.items.all.get(&item).is_some_and(|i| i.holder != MemberId::NONE);
             if let Phase::Copying { to, .. } = *self.items.handovers.phase(item) {
                 if kept {
@@ -246,7 +247,8 @@ impl Broker {
         self.fail(wait.asker, Status::TimedOut, text);
     }
 
-    /// Lets the catalog decide about a request that does not wait, if no node is known from which an item could come.
+    /// If the member asked not to wait, and no node is known from which one of its items could come, asks the catalog
+    /// where the items are.
     pub(super) fn look_up_if_nowhere(&mut self, waits: RequestId) {
         let Some(wait) = self.items.waits.get(waits).filter(|wait| wait.waited_ms == 0) else { return };
         let could_come = |key: &String| {
@@ -297,7 +299,7 @@ impl Broker {
         })
     }
 
-    /// Handles that an item is gone: requests that wait only for this item fail.
+    /// Fails the requests that wait only for this item, because the item is gone.
     pub(super) fn tell_waiting_of_end(&mut self, workflow: u64, key: &str, why: &str) {
         for id in self.items.waits.of_key(workflow, key).collect::<Vec<_>>() {
             let others = self.items.waits.get(id).is_some_and(|w| w.keys.iter().any(|k| k != key));
@@ -310,7 +312,8 @@ impl Broker {
         }
     }
 
-    /// Handles that a file has fewer readers. The item's owner may be waiting for this.
+    /// Is called when a member has closed a file that it read. Continues with the owner's request if that request
+    /// waited for the last reader.
     pub(in crate::broker) fn readers_left(&mut self, file: SegmentId) {
         if self.lasting.segments.get(&file).is_none_or(|s| s.kind != SegmentKind::Item) {
             return;
