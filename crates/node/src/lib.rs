@@ -64,7 +64,7 @@ fn serve_at(options: &ServeOptions, place: keeper::DaemonFiles, ready: Option<Ow
     outcome
 }
 
-/// How long a daemon in the background may take until it serves clients.
+/// How long a daemon in the background may take until it serves clients. A node of a site gets more time.
 const START: Duration = Duration::from_secs(10);
 
 fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
@@ -96,10 +96,10 @@ fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
     Err(ServeError("the daemon in the background did not start; its reason is above".into()))
 }
 
-/// Gives a number above every id that an earlier daemon of this boot can have given out, also if it left no journal.
-/// Earlier daemons began with such a number, too, and no daemon gives out a million ids a second for long. The wall clock
-/// would not do: after it was set back, a new daemon would give out the ids of an earlier one again, and an old handle
-/// could name a new object.
+/// Gives a number above every id that an earlier daemon of this boot can have given out, even if that daemon left no
+/// journal. Earlier daemons began with such a number, too, and no daemon gives out a million ids a second for long. The
+/// wall clock would not do: after it was set back, a new daemon would give out the ids of an earlier one again, and an
+/// old handle could name a new object.
 fn id_base() -> u64 {
     // The time since the beginning of 2026, in microseconds.
     let since = Duration::from_nanos(clock::steady_since_1970_ns());

@@ -28,7 +28,8 @@ pub struct SiteOptions {
     pub trusted_network: bool,
     /// The transports that this node may use.
     pub transport: Choice,
-    /// The length of the lease: how long the node's entries stay in the catalog when the node is not heard of.
+    /// The length of the lease: how long the node's entries stay in the catalog when the catalog hears nothing from the
+    /// node.
     pub lease: Duration,
 }
 
@@ -42,9 +43,9 @@ pub struct ServeOptions {
     /// Whether the daemon ends by itself when no member has been connected for the time `idle`. It then leaves no files
     /// behind.
     pub private: bool,
-    /// How long a private daemon stays without a member.
+    /// How long a private daemon without members waits before it ends.
     pub idle: Duration,
-    /// The most bytes that all segments may reserve together; 0: what the node has free.
+    /// The most bytes that all segments may reserve together; 0 for the node's free memory.
     pub memory: u64,
     /// The most connections at the same time.
     pub connections: u32,

@@ -17,8 +17,8 @@ pub(crate) fn create(incarnation: u64) -> OsResult<(OwnedFd, Mapping)> {
     word32(&words, offset_of!(LivenessTable, epoch)).store(incarnation as u32, Ordering::Release);
     for number in 0..PAGE_WORDS {
         // The counts of the new table differ from those of a former daemon's table, so that every publisher asks for
-        // its pin pages again. No count is 0 here, because a publisher takes 0 for a series that the daemon does not
-        // know yet.
+        // its pin pages again. No count is 0 here, because a publisher uses 0 for "the daemon does not know the series
+        // yet".
         pages(&words, number).store(incarnation as u32 | 1, Ordering::Release);
     }
     word32(&words, offset_of!(LivenessTable, version)).store(LAYOUT_VERSION, Ordering::Release);
@@ -80,9 +80,9 @@ pub(crate) fn begin(words: &Mapping, next_member: u64, holder: impl Fn(usize) ->
         match holder(number) {
             Some(member) if !is_proof(word, member) => set_alive(words, member),
             Some(_) => {}
-            // The table is new, so it does not say which member had this slot. That member's number was smaller than
-            // the number of the next member. So the greatest possible number is marked as dead, which covers all
-            // smaller ones.
+            // The table is new, so it does not say which member had this slot. That member had a smaller number than
+            // the next new member will have. So the greatest such number is marked as dead, and this mark covers all
+            // smaller numbers.
             None if word == 0 && next_member > 1 => {
                 let last = MemberId::new(next_member - 1, number);
                 slot(words, number).store(last.0 | DEAD, Ordering::Release);

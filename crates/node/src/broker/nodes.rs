@@ -61,7 +61,7 @@ pub enum NodeOrder {
     Answer {
         /// The question's id.
         id: u64,
-        /// The body of the answer, as the service defines it. The error says why there is none.
+        /// The body of the answer, as the service defines it. The error says why the question cannot be answered.
         outcome: Result<Vec<u8>, NodeFailure>,
     },
     /// Read the bytes of another node's object into memory that the host has. The answer is [`NodeEvent::Pulled`].
@@ -169,7 +169,7 @@ pub enum NodeOrder {
     Opened {
         /// The host's id for the request, as in [`NodeEvent::Opening`].
         id: u64,
-        /// The segment or file on this node whose bytes are sent. The error says why there is none.
+        /// The segment or file on this node whose bytes are sent. The error says why no bytes are sent.
         outcome: Result<SegmentId, NodeFailure>,
     },
 }
@@ -181,7 +181,7 @@ pub enum NodeEvent {
     Answered {
         /// The broker's id for the question.
         id: u64,
-        /// The answer, or why there is none.
+        /// The body of the answer. The error says why there is no answer.
         outcome: Result<Vec<u8>, NodeFailure>,
     },
     /// Another node's broker asks a question. The broker answers with [`NodeOrder::Answer`], at once or later.
@@ -213,7 +213,7 @@ pub enum NodeEvent {
     RegionCopied {
         /// The broker's id for the order.
         id: u64,
-        /// The id of the region on this node. The error says why there is none.
+        /// The id of the region on this node. The error says why the region was not copied.
         outcome: Result<SegmentId, NodeFailure>,
     },
     /// Another node wants the bytes of an object. The broker answers with [`NodeOrder::Opened`]. The bytes must not
@@ -248,7 +248,7 @@ impl Broker {
     }
 
     /// Tells whether this request may wait for another node. `own` is the number of requests of its connection that
-    /// already wait for other nodes. If there are too many, the request fails.
+    /// already wait for other nodes. If that number has reached its limit, the request fails.
     pub(super) fn may_wait_for_node(&mut self, asker: Requester, own: usize) -> bool {
         if own >= PARKED {
             let text = format!("{own} requests of this program wait for other nodes already; let some end first");

@@ -1,5 +1,5 @@
-//! The requests of observers. Each observer has one slot of a pin page, which is cleared before another observer gets
-//! it.
+//! Handles the requests of observers. Each observer has one slot of a pin page, and the slot is cleared before another
+//! observer gets it.
 
 use std::collections::BTreeSet;
 
@@ -83,8 +83,8 @@ impl Broker {
         let room = if pages < series.observers {
             self.room(workflow, PIN_PAGE, &what).and_then(|()| self.descriptors(workflow, 1, &what))
         } else {
-            // The series has as many pages as it may have. It keeps every page, even if the task of the page is gone or
-            // the page is lost.
+            // The series has reached its largest number of pin pages. It keeps every page, even if the task whose
+            // observers use the page is gone, or if the page's descriptor is lost.
             Err(format!("{what} has had observers of {pages} tasks; publish it for more of them (max_observers)"))
         };
         if let Err(text) = room {
@@ -142,14 +142,15 @@ impl Broker {
         self.effects.push(Effect::Send { connection: asker.connection, message, with });
     }
 
-    /// Tells whether the slot that this request once got was given up meanwhile. If so, the request is served anew.
+    /// Tells whether the slot that the first answer to this repeated request contained no longer belongs to the asking
+    /// member. If so, the request is served anew.
     pub(super) fn forgotten(&self, asker: Requester, request: &Request, outcome: Outcome) -> bool {
         let (Request::Observe { .. }, Outcome::Made(pin)) = (request, outcome) else { return false };
         let series = self.lasting.pin_of(pin).filter(|(series, _)| self.is_named(*series));
         series.is_none_or(|(series, pin)| self.holder(series, pin) != asker.member)
     }
 
-    /// Ends an observer, and frees its slot.
+    /// Ends the observation of a series by a member, and frees the member's slot of the pin page.
     pub(super) fn let_go(&mut self, member: MemberId, series: SegmentId, pin: u32) {
         if self.holder(series, pin) == member {
             self.free_pin(series, pin);
@@ -164,7 +165,8 @@ impl Broker {
         }
     }
 
-    /// Frees the slots that a member did not name in its list, after it came back.
+    /// Frees the slots that a member had before its connection was lost, and that it did not list after it connected
+    /// again.
     pub(super) fn free_unsure(&mut self, member: MemberId) {
         for id in self.pages.unsure() {
             if let Some((series, pin)) = self.lasting.pin_of(id).filter(|(s, p)| self.holder(*s, *p) == member) {
@@ -181,14 +183,14 @@ impl Broker {
         own.into_iter().for_each(|(series, pin, _)| self.free_pin(series, pin));
     }
 
-    /// Forgets which pages and slots of a series are lost or in doubt, because the series is gone.
+    /// Forgets which pin pages of a series are lost and which of their slots are in doubt, because the series is gone.
     pub(super) fn forget_slots(&mut self, series: SegmentId) {
         let ids = self.lasting.segments.get(&series).map_or(1, super::Segment::ids);
         self.pages.forget(series, ids);
     }
 
-    /// Clears an observer's slot and then frees it. If the broker is killed in between, the next one clears the slot
-    /// again.
+    /// Clears an observer's slot and then frees it. If the broker is killed between these two steps, the next broker
+    /// clears the slot again.
     fn free_pin(&mut self, series: SegmentId, pin: u32) {
         let Some(found) = self.lasting.series(series) else { return };
         let (observers, Some(slot)) = (found.observers, found.pins.get(&pin).map(|pin| pin.slot)) else { return };
@@ -210,7 +212,7 @@ impl Broker {
     }
 
     /// After the broker's start: clears the slots of dead members. The slots of living members stay in doubt until
-    /// these members list what they have.
+    /// these members list the slots that they still use.
     pub(super) fn recover_series(&mut self, held: &BTreeSet<SegmentId>) {
         let series = self.lasting.segments.iter().filter(|(_, s)| s.removed.is_none() && s.series.is_some());
         for id in series.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -229,9 +231,9 @@ impl Broker {
                     self.free_pin(id, pin);
                 }
             }
-            // While the daemon had lost a page, observers with slots in it may have ended. When the page was offered
-            // again, the former broker may have been killed before it cleared these slots. So all free slots are
-            // cleared.
+            // While the page's descriptor was lost, observers with slots in the page may have ended. When a member
+            // offered the page again, the former broker may have been killed before it cleared these slots. So all free
+            // slots are cleared.
             for page in (0..pages).filter(|page| !self.pages.is_lost(page_id(id, *page))).collect::<Vec<_>>() {
                 self.clear_free(id, page);
             }

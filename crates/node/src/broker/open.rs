@@ -119,8 +119,8 @@ impl Broker {
         let of = self.lasting.workflows.get(&workflow).map_or("", |w| &w.name);
         let label = format!("crossdock:{of}:{}:{name}", kind.word());
         let cause = Cause { member: asker.member, request: asker.number };
-        // Regions stay when a run ends. Ports go with their run unless they were made persistent, and the regions of
-        // mirrors go with them.
+        // Regions stay when a run ends. Ports are removed with their run unless they were made persistent, and the
+        // regions of mirrors are removed together with the mirrors' ports.
         let persistent = persistent || kind != SegmentKind::Port && !is_mirror(&name);
         let since_ms = self.calendar_ms();
         let record =
@@ -225,7 +225,7 @@ impl Broker {
         self.waits.add(waits, WaitingRequest { key, access, deadline, again });
     }
 
-    /// Removes a request from the waiting ones, and returns it.
+    /// Removes a request from the requests that wait for a segment's name, and returns it.
     pub(super) fn unpark(&mut self, waits: (Connection, u64)) -> Option<WaitingRequest> {
         let parked = self.waits.remove(waits)?;
         if let Some(link) = self.links.get_mut(&waits.0) {
@@ -291,14 +291,15 @@ pub(super) enum OpenOutcome {
     ReadOnly,
 }
 
-/// Tells what a member with the rights `rights` gets of an existing segment if the member asks for `access`.
+/// Tells whether a member with these rights, which asks for `access` to an existing segment, may write the segment or
+/// only read it.
 fn opened(rights: Rights, access: Rights, kind: SegmentKind) -> OpenOutcome {
     let writes = kind == SegmentKind::Port || rights.contains(Rights::WRITE) && access.contains(Rights::WRITE);
     if writes { OpenOutcome::Writable } else { OpenOutcome::ReadOnly }
 }
 
 /// Tells whether these rights allow this access. READ with WRITE asks for writing, but reading is enough. WRITE alone
-/// requires the right to write. An end of a port must be granted.
+/// requires the right to write. For a port, the end that is asked for must be granted.
 fn may_open(rights: Rights, kind: SegmentKind, access: Rights, name: &str, task: &str) -> Result<(), (Status, String)> {
     let (possible, lesser) = match kind {
         SegmentKind::Region => (Rights::READ.with(Rights::WRITE), Rights::READ),
@@ -311,7 +312,7 @@ fn may_open(rights: Rights, kind: SegmentKind, access: Rights, name: &str, task:
         let text = format!("'{}' is no way to open {} '{name}'", access.words(), kind.word());
         return Err((Status::Invalid, text));
     }
-    // A member that may write may read, and a member that may publish may observe.
+    // The right to write includes the right to read, and the right to publish includes the right to observe.
     let mut has = if rights.contains(Rights::WRITE) { rights.with(Rights::READ) } else { rights };
     if rights.contains(Rights::PUBLISH) {
         has = has.with(Rights::OBSERVE);

@@ -11,7 +11,7 @@ use super::lasting::Lasting;
 struct OpenCount {
     count: u32,
     /// True if the broker only assumes that the member has the segment open, because the member is away. When the
-    /// member comes back, it says what it has open.
+    /// member connects again, it lists the segments that it has open.
     assumed: bool,
 }
 
@@ -32,12 +32,13 @@ impl OpenSegments {
         self.0.entry(segment).or_default().entry(member).or_insert(OpenCount { count: 1, assumed: false });
     }
 
-    /// Notes that the member is away and may have the segment open.
+    /// Notes that the member, whose connection is lost, may have the segment open `count` times.
     pub fn assume(&mut self, segment: SegmentId, member: MemberId, count: u32) {
         self.0.entry(segment).or_default().entry(member).or_insert(OpenCount { count, assumed: true });
     }
 
-    /// Notes that the member is away. From now on the broker only assumes what the member has open.
+    /// Notes that the member's connection is lost. From now on the broker only assumes that the member has its segments
+    /// open.
     pub fn assume_all_of(&mut self, member: MemberId) {
         self.0.values_mut().filter_map(|of| of.get_mut(&member)).for_each(|open| open.assumed = true);
     }

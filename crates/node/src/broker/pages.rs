@@ -1,4 +1,4 @@
-//! What the broker knows of pin pages and their slots, besides the lasting state.
+//! What the broker knows of the pin pages of series and of the pages' slots, besides the lasting state.
 
 use std::collections::BTreeSet;
 
@@ -21,13 +21,14 @@ pub(super) struct MakingPage {
 pub(super) struct Pages {
     /// The pages whose descriptors were lost with the keeper. No observer gets a free slot of these pages.
     lost: BTreeSet<SegmentId>,
-    /// The slots in doubt: since a restart, their observers have not said whether they still have them.
+    /// The slots in doubt: since the broker's restart, the observers of these slots have not said whether they still
+    /// use the slots.
     unsure: BTreeSet<SegmentId>,
     making: Option<MakingPage>,
 }
 
 impl Pages {
-    /// Notes that the keeper does not have this page any more.
+    /// Notes that the descriptor of this pin page was lost with the former keeper.
     pub fn lose(&mut self, page: SegmentId) {
         self.lost.insert(page);
     }
@@ -42,12 +43,12 @@ impl Pages {
         self.lost.contains(&page)
     }
 
-    /// Notes that these slots are in doubt, until their observers say whether they still have them.
+    /// Notes that these slots are in doubt until their observers say whether they still use the slots.
     pub fn doubt(&mut self, slots: impl IntoIterator<Item = SegmentId>) {
         self.unsure.extend(slots);
     }
 
-    /// Notes that a slot is not in doubt any more: its observer has it, or it is free.
+    /// Notes that a slot is not in doubt any more, because its observer still uses the slot or the slot is free.
     pub fn be_sure(&mut self, slot: SegmentId) {
         self.unsure.remove(&slot);
     }
@@ -57,19 +58,20 @@ impl Pages {
         self.unsure.iter().copied().collect()
     }
 
-    /// Forgets the pages and slots of a series that is gone, by the range of its ids.
+    /// Forgets which slots of a series are in doubt, because the series is gone. `ids` is the length of the series'
+    /// range of ids, which contains the ids of these slots.
     pub fn forget(&mut self, series: SegmentId, ids: u64) {
         let end = SegmentId(series.0.saturating_add(ids));
         self.unsure.retain(|slot| !(series..end).contains(slot));
     }
 
-    /// Notes that the host is making a page. It makes one at a time.
+    /// Notes that the host is making a pin page. The host makes one page at a time.
     pub fn make(&mut self, making: MakingPage) {
         assert!(self.making.is_none(), "the host makes one page at a time");
         self.making = Some(making);
     }
 
-    /// Takes the page that the host was making, because the host has answered.
+    /// Removes the note of the pin page that the host was making and returns it, because the host has answered.
     pub fn made(&mut self) -> Option<MakingPage> {
         self.making.take()
     }

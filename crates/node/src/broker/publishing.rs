@@ -95,8 +95,9 @@ impl Broker {
         self.wake_waiting(segment);
     }
 
-    /// Answers a request to publish that came again, because its answer was lost with the former broker. If the pool
-    /// was lost with the keeper, no member offers the pool, because the publisher never knew that the daemon had it.
+    /// Answers a repeated request to publish, whose first answer was lost with the former broker. If the pool was lost
+    /// with the keeper, no member offers the pool again, because the publisher never got the answer that the daemon had
+    /// the pool.
     pub(super) fn published_again(&mut self, asker: Requester, segment: SegmentId) {
         if self.is_lost(segment) {
             self.take_name(segment, Cause::NONE);
@@ -111,7 +112,7 @@ impl Broker {
     }
 
     /// Fails a request to publish that had to wait until this node had the series' name. The pool came with that
-    /// request, and was dropped meanwhile. So the publisher must ask once more.
+    /// request, and was dropped meanwhile. So the publisher must send its request once more, with the pool.
     pub(super) fn publish_again(&mut self, asker: Requester, name: &str) {
         let text = format!("the name of series '{name}' is this node's now; publish it again");
         self.fail(asker, Status::NotFound, text);
@@ -133,8 +134,8 @@ impl Broker {
                 let with = Attachment::Segment { segment: id, writable: false };
                 return self.effects.push(Effect::Send { connection: asker.connection, message, with });
             }
-            // The page was lost with the keeper. A living observer that has it may offer it again. Without such an
-            // observer, the page's contents do not count any more.
+            // The page was lost with the keeper. A living observer that has a slot of the page may offer the page
+            // again. If there is no such observer, the page's pins have no effect any more.
             let holder = self.lasting.series(segment).and_then(|series| series.holders(page).next());
             if let Some(holder) = holder {
                 let text = format!("a pin page of {segment} waits to be offered again by {}", self.who(holder));
@@ -144,7 +145,7 @@ impl Broker {
         self.fail(asker, Status::NotYet, format!("{segment} has {pages} pin pages"));
     }
 
-    /// Handles an offer of a lost pin page by a member that has it: the publisher or an observer.
+    /// Handles an offer of a lost pin page by a member that has the page mapped, which is the publisher or an observer.
     pub(super) fn take_page_back(
         &mut self,
         asker: Requester,
@@ -169,8 +170,8 @@ impl Broker {
         }
         self.pages.is_settled(id);
         self.effects.push(Effect::Adopt { segment: id });
-        // Observers that died while no daemon had the page may have left pins in their slots. So free slots are
-        // cleared.
+        // Observers that died while the page's descriptor was lost may have left pins in their slots. So the slots that
+        // no observer has now are cleared.
         self.clear_free(series, page);
         self.answer(asker, &Answer::Done { value: 1 });
     }
@@ -205,7 +206,7 @@ impl Broker {
         self.lost.contains(&segment)
     }
 
-    /// Tells whether observers can get the series.
+    /// Tells whether members can begin to observe the series.
     pub(super) fn is_usable(&self, segment: SegmentId) -> bool {
         self.lasting.series(segment).is_some() && !self.is_lost(segment)
     }

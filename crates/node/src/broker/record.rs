@@ -38,8 +38,8 @@ record! {
 }
 
 record! {
-    /// The roll and the namespace on which a daemon's proofs of death depend. If a later daemon has another roll, it
-    /// can prove no death of a member that was recorded under this one.
+    /// The roll and the namespace of process ids by which a daemon proves deaths of members. If a later daemon has
+    /// another roll, it can prove no death of a member that was recorded under this one.
     #[derive(Copy, Default)]
     pub struct ProofScope as Stored {
         /// The device of the roll's file.
@@ -48,7 +48,7 @@ record! {
         inode: u64,
         /// When the roll's file was made, in nanoseconds since 1970.
         born: u64,
-        /// The namespace of the process ids. In another namespace they mean other processes.
+        /// The namespace of the process ids. In another namespace the same ids belong to other processes.
         processes: u64,
         /// The first member under this roll has this number or a greater one.
         first: u64,
@@ -95,7 +95,7 @@ messages! {
             /// The request that caused the change.
             cause: Cause,
         },
-        /// An endpoint began. The keeper has the endpoint's listening socket.
+        /// An endpoint was made. The keeper has the endpoint's listening socket.
         4 Endpoint {
             /// The endpoint's number.
             number: u64,
@@ -133,7 +133,7 @@ messages! {
             peer: Peer,
             /// The secret by which the member proves its identity when it connects again.
             token: [u8; 16],
-            /// Whether the member only looks, and is no part of a run.
+            /// Whether the member only inspects the daemon's state, and is no part of a run.
             visitor: bool,
         },
         /// A run of a workflow began.
@@ -148,7 +148,7 @@ messages! {
             /// The member that is gone.
             member: MemberId,
         },
-        /// A segment began. The keeper has the segment's descriptor.
+        /// A segment was made. The keeper has the segment's descriptor.
         8 Segment {
             /// The segment's id.
             segment: SegmentId,
@@ -178,7 +178,7 @@ messages! {
             /// The number of reserved bytes, from the segment's start.
             upto: u64,
         },
-        /// A segment lost its name. Its memory counts against the quota until no member has it open.
+        /// A segment lost its name. The segment's memory counts against the quota until no member has the segment open.
         10 Removed {
             /// The segment's id.
             segment: SegmentId,
@@ -216,7 +216,7 @@ messages! {
             /// The publisher, and its request that began the series.
             cause: Cause,
         },
-        /// A series has one more pin page. The keeper has its descriptor.
+        /// A series has one more pin page. The keeper has the page's descriptor.
         14 PinPage {
             /// The pool's id.
             segment: SegmentId,
@@ -282,7 +282,8 @@ messages! {
             /// The member's process.
             peer: Peer,
         },
-        /// The kernel's numbers of the memory of these ids. They are recorded before any client is told of the ids.
+        /// The kernel's numbers for the memory of segments with successive ids. This record is written before any
+        /// client is told of the ids.
         32 Numbers {
             /// The first of the ids. The others follow it.
             segment: SegmentId,

@@ -12,9 +12,9 @@
 //!
 //! The name of a region that moves may go to the other node while this node still has the region. Then the name counts
 //! as contested here until the host's member has removed the region, or until the name is free again. A record says
-//! which regions are about to move ([`Record::Moving`]). So a broker that starts gives no such region out before the
-//! catalog has said to which node the region's name belongs. If the name belongs to the other node, that node is asked
-//! what became of the region ([`NodeOrder::RegionLeft`]).
+//! which regions are about to move ([`Record::Moving`]). So a broker that starts lets no member open such a region
+//! before the catalog has said to which node the region's name belongs. If the name belongs to the other node, that
+//! node is asked what became of the region ([`NodeOrder::RegionLeft`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,11 +35,11 @@ struct AwaitedRegion {
     copy: String,
     /// For a move: the node from which the region's name is taken.
     taken_from: Option<String>,
-    /// True if the name was claimed for the region, which does not have it yet.
+    /// True if the wanted name was claimed for the region, but the region does not have that name yet.
     is_claimed: bool,
 }
 
-/// A region that a member of the host has open alone.
+/// A region that one member of the host has frozen, so that no other member can open it.
 struct Frozen {
     member: MemberId,
 }
@@ -49,7 +49,7 @@ struct Frozen {
 pub(super) struct Regions {
     coming: BTreeMap<u64, AwaitedRegion>,
     frozen: BTreeMap<SegmentId, Frozen>,
-    /// Names that went to another node while this node still had the region.
+    /// Names of regions that went to another node while this node still had the region.
     pub leaving: BTreeSet<SiteName>,
     /// Regions that were about to move when the node lost its lease, or before this broker started. The catalog has not
     /// said yet which node has their names.
@@ -205,7 +205,8 @@ impl Broker {
         self.regions.coming.values().any(fits)
     }
 
-    /// Keeps all other members from opening a region. The request comes from a member of the host.
+    /// Freezes a region for the asking member, which belongs to the host: no other member can open the region from now
+    /// on.
     pub(super) fn freeze(&mut self, asker: Requester, segment: SegmentId, moves: bool) {
         let found = self.lasting.segments.get(&segment).filter(|found| found.removed.is_none() && found.kind == KIND);
         let is_daemon = self.is_admin(asker.connection) && self.open_segments.has(segment, asker.member);
@@ -216,7 +217,7 @@ impl Broker {
         if self.frozen_by_another(segment, asker.member).is_some() {
             return self.fail(asker, Status::Busy, is_frozen(&name));
         }
-        // Members that are away may have the region open.
+        // Members whose connections are lost may still have the region open.
         let away = self.away(workflow).into_iter();
         let mut users: Vec<_> = self.open_segments.of(segment).map(|(member, _)| member).chain(away).collect();
         users.retain(|member| *member != asker.member);
@@ -301,7 +302,7 @@ impl Broker {
         }
     }
 
-    /// Answers a request to copy a region that came again because its answer was lost with the former broker.
+    /// Answers a repeated request to copy a region, whose first answer was lost with the former broker.
     pub(super) fn copied_before(&mut self, asker: Requester, outcome: Outcome) {
         let (Outcome::Made(SegmentId(value)) | Outcome::Done(value)) = outcome;
         self.answer(asker, &Answer::Done { value });

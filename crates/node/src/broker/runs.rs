@@ -1,10 +1,10 @@
 //! Runs: to which run of its workflow a member, a port or a series belongs.
 //!
 //! A workflow that a launcher made is one run, and ends with it. A workflow without an owner (the default one) has a
-//! run as long as it has members: the first member begins a run, and the last one ends it. Visitors, which only look,
-//! do not count. At the end of a run its ports are removed, except persistent ones, because messages of one run must
-//! not be received in the next. A series stays after its run. Members that ask for a former series find it until its
-//! name is published again.
+//! run as long as it has members: the first member begins a run, and the last one ends it. Visitors, which are members
+//! that only inspect the daemon's state, do not count. At the end of a run its ports are removed, except persistent
+//! ones, because messages of one run must not be received in the next. A series stays after its run. Members that ask
+//! for a former series find it until its name is published again.
 
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{MemberId, SegmentId};
@@ -18,7 +18,7 @@ impl Broker {
         owned || self.lasting.members.values().any(|m| m.workflow == workflow && !m.visitor)
     }
 
-    /// Begins a run of the workflow if there is none, because a member joins that is no visitor.
+    /// Begins a run of the workflow if the workflow has none, because a member that is no visitor joins.
     pub(super) fn begin_run(&mut self, workflow: u64) {
         if self.is_running(workflow) {
             return;

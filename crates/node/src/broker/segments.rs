@@ -6,7 +6,7 @@ use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 use super::{Broker, Cause, DEFAULT_WORKFLOW, Effect, Record, Requester, Segment, Series, text};
 
 impl Broker {
-    /// Checks that the workflow's quota could ever hold this many bytes.
+    /// Checks that this many bytes exceed neither the workflow's whole quota nor the daemon's limit.
     pub(super) fn fits(&self, workflow: u64, size: u64, what: &str) -> Result<(), String> {
         let Some(found) = self.lasting.workflows.get(&workflow) else { return Ok(()) };
         if found.quota != 0 && size > found.quota {
@@ -28,7 +28,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Checks that this many more bytes can be reserved now.
+    /// Checks that the workflow can reserve this many more bytes now, within its quota, the daemon's limit and the free
+    /// memory.
     pub(super) fn room(&self, workflow: u64, more: u64, what: &str) -> Result<(), String> {
         let Some(found) = self.lasting.workflows.get(&workflow) else { return Ok(()) };
         if found.quota != 0 && found.reserved.saturating_add(more) > found.quota {
@@ -84,7 +85,8 @@ impl Broker {
             let text = format!("{what} has {}, {} were to be reserved", text::bytes(found.size), text::bytes(upto));
             return self.fail(asker, Status::Invalid, text);
         }
-        // `upto` counts only the publisher's pool. The pin pages, which the daemon made, are added.
+        // `upto` counts only the bytes of the publisher's pool. The bytes of the pin pages, which the daemon made, are
+        // added here.
         let pages = found.series.as_ref().map_or(0, Series::page_bytes);
         let upto = upto.next_multiple_of(4096) + pages;
         let (workflow, more, has) = (found.workflow, upto.saturating_sub(found.reserved), found.reserved);
@@ -151,7 +153,8 @@ impl Broker {
         Some(format!("is open in {}{more}; let them end first, or use --force", names.join(", ")))
     }
 
-    /// Removes a segment's name, which is free at once. Its memory counts until the last member has closed it.
+    /// Removes a segment's name, which is free at once. The segment's memory counts against the quota until the last
+    /// member has closed the segment.
     pub(super) fn take_name(&mut self, segment: SegmentId, cause: Cause) {
         let Some(workflow) = self.lasting.segments.get(&segment).map(|s| s.workflow) else { return };
         let away = self.away(workflow);
@@ -168,8 +171,8 @@ impl Broker {
         self.release_if_unused(segment);
     }
 
-    /// Gives the members that are away and may have segments of this workflow open. When such a member comes back, it
-    /// lists what it has.
+    /// Gives the members that are away and may have segments of this workflow open. When such a member connects again,
+    /// it lists the segments that it has open.
     pub(super) fn away(&self, workflow: u64) -> Vec<MemberId> {
         let away = self.lasting.members.iter().filter(|(id, m)| {
             !self.connected.contains_key(id) && (m.workflow == workflow || m.endpoint == super::MAIN_ENDPOINT)

@@ -31,7 +31,7 @@ pub struct Series {
     pub pins: BTreeMap<u32, Pin>,
 }
 
-/// An observer's slot, with the observer's member.
+/// The slot of a pin page that an observer has, and the member that observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pin {
     /// The number of the slot, counted over all pages of the series.
@@ -118,7 +118,7 @@ impl Segment {
     }
 }
 
-/// What an id in a series' range of ids stands for. The first id, which is the series itself, is not meant.
+/// What an id in a series' range of ids stands for, except the first id, which is the id of the series itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The id of a pin page. The page need not exist yet.
@@ -202,7 +202,7 @@ impl Lasting {
         self.segments.get(&segment)?.series.as_ref()
     }
 
-    /// Gives the ids of a member as observer, for all series that still have their names.
+    /// Gives the observer ids of a member, one for each observed series that still has its name.
     pub(super) fn pins_of(&self, member: MemberId) -> Vec<SegmentId> {
         let named = self.segments.iter().filter(|(_, s)| s.removed.is_none());
         let series = named.filter_map(|(id, s)| Some((*id, s.series.as_ref()?)));

@@ -1,10 +1,11 @@
 //! The daemon as a node of a site: which nodes exist, and which names belong to which node.
 //!
 //! A name of a region, port, series or item belongs to one node of the site. Before the broker makes something with a
-//! name, it claims the name ([`SiteOrder::Claim`]), and the request waits for the answer. What the daemon has already
-//! continues to work, whatever happens in the site. Without a lease the broker claims nothing. With every new lease it
-//! announces all names that it has ([`SiteOrder::Announce`]). If another node has claimed such a name meanwhile, the
-//! name is *contested*: members of this daemon keep what they have open, and no member can open the name here any more.
+//! name, it claims the name ([`SiteOrder::Claim`]), and the request waits for the answer. Objects that the daemon
+//! already has continue to work, whatever happens in the site. Without a lease the broker claims nothing. With every
+//! new lease it announces all names that it has ([`SiteOrder::Announce`]). If another node has claimed such a name
+//! meanwhile, the name is *contested*: members of this daemon keep what they have open, and no member can open the name
+//! here any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -122,7 +123,7 @@ pub enum SiteEvent {
     Claimed {
         /// The claimed name.
         name: SiteName,
-        /// What came of the claim.
+        /// The outcome of the claim: which node has the name now.
         outcome: Claimed,
     },
     /// Another node has a name that this node announced.
@@ -190,7 +191,7 @@ pub struct SiteLink {
     pub heard_ms: Option<u64>,
     /// The time from a question to its answer, at the last measurement.
     pub round_trip_us: Option<u64>,
-    /// Why there is no connection now. With a connection: why no better transport carries the bytes.
+    /// Why the link has no connection now. If it has one: why no better transport carries the bytes.
     pub why: String,
 }
 
@@ -237,7 +238,8 @@ pub(super) struct Site {
     /// When the catalog was last reached, in milliseconds of the broker's clock.
     synced: u64,
     nodes: BTreeMap<String, NodeStatus>,
-    /// Names of this node that the catalog had dropped, and whose new claim got no answer. They are claimed again.
+    /// Names of this node that the catalog dropped, and that this node could not claim again because it got no answer.
+    /// The node will claim these names once more.
     lapsed: BTreeSet<SiteName>,
     /// The links to other nodes, each with the time at which it was reported.
     links: BTreeMap<String, (SiteLink, u64)>,
@@ -249,11 +251,13 @@ pub(super) struct Site {
     owned: BTreeSet<SiteName>,
     contested: BTreeMap<SiteName, SiteNode>,
     claims: BTreeMap<SiteName, Vec<Claim>>,
-    /// Names of this node that are perhaps not in use any more.
+    /// Names of this node that may not belong to any object any more. The broker checks them and releases the unused
+    /// ones.
     touched: BTreeSet<SiteName>,
-    /// Names that came to this node together with items which the broker does not know yet.
+    /// Names that the catalog has given to this node with items, before the catalog reported the entries of these
+    /// items.
     given: BTreeSet<SiteName>,
-    /// Names of series that were claimed for these members, which are about to publish them.
+    /// Names that were claimed for series, each with the member that is about to publish the series.
     promised: BTreeMap<SiteName, MemberId>,
 }
 
@@ -286,7 +290,7 @@ impl Site {
         matches!(self.lease, LeaseState::In)
     }
 
-    /// Says since when this node has no lease, and why. `None` if it has a lease.
+    /// Gives a text that says since when this node has no lease, and why. `None` if it has a lease.
     pub(super) fn cut_off(&self, now: u64) -> Option<String> {
         let LeaseState::Out { why, since } = &self.lease else { return None };
         let SiteLimits { site, node, .. } = &self.limits;
@@ -342,7 +346,8 @@ impl Site {
     }
 }
 
-/// Gives the error for a name that belongs to another node. It says where the name is, and what to do.
+/// Gives the error for a name that belongs to another node. The error says which node has the name, and what the user
+/// can do.
 fn is_elsewhere(name: &SiteName, at: &SiteNode, contested: bool) -> String {
     let SiteName { kind, name, .. } = name;
     let node = if at.address.is_empty() { at.node.clone() } else { format!("{} ({})", at.node, at.address) };
@@ -435,8 +440,8 @@ impl Broker {
         Some(at.node)
     }
 
-    /// Tells whether this node has the name, so that it may be used for something new. If not, the request fails now,
-    /// or it waits for the site's answer and is then served again.
+    /// Tells whether this node has the name, so that a new object may get the name. If not, the request fails now, or
+    /// it waits for the site's answer and is then served again.
     pub(super) fn has_name(
         &mut self,
         asker: Requester,
@@ -617,8 +622,8 @@ impl Broker {
                 if let Some(node) = site.elsewhere.remove(&name) {
                     site.departed.dropped(name.clone(), node, now);
                 }
-                // A region of this name was about to move to another node, which gave the name up. So the region stays
-                // here.
+                // A region of this name was about to move to another node, but that node gave the name up. So the
+                // region stays on this node.
                 if self.regions.leaving.remove(&name) {
                     site.contested.remove(&name);
                 }
@@ -662,7 +667,7 @@ impl Broker {
                 if let Some(claim) = publisher {
                     site.promised.insert(name.clone(), claim.member);
                 }
-                // If none of these requests makes something with the name, the name is released again.
+                // If none of the waiting requests makes an object with the name, the name is released again.
                 site.touched.insert(name);
                 self.again.extend(claims.into_iter().map(|claim| (claim.waits, claim.member, claim.request)));
                 return;
@@ -711,7 +716,7 @@ impl Broker {
         }
     }
 
-    /// Gives the member that made a claim, if it is still connected.
+    /// Gives the member whose request made a claim, if the member is still connected.
     fn still_asks(&self, claim: &Claim) -> Option<Requester> {
         let Claim { waits, member, request, .. } = claim;
         let is_there = self.has_member(waits.0, *member);
@@ -737,14 +742,15 @@ impl Broker {
         own.for_each(|claim| claim.has_asked = true);
     }
 
-    /// Notes that the name does not belong to that node any more.
+    /// Notes that the name does not belong to the node `node` any more.
     pub(super) fn forget_elsewhere(&mut self, name: &SiteName, node: &str) {
         if let Some(site) = self.site.as_mut().filter(|site| site.elsewhere.get(name).is_some_and(|at| at == node)) {
             site.elsewhere.remove(name);
         }
     }
 
-    /// Stops keeping a series' name for the member that was to publish it, because the member publishes now, or cannot.
+    /// Stops reserving a series' name for the member that was about to publish it, because the member has published the
+    /// series, or because its request failed.
     pub(super) fn keep_promise(&mut self, workflow: u64, name: &str) {
         let name = self.site_name(workflow, SegmentKind::Series, name);
         if let (Some(site), Some(name)) = (&mut self.site, name) {
@@ -777,7 +783,8 @@ impl Broker {
         }
     }
 
-    /// Notes the names that perhaps no object has any more after this record, so that the site can give them up.
+    /// Notes the names that may have no object any more after this record, so that the broker can release them in the
+    /// catalog.
     pub(super) fn touch_names(&mut self, record: &Record) {
         if self.site.is_none() {
             return;
@@ -805,7 +812,7 @@ impl Broker {
         }
     }
 
-    /// Releases names that are not used, unless a request is about to use one.
+    /// Releases the names of this node that no object has, except names that a request is about to use.
     pub(super) fn settle_site(&mut self) {
         let idle = self.again.is_empty() && self.making.is_none() && !self.items.is_making();
         let Some(site) = self.site.as_mut().filter(|site| idle && !site.touched.is_empty()) else { return };
@@ -837,7 +844,7 @@ impl Broker {
         }
     }
 
-    /// Gives the time in milliseconds since the link to this node last heard it.
+    /// Gives the time in milliseconds since the node `node` was last heard through its link.
     pub(super) fn node_silent_ms(&self, node: &str) -> Option<u64> {
         let (link, at) = self.site.as_ref()?.links.get(node)?;
         link.heard_ms.map(|heard| heard.saturating_add(self.now.saturating_sub(*at)))
@@ -876,15 +883,16 @@ impl Broker {
         entries.into_iter().filter(move |entry| entry.number > after)
     }
 
-    /// For simulations: tells whether the broker believes that it has a lease, and gives the names that it would give
-    /// out as its own.
+    /// For simulations: tells whether the broker believes that it has a lease, and gives the names of objects that the
+    /// broker would let members open as objects of this node.
     pub fn site_names(&self) -> (bool, Vec<SiteName>) {
         let Some(site) = &self.site else { return (false, Vec::new()) };
         let names = site.owned.iter().filter(|name| self.is_here(name) && !site.contested.contains_key(name));
         (matches!(site.lease, LeaseState::In), names.cloned().collect())
     }
 
-    /// Panics if a name in use was not claimed, or if a claimed name is not used. Only for a daemon in a site.
+    /// Panics if an object's name was not claimed in the site, or if a claimed name has no object. Checks nothing if
+    /// the daemon is in no site.
     pub(super) fn check_site(&self) {
         let Some(site) = &self.site else { return };
         for name in self.all_site_names() {

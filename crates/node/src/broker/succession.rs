@@ -2,9 +2,9 @@
 //!
 //! A series whose publisher has ended or died may be published again. If its name belongs to another node, the new
 //! publisher's node asks that node to give the name up ([`GIVE_UP`]). The asked node removes the former publisher's
-//! series, as it does for a new publisher of its own. It answers when the catalog says that the name is free. Then the
-//! new publisher's node claims the name. While the former publisher lives, the answer is `EXISTS`. A question whose
-//! answer was lost may be asked again: by then the name is free, or a living publisher has it.
+//! series, as it does for a new publisher of its own. The asked node answers when the catalog says that the name is
+//! free. Then the new publisher's node claims the name. While the former publisher lives, the answer is `EXISTS`. A
+//! question whose answer was lost may be asked again: by then the name is free, or a living publisher has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use super::{Broker, Cause, Connection, Effect, NodeFailure, NodeOrder, Requester
 pub(super) const GIVE_UP: u32 = 46;
 
 record! {
-    /// The question: a task of the asking node is about to publish this series.
+    /// The question by which a node asks for a series' name, because one of its tasks is about to publish the series.
     struct NameRequest as Stored {
         workflow: String,
         series: String,
@@ -27,7 +27,7 @@ record! {
 }
 
 record! {
-    /// The answer: whether the name is given up.
+    /// The answer to a `NameRequest`: whether the asked node gives the name up.
     struct NameReply as Stored {
         /// 1 if the name is given up, otherwise 0.
         yes: u32,
@@ -171,7 +171,7 @@ impl Broker {
         self.answer_heirs(name, None);
     }
 
-    /// Refuses a name to the nodes that asked for it, because this node has a new series of that name.
+    /// Refuses a series' name to the nodes that asked for the name, because this node has a new series of that name.
     pub(super) fn series_name_is_kept(&mut self, name: &SiteName) {
         let text =
             format!("series '{}' was published anew on its node meanwhile; a series has one publisher", name.name);

@@ -1,4 +1,4 @@
-//! Requests that wait for a segment's name; and the deadlines of everything that waits.
+//! Requests that wait for a segment's name, and the deadlines of the whole broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ pub(super) enum Due {
     Item(Connection, u64),
     /// It is time to ask another node again for the item that a request waits for.
     AskOwner(Connection, u64),
-    /// A node that reads this item may have been silent for too long.
+    /// It is time to check whether the nodes that read this item have repeated in time that they read it.
     Readers(SegmentId),
     /// It is time to tell another node again that members of this node still read a copy of its item. The fields are
     /// the item and the sharing.
@@ -128,8 +128,8 @@ impl Waits {
         self.due.contains(&(at, due))
     }
 
-    /// Panics if a waiting request has no deadline or is not in exactly one queue, or if a deadline belongs to nothing.
-    /// For deadlines of other modules, `is_there` says whether they belong to something.
+    /// Panics if a waiting request has no deadline or is not in exactly one queue, or if a deadline has lost its
+    /// purpose. For the deadlines of other modules, `is_there` says whether they still have one.
     pub fn check(&self, now: u64, is_there: impl Fn(u64, Due) -> bool) {
         for (id, parked) in &self.parked {
             assert!(self.expects(parked.deadline, Due::Parked(id.0, id.1)), "request {id:?} has no deadline");

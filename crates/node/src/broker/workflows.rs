@@ -1,4 +1,5 @@
-//! Workflows and endpoints. Members of the main endpoint make them, and they end with the member that made them.
+//! Workflows and endpoints. A member of the main endpoint makes a workflow and its endpoints, and they end with this
+//! member.
 
 use crossdock_layout::Status;
 use crossdock_layout::wire::{Answer, Grant};
@@ -88,7 +89,7 @@ impl Broker {
     }
 
     pub(super) fn end_workflow(&mut self, asker: Requester, name: &str) {
-        // A workflow may be ended even if the journal is full, because this makes room in the journal.
+        // A workflow may be ended even if the journal is full, because the end of a workflow makes room in the journal.
         if !self.is_admin(asker.connection) {
             let text = "a task cannot end its workflow; the launcher does";
             return self.fail(asker, Status::Denied, text);

@@ -2,8 +2,8 @@
 //!
 //! There are three proofs, and each stays valid. The member's pidfd is readable. The process with the member's process
 //! id was started at another time, or does not exist. No process locks the member's byte of the roll, while the roll
-//! shows the keeper's own lock. A connection that ends proves nothing: its member is *away*, and may come back. The
-//! kernel is asked about the member at once, and then in growing pauses.
+//! shows the keeper's own lock. A connection that ends proves nothing: its member is *away*, and may come back. When a
+//! member's connection ends, the kernel is asked about the member at once, and then in growing pauses.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ impl DeathChecks {
 }
 
 impl Host<'_> {
-    /// Asks the kernel soon, because a member has just gone away.
+    /// Asks the kernel soon about the members without connection, because one more member has lost its connection.
     pub(super) fn look_soon(&mut self) {
         self.looks = DeathChecks { due: Some(Instant::now() + FIRST), pause: FIRST };
     }
@@ -86,13 +86,13 @@ impl Host<'_> {
         let Some(link) = self.links.get(&connection) else { return };
         let pidfd = match crossdock_os::socket::peer_pidfd(&link.socket) {
             Ok(Some(pidfd)) => Some(pidfd),
-            // Older kernels give no pidfd for a socket. Then the pidfd is opened by the process id, if that still
-            // belongs to the same process.
+            // Older kernels give no pidfd for a socket. Then the pidfd is opened by the process id, if this process id
+            // still belongs to the same process.
             Ok(None) => process::open_pidfd(peer.pid as i32)
                 .ok()
                 .flatten()
                 .filter(|_| process::start_time(peer.pid as i32) == Some(peer.started)),
-            // The process is dead already. When its connection ends, the roll is asked.
+            // The process is dead already. When its connection ends, its member's lock on the roll shows this.
             Err(_) => None,
         };
         if let Some(pidfd) = pidfd {
@@ -131,8 +131,8 @@ impl Host<'_> {
     }
 }
 
-/// Gives the number of a member in the epoll set. It is the member's slot of the liveness table, which no other watched
-/// member has.
+/// Gives the number of a member in the epoll set. The number is the member's slot of the liveness table, which no other
+/// watched member has.
 fn number(member: MemberId) -> u64 {
     member.slot() as u64
 }

@@ -11,7 +11,7 @@ use crate::broker::{Attachment, Effect, Event, Peer};
 use crate::table;
 
 impl Host<'_> {
-    /// Carries out effects. `descriptors` came with the message that caused them.
+    /// Carries out effects. `descriptors` came with the client's message that caused these effects.
     pub(super) fn perform(&mut self, effects: Vec<Effect>, descriptors: Vec<OwnedFd>) {
         let mut came = descriptors.into_iter();
         for effect in effects {
@@ -107,8 +107,8 @@ impl Host<'_> {
     /// Writes all noted records into the journal.
     fn write_down(&mut self) {
         if let Err(error) = self.journal.flush() {
-            // What is not in the journal must not be promised. So this broker ends, and the next one starts from the
-            // journal.
+            // A change that is not in the journal must not be promised to a client. So this broker ends, and the next
+            // one starts from the journal.
             self.log.failure(format_args!("the journal cannot be written: {error}"));
             std::process::abort();
         }
@@ -153,8 +153,9 @@ impl Host<'_> {
         })
     }
 
-    /// Opens memory anew whose descriptor is read-only. A member that may only read has offered this descriptor after
-    /// the former keeper's death, and the daemon had no room for another descriptor at that moment.
+    /// Opens a segment's memory for writing if its descriptor is read-only. A member that may only read has offered
+    /// this descriptor after the former keeper's death, and the daemon had no room for another descriptor at that
+    /// moment.
     fn make_writable(&mut self, id: u64) -> OsResult<()> {
         let Some(fd) = self.segments.get(&id) else { return Ok(()) };
         if file::is_open_for_writing(fd)? {
@@ -228,8 +229,8 @@ impl Host<'_> {
         self.with_spare(|host| host.segments.get(&segment).map(file::reopen_read_only).transpose())
     }
 
-    /// Opens something for a client. If no descriptor is left, the spare one is used, because the client's request is
-    /// already done and in the journal.
+    /// Calls `open`, which opens a file for a client. If the process has no descriptor left, gives up the spare
+    /// descriptor and calls `open` again, because the client's request is already done and in the journal.
     fn with_spare<T>(&mut self, mut open: impl FnMut(&mut Self) -> OsResult<T>) -> OsResult<T> {
         open(self).or_else(|error| {
             if !error.is_out_of_room() {
@@ -275,7 +276,7 @@ impl Host<'_> {
         }
     }
 
-    /// Sends a failure as the answer, in place of `message`.
+    /// Sends a client a failure as the answer to its request, in place of `message`.
     pub(super) fn send_failure(&mut self, connection: u64, message: &[u8], why: &str) {
         let Some(link) = self.links.get(&connection) else { return };
         let opcode = u16::from_le_bytes([message[0], message[1]]) & !ANSWER;

@@ -1,4 +1,5 @@
-//! Doors: who uses an item's file through which door ([`crossdock_os::tmpfs::door`]).
+//! Doors: the mounts through which processes open items' files ([`crossdock_os::tmpfs::door`]), and the user of each
+//! door.
 //!
 //! Each connection that owns an item has its own door to the item's file. All readers of a file share one door. A door
 //! is open from the time when its user gets the file until the file is next proved. The kernel is asked for a proof
@@ -12,19 +13,19 @@ use crossdock_os::tmpfs::Folder;
 use crossdock_os::tmpfs::door::{Door, Gate};
 use crossdock_os::{Access, OsResult, child};
 
-/// The most doors that one file may keep for members that come back. `PART` limits the doors of all files together: the
-/// most is one eighth of the number of descriptors.
+/// The most doors that are kept open or shut for one file, for members that open the file again. `PART` limits the
+/// doors of all files together: the most is one eighth of the number of descriptors.
 const MANY: usize = 16;
 const PART: u64 = 8;
 
-/// Who uses a door.
+/// The members or tasks that use a door to an item's file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum DoorUser {
     /// The member at the other end of this connection.
     Connection(u64),
     /// All tasks that may read the shared item.
     Readers,
-    /// A task that a former broker gave the file to.
+    /// A task to which a former broker gave the file.
     Unknown,
 }
 
@@ -76,11 +77,11 @@ impl Doors {
         };
         let way = &mut ways[at];
         if let Some(gate) = folder.gate().filter(|_| way.state != DoorState::Open) {
-            // Until the kernel has succeeded, the door counts as half open: it must be shut before the next proof.
+            // Until the kernel has opened the door, the door counts as half open, so it is shut before the next proof.
             way.state = DoorState::Half;
             if let Err(error) = way.door.open(gate) {
                 if found.is_none() {
-                    // The door is dropped, because the keeper does not have it and no task has used it.
+                    // The door is dropped, because the keeper could not get it and no task has used it.
                     ways.pop();
                     self.count -= 1;
                 }
@@ -105,8 +106,8 @@ impl Doors {
         Ok(true)
     }
 
-    /// Tells whether a file has too many doors to keep them. Then they are dropped, and the next user of the file gets
-    /// a new door.
+    /// Tells whether a file has so many doors that they are not kept. Then they are dropped, and the next user of the
+    /// file gets a new door.
     pub(super) fn are_many(&self, file: u64) -> bool {
         let of_file = self.files.get(&file).map_or(0, Vec::len);
         of_file >= MANY || of_file > 0 && self.count >= self.most

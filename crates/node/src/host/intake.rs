@@ -35,8 +35,8 @@ impl Host<'_> {
         }
     }
 
-    /// Stops listening at an endpoint, because a process with a copy of the socket has shut it down. The socket would
-    /// wake this thread for ever, and no connection can arrive there any more.
+    /// Stops listening at an endpoint, because a process with a copy of the socket has shut it down. The kernel would
+    /// report such a socket again and again, and no connection can arrive through it any more.
     fn stop_listening(&mut self, endpoint: u64) {
         if let Some(listener) = self.listeners.remove(&endpoint) {
             self.epoll.remove(listener).ok();

@@ -42,7 +42,7 @@ pub(super) struct ItemFiles {
     /// Files for which a process may have kept a way to open them again. If there are no doors, such a file is copied
     /// before the next owner gets it.
     reopenable: HashSet<u64>,
-    /// The files that have a name in the folder.
+    /// The items' files that have a name in `folder`.
     named: HashSet<u64>,
     /// The copies that run or wait, by their target file. Setting the flag ends a copy that is not wanted any more.
     running: HashMap<u64, Arc<AtomicBool>>,
@@ -169,7 +169,8 @@ impl Host<'_> {
         let gate = self.files.folder.as_ref().and_then(Folder::gate);
         let shut = gate.map_or(Ok(true), |gate| self.files.doors.shut(gate, id));
         match shut.and_then(|shut| Ok(shut && lease::prove(fd, Proof::Alone)?)) {
-            // A pull uses a mapping of the daemon itself, which the kernel's answer does not count.
+            // Another node's pull reads the file through a mapping of the daemon itself, and the kernel's answer does
+            // not take this mapping into account.
             Ok(true) if self.files.is_pulled(id) => Verdict::Pulled,
             Ok(true) if gate.is_none() && self.files.reopenable.contains(&id) => Verdict::Reopenable,
             Ok(true) => Verdict::Alone,
@@ -260,8 +261,8 @@ impl Host<'_> {
         self.start_copies();
     }
 
-    /// Refuses what the kernel reports at the gate: a former owner that opens an item through a leftover descriptor, or
-    /// a task that reads an item with a system call.
+    /// Refuses the accesses to items' files that the kernel reports: a former owner opens an item through a leftover
+    /// descriptor, or a task reads an item with a system call.
     pub(super) fn refuse_waiting(&mut self) {
         let Some(gate) = self.files.folder.as_ref().and_then(Folder::gate) else { return };
         let tried = gate.refuse_waiting();
@@ -282,7 +283,7 @@ impl Host<'_> {
         }
     }
 
-    /// Gives up a file: removes its name, and ends a copy to it.
+    /// Forgets an item's file that is not needed any more: removes the file's name, and ends a copy to the file.
     pub(super) fn forget_file(&mut self, id: u64) {
         if let Some(unwanted) = self.files.running.get(&id) {
             unwanted.store(true, Ordering::Relaxed);

@@ -32,8 +32,8 @@ impl Budget {
         Self { left: BURST, since: now, withheld: 0 }
     }
 
-    /// Takes a line from the budget. Returns how many lines were left out before it; `None` if no line may be written
-    /// now.
+    /// Takes one line from the budget. Returns how many lines were left out since the last written line; `None` if no
+    /// line may be written now.
     fn take(&mut self, now: Instant) -> Option<u64> {
         let earned = now.saturating_duration_since(self.since).as_secs() / EACH.as_secs();
         if earned > 0 {

@@ -48,7 +48,7 @@ const KIND: u64 = 0xff << 56;
 
 /// The most connections that one round accepts from a listening socket.
 const ACCEPTS: usize = 64;
-/// How old the figure for free memory may be when it is used.
+/// How old the measured amount of free memory may be when it is used.
 const FREE_AGE: Duration = Duration::from_millis(20);
 /// How old the list of a task's memory limits may be when it is used.
 const LIMITS_AGE: Duration = Duration::from_secs(1);
@@ -79,7 +79,8 @@ struct Host<'a> {
     /// The pidfds of members, by the members' slots.
     processes: HashMap<u64, (MemberId, OwnedFd)>,
     next_link: u64,
-    /// A descriptor that is given up for a moment when no other is left, to refuse a connection or to send an answer.
+    /// A spare descriptor. If the process has no descriptor left, this one is closed for a moment, to refuse a
+    /// connection or to send an answer.
     spare: Option<OwnedFd>,
     began: Instant,
     free_since: Option<Instant>,
@@ -90,7 +91,7 @@ struct Host<'a> {
     membership: Option<site::Membership>,
 }
 
-/// Runs a broker with what the keeper holds. Returns the process's exit code.
+/// Runs a broker with the descriptors that it inherits from the keeper. Returns the exit code of the broker's process.
 pub(crate) fn run(
     options: &ServeOptions,
     place: &DaemonFiles,
@@ -186,8 +187,8 @@ impl Host<'_> {
     }
 
     /// Before a request that takes memory: finds out how much the memory cgroup of the task has left, if this is less
-    /// than the node has. A task in a container may not see its own limit, and the kernel would kill it. Returns
-    /// whether the broker now has the task's figure.
+    /// than the node has left. A task in a container may not see its own limit, and the kernel would kill it. Returns
+    /// whether the broker was told the amount that the task's cgroup has left.
     fn look_at_tasks_memory(&mut self, connection: u64) -> bool {
         let Some(link) = self.links.get_mut(&connection) else { return false };
         if link.cgroup.as_ref().is_none_or(|(since, _)| since.elapsed() >= LIMITS_AGE) {

@@ -1,5 +1,5 @@
-//! The broker's questions to other nodes, answers to them, and transfers of bytes. For each of these, a thread waits in
-//! place of the broker.
+//! Carries the broker's questions to other nodes, the answers to other nodes' questions, and the transfers of bytes
+//! between nodes. For each of them a thread waits, so that the broker does not wait.
 //!
 //! The threads of the link's server bring the questions of other nodes. Such a thread puts its question into the queue
 //! of the [`NodeQueues`], wakes the broker's thread, and waits for the answer until the deadline of the asking node. Other
@@ -41,11 +41,11 @@ struct QueuesState {
 
 /// The queues through which the broker's thread exchanges questions and replies with other threads.
 pub(super) struct NodeQueues {
-    /// The relay, which answers questions about ports and series without the broker.
+    /// The relay, which answers other nodes' questions about ports and series without the broker.
     relay: OnceLock<Arc<Relay>>,
     state: Mutex<QueuesState>,
     answered: Condvar,
-    /// A descriptor that is readable while something waits for the broker.
+    /// A descriptor that is readable while a question or a result waits for the broker.
     pub bell: OwnedFd,
 }
 
@@ -93,7 +93,7 @@ impl NodeQueues {
         }
     }
 
-    /// Stores the reply to a question. It is dropped if no thread waits for it any more.
+    /// Stores the reply to another node's question. If no thread waits for the reply any more, drops the reply.
     fn reply(&self, id: u64, reply: Result<Reply, Refusal>) {
         if let Some(slot) = self.lock().waiting.get_mut(&id) {
             *slot = Some(reply);
@@ -180,7 +180,7 @@ fn refusal(failure: NodeFailure) -> Refusal {
 }
 
 impl Host<'_> {
-    /// Handles everything that other nodes have sent since the last call.
+    /// Handles all questions and results that other nodes have sent since the last call.
     pub(super) fn node_news(&mut self) {
         let Some(membership) = &self.membership else { return };
         for news in membership.reach.queues.news() {

@@ -1,5 +1,5 @@
-//! The daemon's part in its site. Reports of the gateway become events of the broker, and orders of the broker go to
-//! the gateway.
+//! Connects the broker with the gateway of the daemon's site. Reports of the gateway become events of the broker, and
+//! orders of the broker go to the gateway.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::broker::{
 /// same node name may first have to lose its lease.
 pub(crate) const JOIN: Duration = Duration::from_secs(20);
 
-/// The gateway, and those of its reports that the broker has not seen.
+/// The gateway, and the reports of the gateway that the broker has not seen yet.
 pub(super) struct Membership {
     pub gateway: Gateway,
     pub limits: SiteLimits,
@@ -99,7 +99,7 @@ impl Membership {
 }
 
 impl Host<'_> {
-    /// Handles everything that the gateway has reported since the last call.
+    /// Handles all reports of the gateway since the last call.
     pub(super) fn site_news(&mut self) {
         let Some(membership) = &mut self.membership else { return };
         let mut news = std::mem::take(&mut membership.early);

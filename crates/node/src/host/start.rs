@@ -1,4 +1,4 @@
-//! Starts a broker from what the keeper holds and from the journal.
+//! Starts a broker from the keeper's descriptors and from the journal.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
@@ -103,8 +103,9 @@ pub(super) fn start<'a>(
     Ok((host, signals))
 }
 
-/// If the journal was written under another roll, begins an empty one, because the broker can no longer check whether
-/// the members that the journal names are alive. Their memory is given to no new member, and its names become free.
+/// If the journal was written under another roll, begins an empty journal, because the broker can no longer check
+/// whether the members that the journal names are alive. The segments of these members are given to no new member, and
+/// the segments' names become free.
 fn same_era(mut journal: Journal, lasting: Lasting, era: &ProofScope) -> Result<(Journal, Lasting), String> {
     if lasting.era.is_none_or(|former| former.is_same(era)) {
         return Ok((journal, lasting));

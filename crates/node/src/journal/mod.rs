@@ -1,10 +1,11 @@
-//! The journal: the file from which a broker restores its state after the former one was killed. It also ensures that
-//! no id is used twice.
+//! The journal: the file from which a broker restores its state after the former one was killed. The journal also
+//! ensures that no id is used twice.
 //!
-//! The journal is a file of records, each with its length and a checksum, behind a header with magic and version. Room
-//! is reserved in advance, so that every accepted request can be recorded. If no more room can be reserved, the broker
-//! is told. It then refuses requests that need room, and everything else continues. If a writer is killed in the middle
-//! of a record, this record's checksum is wrong, and the journal ends before it. No client was told of that record yet.
+//! The journal is a file of records, each with its length and a checksum, behind a header with a magic number and a
+//! version. Room is reserved in advance, so that every accepted request can be recorded. If no more room can be
+//! reserved, the broker is told. It then refuses requests that need room, and everything else continues. If a writer is
+//! killed in the middle of a record, this record's checksum is wrong, and the journal ends before it. No client was
+//! told of the incomplete record yet.
 //!
 //! The journal survives killed processes, but need not survive a crash of the machine, because the memory that it
 //! describes does not. So there is no fsync.
@@ -124,7 +125,8 @@ impl Journal {
         self.noted.extend(frame(record));
     }
 
-    /// Writes all noted records. Before that, no client may be told anything that follows from them.
+    /// Writes all noted records into the file. Until this is done, no client may be told the consequences of these
+    /// records.
     ///
     /// # Errors
     /// The file cannot be written although room was reserved for the records.
@@ -148,13 +150,14 @@ impl Journal {
     }
 
     /// Tells whether the journal is to be compacted: most of its records are outdated, or another file has its name.
-    /// Another file gets the name when a broker is killed while it replaces the journal. A reader that opens the
-    /// journal by its name would then find an old state.
+    /// The name can belong to another file if a broker was killed while it replaced the journal. A reader that opens
+    /// the journal by its name would then find an old state.
     pub fn wants_compacting(&self) -> bool {
         self.end >= self.compact_at
     }
 
-    /// Checks that the journal's file still has its name. If not, the next compaction gives it the name again.
+    /// Checks that the journal's file still has its name. If not, the next compaction writes a new journal with that
+    /// name.
     pub fn check_name(&mut self) {
         use std::os::unix::fs::MetadataExt;
         let inode = |found: std::io::Result<Metadata>| found.map(|m| (m.dev(), m.ino())).ok();
@@ -184,8 +187,8 @@ impl Journal {
             files::rename(&beside, &self.path).map_err(|e| e.reason())?;
             Ok((file, copy, end))
         });
-        // If making the new journal failed, the old one stays in use. The next attempt comes when the old one is twice
-        // as long.
+        // If making the new journal failed, the old one stays in use. The next attempt is made when the old journal is
+        // twice as long.
         self.compact_at = self.end * 2;
         let (file, copy, end) = file.inspect_err(|_| drop(fs::remove_file(&beside)))?;
         (self.file, self.end, self.room) = (file, end, end + AHEAD);

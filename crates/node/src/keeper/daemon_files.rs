@@ -49,7 +49,7 @@ impl DaemonFiles {
         let (lock_path, journal, roll) = (beside(".lock"), beside(".journal"), beside(".roll"));
         // The lock may be free in a moment, in two cases. A daemon that is just ending removes the lock's file while
         // this process opens it; then the next attempt makes a new file. Or a keeper was killed, and its broker, which
-        // shares the lock, dies a moment later. On a busy node this can take long.
+        // shares the lock, dies a moment later. On a busy node the broker's death can take long.
         let patience = Deadline::after(Duration::from_secs(10));
         while !patience.passed() {
             let mut how = OpenOptions::new();

@@ -1,4 +1,4 @@
-//! Messages from the broker to the keeper: sixteen bytes, and a descriptor with some of them.
+//! Messages from the broker to the keeper. Each message has sixteen bytes, and some messages also carry a descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -9,17 +9,17 @@ use crossdock_os::{Deadline, OsResult};
 
 /// What the broker asks its keeper to do.
 pub(crate) enum KeeperRequest {
-    /// Hold this segment.
+    /// Keep the descriptor of this segment open.
     Segment(u64, OwnedFd),
-    /// Hold this endpoint's listening socket.
+    /// Keep this endpoint's listening socket open.
     Listener(u64, OwnedFd),
-    /// Hold this file, which is the journal from now on.
+    /// Keep this file open. It is the journal from now on.
     Journal(OwnedFd),
-    /// Hold this door to an item's file.
+    /// Keep this door to an item's file open.
     Door(u64, OwnedFd),
     /// Close all doors to this item's file.
     NoDoors(u64),
-    /// Close this segment, and the doors to it.
+    /// Close the descriptors of this segment and of the doors to its file.
     NoSegment(u64),
     /// Close this endpoint's listening socket.
     NoListener(u64),
@@ -29,7 +29,7 @@ pub(crate) enum KeeperRequest {
     End,
 }
 
-/// How long sending a message waits for room in the kernel.
+/// How long the broker tries to send a message to the keeper while the kernel has no room for the message.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The broker's end of the socket pair to its keeper.

@@ -2,8 +2,9 @@
 //!
 //! The keeper is small on purpose: it reads nothing from clients and decides nothing. A broker is a fork of the keeper.
 //! So it inherits the keeper's descriptors, and the writable mapping of the liveness table. Every descriptor that the
-//! broker makes or accepts later goes to the keeper through a socket pair *before* the broker writes its record. When a
-//! broker is killed, the keeper first reads what is left in this socket, and then starts the next broker.
+//! broker makes or accepts later goes to the keeper through a socket pair *before* the broker writes the record about
+//! it. When a broker is killed, the keeper first reads the messages that are left in this socket, and then starts the
+//! next broker.
 
 mod daemon_files;
 mod keeper_socket;
@@ -40,7 +41,7 @@ pub(crate) struct BrokerInheritance {
     pub detached: bool,
     /// The folder of the items' files. It is mounted once, so that every broker has the same one.
     pub folder: Option<Folder>,
-    /// The roll, by which deaths are proved.
+    /// The roll, whose locks prove which members are dead.
     pub roll: Registry,
 }
 
@@ -224,7 +225,8 @@ fn watch(
     }
 }
 
-/// Reads all messages that wait. Returns false if the broker has closed its end and no message is left.
+/// Reads all messages that wait. Returns `false` if the broker has closed its end of the socket pair and no message is
+/// left.
 fn take_in(held: &mut BrokerInheritance, post: &OwnedFd, ready: &mut Option<OwnedFd>) -> OsResult<bool> {
     while let Some(letter) = keeper_socket::read(post)? {
         match letter {

@@ -190,8 +190,8 @@ impl Items {
         }
     }
 
-    /// Notes that the item is gone. If the item has an entry in the catalog, notes that the catalog must remove the
-    /// entry.
+    /// Notes that the item is gone. If the catalog has an entry of the item for this node, notes that the catalog must
+    /// remove the entry.
     fn end_residence(&mut self, item: SegmentId) {
         if let Some(at) = self.residences.get_mut(&item) {
             if matches!(at, Residence::Here { .. } | Residence::Leaving { .. }) {
