@@ -1,5 +1,5 @@
-//! Workflows and endpoints. A member of the main endpoint makes a workflow and its endpoints, and they end with this
-//! member.
+//! Workflows and endpoints. Members of the main endpoint make them. A workflow and its endpoints end with the member
+//! that made the workflow.
 
 use crossdock_layout::Status;
 use crossdock_layout::wire::{Answer, Grant};

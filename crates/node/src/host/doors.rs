@@ -13,8 +13,8 @@ use crossdock_os::tmpfs::Folder;
 use crossdock_os::tmpfs::door::{Door, Gate};
 use crossdock_os::{Access, OsResult, child};
 
-/// The most doors that are kept open or shut for one file, for members that open the file again. `PART` limits the
-/// doors of all files together: the most is one eighth of the number of descriptors.
+/// If a file has this many doors, they are dropped. With fewer doors, a member that opens the file again gets its
+/// former door. `PART` limits the doors of all files together: the most is one eighth of the number of descriptors.
 const MANY: usize = 16;
 const PART: u64 = 8;
 
@@ -81,7 +81,8 @@ impl Doors {
             way.state = DoorState::Half;
             if let Err(error) = way.door.open(gate) {
                 if found.is_none() {
-                    // The door is dropped, because the keeper could not get it and no task has used it.
+                    // The door could not be opened. It is dropped, because no task has used it and the keeper does not
+                    // have it.
                     ways.pop();
                     self.count -= 1;
                 }
