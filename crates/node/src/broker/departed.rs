@@ -11,7 +11,7 @@ use crossdock_layout::wire::SegmentKind;
 use super::Broker;
 use super::site::SiteName;
 
-/// The most names that are remembered. Beyond this number, the names that were dropped first are forgotten.
+/// The most dropped names that a broker remembers. If there are more, it forgets the names that were dropped first.
 const MOST: usize = 16_384;
 /// The longest time, in milliseconds, between the report that a node's lease ended and the reports that the catalog
 /// dropped the node's names.

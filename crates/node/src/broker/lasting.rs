@@ -286,13 +286,13 @@ impl Lasting {
             self.tokens.remove(&gone.token);
         }
         self.ghosts.remove(&member);
-        // A slot is free only after its holder was proved dead.
+        // A slot of the liveness table is free only after the member that had it was proved dead.
         if self.slot_holder(member.slot()).is_none() {
             self.slots.remove(&member.slot());
         }
     }
 
-    /// Ends a member's session without a proof of death: its slot stays taken.
+    /// Ends the session of a member that is not proved dead. The member's slot of the liveness table stays taken.
     fn make_ghost(&mut self, member: MemberId, peer: Peer) {
         self.forget_member(member);
         self.slots.insert(member.slot());
@@ -441,7 +441,8 @@ impl Lasting {
             }
         }
         records.extend(self.items.snapshot().into_iter().map(Record::Item));
-        // Members come last. If a member's record came earlier, a record after it could add an outcome to that member.
+        // The records of members come last. If a member's record came earlier, applying a later record could add an
+        // outcome to that member.
         for (id, m) in &self.members {
             records.push(Record::Member {
                 member: *id,

@@ -39,8 +39,8 @@ impl Broker {
             let name = DEFAULT_WORKFLOW.to_owned();
             self.commit(Record::Workflow { number, quota: 0, owner: MemberId::NONE, name, cause: Cause::NONE });
         }
-        // A descriptor without a record belongs to a request that was never answered. So the keeper drops the
-        // descriptor.
+        // If the keeper has a descriptor of a segment without a record, the segment belongs to a request that was never
+        // answered. So the keeper drops the descriptor.
         for segment in held {
             if self.lasting.of(*segment).is_none_or(|(_, s)| s.removed.is_some()) {
                 self.effects.push(Effect::Forget { segment: *segment });
@@ -85,8 +85,8 @@ impl Broker {
     pub(super) fn disconnected(&mut self, connection: Connection) {
         let member = self.links.get(&connection).and_then(|l| l.member);
         self.forget_link(connection);
-        // The end of a connection proves no death. The process may have run out of descriptors, or may be about to
-        // connect again. So the host asks the kernel.
+        // The end of a connection does not prove that its member is dead. The process may have run out of descriptors,
+        // or may be about to connect again. So the host asks the kernel.
         if let Some(member) = member.filter(|m| self.connected.get(m) == Some(&connection)) {
             self.connected.remove(&member);
             self.goes_away(member);
@@ -107,7 +107,7 @@ impl Broker {
             link.member = None;
         }
         self.gone(asker.member, MemberState::Left);
-        // The member's end may have ended its workflow, and this connection with it.
+        // The end of the member may have ended its workflow, and with the workflow this connection.
         if self.links.contains_key(&asker.connection) {
             self.answer(asker, &Answer::Done { value: 0 });
             self.drop_link(asker.connection, "it left");
@@ -147,7 +147,7 @@ impl Broker {
         self.forget_item_waits(connection);
     }
 
-    /// Handles the proof that a member is dead.
+    /// Records that a member is proved dead. If the member still has a session, ends the session.
     pub(super) fn died(&mut self, member: MemberId) {
         if self.lasting.ghosts.contains_key(&member) {
             self.effects.push(Effect::Dead { member });
@@ -170,7 +170,7 @@ impl Broker {
         };
     }
 
-    /// Ends a member's session. `record` says whether the member is also dead.
+    /// Ends a member's session. `record` says whether the member is dead or only its session is over.
     fn leave_standing(&mut self, member: MemberId, state: MemberState, record: Record) {
         let Some(entry) = self.entry(member) else { return };
         let of = self.lasting.members[&member].workflow;

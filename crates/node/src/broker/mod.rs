@@ -143,7 +143,7 @@ pub struct Broker {
     deaf: BTreeSet<u64>,
     waits: Waits,
     making: Option<Making>,
-    /// The requests that are to be served again; see `serve_again`.
+    /// The requests that no longer wait and are to be served again by `serve_again`.
     again: VecDeque<((Connection, u64), MemberId, Request)>,
     items: item::TransientItems,
     site: Option<site::Site>,
@@ -220,8 +220,8 @@ impl Broker {
         self.waits.next_due()
     }
 
-    /// Gives the members that may be dead although no client was told: those that are away, and those whose session is
-    /// over.
+    /// Gives the members that may be dead but are not proved dead: members without connection, and members whose
+    /// session is over.
     pub fn unproved(&self) -> impl Iterator<Item = MemberId> {
         let away = self.lasting.members.keys().filter(|member| !self.connected.contains_key(member));
         away.chain(self.lasting.ghosts.keys()).copied()
@@ -346,8 +346,8 @@ impl Broker {
     ) {
         let opcode = request.number();
         let asker = Requester { connection, member, number, opcode };
-        // A request with this number was served before, so its answer was lost with a former broker. It gets the same
-        // answer again, and nothing happens twice.
+        // A request of this member with the same number was served before, and its answer was lost with a former
+        // broker. The repeated request gets the same answer, and nothing happens twice.
         let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&number)).copied();
         if let Some(outcome) = outcome.filter(|o| !self.forgotten(asker, &request, *o)) {
             return self.repeat(asker, &request, outcome);
@@ -382,7 +382,7 @@ impl Broker {
         }
     }
 
-    /// Answers a request that came again because its answer was lost with the former broker.
+    /// Answers a repeated request, whose first answer was lost with the former broker.
     fn repeat(&mut self, asker: Requester, request: &Request, outcome: Outcome) {
         if let Request::Item(request) = request {
             return self.repeat_item(asker, request.clone(), outcome);
@@ -439,7 +439,7 @@ impl Broker {
         self.answer(asker, &Answer::Failed { status, text: text.into() });
     }
 
-    /// Refuses the request if the journal accepts no records, because nothing lasting can be promised then.
+    /// Refuses a request if the journal accepts no records, because the broker could not promise a lasting change.
     fn journal_works(&mut self, asker: Requester) -> bool {
         match &self.journal {
             Ok(()) => true,

@@ -26,7 +26,7 @@ use super::{
     Broker, Cause, Connection, Effect, NodeFailure, NodeOrder, Outcome, Record, Requester, Segment, SiteName, SiteOrder,
 };
 
-/// A member's request that waits for a region.
+/// A member's request that waits until a region is copied or moved to this node.
 struct AwaitedRegion {
     waits: (Connection, u64),
     member: MemberId,
@@ -59,7 +59,7 @@ pub(super) struct Regions {
 const KIND: SegmentKind = SegmentKind::Region;
 
 impl Broker {
-    /// Handles a member's request for a region of another node.
+    /// Handles a member's request to copy or move a region to this node.
     pub(super) fn copy_region(&mut self, asker: Requester, request: Request) {
         let Request::CopyRegion { wait_ms, moves, name, copy } = request else { return };
         let Some((endpoint, workflow)) = self.place(asker) else { return };

@@ -1,4 +1,4 @@
-//! What segments use: quota, reserved bytes and descriptors; and the removal of segments.
+//! Checks how much segments use of the quota, the memory and the descriptors, and removes segments.
 
 use crossdock_layout::wire::{Answer, InUse, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};

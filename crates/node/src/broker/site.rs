@@ -133,7 +133,7 @@ pub enum SiteEvent {
         /// The node that has the name.
         node: SiteNode,
     },
-    /// A node of the site has a lease.
+    /// A node of the site has a lease. The field describes this node.
     Node(SiteNode),
     /// The lease of a node has ended.
     NodeGone {
@@ -166,7 +166,7 @@ pub enum SiteEvent {
         item: SegmentId,
         /// The epoch that the order named.
         epoch: u64,
-        /// `Ok`: the item belongs to the other node. The error says why it still belongs to this node.
+        /// `Ok` if the item belongs to the other node now. The error says why it still belongs to this node.
         outcome: Result<(), String>,
     },
     /// The catalog's entry of an item.
@@ -548,8 +548,8 @@ impl Broker {
                     }
                 }
                 self.look_after_left_items();
-                // An earlier question to the catalog about the names of moving regions may have failed, so it is asked
-                // again.
+                // An earlier question to the catalog about the names of moving regions may have failed, so the question
+                // is asked again.
                 self.ask_for_moving();
             }
             SiteEvent::CutOff { why } => {

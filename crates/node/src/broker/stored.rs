@@ -1,5 +1,5 @@
-//! The encoding of values in the journal and between nodes. Numbers are as on the wire; texts and lists have their
-//! length in front.
+//! The encoding of values in the journal and between nodes. Numbers are encoded as in messages to clients. Texts and
+//! lists have their length in front.
 
 use crossdock_layout::wire::{
     Encoding, Grant, ItemLevel, Malformed, OnDeath, Party, Reader, SegmentKind, Wire, Writer,

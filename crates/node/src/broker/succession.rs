@@ -166,7 +166,8 @@ impl Broker {
         }
     }
 
-    /// Handles the catalog's report that a name is free, or belongs to another node.
+    /// Handles the catalog's report that a name is free or belongs to another node: answers the nodes that asked this
+    /// node for the name.
     pub(super) fn series_name_is_free(&mut self, name: &SiteName) {
         self.answer_heirs(name, None);
     }
@@ -178,7 +179,7 @@ impl Broker {
         self.answer_heirs(name, Some(text));
     }
 
-    /// Answers all nodes that asked for this name.
+    /// Answers all nodes that asked for this series' name.
     fn answer_heirs(&mut self, name: &SiteName, why_not: Option<String>) {
         self.succession.released.remove(name);
         for id in self.succession.giving.remove(name).unwrap_or_default() {

@@ -26,7 +26,7 @@ pub(super) struct WaitingRequest {
 /// What is to happen at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
-    /// A connection has not said hello in time.
+    /// The client has not sent its first message, hello, in time.
     Hello(Connection),
     /// A request for a segment's name has waited long enough.
     Parked(Connection, u64),

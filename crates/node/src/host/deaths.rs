@@ -15,14 +15,15 @@ use super::{Host, PROCESS};
 use crate::broker::{Event, Peer};
 use crate::table;
 
-/// The pause before the kernel is first asked about a member that is away. The pauses grow up to `PAUSE`.
+/// The pause before the kernel is first asked whether a member without connection is dead. Later pauses are longer, up
+/// to `PAUSE`.
 const FIRST: Duration = Duration::from_millis(1);
 const PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause while the kernel watches a pidfd for each member that is away. The pidfds report deaths at once.
+/// The longest pause if this process has a pidfd for each member without connection. The pidfds report deaths at once.
 /// The roll is then only needed for members whose process executes another program.
 const PAUSE_WATCHED: Duration = Duration::from_millis(500);
 
-/// The time at which the kernel is next asked about the members that are away, and the pause after that.
+/// The time at which the kernel is next asked whether members without connection are dead, and the pause after that.
 #[derive(Default)]
 pub(super) struct DeathChecks {
     due: Option<Instant>,
@@ -41,7 +42,7 @@ impl Host<'_> {
         self.looks = DeathChecks { due: Some(Instant::now() + FIRST), pause: FIRST };
     }
 
-    /// Asks the kernel about all members that are away, if the pause since the last time is over.
+    /// If the pause since the last check is over, asks the kernel whether members without connection are dead.
     pub(super) fn look_for_deaths(&mut self) {
         if self.looks.due.is_none_or(|due| Instant::now() < due) {
             return;

@@ -104,7 +104,7 @@ impl Host<'_> {
         self.write_down();
     }
 
-    /// Writes all noted records into the journal.
+    /// Writes all records that were noted for the journal into its file.
     fn write_down(&mut self) {
         if let Err(error) = self.journal.flush() {
             // A change that is not in the journal must not be promised to a client. So this broker ends, and the next
@@ -271,7 +271,7 @@ impl Host<'_> {
             // The kernel has no room for the message at present. The client connects again, and repeats its unanswered
             // requests.
             Err(error) if error.is_out_of_room() => self.hang_up(connection),
-            // The connection is broken. Another event reports its end.
+            // The connection to the client is broken. Another event reports the end of this connection.
             Err(_) => {}
         }
     }

@@ -15,13 +15,14 @@ impl Host<'_> {
             let Some(listener) = self.listeners.get(&endpoint) else { return };
             match socket::accept(listener) {
                 Ok(Some(connection)) => self.admit(endpoint, connection),
-                // The kernel reported the socket, but no connection waits. Then the socket itself may have been shut
-                // down.
+                // The kernel reported the listening socket as readable, but no connection waits in its queue. The
+                // reason may be that the socket was shut down.
                 Ok(None) if turn == 0 && socket::is_shut_down(listener) => return self.stop_listening(endpoint),
                 Ok(None) => return,
                 Err(error) if error.is_out_of_descriptors() => {
-                    // A connection that stays in the queue would wake this thread again and again. So it is accepted
-                    // with the spare descriptor and closed at once. Its client sees the end of the connection.
+                    // This process has no descriptor left for the new connection. If the connection stayed in the
+                    // queue, the kernel would wake this thread again and again. So it is accepted with the spare
+                    // descriptor and closed at once. Its client sees the end of the connection.
                     self.spare = None;
                     drop(socket::accept(listener));
                     self.spare = file::spare().ok();

@@ -21,7 +21,8 @@ use super::Host;
 use super::doors::{DoorUser, Doors};
 use crate::broker::{Event, Verdict};
 
-/// How long a proof waits for the kernel to drop the last references of a process that has just died.
+/// How long a proof waits for the kernel to drop the last references of a process that has just died to the item's
+/// file.
 const DYING: Duration = Duration::from_millis(2);
 const DYING_PAUSE: Duration = Duration::from_micros(50);
 const DYING_EVERY: Duration = Duration::from_millis(50);
@@ -146,7 +147,8 @@ impl Host<'_> {
     /// died.
     pub(super) fn prove_item(&mut self, id: u64, dying: bool) -> Verdict {
         let mut verdict = self.ask(id);
-        // The kernel closes a killed process's files one after another, so the file may still be open for a moment.
+        // The kernel closes the files of a killed process one after another, so the item's file may still be open for a
+        // moment.
         let now = Instant::now();
         if dying && verdict == Verdict::Clinging && self.files.patient_until.is_none_or(|u| now >= u) {
             while verdict == Verdict::Clinging && now.elapsed() < DYING {
@@ -226,8 +228,8 @@ impl Host<'_> {
         }
     }
 
-    /// Reports the end of a copy as an event. It comes after all effects of the present event, as for a copy in a
-    /// thread.
+    /// Reports the end of a copy as an event. The event is handled after all effects of the present event, like the end
+    /// of a copy in a thread.
     fn ended_copy(&self, item: SegmentId, to: SegmentId, outcome: Result<(), String>) {
         let _ = self.files.sender.send(Done { item, to, outcome });
         event::signal(&self.files.done);

@@ -87,8 +87,8 @@ impl Membership {
             }
             let number =
                 news.iter().find_map(|n| if let GatewayEvent::Joined { number } = n { Some(*number) } else { None });
-            // All reports are kept, not only the one with the node's number, because each report about a node or a name
-            // comes only once.
+            // The broker does not run yet, so all reports of the gateway are kept for it. Each report about a node or a
+            // name comes only once.
             self.early.extend(news);
             if let Some(number) = number {
                 return Ok(number);

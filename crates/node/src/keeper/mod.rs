@@ -30,7 +30,7 @@ pub(crate) use keeper_socket::{KeeperRequest, KeeperSocket};
 pub(crate) struct BrokerInheritance {
     pub listeners: BTreeMap<u64, OwnedFd>,
     pub segments: BTreeMap<u64, OwnedFd>,
-    /// Doors to items' files that may be open.
+    /// For each item's file, the doors to it that a former broker may have left open.
     pub doors: BTreeMap<u64, Vec<OwnedFd>>,
     pub journal: File,
     pub table: OwnedFd,

@@ -250,8 +250,8 @@ impl World {
         assert!(lasting.segments.values().all(|s| lasting.workflows.contains_key(&s.workflow)));
         let mut again = Lasting::default();
         journal::replay(&self.journal, |record| again.apply(&record));
-        // When a member has confirmed an answer, the broker forgets the request's outcome without a record. So outcomes
-        // are not compared.
+        // When a member has confirmed an answer, the broker forgets the outcome of the member's request without a
+        // record in the journal. So outcomes are not compared.
         let plain = |mut lasting: Lasting| {
             lasting.members.values_mut().for_each(|m| m.outcomes.clear());
             lasting

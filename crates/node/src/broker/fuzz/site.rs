@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// Lets another node ask a question.
+    /// Lets another node ask the fuzzed broker a question about an item, a series' name or anything else.
     fn question(&mut self, argument: u8, rest: &mut &[u8]) {
         let id = self.site().number();
         self.site().asked.push(id);

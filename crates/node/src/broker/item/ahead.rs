@@ -59,7 +59,7 @@ struct EarlyBytes {
     until: u64,
 }
 
-/// The bytes that have arrived, the oldest first.
+/// The bytes of items that other nodes have sent ahead, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct EarlyItems(VecDeque<EarlyBytes>);
 
@@ -113,7 +113,7 @@ impl Broker {
         }
         let (item, from, until) = (SegmentId(item), BytesSource { node: node.to_owned(), left }, self.now + LASTS_MS);
         let parcels = &mut self.items.parcels.0;
-        // A question may arrive twice. Its bytes are kept once.
+        // The other node may send the same bytes twice. They are kept once.
         if parcels.iter().any(|parcel| parcel.item == item && parcel.stamp == stamp && parcel.from == from) {
             return Ok(Vec::new());
         }

@@ -24,7 +24,8 @@ impl Broker {
         let workflow = about.as_ref().and_then(|about| self.lasting.workflow_names.get(&about.workflow)).copied();
         let why = match (&about, workflow) {
             (None, _) => Some("its entry in the catalog cannot be read".to_owned()),
-            // The entry names a former daemon of this node, which may have changed the item's bytes since.
+            // The entry was written for a former daemon of this node, which may have changed the item's bytes since
+            // then.
             _ if place.daemon != self.limits.incarnation => Some("it was in a former daemon of this node".to_owned()),
             // This daemon wrote the entry while it had the item and its bytes. The item has ended since, so the report
             // is outdated.
@@ -156,8 +157,8 @@ impl Broker {
         }
     }
 
-    /// Notes that the item's bytes could not be fetched. The request that waits longest fails; the next request tries
-    /// again.
+    /// Handles the failure to fetch an item's bytes from another node. The request that has waited longest for the item
+    /// fails, and the next request tries again.
     fn cannot_fetch(&mut self, item: SegmentId, status: Status, why: &str) {
         self.items.handovers.enter(item, Phase::Away);
         let Some(found) = self.lasting.items.all.get(&item) else { return };

@@ -35,7 +35,7 @@ struct Copy {
     size: u64,
     level: ItemLevel,
     on_death: OnDeath,
-    /// The requests that wait for the bytes of the copy; `None` as soon as the bytes are here.
+    /// The requests that wait for the bytes of the copy; `None` as soon as the bytes are on this node.
     waiting: Option<Vec<RequestId>>,
 }
 
@@ -67,7 +67,7 @@ impl Copies {
 }
 
 impl Broker {
-    /// For a request that waits to read items: asks the nodes that have these items.
+    /// For a request that waits to read items of other nodes, asks these nodes whether the items can be read.
     pub(super) fn ask_to_read(&mut self, waits: RequestId) {
         let Some(wait) = self.items.waits.get(waits).cloned() else { return };
         let Some(workflow) = self.lasting.workflow_name(wait.workflow) else { return };
@@ -182,7 +182,8 @@ impl Broker {
                     let Some(wait) = self.items.waits.get(waits) else { continue };
                     let is_over = self.now >= wait.since + wait.waited_ms;
                     if *status == Status::NotFound && !is_over {
-                        // The item is not shared any more, but it may be shared again. So the request asks again later.
+                        // The item's owner has ended the sharing, but may share the item again. So the request asks
+                        // again later.
                         let (node, key, text) = (node.clone(), key.clone(), text.clone());
                         self.items.waits.say(waits, RemoteReply { node, key, item: id.0.0, comes: false, text });
                         self.ask_later(waits, RETRY_MS);

@@ -337,7 +337,7 @@ impl Broker {
         }
     }
 
-    /// Serves a request with what this node knows now.
+    /// Serves a request again, because this node may now know where the request's items are.
     fn serve_looked_up(&mut self, of: LookUp) {
         let LookUp { asker, request, patience, .. } = of;
         let served = match request {
@@ -417,7 +417,7 @@ impl Broker {
         let workflow = self.lasting.workflow_names.get(&sought.workflow).copied();
         let item = workflow.and_then(|of| self.lasting.items.keys.get(&(of, sought.key.clone())).copied());
         if item.is_some_and(|item| matches!(self.items.handovers.phase(item), Phase::Leaving { .. })) {
-            // The next node may have the item already, and may have changed it.
+            // The item is about to leave this node. The next node may have the item already, and may have changed it.
             let text = format!("item '{}' is about to leave this node", sought.key);
             return Err(NodeFailure { status: Status::NotFound, text });
         }
@@ -425,7 +425,8 @@ impl Broker {
             let text = format!("item '{}' is not there", sought.key);
             return Err(NodeFailure { status: Status::NotFound, text });
         };
-        // On the asking node, the holder's number would mean another member, because each node numbers its own members.
+        // Each node numbers its own members. So the asking node would take the holder's number for the number of one of
+        // its own members.
         entry.holder = MemberId::NONE;
         let opcode = Request::Item(ItemRequest::Find { key: String::new() }).number();
         Ok(Answer::ItemInfo(entry).encode(opcode, 0))

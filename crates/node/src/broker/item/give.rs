@@ -40,7 +40,8 @@ impl Broker {
                 | Phase::Leaving { .. } => return,
                 Phase::Proved => {}
             }
-            // From now on the asking member is the item's holder, until it closes or transfers the item.
+            // From now on the member whose request waited longest is the item's holder, until this member closes or
+            // transfers the item.
             let Some(wait) = self.unqueue(id) else { return };
             let Some(by) = self.party(wait.asker.member) else { continue };
             let cause = Cause { member: wait.asker.member, request: wait.asker.number };

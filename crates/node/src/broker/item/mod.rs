@@ -170,7 +170,7 @@ impl Broker {
         }
     }
 
-    /// Gives the party that this member is: one rank of a task.
+    /// Gives the party that consists of this member's rank of its task.
     fn party(&self, member: MemberId) -> Option<Party> {
         self.lasting.members.get(&member).map(|m| Party::rank(&m.task, m.rank))
     }

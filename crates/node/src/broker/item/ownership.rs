@@ -225,7 +225,8 @@ impl Broker {
             Some(Residence::Leaving { to, .. }) if to == node && self.is_owner(workflow, &found.owner, &waiter) => {
                 COMES
             }
-            // The next node may have the item already, and only that node knows what becomes of it.
+            // The item is about to leave this node. The next node may have the item already, and only the next node can
+            // answer for it.
             Some(Residence::Leaving { .. }) => NOT_HERE,
             _ => match self.next_user(item) {
                 Some(NextUser::There(next)) if next == node && self.is_owner(workflow, &found.owner, &waiter) => COMES,
@@ -235,7 +236,7 @@ impl Broker {
         reply(item.0, code, self.whose(item, found))
     }
 
-    /// Reports to other nodes that an item is gone, if these nodes want the item.
+    /// Reports to the nodes whose tasks wait for an item that the item is gone.
     pub(super) fn tell_nodes_of_end(&mut self, item: SegmentId, workflow: u64, key: &str, why: &str) {
         let waiters = self.items.remote_waiters.0.remove(&(workflow, key.to_owned())).unwrap_or_default();
         let nodes: BTreeSet<_> =
@@ -278,7 +279,7 @@ impl Broker {
         self.items.asked.values().any(is_it)
     }
 
-    /// For a request that waits to own items: asks the nodes that have these items.
+    /// For a request that waits to own items of other nodes, asks these nodes for the items.
     pub(in crate::broker) fn ask_for_items(&mut self, waits: RequestId) {
         let Some(wait) = self.items.waits.get(waits).cloned() else { return };
         match wait.what {

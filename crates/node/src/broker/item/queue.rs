@@ -10,7 +10,7 @@ use crate::broker::{Connection, Requester};
 /// The id of a request: its connection and its number.
 pub(super) type RequestId = (Connection, u64);
 
-/// What a waiting request needs.
+/// What a waiting request wants to do with an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitPurpose {
     Owning,
@@ -29,7 +29,7 @@ pub(super) struct Wait {
     /// The time at which the request came.
     pub(super) since: u64,
     pub(super) deadline: u64,
-    /// The time that the member asked to wait.
+    /// How long, in milliseconds, the member asked to wait for the items.
     pub(super) waited_ms: u64,
     /// If the member asked not to wait, how long its request may look for the node that has the item.
     pub(super) patience: Patience,

@@ -139,7 +139,8 @@ impl Broker {
             return answer(NEVER, text);
         }
         if reading.sharing == 0 && matches!(self.items.handovers.phase(item), Phase::Leaving { .. }) {
-            // The next node may have the item already, and only that node knows what becomes of it.
+            // The item is about to leave this node. The next node may have the item already, and only the next node can
+            // answer for it.
             return answer(NOT_HERE, format!("item '{}' is about to leave this node", reading.key));
         }
         if reading.sharing == 0 {
@@ -190,7 +191,7 @@ impl Broker {
         (self.calendar_ms() << 20) | (self.node_order_id() & 0xf_ffff)
     }
 
-    /// Forgets the nodes that have not repeated in time that they read the item.
+    /// Forgets the nodes that have not repeated in time their message that they read the item.
     pub(in crate::broker) fn drop_silent_readers(&mut self, item: SegmentId) {
         let now = self.now;
         if let Some(sharing) = self.items.readers.sharings.get_mut(&item) {

@@ -169,8 +169,8 @@ impl Broker {
         }
     }
 
-    /// Gives a request more time for an item of another node, if the other node has not answered yet, or if the item is
-    /// on its way. Returns whether the request got more time.
+    /// Gives a request more time for an item of another node, if that node has not answered yet, or if the item is on
+    /// its way to this node. Returns whether the request got more time.
     fn wait_longer(&mut self, id: RequestId) -> bool {
         let Some(wait) = self.items.waits.get(id) else { return false };
         if wait.deadline != wait.since + wait.waited_ms {
@@ -272,7 +272,7 @@ impl Broker {
         self.items.waits.forget_said(waits, key);
         let wait = self.items.waits.get(waits).filter(|_| !self.is_asked_for(waits))?;
         if let Some(said) = &wait.said {
-            // Another node has answered about another item of this request.
+            // Another node has already answered about a different item of this request.
             return if said.comes { None } else { self.too_late(wait) };
         }
         let here = wait.keys.iter().filter(|key| self.serves_here(wait.workflow, key, false));
@@ -327,8 +327,8 @@ impl Broker {
         }
     }
 
-    /// Begins the proof for an owner that wants to write again: its readers are gone, or it has waited long enough for
-    /// them.
+    /// Begins the proof for an owner that wants to write the item again. The readers have closed the item, or the owner
+    /// has waited long enough for them.
     pub(super) fn end_draining(&mut self, item: SegmentId) {
         let Phase::Draining { asker } = *self.items.handovers.phase(item) else { return };
         self.unqueue((asker.connection, asker.number));
