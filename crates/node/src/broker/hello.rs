@@ -131,8 +131,8 @@ impl Broker {
             return self.refuse(asker, Status::Denied, "this token is another's".to_owned());
         }
         if let Some(former) = self.connected.remove(&member) {
-            // The client has given up its former connection. The end of that connection must not count as this member's
-            // death.
+            // The member has a new connection in place of its former one. The end of the former connection must not
+            // count as this member's death.
             if let Some(link) = self.links.get_mut(&former) {
                 link.member = None;
             }

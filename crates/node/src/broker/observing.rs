@@ -157,7 +157,7 @@ impl Broker {
         }
     }
 
-    /// Notes that an observer which came back still has its slot.
+    /// Notes that an observer, which has connected again, still has its slot of the pin page.
     pub(super) fn keep_pin(&mut self, member: MemberId, series: SegmentId, pin: u32) {
         if self.holder(series, pin) == member {
             let observers = self.lasting.series(series).map_or(0, |s| s.observers);

@@ -10,8 +10,8 @@ use super::lasting::Lasting;
 #[derive(Clone, Copy, Debug)]
 struct OpenCount {
     count: u32,
-    /// True if the broker only assumes that the member has the segment open, because the member is away. When the
-    /// member connects again, it lists the segments that it has open.
+    /// True if the broker only assumes that the member has the segment open, because the member's connection is lost.
+    /// When the member connects again, it lists the segments that it has open.
     assumed: bool,
 }
 
@@ -99,7 +99,7 @@ impl OpenSegments {
         self.0.iter().filter(|(_, of)| of.contains_key(&member)).map(|(segment, _)| *segment).collect()
     }
 
-    /// Gives the segments that a member is only assumed to have open, because it is away.
+    /// Gives the segments that a member is only assumed to have open, because its connection is lost.
     pub fn assumed_of(&self, member: MemberId) -> Vec<SegmentId> {
         let assumed = self.0.iter().filter(|(_, of)| of.get(&member).is_some_and(|open| open.assumed));
         assumed.map(|(segment, _)| *segment).collect()

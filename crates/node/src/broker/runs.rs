@@ -27,7 +27,7 @@ impl Broker {
         self.commit(Record::Run { workflow, run });
     }
 
-    /// After the end of a member: if it was the last one of the run, removes the run's ports.
+    /// After the end of a member: if the run has no member any more, removes the run's ports.
     pub(super) fn end_run_of_the_last(&mut self, workflow: u64) {
         if self.is_running(workflow) {
             return;

@@ -171,8 +171,8 @@ impl Broker {
         self.release_if_unused(segment);
     }
 
-    /// Gives the members that are away and may have segments of this workflow open. When such a member connects again,
-    /// it lists the segments that it has open.
+    /// Gives the members whose connections are lost, and which may have segments of this workflow open. When such a
+    /// member connects again, it lists the segments that it has open.
     pub(super) fn away(&self, workflow: u64) -> Vec<MemberId> {
         let away = self.lasting.members.iter().filter(|(id, m)| {
             !self.connected.contains_key(id) && (m.workflow == workflow || m.endpoint == super::MAIN_ENDPOINT)

@@ -29,9 +29,9 @@ record! {
 record! {
     /// The answer to a `NameRequest`: whether the asked node gives the name up.
     struct NameReply as Stored {
-        /// 1 if the name is given up, otherwise 0.
+        /// 1 if the asked node gives up the name, otherwise 0.
         yes: u32,
-        /// The reason, if the name is not given up.
+        /// The reason, if the asked node does not give up the name.
         text: String,
     }
 }

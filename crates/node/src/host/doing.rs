@@ -243,8 +243,8 @@ impl Host<'_> {
         })
     }
 
-    /// Sends a new member its liveness table and its lock on the roll. The lock is held by the descriptor in flight, so
-    /// this process closes its own copy even before the message arrives.
+    /// Sends a new member its liveness table and its lock on the roll. The descriptor in flight keeps the lock, so this
+    /// process closes its own copy of the descriptor even before the message arrives.
     fn send_papers(&mut self, connection: u64, message: &[u8], member: MemberId) {
         let papers = self.with_spare(|host| Ok((host.roll.roll.enter(member.0)?, host.roll.roll.reader()?)));
         let Some(link) = self.links.get(&connection) else { return };

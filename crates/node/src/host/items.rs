@@ -119,8 +119,8 @@ fn name(file: u64) -> String {
 }
 
 impl Host<'_> {
-    /// Removes files that have a name in the folder, but no descriptor here: their broker was killed before the keeper
-    /// had the descriptor.
+    /// Removes items' files that have a name in the folder, but no descriptor in this process. A former broker made
+    /// such a file, and was killed before the keeper had the file's descriptor.
     pub(super) fn drop_nameless_files(&mut self) {
         let stray: Vec<_> = self.files.named.iter().filter(|n| !self.segments.contains_key(n)).copied().collect();
         for file in stray {

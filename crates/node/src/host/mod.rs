@@ -30,7 +30,7 @@ use crate::journal::Journal;
 use crate::keeper::{BrokerInheritance, DaemonFiles, KeeperSocket, Registry};
 pub(crate) use site::JOIN;
 
-/// An exit code: the daemon cannot work here, and another attempt would fail in the same way.
+/// An exit code: the broker could not start. If this broker is the daemon's first one, the daemon ends.
 pub(crate) const CANNOT_START: i32 = 2;
 /// An exit code: the broker was told to end. The keeper decides what follows.
 const STOPPED: i32 = 3;
@@ -55,7 +55,8 @@ const LIMITS_AGE: Duration = Duration::from_secs(1);
 
 struct Link {
     socket: OwnedFd,
-    /// The id of the process that connected, as the kernel reports it; 0 if the process is not visible from here.
+    /// The id of the process that connected, as the kernel reports it; 0 if the process is not visible in the daemon's
+    /// namespace.
     process: u32,
     /// The memory cgroup of the process, and when it was read.
     cgroup: Option<(Instant, Cgroup)>,

@@ -55,7 +55,7 @@ impl Copies {
         self.all.values().map(|copy| copy.file)
     }
 
-    /// Gives the node and the key of an item that has a copy here.
+    /// Gives the node and the key of an item of another node, if this node has a copy of the item.
     pub(super) fn node_of(&self, item: SegmentId, workflow: u64) -> Option<(&str, &str)> {
         let mut of_item = self.all.range((item, 0)..=(item, u64::MAX)).map(|(_, copy)| copy);
         of_item.find(|copy| copy.workflow == workflow).map(|copy| (copy.node.as_str(), copy.key.as_str()))

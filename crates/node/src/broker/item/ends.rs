@@ -64,8 +64,8 @@ impl Broker {
             // The daemon does nothing: the tasks that use a cooperative item see its holder in shared memory, and find
             // it dead themselves.
             ItemLevel::Cooperative => false,
-            // The item is about to go to another node, so its policy is not applied here. If the item stays on this
-            // node after all, the broker serves the requests that wait for it.
+            // The item is about to go to another node, so its `on_death` policy is not applied on this node. If the
+            // item stays on this node after all, the broker serves the requests that wait for it.
             _ if self.lasting.items.is_leaving(**id) => false,
             _ if i.holder == member => true,
             _ => {

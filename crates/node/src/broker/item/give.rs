@@ -55,7 +55,8 @@ impl Broker {
     fn serve_other_node(&mut self, item: SegmentId, node: &str) {
         match self.items.handovers.phase(item) {
             Phase::Open => drop(self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::NextOwner })),
-            // If an item's bytes are not here yet, they can stay where they are: the next node pulls them from there.
+            // The item can be passed on even if its bytes are still on another node. The next node then pulls the bytes
+            // from that node.
             Phase::Proved | Phase::Away | Phase::Fetching { .. } => self.pass_item(item, node),
             Phase::Draining { .. } | Phase::Proving { .. } | Phase::Copying { .. } | Phase::Leaving { .. } => {}
         }

@@ -111,7 +111,8 @@ impl Broker {
         self.serve_waiting(item);
     }
 
-    /// Notes that the item belongs to another node now. If its bytes are here, they wait to be pulled.
+    /// Notes that the item belongs to another node now. If the item's bytes are on this node, the broker keeps them
+    /// until that node has pulled them.
     fn item_left(&mut self, item: SegmentId, to: &str) {
         let epoch = self.lasting.items.epoch(item);
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
@@ -220,8 +221,8 @@ impl Broker {
         }
     }
 
-    /// Asks the catalog about items whose bytes are kept here for another node. The catalog may not report a change of
-    /// an item's entry if the change was undone soon after.
+    /// Asks the catalog about items whose bytes this node keeps for another node. The catalog may not report a change
+    /// of an item's entry if the change was undone soon after.
     pub(in crate::broker) fn look_after_left_items(&mut self) {
         for (item, at) in &self.lasting.items.residences {
             if matches!(at, Residence::Left { .. }) {

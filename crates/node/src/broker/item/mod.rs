@@ -96,8 +96,8 @@ pub(super) struct TransientItems {
     waits: Waits,
     /// Effects of the present event that must follow its orders to prove items. Empty between events.
     after_proofs: Vec<Effect>,
-    /// Members that have come back and are listing the items that they have open; and the items that they have named so
-    /// far.
+    /// Members that have connected again and are listing the items that they have open, each with the items that it has
+    /// listed so far.
     resuming: BTreeMap<MemberId, BTreeSet<SegmentId>>,
     /// Tasks of other nodes that wait for items of this node.
     remote_waiters: RemoteWaiters,
@@ -119,7 +119,8 @@ pub(super) struct TransientItems {
     pulls: BTreeMap<u64, (SegmentId, SegmentId)>,
     /// Bytes of items that other nodes have sent ahead of the catalog's report.
     parcels: EarlyItems,
-    /// Requests of other nodes for the bytes of items that are leaving: the request's id and the epoch.
+    /// Requests of other nodes for the bytes of items that are leaving this node. Each has the request's id and the
+    /// item's epoch.
     openings: BTreeMap<SegmentId, Vec<(u64, u64)>>,
 }
 

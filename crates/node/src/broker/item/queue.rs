@@ -99,7 +99,7 @@ impl Waits {
         }
     }
 
-    /// Adds a request behind all earlier ones.
+    /// Adds a request to the queues of its keys, behind all earlier requests.
     pub(super) fn add(&mut self, wait: Wait) {
         let id = (wait.asker.connection, wait.asker.number);
         self.next_arrival();
