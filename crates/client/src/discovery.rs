@@ -59,7 +59,7 @@ pub(crate) fn find(options: &ConnectOptions, who: &ClientIdentity, deadline: Dea
     let welcome = match handshake::greet(&path, who, deadline) {
         Err(HelloFailure::NotListening(_) | HelloFailure::Ended(_)) if options.private_daemon => loop {
             start(&path, deadline)?;
-            // If another daemon was just ending, that daemon kept the new one from starting. Then no daemon runs, so
+            // An old daemon that was just ending may have kept the new one from starting. Then no daemon runs, so
             // the loop tries again.
             match greet_until(&path, who, deadline.at_most(RETRY), true) {
                 Err(error) if deadline.passed() => return Err(error),

@@ -35,7 +35,7 @@ pub struct SegmentInfo {
     pub removed: bool,
     /// True for a series that was published in a run that has ended.
     pub former: bool,
-    /// A number that the maker of the segment gave, for example the options of a port. For a series, use
+    /// A number that the maker of the segment has set. For a port it contains the port's options. For a series, use
     /// [`Self::observers`].
     pub attribute: u64,
 }

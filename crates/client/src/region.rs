@@ -17,7 +17,7 @@ use crate::{Error, Mode, Result, Session};
 /// a region.
 pub type Region = Arc<region::Region>;
 
-/// The pause before a region that is busy is asked for again.
+/// The pause between two attempts to open a region that is busy.
 pub(crate) const AGAIN: Duration = Duration::from_millis(20);
 
 impl Session {
@@ -25,7 +25,8 @@ impl Session {
     /// capacity is virtual, and includes the region's own tables (about a twentieth). A capacity of less than 256 KiB
     /// becomes 256 KiB. With `ANY_SIZE`, an existing region may have any size, and a new one gets `DEFAULT_CAPACITY`.
     ///
-    /// `timeout` is how long `OpenOnly` waits for a region that does not exist yet. `None` means that it does not wait.
+    /// `timeout` is how long `OpenOnly` waits for a region that does not exist yet. With `None`, the call does not
+    /// wait.
     ///
     /// # Errors
     /// `INVALID` (name, size 0, or a larger size than an existing region has), `EXISTS`, `NOT_FOUND`, `TIMED_OUT`,

@@ -145,7 +145,7 @@ impl IncomingRegion {
     /// Counts this many bytes against the quota of the workflow.
     ///
     /// # Errors
-    /// `NO_SPACE`.
+    /// `NO_SPACE` if the quota or the node's memory does not suffice.
     pub fn count(&self, bytes: u64) -> Result<()> {
         let reserve = Request::Reserve { segment: self.opened.id, upto: bytes };
         self.session.connection().ask(reserve, None, None, self.session.deadline()).map(drop)

@@ -31,7 +31,7 @@ pub(crate) struct OpenRequest<'a> {
     pub attribute: u64,
     /// True if a segment that this request makes stays when the run ends. Regions always stay.
     pub persistent: bool,
-    /// How long `OpenOnly` waits for a segment that does not exist yet. `None` means that it does not wait.
+    /// How long `OpenOnly` waits for a segment that does not exist yet. With `None`, the request does not wait.
     pub timeout: Option<Duration>,
 }
 
@@ -48,8 +48,8 @@ pub(crate) struct OpenedSegment {
     pub size: u64,
     pub attribute: u64,
     pub writable: bool,
-    /// The caller keeps this opening as long as the segment is mapped. When its last clone is dropped, the daemon is told
-    /// that this process no longer uses the memory.
+    /// The caller keeps this opening as long as the segment is mapped. When its last clone is dropped, the daemon is
+    /// told that this process no longer uses the memory.
     pub opening: SegmentOpening,
 }
 

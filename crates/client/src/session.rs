@@ -84,7 +84,7 @@ impl Drop for Shared {
     }
 }
 
-/// An answer may arrive this much later than the daemon's own deadline.
+/// How long after the daemon's own deadline its answer may still arrive.
 const LATE: Duration = Duration::from_millis(500);
 
 impl Session {
@@ -183,16 +183,16 @@ impl Session {
         self.shared.connection.progress(done, of)
     }
 
-    /// Lists everything that this session may see: its own workflow; or, for the daemon's own user, everything on the
-    /// node.
+    /// Lists everything that this session may see. This is its own workflow or, for the daemon's own user, everything
+    /// on the node.
     ///
     /// # Errors
-    /// `DISCONNECTED`, `TIMED_OUT`.
+    /// `DISCONNECTED` or `TIMED_OUT` if the daemon does not answer.
     pub fn list(&self) -> Result<Listing> {
         listing::list(&self.shared.connection, None, self.deadline())
     }
 
-    /// Asks for the nodes of the daemon's site, with this node. The list is empty if the daemon is in no site.
+    /// Asks for the nodes of the daemon's site, including this node. The list is empty if the daemon is in no site.
     ///
     /// # Errors
     /// `DISCONNECTED`.
@@ -297,8 +297,9 @@ impl Session {
     }
 
     /// Gives up the session without leaving. For the daemon and for all other members, this member has died: ends of
-    /// ports are not closed in order. It is meant for a process that acts for members of other nodes. No thread may use
-    /// a region or a port of this session any more, except threads that wait at a port that `End::abandon` gave up.
+    /// ports are not closed in order. The call is meant for a process that acts for members of other nodes. No thread
+    /// may use a region or a port of this session any more, except threads that wait at a port that `End::abandon` gave
+    /// up.
     pub fn abandon(&self) {
         for port in self.session_objects().ports() {
             port.abandon();
@@ -338,8 +339,8 @@ impl Session {
         Ok(opened)
     }
 
-    /// Opens a segment by its id, with the rights that are granted on its name. Only an admin may open a segment of
-    /// another workflow.
+    /// Opens a segment by its id, with the rights that the task's grants give on the segment's name. Only an admin may
+    /// open a segment of another workflow.
     pub(crate) fn attach_segment(&self, id: SegmentId) -> Result<OpenedSegment> {
         let message = Request::Attach { segment: id, access: Rights::ALL };
         self.opened(self.shared.connection.ask(message, None, None, self.deadline())?)
@@ -359,14 +360,16 @@ impl Session {
         Ok(OpenedSegment { id: segment, kind, name, descriptor, size, attribute, writable, opening })
     }
 
-    /// Removes a name. The memory is freed with the last mapping.
+    /// Removes the name of an object. The object's memory is freed with its last mapping.
     pub(crate) fn remove_segment(&self, kind: SegmentKind, name: &str) -> Result<()> {
         check_name(kind.word(), name)?;
         self.ask(Request::Remove { kind, in_use: InUse::Keep, name: name.to_owned() }).map(drop)
     }
 
-    /// Removes the name of a region, port, series or item. `in_use` says what happens if members have it open: the call
-    /// refuses, lets them keep it, or removes it nevertheless. The memory is freed with the last mapping.
+    /// Removes the name of a region, port, series or item. `in_use` says what happens if members have the object
+    /// open: either the call fails, or only the name is removed and the members keep the object. Only
+    /// [`InUse::Force`] removes the name of a series that is being published. The memory is freed with the last
+    /// mapping.
     ///
     /// # Errors
     /// `NOT_FOUND`, `DENIED`, `BUSY` (names the members).
@@ -375,8 +378,8 @@ impl Session {
         self.ask(Request::Remove { kind, in_use, name: name.to_owned() }).map(drop)
     }
 
-    /// Gives the means to find out which members are dead. One load tells what the daemon knows, and two system calls
-    /// tell what the kernel knows.
+    /// Gives the means to find out which members are dead. One load from shared memory tells what the daemon knows, and
+    /// two system calls tell what the kernel knows.
     pub(crate) fn liveness(&self) -> &Liveness {
         self.shared.connection.liveness()
     }
@@ -428,7 +431,7 @@ impl Session {
         &self.shared.connection
     }
 
-    /// The deadline for an answer, if the daemon itself may wait for `wait`.
+    /// The deadline for the daemon's answer to a request for which the daemon itself may wait up to `wait`.
     pub(crate) fn late(&self, wait: Option<Duration>) -> Deadline {
         match wait {
             Some(wait) if wait > self.shared.timeout => Deadline::after(wait.saturating_add(LATE)),

@@ -117,7 +117,7 @@ impl Connection {
             (state.socket.clone(), state.generation)
         };
         let Some(socket) = socket else { return self.connect_again(deadline) };
-        // The wait is short, because another thread may have a request that did not fit into the socket.
+        // The wait is short, because a request that did not fit into the full socket may still have to be sent.
         let slice = deadline.at_most(Duration::from_millis(100));
         let mut buffer = [0; MAX_MESSAGE + 1];
         // The answer has nearly always not arrived yet. A read without waiting first would be a needless system call.
@@ -193,7 +193,7 @@ impl Connection {
 }
 
 impl State {
-    /// Sends a message that has no answer. Without a connection it does nothing.
+    /// Sends a message that has no answer. Does nothing if there is no connection.
     pub(super) fn tell(&mut self, request: &Request) {
         self.tell_as(0, request);
     }
@@ -209,7 +209,7 @@ impl State {
         let Some(socket) = self.socket.clone() else { return };
         let message = request.encode(number, self.settled());
         if !matches!(socket::send(&*socket, &message, &[]), Ok(true)) {
-            // The message is not sent again, because the next connection begins with the list of everything that is
+            // This message is not sent again, because the next connection begins with the list of everything that is
             // open.
             self.hang_up();
         }

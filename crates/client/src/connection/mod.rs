@@ -60,7 +60,7 @@ struct State {
     /// The error with which every request fails; `None` while requests are possible.
     over: Option<Error>,
     incarnation: u64,
-    /// Why the last attempt to connect again failed.
+    /// The error of the last failed attempt to connect again.
     trouble: Option<Error>,
 }
 
@@ -147,8 +147,8 @@ impl Connection {
         }
     }
 
-    /// Leaves in order and tells the daemon, if the daemon answers soon. No request is possible afterwards. If the
-    /// daemon does not get the message, the member counts as alive until its process ends.
+    /// Ends the session in order, and tells the daemon about it if the daemon answers soon. No request is possible
+    /// afterwards. If the daemon does not get the message, the member counts as alive until its process ends.
     pub(crate) fn end(&self) {
         if !self.is_ours() {
             return;

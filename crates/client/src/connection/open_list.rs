@@ -88,7 +88,7 @@ impl Connection {
     }
 
     /// Remembers a series that this session publishes, so that it can be given to a daemon that forgot it. Also notes
-    /// that its pool is open here.
+    /// that this process has the series' pool open.
     pub(crate) fn keep_series(&self, segment: SegmentId, pool: Arc<OwnedFd>) {
         let mut state = self.lock();
         state.open_list.add_segment(segment, SegmentKind::Series, None);
@@ -173,8 +173,8 @@ impl State {
         }
     }
 
-    /// Tells the daemon on a new connection everything that is open here. The daemon closes everything else of this
-    /// member.
+    /// Tells the daemon on a new connection everything that this process has open. The daemon closes
+    /// everything else that it counts as open for this member.
     pub(super) fn tell_open(&mut self) {
         let OpenList { segments, items, .. } = &self.open_list;
         let segments = segments.iter().map(|(segment, open)| Request::Hold { segment: *segment, count: open.count });
@@ -204,7 +204,7 @@ impl State {
 
 impl OpenList {
     /// Notes what the daemon counts as open because of this answer: segments, or an item of this task. `descriptor` is
-    /// the last one that came with the answer.
+    /// the last descriptor that came with the answer.
     pub(super) fn take(&mut self, answer: &Answer, descriptor: Option<&OwnedFd>) {
         match answer {
             Answer::Segment { segment, kind, .. } => {

@@ -21,8 +21,9 @@ impl Item {
         self.transfer_mut(to)
     }
 
-    /// Works as [`Item::transfer`], for a caller that cannot move the `Item` out of where it lies. After a transfer every
-    /// further call on this `Item` fails. After an error the `Item` is as before, but its bytes may have another address.
+    /// Works as [`Item::transfer`], for a caller that cannot move the `Item` out of where it lies. After a transfer
+    /// every further call on this `Item` fails. After an error the `Item` is as before, but its bytes may have another
+    /// address.
     ///
     /// # Errors
     /// `INVALID` (no addressee, or this task itself), `DENIED` (the addressee may not own the item), `BUSY` while the
@@ -203,8 +204,9 @@ impl Item {
     /// Lets other tasks read the item. Until the item is unshared, no task can write it, not even the owner.
     ///
     /// # Errors
-    /// `INVALID` for a cooperative item, `NO_SPACE` if a necessary copy has no room, `BUSY`, `CLOSED`. After an error
-    /// the item is closed and still belongs to this task; [`Item::share_mut`] keeps it open.
+    /// `INVALID` for a cooperative item, `NO_SPACE` if a necessary copy has no room, `BUSY` while the item's heap is in
+    /// use, `CLOSED`. After an error the item is closed and still belongs to this task. [`Item::share_mut`] keeps it
+    /// open.
     pub fn share(mut self) -> Result<SharedItem> {
         self.share_mut()
     }

@@ -62,7 +62,7 @@ impl OpenItem {
         error.about(SegmentKind::Item, &self.given.key)
     }
 
-    /// Opens the heap in the item's memory, or gives it if it is open already.
+    /// Returns the heap in the item's memory, and opens the heap at the first call.
     pub(super) fn region_in(&mut self, memory: &ItemMemory) -> Result<Region> {
         if memory.contents().map_err(|e| self.named(e))? != Contents::Heap {
             let text = "it holds no heap; describe it as one when you make it";

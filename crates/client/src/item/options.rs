@@ -98,7 +98,7 @@ impl From<ItemEntry> for ItemInfo {
 /// registers number 7).
 ///
 /// # Errors
-/// `INVALID`.
+/// `INVALID` if the text has none of these forms.
 pub fn party(text: &str) -> Result<Party> {
     if let Some(number) = text.strip_prefix('#') {
         let number = number.parse().map_err(|_| {

@@ -156,7 +156,8 @@ impl Session {
         self.take_known(&key, known, left)
     }
 
-    /// Takes a cooperative item, and waits for it in shared memory.
+    /// Takes a cooperative item whose memory this session has mapped. Waits in shared memory, without the daemon, until
+    /// this member has the item.
     pub(super) fn take_known(&self, key: &str, known: MappedItem, timeout: Option<Duration>) -> Result<Item> {
         self.connection().check_process()?;
         let mut own = known.own.clone();
@@ -216,7 +217,7 @@ impl Session {
         Ok(ItemView::new(self, given, memory, opening))
     }
 
-    /// Opens the region that lies in an item's data.
+    /// Opens the heap in an item's data as a region. `mapping` is the mapped data.
     pub(super) fn region_in_item(&self, key: &str, id: SegmentId, mapping: Mapping, writable: bool) -> Result<Region> {
         let host = Arc::new(SessionHost::new(self, Vec::new()));
         let over = MappedRegionParts { name: key.to_owned(), segment: id, writable, member: self.member(), host };

@@ -17,7 +17,8 @@ use crate::{Error, Region, Result, SegmentKind, Session};
 #[derive(Debug)]
 pub struct ItemView {
     open: OpenItem,
-    // This field comes first because the memory must be unmapped before the daemon is told.
+    // Fields are dropped in their order. So the memory is unmapped before `_opening` tells the daemon that the view is
+    // closed.
     memory: ItemMemory,
     _opening: SegmentOpening,
 }

@@ -57,7 +57,7 @@ impl Shared {
         self.recent_regions.end();
     }
 
-    /// Keeps a region open, if the last message's handle points into it.
+    /// Keeps a region open for the next message, if the last message's handle points into this region.
     pub(crate) fn keep(&self, region: &Region) {
         self.recent_regions.keep(region);
     }
@@ -135,17 +135,17 @@ impl Port {
     }
 
     /// Releases a message: gives its cell, and with it the data, back to the producer. Messages can be released in any
-    /// order, each one once. It never waits.
+    /// order, each one once. The call never waits.
     ///
     /// # Errors
-    /// `INVALID` if the message was not received here or was released already.
+    /// `INVALID` if this end did not receive the message, or has released it already.
     #[inline]
     pub fn release(&self, message: &Message) -> Result<()> {
         self.named(self.shared.end.release(message.position))
     }
 
-    /// A descriptor for `poll` and `epoll`. After [`Port::arm`], it becomes readable when a message or a credit comes
-    /// or a peer dies.
+    /// A descriptor for `poll` and `epoll`. After a call of [`Port::arm`], the descriptor becomes readable when a
+    /// message or a credit comes or a peer dies.
     ///
     /// # Errors
     /// `SYSTEM`.
@@ -225,8 +225,8 @@ impl std::ops::Deref for Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        // If the program asked for a descriptor to poll, a thread serves it and keeps the port's memory mapped. The thread
-        // ends when it sees that the port is closed.
+        // If the program asked for a descriptor to poll, a thread serves it and keeps the port's memory mapped. The
+        // thread ends when it sees that the port is closed.
         self.shared.close();
         if let Some(poll_descriptor) = self.shared.poll_descriptor.get() {
             poll_descriptor.dismiss();

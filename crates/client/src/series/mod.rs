@@ -95,7 +95,8 @@ impl Session {
         })
     }
 
-    /// Reads the counters and versions of a series without being an observer of it. `inspect` and `ls` use it.
+    /// Reads the counters and the list of versions of a series without becoming its observer. `inspect` and `ls` use
+    /// it.
     ///
     /// # Errors
     /// `NOT_FOUND`, `DENIED`, `WRONG_TYPE` (not a series), `CORRUPT`, `INCOMPATIBLE`.
@@ -111,7 +112,7 @@ impl Session {
     /// Removes a series' name. Observers that have the series open keep it.
     ///
     /// # Errors
-    /// `NOT_FOUND`, `DENIED`, `BUSY` while it is being published.
+    /// `NOT_FOUND`, `DENIED`, `BUSY` while the series is being published.
     pub fn remove_series(&self, name: &str) -> Result<()> {
         self.remove_segment(SegmentKind::Series, name)
     }

@@ -15,8 +15,8 @@ use crate::connection::Connection;
 use crate::segment::SegmentOpening;
 use crate::{Error, Result, Session};
 
-/// The longest time that a dropped publisher tries to end its registration with the daemon. If this fails, the
-/// registration ends with the member.
+/// The longest time that a dropped publisher tries to end its registration with the daemon. If the daemon does not
+/// answer in this time, the registration ends with the member.
 const FAREWELL: Duration = Duration::from_millis(300);
 
 /// The registration of a series that this process publishes.
@@ -32,7 +32,7 @@ pub(super) struct ObserverRegistration {
     pub entry: SeriesEntry,
     pub pool: OwnedFd,
     pub page: OwnedFd,
-    /// The openings that the daemon counts. They end in this order, the pin page first.
+    /// The openings that the daemon counts. They end in the order of this list, in which the pin page is first.
     pub openings: Vec<SegmentOpening>,
 }
 
@@ -110,7 +110,8 @@ impl Session {
         Ok(Some(PinPageGiven { page, next, left }))
     }
 
-    /// Registers this process as an observer of a series. If the series does not exist, waits for it up to `timeout`.
+    /// Registers this process as an observer of a series. If the series does not exist, waits up to `timeout` until it
+    /// is published.
     pub(super) fn register_observer(
         &self,
         name: &str,
