@@ -17,7 +17,8 @@ use crate::region::Region;
 /// The number of containers that one search looks at. Damaged pointers may form a circle, so the search needs a limit.
 const HEADERS: u32 = 4096;
 
-/// What the last searches in a region found. The words are hints, so threads need no order between them.
+/// What the last searches in a region found. The words are only hints, so threads load and store them without memory
+/// ordering.
 #[derive(Debug)]
 pub(crate) struct OwnerSearch {
     /// The directory entry of the object that was found last.

@@ -24,7 +24,7 @@ struct RecentBlock {
     state: *const AtomicU8,
 }
 
-/// The hints of a slot's holder about one size class.
+/// One thread's hints about free blocks of one size class. The thread holds the heap slot that owns these blocks.
 #[repr(align(64))]
 pub(super) struct ClassHints {
     /// The number of entries of `recent` that are valid.

@@ -46,7 +46,7 @@ impl Block {
 }
 
 impl Memory {
-    /// Makes the view of a mapped region. `geometry` must belong to a mapping of this length.
+    /// Finds the parts of a mapped region. `geometry` must be the geometry of a region with the length of the mapping.
     pub(crate) fn new(mapping: Mapping, geometry: Geometry) -> Self {
         assert!(geometry.capacity <= mapping.length() as u64);
         let base = mapping.start().as_ptr();

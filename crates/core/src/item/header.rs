@@ -163,7 +163,7 @@ impl<'a> HeaderRef<'a> {
         &self.0.turn
     }
 
-    /// Announces that this member is about to sleep.
+    /// Adds this member to the count `sleepers`, so that the member that makes the next change wakes it.
     pub(super) fn announce_sleep(self) {
         self.0.sleepers.fetch_add(1, SeqCst);
     }

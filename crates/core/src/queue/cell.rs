@@ -97,7 +97,8 @@ impl<'a> CellRef<'a> {
         self.0.handle[0].load(Relaxed) != 0
     }
 
-    /// Fan-out: the consumers that have not released the message yet, one bit for each; or [`RETAINED`].
+    /// Fan-out: the consumers that have not released the message yet, one bit for each. The value is [`RETAINED`] if
+    /// the message was sent while there was no consumer.
     #[inline]
     pub(super) fn shares(self) -> u32 {
         self.0.pending.load(Acquire)

@@ -21,9 +21,9 @@ impl Ring {
         }
     }
 
-    /// Reads in order, for the patterns one-to-one and fan-out. A message stays ready until it is released. So if a
-    /// consumer dies, its successor finds the messages that it had not released. For this the successor begins one lap
-    /// back.
+    /// Reads in order, for the patterns one-to-one and fan-out. A message stays ready until its consumer releases it.
+    /// If a consumer dies, its successor begins one lap (the number of cells) back, and so finds the messages that the
+    /// dead consumer had not released.
     #[inline]
     fn read_next(&self, next: &mut u64, end: u8, out: &mut Message) -> Attempt<u64> {
         let position = *next;
@@ -56,8 +56,8 @@ impl Ring {
                         return Ok(Some(position));
                     }
                 }
-                // This consumer skips the cell: a predecessor released it, its message is void, or (fan-out) it was
-                // never for this consumer.
+                // This consumer skips the cell: a predecessor released it, its message is void, or (fan-out) the
+                // message was never for this consumer.
                 Some(_) if seen.lap() == lap + 1 || (seen.lap() > lap && !alone) => {}
                 _ => return Err(wrong(position, seen)),
             }

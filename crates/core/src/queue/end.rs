@@ -56,7 +56,7 @@ struct LocalState {
     /// For a single producer: the position of its next message. For a consumer with its own cursor: the position that
     /// it reads next.
     next: u64,
-    /// A message that `has_event` has already taken; the next receive gives it.
+    /// A message that `has_event` has already taken from the ring. The next call of `receive` returns it.
     found: Option<(u64, Message)>,
 }
 
@@ -153,8 +153,8 @@ impl End {
         }
     }
 
-    /// Sends after a wait. This is a function of its own, so that a send that need not wait does not save the registers
-    /// that a wait needs.
+    /// Waits for room and then sends. This is a function of its own, so that a send that finds room at once does not
+    /// have to save the registers that a wait needs.
     #[cold]
     #[inline(never)]
     fn send_after_waiting(&self, message: &Message, bytes: u64, timeout: Duration) -> Result<u64, Error> {
@@ -381,7 +381,7 @@ impl End {
         &self.ring
     }
 
-    /// The side to which this end belongs: producer or consumer.
+    /// Tells whether this end is a producer or a consumer of the port.
     pub fn side(&self) -> Side {
         self.side
     }

@@ -18,7 +18,7 @@ use super::slot::{NameWords, Owner, SlotRef, load_name, since};
 use super::{Pattern, Side};
 use crate::liveness::LivenessSource;
 
-/// The result of a join: the end slot that was taken.
+/// The result of a join: the end slot that the member took, and the state in which it found the port.
 pub(super) struct Joined {
     pub slot: u8,
     /// The position at which this end begins: the next position of a single producer, or the first position of a
@@ -33,7 +33,7 @@ pub(super) struct MetPeers {
     /// The value of the other side's counter `joined`, which counts the joins. It was loaded before `peers` was
     /// determined.
     joined: u32,
-    /// The number of deaths on the other side.
+    /// The other side's count of deaths at the time of the join.
     deaths: u32,
     /// True if the other side had a living member.
     peers: bool,

@@ -27,7 +27,7 @@ pub(super) struct FoundChanges {
     pub dirty: Option<Vec<Range<usize>>>,
 }
 
-/// How the chunks of a version were examined.
+/// How many chunks and bytes of a version were examined, by which method, and how many pages had changed.
 #[derive(Default)]
 struct SearchCounts {
     /// The numbers of chunks that were examined by each method: private copies, write protection (`protect`), and
@@ -101,7 +101,8 @@ impl Publisher {
             (looked.compared, Method::Compare),
             (looked.unknown, Method::CopyAll),
         ];
-        // If several methods examined the same number of chunks, the last one in the list counts.
+        // Gives the method that examined the most chunks. If several examined the same number, the last one in the list
+        // counts.
         let method = ways.into_iter().max_by_key(|(chunks, _)| *chunks).map_or(Method::CopyAll, |(_, method)| method);
         FoundChanges { method, dirty }
     }

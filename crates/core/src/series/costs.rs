@@ -10,7 +10,7 @@ use crossdock_os::userfault::WriteTracker;
 const PAGE: usize = 4096;
 /// The number of pages that a measurement writes.
 const TRIAL: usize = 32;
-/// Copies of fewer bytes than this stay in the CPU's caches, where observers find them.
+/// A smaller copy (in bytes) always goes through the CPU's caches, so that observers find the data there.
 const LARGE: usize = 4 << 20;
 
 /// The costs of single operations, in nanoseconds. Before the first measurement, they are typical values of a
@@ -42,8 +42,8 @@ impl Default for Costs {
             scan_protect: 16.0,
             fault_private: 1900.0,
             fault_protect: 750.0,
-            // 8 µs is the time for a chunk that has private copies, because the kernel has to free them. A chunk
-            // without private copies takes 2.5 µs.
+            // 8 µs is the time for mapping a chunk again if it has private copies, which the kernel has to free.
+            // Without private copies the time is 2.5 µs.
             map_run: 8000.0,
         }
     }

@@ -31,7 +31,7 @@ pub(super) struct VariableMapping {
     /// The slots that the view shows, one for each chunk. If the variable can grow, the address range has room for
     /// more chunks.
     slots: Vec<u32>,
-    /// True if the view shows a copy.
+    /// True if this memory has a copy of the slots, not the mapped slots.
     copied: bool,
 }
 
@@ -44,7 +44,7 @@ impl VariableMapping {
         Ok(view)
     }
 
-    /// Makes a view with a copy of these slots. The publisher may be overwriting them during the copy.
+    /// Makes a `VariableMapping` with a copy of these slots. The publisher may be overwriting them during the copy.
     pub fn copy_of(room: u32, slots: &[u32], pool: &Pool) -> OsResult<Self> {
         let reservation = Reservation::reserve(room as usize * pool.chunk())?;
         reservation.put_memory(0, reservation.length())?;
@@ -94,13 +94,13 @@ impl VariableMapping {
         self.reservation.start().as_ptr()
     }
 
-    /// Tells whether this view shows a copy.
+    /// Tells whether this memory has a copy of the slots, not the mapped slots.
     pub fn is_copy(&self) -> bool {
         self.copied
     }
 
     /// Shows the slots of another version. Only chunks that differ are mapped or copied anew; the result is their
-    /// number. After an error the view may show a mixture of old and new slots, so the caller must drop it.
+    /// number. After an error the memory may show a mixture of old and new slots, so the caller must drop this value.
     pub fn show(&mut self, slots: &[u32], pool: &Pool, descriptor: impl AsFd) -> OsResult<u64> {
         let changed = if self.copied { self.copy_differing(slots, pool)? } else { self.map(slots, pool, descriptor)? };
         self.slots = slots.to_vec();
@@ -130,7 +130,7 @@ impl VariableMapping {
         Ok(changed)
     }
 
-    /// Gives the slot of a chunk if the view shows another slot there; otherwise it gives the number that means no
+    /// Gives the slot of a chunk if this memory shows another slot there; otherwise it gives the number that means no
     /// slot.
     fn differing(&self, slots: &[u32], index: u32) -> u32 {
         match (slots[index as usize], self.slots.get(index as usize)) {

@@ -22,9 +22,9 @@ impl Publisher {
     /// `publish` or `abandon` the variable's memory is elsewhere, at a multiple of the chunk size. During that time
     /// its contents are undefined at first, and the program must write all of it.
     ///
-    /// The pages at this address stay the same as well, so the memory can be registered (RDMA, io_uring, CUDA, a
-    /// pending `MPI_Irecv`). They may change if the series was made with [`super::Pages::MayMove`], or if the program
-    /// calls `begin`.
+    /// The pages at this address do not change, so the memory can be registered (RDMA, io_uring, CUDA, a pending
+    /// `MPI_Irecv`). They may change if the series was made with [`super::Pages::MayMove`], or if the program calls
+    /// `begin`.
     ///
     /// The library reads this memory only during `publish`. No thread may write to it during that call.
     ///
@@ -50,7 +50,7 @@ impl Publisher {
         Ok(&self.fields[self.index(variable)?].shape)
     }
 
-    /// The attributes that are known so far.
+    /// The attributes that versions of this series carry, as far as they were declared or set by now.
     #[must_use]
     pub fn attributes(&self) -> &[AttributeSpec] {
         &self.attributes

@@ -212,7 +212,8 @@ impl Version {
         }
         let view = VariableMapping::new(attached.spans[variable].chunks, slots, &attached.pool, &attached.descriptor)
             .map_err(|e| Error::os(&e).about(SegmentKind::Series, &attached.name))?;
-        // If another thread made a view first, that thread's view is used, and the view made here is dropped.
+        // If another thread mapped the variable first, that thread's mapping is used, and the mapping made here is
+        // dropped.
         Ok(self.views[variable].get_or_init(|| view))
     }
 
