@@ -173,7 +173,7 @@ impl<'a> HeaderRef<'a> {
         self.0.sleepers.fetch_sub(1, SeqCst);
     }
 
-    /// Clears the holder and wakes all members that wait for a change.
+    /// Clears the word `holder`, so that no member has the item, and wakes all members that wait for a change.
     pub(super) fn give_back(self) {
         self.0.holder.store(0, Release);
         fault_point!("item.given-back");

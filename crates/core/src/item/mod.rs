@@ -114,7 +114,7 @@ impl ItemMemory {
         unsafe { std::slice::from_raw_parts(self.base(), self.size as usize) }
     }
 
-    /// The item's data, for changing them. The slice is empty if the item may only be read.
+    /// The item's data, which the caller may change. The slice is empty if the item may only be read.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         if !self.writable() {

@@ -85,7 +85,7 @@ impl Inline {
         }
     }
 
-    /// The words, with zeros behind the valid bytes.
+    /// A copy of the words, in which all bytes behind the valid ones are zero.
     ///
     /// The loop goes word by word, because a copy of variable length would call the C library, whose code is often
     /// not in the CPU's caches.
@@ -99,7 +99,7 @@ impl Inline {
         words
     }
 
-    /// All bytes of the field: the valid ones, followed by zeros.
+    /// All [`INLINE_MAX`] bytes that a message can carry: the valid ones, followed by zeros.
     #[must_use]
     #[inline]
     pub fn padded(&self) -> [u8; INLINE_MAX] {

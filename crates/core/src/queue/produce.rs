@@ -99,7 +99,7 @@ impl Ring {
         let _ = self.header().sending.head.compare_exchange(position, position.wrapping_add(1), AcqRel, Relaxed);
     }
 
-    /// Says whether a producer can use a cell for `lap`.
+    /// Says whether a producer can send its message of lap `lap` in this cell.
     #[inline]
     pub(super) fn room(&self, cell: CellRef<'_>, lap: u64) -> Result<CellAvailability, Error> {
         let seen = cell.state();

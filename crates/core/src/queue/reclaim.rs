@@ -49,7 +49,8 @@ impl Ring {
             }
             if seen.phase() == Some(Phase::Free) && seen.has_credit() && seen.lap() == lap + 1 {
                 let handle = cell.handle();
-                // The handle belongs to the state `seen` only if the state is still the same after the handle was read.
+                // The handle belongs to the state `seen` only if the cell still has that state after the handle was
+                // read.
                 fence(Acquire);
                 if cell.change(seen, State::free(seen.lap(), false)) {
                     crate::fault_point!("queue.reclaim.taken");

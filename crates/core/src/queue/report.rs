@@ -30,7 +30,7 @@ pub struct PortStatistics {
     pub consumer_wait_ns: u64,
     /// The number of times that an end went to sleep.
     pub sleeps: u64,
-    /// The number of times that an end woke another one.
+    /// The number of times that an end woke sleeping members.
     pub wakes: u64,
     /// The number of messages that were delivered again because their consumer died or left.
     pub redelivered: u64,

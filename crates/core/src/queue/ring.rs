@@ -118,8 +118,8 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Opens the segment of a formatted port, only to look at it. The port may have any shape, and the mapping may be
-    /// read-only.
+    /// Opens the segment of a formatted port for reading, without taking an end. The port may have any shape, and the
+    /// mapping may be read-only.
     ///
     /// # Errors
     /// `NOT_YET` if the port is not formatted yet. `CORRUPT` or `INCOMPATIBLE` if the memory does not hold a port

@@ -89,7 +89,7 @@ impl<'a> SlotRef<'a> {
         self.0.holder.here.store(u32::from(here), Release);
     }
 
-    /// The id of the end's member, also while another member heals the end.
+    /// The id of the member that has the end, or had it before another member began to heal the end.
     pub(super) fn member(self) -> MemberId {
         MemberId(self.0.holder.member.load(Relaxed))
     }

@@ -23,10 +23,10 @@ const BEST: u32 = 32;
 pub(super) const TURNS: u32 = 8;
 /// If a yield took less time than this, no other thread wanted the CPU.
 pub(super) const IDLE_YIELD: Duration = Duration::from_nanos(800);
-/// If the yields of one wait took more time than this, a program without this port used the CPU.
+/// If the yields of one wait took more time than this, the CPU went to a program that has nothing to do with this port.
 pub(super) const TOO_LONG: Duration = Duration::from_micros(200);
 
-/// What one end has learned about spinning.
+/// What one end has learned about whether spinning or yielding the CPU pays.
 #[derive(Debug)]
 pub(super) struct Spinner {
     score: AtomicU32,

@@ -36,12 +36,13 @@ impl Region {
         segment.0 != 0 && self.memory.header().former.iter().any(|id| id.load(Ordering::Relaxed) == segment.0)
     }
 
-    /// The number of bytes of the region that are counted against the quota.
+    /// The number of bytes of memory that the region counts against the quota.
     pub fn counted(&self) -> u64 {
         self.memory.header().reserved.load(Ordering::Relaxed).min(self.capacity())
     }
 
-    /// Heals the region and checks that no other member can be in the middle of a change.
+    /// Heals the region, and checks that no other member can be in the middle of a change, so that the region's bytes
+    /// can be copied.
     ///
     /// # Errors
     /// `BUSY` if a part of the heap (a heap slot) is in use by a member that is not proved dead.

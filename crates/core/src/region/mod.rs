@@ -1,4 +1,5 @@
-//! A region in this process: the mapping, the member that uses it, and the host.
+//! A region as this process has it: the mapping, the id of this member, and the host (which knows dead members and the
+//! quota).
 //!
 //! The heap (`heap/`), the directory (`directory/`) and the containers (`containers.rs`) are further `impl Region`
 //! blocks. All numbers in the mapping are unchecked: a number becomes an offset only through [`Memory`], which checks
@@ -119,7 +120,8 @@ impl Region {
         Self::over(mapping, Some(descriptor), MappedRegionParts { name, segment, writable, member, host })
     }
 
-    /// Makes a region in memory that is mapped already, for example in an item.
+    /// Uses memory that is mapped already as a region, for example the data of an item. If no member has formatted it,
+    /// this call does.
     ///
     /// # Errors
     /// The errors of [`Region::attach`].

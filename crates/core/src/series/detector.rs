@@ -214,8 +214,8 @@ impl ChangeDetector {
         }
         let Some(changing) = self.changing else {
             self.trial = true;
-            // Of the methods that track writes, the trial takes write protection first, because first writes cost less
-            // with it and the program may write everything.
+            // The trial takes write protection rather than private copies, because the program may write all pages, and
+            // a first write to a page costs less with write protection.
             let tracking = [Method::WriteProtect, Method::PrivateCopies].into_iter().find(|way| self.may_use(*way));
             return Some(tracking.unwrap_or(Method::Compare));
         };
@@ -254,7 +254,7 @@ impl ChangeDetector {
         })
     }
 
-    /// Finds the method that suits this amount of changes best, and gives it with its cost.
+    /// Finds the method with the best cost for this amount of changes. Gives the method and its cost in nanoseconds.
     fn best(&self, changing: Changing, chunks: u32, bytes: u64) -> (Method, f64) {
         let cost = |method| self.estimate(method, changing, chunks, bytes);
         let all = cost(Method::CopyAll);

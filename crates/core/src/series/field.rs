@@ -16,7 +16,8 @@ use super::slots::SlotRun;
 
 /// Where one variable's chunks of the next version lie, from `begin` to `publish` or `abandon`.
 pub(super) enum Begun {
-    /// The chunks lie in slots that follow each other, so the pool's own mapping serves.
+    /// The chunks lie in slots that follow each other. So the program writes to them through the pool's own mapping.
+    /// The number is the first slot.
     Contiguous(u32),
     /// The chunks lie in several runs of slots, which are mapped once more in the right order.
     Assembled(Reservation),
@@ -35,7 +36,7 @@ pub(super) struct Field {
     pub bytes: u64,
     /// The present number of chunks.
     pub chunks: u32,
-    /// The number of chunks that have had memory so far. It never shrinks.
+    /// The number of chunks that this process has given memory so far. It stays the same when the variable shrinks.
     pub mapped: u32,
     /// The range of addresses reserved for this variable. It has room for the variable's largest shape.
     pub reservation: Reservation,

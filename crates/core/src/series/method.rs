@@ -97,8 +97,8 @@ impl Publisher {
         }
     }
 
-    /// Takes another method of finding changes if that pays by now. The memory at the variables' addresses is adapted
-    /// step by step later.
+    /// Changes to another method of finding changes, if that method costs less. Later publishes change the memory at
+    /// the variables' addresses, step by step, to the kind that the new method needs.
     pub(super) fn choose_method(&mut self) {
         if let Some(method) = self.detector.choose(self.chunks(), self.version_bytes()) {
             self.detector.method = method;

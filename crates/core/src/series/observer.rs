@@ -21,8 +21,9 @@ use crate::Host;
 use crate::liveness::{LOOK, epoch_word};
 use crate::{Error, Result};
 
-/// How many times an observer tries again because the version that it wanted was recycled before it was pinned. No
-/// publisher is that fast many times in a row. So after this many attempts the version table must be damaged.
+/// How many times an observer tries again because the version that it wanted was recycled before it was pinned. A
+/// publisher cannot recycle the version so fast this many times in a row. So after this many attempts the version table
+/// must be damaged.
 pub(super) const OVERTAKEN: u32 = 64;
 
 /// What a program passes to [`Observer::attach`].
@@ -95,7 +96,7 @@ impl Observer {
         Ok(Self { attached: Arc::new(attached), given: 0 })
     }
 
-    /// The name that was given when the observer attached.
+    /// The name of the series, as it was given to [`Self::attach`].
     #[must_use]
     pub fn name(&self) -> &str {
         &self.attached.name

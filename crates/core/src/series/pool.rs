@@ -20,13 +20,13 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Makes the publisher's view of a pool. The mapping was made for this geometry.
+    /// Makes the `Pool` of a publisher. The mapping is as long as this geometry needs.
     pub fn new(mapping: Mapping, geometry: Geometry) -> Self {
         assert!(mapping.length() as u64 >= geometry.size, "the mapping is made for the geometry");
         Self { mapping, geometry }
     }
 
-    /// Makes an observer's view of a pool. It checks the memory that the observer was given.
+    /// Makes the `Pool` of an observer, after it has checked the header in the memory that the observer was given.
     pub fn open(mapping: Mapping, size: u64) -> Result<Self> {
         let bad = |status, what: &str| Err(Error::new(status, what.to_owned()));
         if mapping.length() < size_of::<SeriesHeader>() || mapping.length() as u64 != size {
@@ -114,7 +114,7 @@ impl Pool {
         crate::shared_access::copy_in(&self.mapping, at, table).expect("the geometry lies within the mapping");
     }
 
-    /// Copies a record's slot table out of the pool. The numbers are unchecked.
+    /// Copies a record's slot table out of the pool. The caller checks the slot numbers.
     pub fn read_table(&self, record: u32, table: &mut [u32]) {
         assert!(table.len() <= self.geometry.counts.chunks as usize);
         let at = self.geometry.record(record) + self.geometry.table_at;

@@ -239,7 +239,7 @@ impl Publisher {
         self.sequence
     }
 
-    /// Lets the program's own threads share large copies.
+    /// Sets the program's own thread pool, whose threads share the work of large copies from now on.
     pub fn copy_with(&mut self, runner: Arc<dyn Runner>) {
         self.runner = Some(runner);
     }

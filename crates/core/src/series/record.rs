@@ -26,8 +26,8 @@ pub(super) struct Record {
     pub attributes: Vec<(String, Value)>,
     /// The shape and the number of bytes of each variable.
     pub extents: Vec<(Vec<u64>, u64)>,
-    /// The slots of all chunks of all variables. If a chunk exists in this version, its entry is checked: it is below
-    /// the pool's number of slots.
+    /// The slots of all chunks of all variables. For each chunk that exists in this version, the slot number was
+    /// checked: it is below the pool's number of slots.
     pub table: Vec<u32>,
 }
 

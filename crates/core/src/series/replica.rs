@@ -52,7 +52,7 @@ pub struct VersionHead {
     pub method: u32,
     /// The attributes that the version carries.
     pub attributes: Vec<(String, Value)>,
-    /// The lengths of each variable.
+    /// The shape of each variable in this version.
     pub shapes: Vec<Vec<u64>>,
     /// The number of versions that the publisher has withheld so far, because its pool had no room.
     pub withheld: u64,
@@ -226,8 +226,8 @@ impl Replica {
     ///
     /// # Errors
     /// `CORRUPT` if the version cannot follow the newest one. `NO_SPACE` if there is no room at present, because
-    /// observers of this node hold old versions and the pool cannot grow. Nothing is lost then, and the caller tries
-    /// again.
+    /// observers of this node hold old versions and the pool cannot grow. After `NO_SPACE` nothing is lost, and the
+    /// caller tries again later.
     pub fn prepare(&mut self, head: VersionHead, pieces: &[ChunkRun]) -> Result<Fresh> {
         let bytes = self.check(&head, pieces)?;
         let publisher = &mut self.publisher;

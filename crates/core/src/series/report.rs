@@ -16,8 +16,8 @@ use super::publisher::failed;
 use super::spec::Method;
 use crate::{Error, Result};
 
-/// The contents of a pool's header, for people to read. The numbers are unchecked, and they may be of slightly
-/// different moments.
+/// The contents of a pool's header, for people to read. The numbers are unchecked, and the publisher may change some of
+/// them while others are read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The variables, attributes and constants of the series.
@@ -42,7 +42,7 @@ pub struct Report {
     pub last: Duration,
     /// How long the longest call of `publish` took.
     pub longest: Duration,
-    /// The numbers of slots that fit into the pool, that have memory, and that are in use.
+    /// Three numbers of slots: those that fit into the pool, those that have memory, and those that are in use.
     pub slots: (u32, u32, u32),
     /// The number of bytes of memory that are reserved for the pool.
     pub reserved: u64,
