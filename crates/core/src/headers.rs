@@ -115,8 +115,8 @@ impl Region {
         }
     }
 
-    /// Finds the block whose bytes the container at `header` owns, for the removal of its object. `None` if it owns no
-    /// block.
+    /// Finds the block that has the elements of the container at `header`, so that it can be freed when the container's
+    /// object is removed. `None` if it owns no block.
     pub(crate) fn owned_block(&self, header: u64) -> Option<u64> {
         let field = header.checked_add(8)?;
         let pointer = self.memory.word(field)?.load(Ordering::Acquire);

@@ -120,7 +120,7 @@ fn a_quota_is_an_error_and_memory_is_taken_in_steps() {
     assert!(world.resident() <= 3 << 20);
     assert_eq!(region.allocate(16 << 20, 64).unwrap_err().status, Status::NoSpace);
     assert!(world.resident() <= 8 << 20);
-    // What is left of the quota can still be used.
+    // The request above failed, but a block that fits into the rest of the quota can still be allocated.
     region.allocate(5 << 20, 64).unwrap();
     region.deallocate(first).unwrap();
     region.allocate(1 << 20, 64).unwrap();

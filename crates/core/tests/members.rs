@@ -79,7 +79,7 @@ fn check_rest(world: &Arc<World>, kills: u64) {
         region.remove(&object.name).unwrap();
     }
     let s = region.statistics();
-    // A killed process may have allocated one block that it had not stored in a cell yet.
+    // Each killed process may have left one block that it had allocated but not stored in a cell yet.
     assert!(s.blocks <= kills, "{kills} were killed, {} blocks are lost: {s:?}", s.blocks);
     assert_eq!(s.objects, 0);
 }

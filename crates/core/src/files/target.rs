@@ -16,13 +16,13 @@ const FOR: Duration = Duration::from_secs(10);
 /// the lock held for ever.
 #[derive(Debug, Default)]
 pub struct RenameTarget {
-    /// The path's hash; 0 if there was no such rename.
+    /// The hash of the new name's path; 0 if no rename has failed yet.
     path: AtomicU64,
     until_ns: AtomicU64,
 }
 
 impl RenameTarget {
-    /// No rename has failed yet.
+    /// Makes the value for a process in which no rename has failed yet.
     #[must_use]
     pub const fn new() -> Self {
         Self { path: AtomicU64::new(0), until_ns: AtomicU64::new(0) }

@@ -37,7 +37,7 @@ impl World {
         world
     }
 
-    /// Gives another reference to this world.
+    /// Gives another `Arc` of this world.
     pub fn again(&self) -> Arc<Self> {
         self.this.upgrade().unwrap()
     }
@@ -123,7 +123,7 @@ impl LivenessSource for Window {
     }
 
     fn has_left(&self, member: MemberId) -> bool {
-        // The test itself marks dead members in the table, so the table is always right.
+        // The test itself marks dead members in the table, so there is no other source to ask.
         self.world.liveness().members[member.slot()].load(Ordering::Acquire) != member.0
     }
 }

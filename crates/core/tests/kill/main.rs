@@ -24,7 +24,8 @@ const SIGKILL: i32 = -9;
 /// Indices of the words that the processes share. Word 0 has the number of the block that is just being freed. The
 /// words after it have the blocks that were allocated.
 const FREEING: usize = 0;
-/// The number of blocks that the surviving member (the peer) has allocated. They come first in the list.
+/// The number of blocks that the surviving member (the peer) has allocated. They come first in the list of allocated
+/// blocks.
 const PEERS: usize = 1100;
 
 /// Makes a world with a second member, the peer, which owns a slice without a free block.
@@ -78,7 +79,7 @@ fn check_whole(world: &Arc<World>, peer: &Arc<Region>, what: &str) {
     }
 }
 
-/// Checks that all slices can be allocated again when all members are gone.
+/// Checks that a new member can allocate all slices after all other members are gone.
 fn check_slices(world: &Arc<World>, what: &str) {
     let last = world.attach(10);
     last.heal().unwrap();

@@ -32,7 +32,7 @@ impl LivenessSource for Table {
         unsafe { self.0.start().cast().as_ref() }
     }
 
-    /// The test itself marks dead members in the table, so the table is always right.
+    /// The test itself marks dead members in the table, so there is no other source to ask.
     fn has_left(&self, member: MemberId) -> bool {
         self.table().members[member.slot()].load(std::sync::atomic::Ordering::Acquire) != member.0
     }

@@ -1,4 +1,5 @@
-//! Tests of the contents of versions: they are what the variables held, and unchanged chunks are shared.
+//! Tests of the contents of versions: a version has what the variables held at the publish, and versions share the
+//! chunks that did not change.
 
 use crossdock_core::series::{Detect, Method, Report, Spec, Value, Variable, diff};
 use crossdock_layout::Status;

@@ -1,4 +1,5 @@
-//! Tests of the default policy when observers hold all versions: the publisher goes on and loses nothing.
+//! Tests of the default policy for a full pool, when observers hold all versions: the publisher goes on and loses no
+//! changes.
 
 use std::time::{Duration, Instant};
 
