@@ -17,8 +17,8 @@ pub struct NewBlock {
 }
 
 impl NewBlock {
-    /// Allocates a block as [`Region::prepare`] does, so healing frees the block if this member dies before it uses the
-    /// block.
+    /// Allocates a block as [`Region::prepare`] does, so healing frees the block if this member dies before it passes
+    /// the block to `replace` or `keep`.
     ///
     /// # Errors
     /// `NO_SPACE` if the region cannot grow by enough memory, `INVALID` if the size is 0 or the alignment is not

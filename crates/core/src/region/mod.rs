@@ -1,5 +1,5 @@
-//! A region as this process has it: the mapping, the id of this member, and the host (which knows dead members and the
-//! quota).
+//! A region as this process has it: the mapping, the id of this member, and the host (the trait `Host`, which knows
+//! dead members and the quota).
 //!
 //! The heap (`heap/`), the directory (`directory/`) and the containers (`containers.rs`) are further `impl Region`
 //! blocks. All numbers in the mapping are unchecked: a number becomes an offset only through [`Memory`], which checks
