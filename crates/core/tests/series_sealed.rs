@@ -46,7 +46,7 @@ impl Fixture {
         self.version.bytes("u").unwrap().as_ptr() as *mut c_void
     }
 
-    /// Checks that nothing in the pool has changed, and that the publisher can go on.
+    /// Checks that no byte of the pool has changed, and that the publisher can publish another version.
     fn unharmed(mut self) {
         pattern::check(as_numbers(self.version.bytes("u").unwrap()), 1, 1).unwrap();
         pattern::check(numbers(&mut self.publisher, "u"), 1, 1).unwrap();

@@ -145,7 +145,8 @@ impl Region {
             }
             if kind != OP_NONE {
                 count += 1;
-                // The call cannot fail, because the caller holds the lock.
+                // `finish_replace` fails only if it cannot take the lock, and the caller of this function holds the
+                // lock already.
                 let _ = self.finish_replace(record, slot, by, Some(guard));
             }
         }

@@ -107,7 +107,8 @@ impl Region {
         }
     }
 
-    /// Takes over the slices of this slot in which other members freed blocks, and gives their number.
+    /// Takes the slices of this slot in which other members freed blocks off the slot's stack, lists them as slices
+    /// with free blocks, and gives their number.
     pub(super) fn collect(&self, local: &mut LocalSlot) -> usize {
         let mut count = 0;
         self.pop_available(local.shared(self), local.index, |slice, class| {

@@ -19,13 +19,13 @@ pub struct Statistics {
     pub used: u64,
     /// The number of blocks in use.
     pub blocks: u64,
-    /// Number of named objects that are ready.
+    /// The number of named objects that their constructors have committed.
     pub objects: u64,
-    /// Number of heap slots that living members hold.
+    /// The number of heap slots that living members hold.
     pub slots: u64,
     /// The size in bytes of the largest block that fits without further growth.
     pub largest_free: u64,
-    /// Number of slices that are in use, for small or large blocks.
+    /// The number of slices that are in use, for small or large blocks.
     pub slices: u64,
 }
 

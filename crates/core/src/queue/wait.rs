@@ -178,7 +178,8 @@ impl End {
             }
             let healed = self.look_after();
             if let Some(over) = needs_peer.then(|| self.over()).flatten() {
-                // The last peer is gone, so all of its actions are visible now. One more attempt finds them.
+                // The last peer is gone, so everything that it did is visible now. One more attempt finds, for example,
+                // its last message.
                 return attempt()?.ok_or(over);
             }
             if deadline.passed() {

@@ -20,7 +20,8 @@ pub struct Variable {
     pub shape: Vec<u64>,
     /// The largest length that each dimension can have. If the list is empty, the shape cannot change.
     pub max_shape: Vec<u64>,
-    /// The order of the elements in memory: which index varies fastest. crossdock only passes this on to observers.
+    /// The order of the elements in memory: which index varies fastest. crossdock itself does not use the order, but
+    /// tells it to observers.
     pub order: Order,
     /// Facts about the variable that never change, for observers: spacing, units, origin.
     pub constants: Vec<(String, Value)>,

@@ -1,8 +1,8 @@
 //! One variable of a version, as a contiguous range of addresses that cannot be written.
 //!
 //! The range consists of mappings of the version's own pages, one for each run of slots that follow each other. A
-//! process may have 65530 mappings. If none is left, the variable is copied instead. A copy is read and refreshed in
-//! the same way.
+//! process may have 65530 mappings. If none is left, the variable is copied instead. Callers read and refresh such a
+//! copy as they do a mapping.
 //!
 //! If the publisher takes versions back, only copies are shown, because the pages may be overwritten at any time. A
 //! copy can be checked only when it is complete. So [`VariableMapping::copy_of`] and [`VariableMapping::prepare`]

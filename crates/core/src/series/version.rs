@@ -105,7 +105,7 @@ impl Version {
         })
     }
 
-    /// The lengths of a variable in this version.
+    /// The shape of a variable in this version: its length in each dimension, in elements.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such variable.
@@ -113,12 +113,12 @@ impl Version {
         Ok(&self.record.extents[self.index(variable)?].0)
     }
 
-    /// The lengths of a variable, which is given by its index in the description.
+    /// The shape of the variable with this index in the description.
     pub(super) fn shape_of(&self, variable: usize) -> &[u64] {
         &self.record.extents[variable].0
     }
 
-    /// The number of bytes of a variable, which is given by its index in the description.
+    /// The number of bytes of the variable with this index in the description.
     ///
     /// # Panics
     /// If there is no variable with this index.

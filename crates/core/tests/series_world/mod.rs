@@ -242,7 +242,7 @@ pub fn numbers<'a>(publisher: &'a mut Publisher, variable: &str) -> &'a mut [u64
     unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes as usize / 8) }
 }
 
-/// Views a slice of bytes as a slice of numbers.
+/// Gives the same memory, a slice of bytes, as a slice of numbers.
 pub fn as_numbers(bytes: &[u8]) -> &[u64] {
     assert_eq!(bytes.len() % 8, 0);
     // SAFETY: every bit pattern is a number, and views begin at a page.
