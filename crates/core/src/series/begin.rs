@@ -161,8 +161,8 @@ impl Publisher {
         Ok(reservations)
     }
 
-    /// Gives up a begun version. The variables are at their usual addresses again and hold what they held before
-    /// `begin`.
+    /// Gives up the version that `begin` started. After this call the variables are at their usual addresses again and
+    /// hold what they held before `begin`.
     ///
     /// # Errors
     /// `INVALID` if no version is begun.

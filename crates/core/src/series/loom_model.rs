@@ -171,7 +171,7 @@ struct Paged {
     made: AtomicU32,
 }
 
-/// An error that a variant of the model contains on purpose, so that the test shows that loom finds its consequences.
+/// A programming error that a variant of the model contains on purpose. The test shows that loom finds the error.
 #[derive(Clone, Copy, PartialEq)]
 enum Planted {
     Nothing,

@@ -98,7 +98,8 @@ pub struct Publisher {
     segment: SegmentId,
 }
 
-/// A value that can end a series once. It keeps the pool mapped, so it may outlive the publisher.
+/// Ends a series from outside of its publisher, for example when the program ends; a second call does nothing. It keeps
+/// the pool mapped, so it may outlive the publisher.
 pub struct EndMark {
     pool: Arc<Pool>,
     ended: AtomicBool,
