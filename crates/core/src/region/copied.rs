@@ -11,7 +11,7 @@ use crossdock_layout::{SegmentId, Status};
 use super::Region;
 use crate::Result;
 
-/// The most extents that [`Region::extents`] gives.
+/// The largest number of extents (parts of the region that have memory) that [`Region::extents`] gives.
 const EXTENTS: usize = 1024;
 
 /// Notes in the first page of a region's bytes that they were copied from this segment. No other process may have the

@@ -238,8 +238,8 @@ impl ChangeDetector {
             // Comparing saves memory, so the publisher chooses it even if it costs somewhat more time than copying
             // everything.
             (Method::CopyAll, Method::Compare) => best.1 < now * WORTH_OF_SHARING,
-            // Nearly everything changes, or comparing costs too much. In both cases copying everything is the better
-            // method.
+            // The estimate prefers copying everything to comparing if nearly everything changes, or if comparing costs
+            // too much. In both cases the change pays.
             (Method::Compare, Method::CopyAll) => true,
             _ => best.1 < 0.8 * now,
         };
