@@ -1,5 +1,5 @@
-//! A TCP connection, in plain text or inside TLS, before it is known which transport uses it. TCP uses it as a stream;
-//! the event loop of gRPC uses the calls that never wait.
+//! A TCP connection, in plain text or inside TLS, before it is known which transport uses it. The transport TCP uses
+//! the connection as a stream. The event loop of gRPC uses the calls that never wait.
 
 use crate::tcp::failed;
 use crate::tls::Tls;
@@ -15,9 +15,9 @@ pub const TCP: [&str; 2] = ["tcp", "tcp+tls"];
 /// A TCP connection whose peer has been greeted.
 #[derive(Debug)]
 pub enum Connection {
-    /// In plain text.
+    /// A connection whose bytes are not encrypted.
     Plain(Plain),
-    /// Inside TLS.
+    /// A connection whose bytes are encrypted by TLS.
     Tls(Box<Tls>),
 }
 

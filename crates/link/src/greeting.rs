@@ -1,4 +1,5 @@
-//! The greeting from the side that dials: the dialing side sends Hello, and the other side answers Welcome.
+//! The greeting of two nodes, on the side that dials. The dialing side sends the message Hello, and the other side
+//! answers with the message Welcome.
 
 use crate::frame::{Frames, send};
 use crate::{Error, LinkOptions, Node, Result, Transport};

@@ -1,8 +1,8 @@
 //! A node's connection to one other node, from the side that dials.
 //!
 //! A thread keeps the control connection. It dials, greets, sends the pulse, reads answers, and dials again when the
-//! connection ends. It uses the best transport that works for this peer. A caller writes its question to the connection itself, and waits until the thread has read the
-//! answer.
+//! connection ends. The thread uses the best transport that works for this peer. A caller writes its question to the
+//! connection without help of the thread, and waits until the thread has read the answer.
 
 use crate::frame::{Frames, send};
 use crate::greeting::{GreetedConnection, Route, greet};
@@ -25,10 +25,10 @@ const PAUSE_MOST: Duration = Duration::from_secs(1);
 /// The least time for writing a question, even if the question's deadline is nearer.
 const WRITE: Duration = Duration::from_secs(1);
 
-/// The time for telling the peer that the connection ends.
+/// The maximum time for sending the peer the message that the connection ends.
 const FAREWELL: Duration = Duration::from_millis(200);
 
-/// The answer to one question; `None` until it has come.
+/// The answer to one question that was sent to the peer; `None` until the answer has come.
 type AnswerSlot = Option<Result<NodeMessage>>;
 
 /// The state of a link.
@@ -134,7 +134,7 @@ impl Link {
         Self::negotiate_with(OtherTransport::none(""), transports, own, peer, address, options)
     }
 
-    /// Works as [`Self::negotiate`], but pulls may also go by another transport, which carries nothing else.
+    /// Works as [`Self::negotiate`], but pulls of bytes may also use the transport `other`, which carries only pulls.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -212,8 +212,8 @@ impl Link {
     /// Asks a service of the other node and waits for the answer, at most until the deadline.
     ///
     /// # Errors
-    /// The service's refusal. `TimedOut` if no answer came by the deadline. `Disconnected` if the connection ended
-    /// before the answer. After `TimedOut` or `Disconnected`, the other node may have carried out the question, or may
+    /// The service's refusal, if the other node's service refuses the question. `TimedOut` if no answer came by the
+    /// deadline. `Disconnected` if the connection ended before the answer. After `TimedOut` or `Disconnected`, the other node may have carried out the question, or may
     /// still do it. So repeat only questions that may be carried out twice.
     pub fn ask(&self, service: u32, body: &[u8], deadline: Deadline) -> Result<Vec<u8>> {
         let shared = &*self.shared;
@@ -327,7 +327,8 @@ impl Shared {
         }
     }
 
-    /// Tells why the connection uses no better transport than the one at this place of the list.
+    /// Tells why the connection uses no better transport than that at `index`. The text has the refusal of each
+    /// transport that comes before `index` in the list, which begins with the best one.
     fn better(&self, state: &State, index: usize) -> String {
         let refusal = |index: usize| {
             let why = state.refusals[index].as_deref().unwrap_or("it was not tried again since");
@@ -422,7 +423,7 @@ impl Shared {
         }
     }
 
-    /// Greets the peer by the first transport that works, and gives its place in the list. The transport that worked
+    /// Connects to the peer by the first transport that works, and gives this transport's place in the list. The transport that worked
     /// last is tried first. If none works, the error is that of the transport that was tried first.
     fn greet_by_any(&self, last: usize) -> Result<(usize, GreetedConnection)> {
         let others = (0..self.transports.len()).filter(|index| *index != last);
@@ -456,7 +457,7 @@ impl Shared {
     }
 
     /// Ends the connection in favour of a better transport, unless a question waits for its answer. Callers wait until
-    /// the next connection is there. Gives whether the connection has ended.
+    /// the next connection is there. Returns `true` if the connection was ended.
     fn retire(&self) -> bool {
         let mut state = lock(&self.state);
         let idle = state.questions.is_empty() && matches!(state.phase, Phase::Connected(_));
@@ -481,7 +482,8 @@ impl Shared {
         true
     }
 
-    /// Notes the loss of the connection. All waiting questions get this error.
+    /// Notes that the connection is lost. All callers that wait for an answer get an
+    /// error with the reason of `error`.
     fn down(&self, error: Error) -> MutexGuard<'_, State> {
         let mut state = lock(&self.state);
         let reason = format!(

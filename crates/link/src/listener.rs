@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub struct Accepts {
     /// True if the listener accepts connections that carry the messages without gRPC or UCX.
     pub tcp: bool,
-    /// Calls of gRPC.
+    /// What the listener needs to accept calls of gRPC; `None` if it accepts no such calls.
     #[cfg(feature = "grpc")]
     pub grpc: Option<Grpc>,
     /// What the listener needs for connections over UCX, which are always in plain text; `None` if it accepts no such
@@ -39,7 +39,7 @@ pub struct Accepts {
 }
 
 impl Accepts {
-    /// TCP alone.
+    /// Accepts connections of the transport TCP, and none of gRPC or UCX.
     pub fn tcp() -> Self {
         Self { tcp: true, ..Self::default() }
     }

@@ -35,7 +35,7 @@ const PAUSE_MOST: Duration = Duration::from_secs(1);
 pub struct Pulled {
     /// The number of data connections that the pull used at the same time.
     pub streams: usize,
-    /// How often a broken connection was replaced.
+    /// How often the pull replaced a broken data connection.
     pub resumed: u32,
     /// How many chunks arrived with a wrong checksum and were asked for again.
     pub wrong: u32,
@@ -85,7 +85,7 @@ impl Link {
             Ok(all)
         };
         std::thread::scope(|scope| {
-            // If no thread can be started, this thread brings the part.
+            // If no further thread can be started, the calling thread and those that run already pull all parts.
             let start = |_| std::thread::Builder::new().name("crossdock-pull".into()).spawn_scoped(scope, work).ok();
             let others: Vec<_> = (1..streams).map_while(start).collect();
             let mut pulled = work();
@@ -320,8 +320,8 @@ impl PulledPart<'_> {
         Ok(())
     }
 
-    /// Gives the outcome for a chunk with a wrong checksum. The bytes behind the chunk on this connection cannot be
-    /// used.
+    /// Returns the outcome for a chunk with a wrong checksum. The bytes that follow this chunk on the connection cannot
+    /// be used.
     fn wrong(&self, from: usize, times: u32) -> TransferEnd {
         let reason = format!("bytes at {} arrived with a wrong checksum", self.offset + from as u64);
         let error = Error::new(Status::Corrupt, "pull", reason)
@@ -329,7 +329,8 @@ impl PulledPart<'_> {
         if times > WRONG_MOST { TransferEnd::Refused(error) } else { TransferEnd::Broken(error) }
     }
 
-    /// Gives the deadline for one read or write on a data connection. If it passes, the connection counts as broken.
+    /// Gives the deadline for one read or write on a data connection. If this deadline passes, the connection counts as
+    /// broken.
     fn soon(&self) -> Deadline {
         self.deadline.at_most(self.shared.options.give_up())
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Pulls of at least this many bytes are measured. The time of a smaller pull is mostly the round trip of its
 /// connection, and does not show which transport is faster.
 const LARGE: usize = 1 << 20;
-/// The slower transport is measured again after this time.
+/// The time after which a link measures the slower of its two transports for pulls again.
 const AGAIN: Duration = Duration::from_secs(60);
 /// The time for connecting by the other transport, before the usual one is used instead.
 pub(crate) const TRIAL: Duration = Duration::from_secs(2);
@@ -50,14 +50,14 @@ impl OtherTransport {
     }
 }
 
-/// One of the two transports.
+/// One of the two transports by which a link can pull bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PullTransport {
     Usual,
     Other,
 }
 
-/// What was measured of one transport.
+/// The measurements of one transport for pulls.
 #[derive(Clone, Copy, Default)]
 struct Measured {
     pulls: u32,
@@ -80,7 +80,7 @@ impl Measured {
     }
 }
 
-/// The last failure of the other transport.
+/// The last failure of the transport that carries only pulls.
 struct Failed {
     at: Instant,
     why: String,

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use twox_hash::XxHash3_64;
 
-/// The time for a peer's greeting, from the arrival of its connection.
+/// The maximum time from the arrival of a connection until the peer's greeting is complete.
 const GREETING: Duration = Duration::from_secs(5);
 /// The most connections that may be in their greeting at the same time.
 const GREETINGS: usize = 64;
@@ -35,9 +35,9 @@ const IDLE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest time that an answer may take, even if the question allows more.
 const ANSWER: Duration = Duration::from_secs(3600);
-/// Stopping waits at most this long for questions that are being answered.
+/// When the server stops, it waits at most this long for questions that are being answered.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How often the accepting thread checks whether it must stop.
+/// The interval at which the thread that accepts connections checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// A node that has connected.
@@ -128,7 +128,8 @@ pub trait Serve: Send + Sync + 'static {
     /// Is called when a control connection of this peer has ended. The peer is not known to be dead.
     fn left(&self, _peer: &Peer, _why: &str) {}
 
-    /// Is called when a connection was refused, or has ended with an error. The daemon logs the error.
+    /// Is called when the server has refused a connection, or when a connection has ended with an error. The daemon
+    /// logs the error.
     fn refused(&self, _error: &Error) {}
 }
 
@@ -355,7 +356,7 @@ impl Shared {
             }
         };
         if let Err(error) = ended {
-            // If the peer has closed its connection, this is logged, but not counted as a refusal.
+            // If the peer has closed the connection itself, the error is logged, but not counted as a refusal.
             if matches!(error.status, Status::Disconnected) { self.serve.refused(&error) } else { self.refuse(&error) }
         }
     }

@@ -17,13 +17,14 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, Insufficien
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How many bytes one read may bring: sixteen records, to save system calls.
+/// The size of the buffer for encrypted bytes from the peer. It has room for about sixteen TLS records, so that one
+/// system call can read several of them.
 const INCOMING: usize = 256 << 10;
-/// How many bytes of plain text are encrypted and sent at once.
+/// The maximum number of bytes of plain text that are encrypted and sent with one call.
 const AT_ONCE: usize = 256 << 10;
 /// The number of bytes of plain text in a full TLS record.
 const RECORD: usize = 16 << 10;
-/// How long closing waits for sending the notice that the stream ends.
+/// The maximum time for sending the notice that the stream ends, when a connection is closed.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 enum Side {
@@ -31,7 +32,7 @@ enum Side {
     Server(UnbufferedServerConnection),
 }
 
-/// What a connection inside TLS carries. The dialing side says it in the greeting.
+/// What a connection inside TLS carries. The dialing side asks for HTTP/2 in the TLS handshake (ALPN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// The messages between nodes.
@@ -50,15 +51,15 @@ struct State {
     /// Decrypted bytes for which the reader's buffer had no room.
     left: Vec<u8>,
     left_from: usize,
-    /// Records that the TLS state itself wants to send.
+    /// TLS records that rustls made by itself, such as those of the handshake, and that are not sent yet.
     pending: Vec<u8>,
     /// True if the peer has told that it sends no more bytes.
     ended: bool,
-    /// Why TLS refused the peer. After a refusal the TLS state must not be used again.
+    /// The reason why TLS refused the peer, if it did. After a refusal `side` must not be used again.
     refused: Option<String>,
 }
 
-/// Where decrypted bytes go: into `buffer`, and into `left` when that is full.
+/// Where decrypted bytes go: into `buffer`, and into `left` when `buffer` is full.
 struct Sink<'a> {
     buffer: &'a mut [u8],
     filled: usize,
@@ -91,18 +92,18 @@ type Refused = (String, bool);
 /// The outcome of processing the bytes that have arrived.
 #[derive(PartialEq, Eq)]
 enum TlsProgress {
-    /// There are more bytes to process.
+    /// One step is done, and the next step can follow at once.
     On,
     /// More bytes from the peer are needed.
     Dry,
-    /// The wanted step is done, or nothing is left to do.
+    /// The bytes to send are encrypted as the caller wanted, or the connection has ended in both directions.
     Done,
     /// The peer has told that it sends no more bytes.
     Ended,
 }
 
-/// Calls `write` with room at the end of `out`, and keeps what it wrote. If `write` asks for more room, it is called
-/// again with that much room.
+/// Calls `write` with `guess` bytes of room at the end of `out`, and keeps the bytes that `write` wrote there. If
+/// `write` asks for more room, it is called again with as many bytes as it asked for.
 fn append(
     out: &mut Vec<u8>,
     guess: usize,
@@ -165,7 +166,8 @@ fn step<Data>(
             TlsProgress::On
         }
         ConnectionState::TransmitTlsData(data) => {
-            // The records are in `pending` now, which is sent before any record that is encrypted later.
+            // The step before this one put the records into `pending`. They are sent before any record that is
+            // encrypted later.
             data.done();
             TlsProgress::On
         }
@@ -186,7 +188,7 @@ fn step<Data>(
                 TlsProgress::Done
             }
         },
-        // A peer that sends no more bytes can still receive. The next call finds out what is left to do.
+        // A peer that sends no more bytes can still receive bytes, so the connection goes on in the other direction.
         ConnectionState::PeerClosed => TlsProgress::Ended,
         ConnectionState::Closed => TlsProgress::Done,
         _ => return Err(silent("the peer sent data before it was known")),
@@ -210,8 +212,9 @@ impl State {
         }
     }
 
-    /// Processes the bytes that have arrived. It stops when `buffer` is full, when the wanted step is done, or when
-    /// more bytes are needed. Returns how many bytes of `buffer` were filled, and why it stopped.
+    /// Decrypts the bytes that have arrived into `buffer`, and encrypts what `want` names. Stops when `buffer` is full,
+    /// when `want` is done, or when more bytes from the peer are needed. Returns how many bytes of `buffer` were
+    /// filled, and why the processing stopped.
     fn look(&mut self, buffer: &mut [u8], want: PendingSend<'_>) -> std::result::Result<(usize, TlsProgress), String> {
         if let Some(reason) = &self.refused {
             return Err(reason.clone());
@@ -227,9 +230,9 @@ impl State {
         looked.map_err(|(reason, _)| reason)
     }
 
-    /// Takes the alert that tells the peer why its certificate is refused. The TLS state has queued the alert, and
-    /// gives it out before it processes further bytes. It gets no bytes here, because it would refuse the same bytes
-    /// once more.
+    /// Puts the alert that tells the peer why its certificate is refused into `pending`. Rustls has queued the alert,
+    /// and hands it out before it processes further bytes. Rustls gets no bytes here, because it would refuse the same
+    /// bytes once more.
     fn take_alert(&mut self) {
         let mut sink = Sink { buffer: &mut [], filled: 0, left: &mut self.left };
         let _ = match &mut self.side {
@@ -333,7 +336,7 @@ fn greet(tried: &str, plain: Plain, side: Side, deadline: Deadline) -> Result<Tl
         |reason: String| Error::new(Status::Denied, tried, format!("TLS: {reason}")).at(&plain.address).hint(HINT);
     loop {
         let looked = state.look(&mut [], PendingSend::Nothing);
-        // If the peer is refused, the alert that tells it why is sent here, too.
+        // `pending` contains records of the handshake or, if the peer is refused, the alert that tells the peer why.
         if !state.pending.is_empty() {
             let sent = plain.write(&[&state.pending], deadline);
             state.pending.clear();
@@ -388,7 +391,8 @@ impl Tls {
         read
     }
 
-    /// Encrypts some of these bytes and sends what the socket has room for; `None` if it has none.
+    /// Encrypts some of the bytes of `parts`, and sends what the socket has room for. Gives `None` if the socket has no
+    /// room.
     pub fn give(&self, parts: &[&[u8]]) -> Result<Option<usize>> {
         if !self.flush_now()? {
             return Ok(None);
@@ -415,7 +419,8 @@ impl Tls {
         Ok(Some(plain.len()))
     }
 
-    /// Sends the rest of the encrypted records. Gives whether all of them have gone to the socket.
+    /// Sends as much of the encrypted records in `out` as the socket has room for. Returns `true` if all of them have
+    /// gone to the socket.
     pub fn flush_now(&self) -> Result<bool> {
         let mut out = lock(&self.out);
         out.append(&mut lock(&self.state).pending);
@@ -473,7 +478,7 @@ impl Tls {
         }
     }
 
-    /// Sends the records that the TLS state itself wants to send.
+    /// Sends the records in `pending`, which rustls made by itself.
     fn flush(&self, deadline: Deadline) -> Result<()> {
         let mut out = lock(&self.out);
         out.clear();
@@ -505,8 +510,7 @@ impl Stream for Tls {
                 (self.read_now(&mut state, buffer), !state.pending.is_empty())
             };
             if wants_to_send {
-                // The TLS state rarely has records of its own to send: new keys, or an alert that tells the peer why it
-                // is refused.
+                // This is rare: rustls announces new keys, or sends an alert that tells the peer why it is refused.
                 let flushed = self.flush(deadline);
                 if read.is_ok() {
                     flushed?;
@@ -545,7 +549,8 @@ impl Stream for Tls {
     }
 
     fn close(&self) {
-        // No farewell is sent while a writer is stuck. The end of the connection ends that writer.
+        // If another thread is waiting in a write, it holds the lock, and no farewell is sent. Closing the connection
+        // below ends that write.
         if let Ok(mut out) = self.out.try_lock() {
             out.clear();
             let looked = lock(&self.state).look(&mut [], PendingSend::Farewell(&mut out));

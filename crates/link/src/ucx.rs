@@ -21,9 +21,9 @@ use std::sync::Arc;
 
 /// The first bytes of a TCP connection that asks for UCX. No message of the node protocol begins with them.
 pub const PREAMBLE: [u8; 8] = *b"XDOCKUCX";
-/// The version of what the two nodes tell each other before they use UCX.
+/// The version of the exchange of addresses and tokens by which two nodes begin to use UCX.
 const VERSION: u32 = 1;
-/// The most bytes of a worker's address, or of a refusal.
+/// The maximum size, in bytes, of a UCX worker's address, or of the text of a refusal.
 const MOST: usize = 64 << 10;
 const NAME: &str = "ucx";
 

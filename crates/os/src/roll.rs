@@ -12,7 +12,7 @@
 //! runs.)
 //!
 //! **The question** whether a member is alive is `F_OFD_GETLK` for a write lock on the member's byte, through another
-//! description. It takes 0.4 µs. The answer "free" stays true for ever, because only the keeper of the roll gives out
+//! open file description. The call takes 0.4 µs. The answer "free" stays true for ever, because only the keeper of the roll gives out
 //! numbers, and it gives out each number once.
 //!
 //! **The self-check.** With each question the asking process also asks, through the same descriptor, about a byte that
@@ -157,7 +157,8 @@ impl RollReader {
         number != self.own && is_proof(is_free(self.fd.as_fd(), number), || is_free(self.fd.as_fd(), self.own))
     }
 
-    /// Tells whether the descriptor shows this process's own lock. If not, it cannot prove anything.
+    /// Tells whether the kernel shows this process's own lock through the reader's descriptor. If not, the descriptor
+    /// cannot prove a member's death.
     #[must_use]
     pub fn sees_own_lock(&self) -> bool {
         is_free(self.fd.as_fd(), self.own) == Some(false)
@@ -203,7 +204,7 @@ fn fcntl_lock(fd: BorrowedFd<'_>, command: i32, lock: &mut libc::flock) -> OsRes
     }
 }
 
-/// Opens the file through a mount of its own that no process can write through, not even a container's root that opens
+/// Opens the roll's file through a new mount that no process can write through, not even a container's root that opens
 /// the file anew. `None` if this process may not make a mount.
 fn read_only_mount(path: &Path) -> Option<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;

@@ -18,13 +18,14 @@ const ETIMEDOUT: c_int = 110;
 /// The most lines that one process writes to its log about files that did not come or may not be written.
 const LINES: u32 = 20;
 
-/// The program's settings at its start. They are kept, because a program may clear its environment.
+/// The settings that the library reads from the environment when the program starts. They are kept, because a program
+/// may clear its environment.
 pub(crate) struct ProgramSettings {
     pub views: Views,
     pub watched: Watched,
     /// The library's own environment variables and LD_PRELOAD: those that were set, with their values.
     pub variables: Vec<(&'static str, String)>,
-    /// Device and inode of the file that was standard error at the start.
+    /// Device and inode of the file that was the program's standard error at its start.
     errors: Option<(u64, u64)>,
 }
 
@@ -58,7 +59,7 @@ pub(crate) fn start() -> &'static ProgramSettings {
     })
 }
 
-/// Decides what follows after a call that failed with ENOENT. Returns true if the shim must try the call again. Returns
+/// Waits for the file, if a call failed with ENOENT and the file belongs to a managed directory. Returns true if the shim must try the call again. Returns
 /// false if the program must get the errno that is set now.
 ///
 /// # Safety
@@ -78,7 +79,7 @@ pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
         set_errno(ENOENT);
         return false;
     }
-    // A `Once` is not used, because a forked child could find its lock held.
+    // A `Once` has a lock inside. A child that was forked while another thread held this lock would wait for ever.
     static REPORTED: AtomicBool = AtomicBool::new(false);
     let is_own = start.views.find(&whole).is_some();
     if is_own

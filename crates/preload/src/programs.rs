@@ -24,7 +24,7 @@ struct Environment {
 /// `given` is null or a list of terminated strings that ends with a null.
 unsafe fn complete(given: Texts) -> Option<Environment> {
     let wanted = &start().variables;
-    // Without LD_PRELOAD, and without a directory of this program, the other programs have no use for the variables.
+    // Without LD_PRELOAD, or without a managed directory, a program that is started here has no use for the variables.
     if wanted.len() < 2 {
         return None;
     }

@@ -70,7 +70,7 @@ macro_rules! shims {
                 unsafe { retry($folder, $path, failure, || real($($argument),*)) }
             }
         )*
-        /// The names of all functions that have a shim.
+        /// The names of the C library's functions for which this macro declares a shim.
         #[cfg(test)]
         const _NAMES: &[&str] = &[$(stringify!($name)),*];
     };
@@ -199,8 +199,8 @@ pub unsafe extern "C" fn freopen64(path: Text, mode: Text, stream: Any) -> Any {
     unsafe { freopen_with(c"freopen64", &REAL, path, mode, stream) }
 }
 
-/// `syscall` that waits for files. Some programs and runtimes use it instead of the C library's functions, and openat2
-/// has no such function.
+/// `syscall` that waits for files. Some programs and runtimes call `syscall` instead of the C library's functions. `openat2`
+/// can only be called in this way.
 ///
 /// # Safety
 /// The same rules as for the C library's function.
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn syscall(
                 calls::Change::Rename => Deed::Rename,
             };
             let mut names = names.into_iter();
-            // The names of a rename lie in the same directory, because it is a mount.
+            // The old and the new name of a rename lie in the same managed directory, because this directory is a mount.
             names.next().into_iter().for_each(|name| explain(deed, name));
             // SAFETY: a call that takes a name at this place takes a terminated string.
             names.for_each(|(folder, path)| unsafe { not_renamed_to(folder, path as Text) });
@@ -280,9 +280,9 @@ unsafe fn written_by_openat2(
     (!calls::only_reads(flags)).then_some((folder as c_int, path as usize))
 }
 
-/// Declares shims for functions that only change files or names: each with its name, arguments and return type, what it
-/// does, the folder and the name that it changes, and of a rename the new folder and name. The reason of a refusal goes
-/// to the task's log.
+/// Declares shims for functions that only change files or names. A declaration has the function's name, its arguments
+/// and return type, what it does, the folder and the name that it changes, and for a rename also the new folder and
+/// name. If the call fails in a directory that the program only reads, the shim writes the reason to the task's log.
 macro_rules! changes {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty, $deed:ident at $folder:expr, $path:ident $(to $into:expr, $target:ident)?, fails $failed:expr;)*) => {$(
         #[doc = concat!("`", stringify!($name), "` that writes the reason of a refusal to the task's log.")]
