@@ -2,8 +2,8 @@
 //! from files.
 //!
 //! An [`Authority`] signs one certificate per node, which carries the node's name as its DNS name. A node trusts
-//! exactly one authority, and none of the authorities that the operating system trusts. A run drops its authority as soon as all of its
-//! nodes have their [`NodeCredentials`], so no further certificate can be signed.
+//! exactly one authority, and none of the authorities that the operating system trusts. A run drops its authority as
+//! soon as all of its nodes have their [`NodeCredentials`], so no further certificate can be signed.
 
 use crate::stream::bad_node_name;
 use crate::{Error, Result};

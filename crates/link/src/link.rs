@@ -213,8 +213,9 @@ impl Link {
     ///
     /// # Errors
     /// The service's refusal, if the other node's service refuses the question. `TimedOut` if no answer came by the
-    /// deadline. `Disconnected` if the connection ended before the answer. After `TimedOut` or `Disconnected`, the other node may have carried out the question, or may
-    /// still do it. So repeat only questions that may be carried out twice.
+    /// deadline. `Disconnected` if the connection ended before the answer. After `TimedOut` or `Disconnected`, the
+    /// other node may have carried out the question, or may still do it. So repeat only questions that may be carried
+    /// out twice.
     pub fn ask(&self, service: u32, body: &[u8], deadline: Deadline) -> Result<Vec<u8>> {
         let shared = &*self.shared;
         let tried = || format!("ask service {service}");
@@ -423,8 +424,9 @@ impl Shared {
         }
     }
 
-    /// Connects to the peer by the first transport that works, and gives this transport's place in the list. The transport that worked
-    /// last is tried first. If none works, the error is that of the transport that was tried first.
+    /// Connects to the peer by the first transport that works, and gives this transport's place in the list. The
+    /// transport that worked last is tried first. If none works, the error is that of the transport that was tried
+    /// first.
     fn greet_by_any(&self, last: usize) -> Result<(usize, GreetedConnection)> {
         let others = (0..self.transports.len()).filter(|index| *index != last);
         let mut first = None;

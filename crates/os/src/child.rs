@@ -27,7 +27,7 @@ fn threads_in(folder: &str) -> Option<usize> {
 /// Forks a child that runs `body`. The child exits with the code that `body` returns, and does not run the parent's
 /// exit handlers.
 ///
-/// It fails if this process has other threads, or if their number is not known, because the child would inherit their
+/// The call fails if this process has other threads, or if their number is not known, because the child would inherit their
 /// locks but not the threads.
 pub fn fork(body: impl FnOnce() -> i32) -> OsResult<i32> {
     match threads() {
@@ -140,7 +140,7 @@ pub fn raise_descriptor_limit() -> u64 {
     allowed.unwrap_or(1 << 20)
 }
 
-/// Makes the system call fail when a file would grow beyond this process's limit (`ulimit -f`). By default the kernel
+/// From now on, a system call fails with EFBIG when a file would grow beyond this process's limit (`ulimit -f`). By default the kernel
 /// sends a signal that ends the process. The limit itself is raised to its hard limit.
 pub fn survive_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -150,7 +150,7 @@ pub fn survive_file_limit() {
     let _ = setrlimit(Resource::Fsize, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// The number of descriptors that this process may have.
+/// The limit of open descriptors of this process.
 pub fn descriptor_limit() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::testing::{Random, mix};
 
-/// The environment variable with the path of the page's file.
+/// The environment variable with the path of the file that contains a shared plan ([`MappedPlan`]).
 pub const VARIABLE: &str = "CROSSDOCK_FAULTS";
 
 /// The way in which a call fails.
@@ -25,9 +25,9 @@ pub const VARIABLE: &str = "CROSSDOCK_FAULTS";
 pub enum Fault {
     /// The call does nothing and returns this error.
     Error(Errno),
-    /// Only half of the bytes are read or written.
+    /// The call reads or writes only half of the bytes, and succeeds.
     Short,
-    /// The message arrives without its descriptors.
+    /// The received message lacks the descriptors that the peer sent with it.
     Stripped,
 }
 
@@ -118,11 +118,11 @@ pub struct FaultPlan {
     which: AtomicU64,
     /// On average one call in this number fails; 0 means that no call fails.
     one_in: AtomicU64,
-    /// The state of the random numbers.
+    /// The state of the random number generator that chooses which calls fail.
     seed: AtomicU64,
-    /// The number of calls so far.
+    /// The number of system calls that the plan has counted so far.
     calls: AtomicU64,
-    /// The number of calls that failed so far.
+    /// The number of system calls that failed by this plan so far.
     failed: AtomicU64,
     /// The position in the table, counted from 1, of the call that failed last.
     last: AtomicU64,
@@ -233,7 +233,7 @@ impl MappedPlan {
         Ok(Self(unsafe { &*start.cast::<FaultPlan>() }))
     }
 
-    /// The plan in this page.
+    /// The plan in the mapped page, which other processes may use at the same time.
     #[must_use]
     pub fn words(&self) -> &FaultPlan {
         self.0

@@ -15,7 +15,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a lease can prove about a file.
+/// What the grant of a lease proves about a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof {
     /// No other process has the file open or mapped.

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 /// The seals of every segment. A peer that maps a segment can rely on its size for good: no truncation causes a SIGBUS.
 pub const SEGMENT_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Makes a sealed segment of `size` bytes. It takes no memory until memory is reserved or a page is touched.
+/// Makes a sealed segment of `size` bytes. The segment takes no memory until memory is reserved or a page is touched.
 ///
 /// `name` appears as `/memfd:name` in `/proc/PID/maps`. `crossdock audit` finds the segment's owner by this name.
 pub fn create(name: &str, size: u64) -> OsResult<OwnedFd> {

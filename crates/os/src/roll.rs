@@ -12,8 +12,8 @@
 //! runs.)
 //!
 //! **The question** whether a member is alive is `F_OFD_GETLK` for a write lock on the member's byte, through another
-//! open file description. The call takes 0.4 µs. The answer "free" stays true for ever, because only the keeper of the roll gives out
-//! numbers, and it gives out each number once.
+//! open file description. The call takes 0.4 µs. The answer "free" stays true for ever, because only the keeper of the
+//! roll gives out numbers, and it gives out each number once.
 //!
 //! **The self-check.** With each question the asking process also asks, through the same descriptor, about a byte that
 //! it has locked itself. If that byte seems free, either the descriptor was closed and its number used again, or the

@@ -59,8 +59,8 @@ pub(crate) fn start() -> &'static ProgramSettings {
     })
 }
 
-/// Waits for the file, if a call failed with ENOENT and the file belongs to a managed directory. Returns true if the shim must try the call again. Returns
-/// false if the program must get the errno that is set now.
+/// Waits for the file, if a call failed with ENOENT and the file belongs to a managed directory. Returns true if the
+/// shim must try the call again. Returns false if the program must get the errno that is set now.
 ///
 /// # Safety
 /// `path` must be null or a terminated string.
@@ -142,8 +142,8 @@ pub(crate) unsafe fn why_refused(deed: Deed, found: c_int, folder: c_int, path: 
     found
 }
 
-/// Notes the new name of a rename that failed. If it lies in a directory whose files this program only reads, the program
-/// does not wait for it: programs look a new name up to see whether it is a folder. The errno stays.
+/// Notes the new name of a rename that failed. If it lies in a directory whose files this program only reads, the
+/// program does not wait for it: programs look a new name up to see whether it is a folder. The errno stays.
 ///
 /// # Safety
 /// `path` must be null or a terminated string.

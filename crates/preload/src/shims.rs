@@ -199,8 +199,8 @@ pub unsafe extern "C" fn freopen64(path: Text, mode: Text, stream: Any) -> Any {
     unsafe { freopen_with(c"freopen64", &REAL, path, mode, stream) }
 }
 
-/// `syscall` that waits for files. Some programs and runtimes call `syscall` instead of the C library's functions. `openat2`
-/// can only be called in this way.
+/// `syscall` that waits for files. Some programs and runtimes call `syscall` instead of the C library's functions.
+/// `openat2` can only be called in this way.
 ///
 /// # Safety
 /// The same rules as for the C library's function.
@@ -246,7 +246,8 @@ pub unsafe extern "C" fn syscall(
                 calls::Change::Rename => Deed::Rename,
             };
             let mut names = names.into_iter();
-            // The old and the new name of a rename lie in the same managed directory, because this directory is a mount.
+            // The old and the new name of a rename lie in the same managed directory, because this directory is a
+            // mount.
             names.next().into_iter().for_each(|name| explain(deed, name));
             // SAFETY: a call that takes a name at this place takes a terminated string.
             names.for_each(|(folder, path)| unsafe { not_renamed_to(folder, path as Text) });
