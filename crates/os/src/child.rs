@@ -27,8 +27,8 @@ fn threads_in(folder: &str) -> Option<usize> {
 /// Forks a child that runs `body`. The child exits with the code that `body` returns, and does not run the parent's
 /// exit handlers.
 ///
-/// The call fails if this process has other threads, or if their number is not known, because the child would inherit their
-/// locks but not the threads.
+/// The call fails if this process has other threads, or if their number is not known, because the child would inherit
+/// their locks but not the threads.
 pub fn fork(body: impl FnOnce() -> i32) -> OsResult<i32> {
     match threads() {
         Some(1) => {}
@@ -140,8 +140,8 @@ pub fn raise_descriptor_limit() -> u64 {
     allowed.unwrap_or(1 << 20)
 }
 
-/// From now on, a system call fails with EFBIG when a file would grow beyond this process's limit (`ulimit -f`). By default the kernel
-/// sends a signal that ends the process. The limit itself is raised to its hard limit.
+/// From now on, a system call fails with EFBIG when a file would grow beyond this process's limit (`ulimit -f`). By
+/// default the kernel sends a signal that ends the process. The limit itself is raised to its hard limit.
 pub fn survive_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     // SAFETY: ignoring a signal runs no code of ours.

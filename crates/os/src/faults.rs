@@ -4,8 +4,8 @@
 //!
 //! A *plan* says which calls fail. Either the n-th call from now on fails with a chosen error that the kernel may give
 //! for it, or one call in N fails, drawn from a seed. A plan belongs to one thread ([`arm_thread`]), or it lies in a
-//! *page* of a file that other processes map too ([`MappedPlan`]). The variable `CROSSDOCK_FAULTS` names that file. Through
-//! it a test can arm a daemon, or all processes of a soak test, while they run.
+//! *page* of a file that other processes map too ([`MappedPlan`]). The variable `CROSSDOCK_FAULTS` names that file.
+//! Through it a test can arm a daemon, or all processes of a soak test, while they run.
 
 use rustix::fd::AsFd;
 use rustix::io::Errno;

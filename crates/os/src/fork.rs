@@ -1,7 +1,7 @@
 //! Tells whether this process is a forked child of the process that made a value. The answer costs one load.
 //!
-//! A child inherits its parent's mappings, but is another process: it must not use the parent's heap slots or ports. The
-//! kernel zeroes a page marked `MADV_WIPEONFORK` in every child, so a word in that page gives the answer without a
+//! A child inherits its parent's mappings, but is another process: it must not use the parent's heap slots or ports.
+//! The kernel zeroes a page marked `MADV_WIPEONFORK` in every child, so a word in that page gives the answer without a
 //! system call.
 
 use crate::sys;

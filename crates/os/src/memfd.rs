@@ -57,8 +57,9 @@ pub fn is_sealed_for_writing(fd: impl AsFd) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok_and(|s| s.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE))
 }
 
-/// The inode number of this segment; 0 if the file is not a memfd with the [`SEGMENT_SEALS`]. The kernel gives the number
-/// to no other memfd until the next boot. The call needs no descriptor, so it also works when this process has none left.
+/// The inode number of this segment; 0 if the file is not a memfd with the [`SEGMENT_SEALS`]. The kernel gives the
+/// number to no other memfd until the next boot. The call needs no descriptor, so it also works when this process has
+/// none left.
 ///
 /// All memfds are in one file system of the kernel, a tmpfs that only the kernel mounts. Its inode numbers have 64 bits
 /// and only grow. A file of another tmpfs could have the same number, but no such file can have these seals. Memfds of

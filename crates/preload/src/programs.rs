@@ -24,7 +24,8 @@ struct Environment {
 /// `given` is null or a list of terminated strings that ends with a null.
 unsafe fn complete(given: Texts) -> Option<Environment> {
     let wanted = &start().variables;
-    // Without LD_PRELOAD, or without a managed directory, a program that is started here has no use for the variables.
+    // With fewer than two variables, either LD_PRELOAD or the managed directories are missing. The program that is
+    // started then has no use for the variables.
     if wanted.len() < 2 {
         return None;
     }
