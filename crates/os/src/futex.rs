@@ -21,7 +21,7 @@ pub enum Woken {
     TimedOut,
 }
 
-/// The longest time that a wait on two words sleeps at once, if the kernel has no `futex_waitv` or a filter forbids it.
+/// The longest single sleep of a wait on two words, if the kernel has no `futex_waitv` or a filter forbids it.
 pub const SLICE: Duration = Duration::from_millis(20);
 
 /// Sleeps while `word` holds `expected`, until a wake comes or the deadline passes.
@@ -65,8 +65,8 @@ pub fn wait_interruptible(word: &AtomicU32, expected: u32, deadline: Deadline, w
 
 /// Sleeps while both words hold the expected values, until a wake for either comes or the deadline passes.
 ///
-/// Without `futex_waitv` it sleeps on the first word for at most [`SLICE`] at a time, and looks at the second word in
-/// between.
+/// If the kernel has no `futex_waitv`, the thread sleeps on the first word for at most [`SLICE`] at a time, and reads
+/// the second word between two sleeps.
 pub fn wait_either(first: (&AtomicU32, u32), second: (&AtomicU32, u32), deadline: Deadline) -> Woken {
     static NO_WAITV: AtomicBool = AtomicBool::new(false);
     if !NO_WAITV.load(Ordering::Relaxed) {

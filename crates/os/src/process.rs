@@ -25,7 +25,7 @@ pub fn is_dead(pidfd: impl AsFd) -> bool {
     crate::event::wait_readable(pidfd, crate::Deadline::after(std::time::Duration::ZERO)).unwrap_or(false)
 }
 
-/// How a process ended.
+/// Tells whether a process still runs, and if not, how it ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProcessState {
     /// The process still runs.
@@ -130,7 +130,7 @@ pub fn start_time(pid: i32) -> Option<u64> {
 }
 
 /// The inode number of this process's PID namespace; 0 if it is not known. A process id from another PID namespace
-/// means nothing here.
+/// does not identify a process in this one.
 pub fn number_space() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
@@ -171,11 +171,11 @@ pub fn kernel_release() -> String {
 /// The resource that a limit is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Open descriptors of this process.
+    /// The limit of open descriptors of this process.
     Descriptors,
-    /// Processes of this user.
+    /// The limit of processes of this process's user.
     Processes,
-    /// Bytes of address space of this process.
+    /// The limit of bytes of address space of this process.
     AddressSpace,
 }
 

@@ -1,7 +1,7 @@
 //! Asynchronous write protection: the kernel notes which pages of a range are written to, and no thread has to handle
 //! the faults (`UFFD_FEATURE_WP_ASYNC`, kernel ≥ 6.7). [`crate::pagemap`] reads the notes.
 //!
-//! The default seccomp filters of docker and podman forbid the system call `userfaultfd`. In their containers the
+//! The default seccomp filters of docker and podman forbid the system call `userfaultfd`. In these containers the
 //! callers must detect changes in another way.
 
 use crate::sys;
