@@ -6,7 +6,8 @@ use crossdock_layout::series::{Counts, Geometry, MAX_CHUNK, MAX_CHUNKS, MAX_RECO
 use super::spec::{Extents, Spec, invalid};
 use crate::Result;
 
-/// The number of attributes that publishes can add to those that were declared when the series was made.
+/// A series has room for at least this many attributes. So a publish can add attributes if fewer were declared when the
+/// series was made.
 const SPARE_ATTRIBUTES: u32 = 16;
 /// The number of chunks of a version at most, if the program leaves the chunk size to the library. Each chunk may
 /// become a mapping of its own, and a process may have 65530 mappings.
