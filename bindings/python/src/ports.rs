@@ -194,8 +194,8 @@ impl Port {
         Ok(())
     }
 
-    /// Counters of the whole port over all its members so far, as a dict: messages, received, bytes, and waits in
-    /// nanoseconds.
+    /// Counters of the whole port, summed over all members that have used it, as a dict: messages sent and received,
+    /// bytes, and waits in nanoseconds.
     #[getter]
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let s = self.port.get(py)?.statistics();

@@ -140,8 +140,8 @@ pub struct RollReader {
 }
 
 impl RollReader {
-    /// Makes a reader. `fd` comes from [`Roll::reader`]. A [`RollLock`] must keep `own` locked as long as the reader is
-    /// used.
+    /// Makes a reader of the roll. `fd` comes from [`Roll::reader`]. `own` is the number of this process; a [`RollLock`]
+    /// must keep its byte locked as long as the reader is used.
     #[must_use]
     pub fn new(fd: OwnedFd, own: u64) -> Self {
         Self { fd, own }

@@ -11,7 +11,8 @@ use crate::real_functions::{EROFS, RealFunction};
 type Text = *const c_char;
 type Texts = *const Text;
 
-/// An environment with all variables, and the strings that were added to it.
+/// An environment for a program that this process starts: the environment that the caller gave, and the variables of
+/// this library that it lacked. `_own` keeps the strings of the added variables.
 struct Environment {
     list: Vec<Text>,
     _own: Vec<CString>,

@@ -62,7 +62,7 @@ pub struct Isolation {
 impl Isolation {
     /// The task shares nothing.
     pub const FULL: Self = Self { files: true, ipc: true, pid: true, network: true };
-    /// The task shares everything.
+    /// The task has no namespace of its own, so it shares everything with the host.
     pub const NONE: Self = Self { files: false, ipc: false, pid: false, network: false };
 
     /// Names what tasks share with the host; `None` if they share nothing.

@@ -140,7 +140,7 @@ pub struct PartOrder {
     pub hosts: Vec<String>,
     /// The number of the part's host among the hosts of the run.
     pub number: usize,
-    /// The path of the workflow file, for messages and for relative paths.
+    /// The path of the workflow file. Error messages name it, and relative paths in the file begin at its folder.
     pub file: PathBuf,
     /// The text of the workflow file.
     pub text: String,

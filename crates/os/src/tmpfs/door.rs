@@ -102,7 +102,7 @@ impl Gate {
                 break;
             }
             for event in &buffer[..count] {
-                // SAFETY: the kernel has written this event. The events of a gate have no further parts.
+                // SAFETY: the kernel has written this event. An event of a gate consists only of this structure.
                 let event = unsafe { event.assume_init_ref() };
                 let opens = event.mask & libc::FAN_OPEN_PERM != 0;
                 tried.push(if opens { RefusedAccess::Open(event.pid) } else { RefusedAccess::Read(event.pid) });

@@ -25,7 +25,7 @@ use crate::broker::{Broker, NodeFailure};
 
 /// The service by which a node asks for an item that one of its tasks wants.
 pub(in crate::broker) const OWN: u32 = 10;
-/// The service by which a node reports that an item is gone.
+/// The number of the service by which one node reports to another node that an item has ended.
 pub(in crate::broker) const ENDED: u32 = 11;
 
 /// How often a node repeats its question to the item's node while a request waits for the item.
