@@ -286,27 +286,31 @@ impl Fetcher {
         };
         let mut state = self.shared.state();
         let Origin { phase, silent: former, .. } = state.origins[self.origin].clone();
+        let was = former.map_or(SilenceLevel::Silent, |former| former.level);
+        let is_news = !matches!(phase, Phase::Ended | Phase::Failed) && was != level;
+        let missing = if is_news { self.backlog().files() } else { Vec::new() };
+        // Consumers read without this lock. If the producers counted as failed first, a consumer that waits for a lost
+        // file could miss the reason why this file does not come.
+        if level == SilenceLevel::GivenUp {
+            missing.iter().for_each(|rest| state.is_given_up(rest));
+        }
         if former.is_none_or(|former| former.level != level) {
             let silent_ns = u64::try_from(silent.as_nanos()).unwrap_or(u64::MAX);
             let since_ns = former.map_or(clock::now_ns().saturating_sub(silent_ns), |former| former.since_ns);
             state.is_quiet(self.origin, Some(SilentOrigin { since_ns, level }));
         }
-        let was = former.map_or(SilenceLevel::Silent, |former| former.level);
-        if matches!(phase, Phase::Ended | Phase::Failed) || was == level {
+        if !is_news {
             return;
         }
-        let missing = self.backlog().files();
         if was == SilenceLevel::Silent {
             missing.iter().for_each(|rest| state.is_lost(rest));
             if !std::mem::replace(&mut silence.is_told_lost, true) {
                 state.trouble(lost(&self.node, &missing));
             }
         }
-        match level {
-            // The other host is in the catalog again, so it may answer soon.
-            SilenceLevel::Silent => missing.iter().for_each(|rest| state.is_found(rest)),
-            SilenceLevel::Lost => {}
-            SilenceLevel::GivenUp => missing.iter().for_each(|rest| state.is_given_up(rest)),
+        // The other host is in the catalog again, so it may answer soon.
+        if level == SilenceLevel::Silent {
+            missing.iter().for_each(|rest| state.is_found(rest));
         }
     }
 
