@@ -64,7 +64,7 @@ answers! {
             kind: SegmentKind,
             /// True if this request made the segment.
             created +
-            /// True if the descriptor allows writing.
+            /// True if the segment's descriptor allows writing.
             writable: bool as Bits,
             /// The segment's name.
             name: String,
@@ -96,8 +96,8 @@ answers! {
         /// The answer to `Observe`. Two descriptors come with a Series message: that of the series' pool, and that of a
         /// page in which the observer notes the versions that it uses (pin page).
         5 Series [2] (entry: SeriesEntry),
-        /// The answer to `Pins`. The pin page's descriptor comes with a Pins answer. If the series has no page with
-        /// that index yet, `Pins` fails with `NOT_YET`.
+        /// The answer to `Pins`. The pin page's descriptor comes with a Pins answer. If the series has no pin page
+        /// with the index that the publisher asked for, `Pins` fails with `NOT_YET`.
         8 Pins [1] (entry: PageEntry),
         /// The request failed and changed nothing.
         0 Failed {

@@ -98,7 +98,7 @@ impl SegmentEntry {
 record! {
     /// A node of the site in a listing.
     pub struct NodeEntry as Wire {
-        /// The number of the node. It belongs to the node's name for ever.
+        /// The number of the node. The number belongs to the node's name for ever.
         number: u64,
         /// The time in milliseconds since the node was last known to have its lease. For the node that answers, this is
         /// the time since it last reached the catalog.

@@ -94,7 +94,7 @@ requests! {
             kind: SegmentKind,
             /// What to do if members have the object open.
             in_use: InUse,
-            /// The name to remove.
+            /// The name of the object, which the daemon removes.
             name: String,
         },
         /// Makes a workflow. When the member that sent this request ends, the daemon ends the workflow.
@@ -130,7 +130,7 @@ requests! {
         12 List -> Page {
             /// The kind of things to list.
             of: ListOf as Padded,
-            /// The page has only entries whose number is greater than this number.
+            /// The answer has only entries of the listing whose number is greater than this number.
             after: u64,
             /// If a workflow is named here, the list has only entries of this workflow.
             workflow: Option<String>,
@@ -152,20 +152,20 @@ requests! {
         16 Progress {
             /// The number of steps that the member has done.
             done: u64,
-            /// The number of steps in all; 0 if the member no longer reports progress.
+            /// The number of steps that the member will do in all; 0 if the member no longer reports progress.
             of: u64,
         },
         /// Copies or moves a region to this node. The daemon answers a CopyRegion when the region on this node is
         /// complete.
         17 CopyRegion -> Done {
-            /// How long the copying may take, in milliseconds.
+            /// How long the copying of the region may take, in milliseconds.
             wait_ms: u64,
             /// True if the region moves with its name; in that case `copy` is equal to `name`. False if the region is
             /// copied.
             moves: bool as Padded,
             /// The name of the region.
             name: String,
-            /// The name of the copy.
+            /// The name that the region's copy on this node gets.
             copy: String,
         },
         /// Keeps all other members from opening a region until the member that sent the Freeze closes it. Only members
@@ -197,7 +197,7 @@ requests! {
             reserved: u64,
             /// A value that the daemon keeps with the series. The daemon does not interpret it.
             attribute: u64,
-            /// The largest number of observers at the same time.
+            /// The largest number of observers that the series may have at the same time.
             observers: u32 as Padded,
             /// The name of the series.
             name: String,

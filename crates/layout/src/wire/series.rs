@@ -68,7 +68,7 @@ record! {
 }
 
 record! {
-    /// The answer to the publisher of a series: a pin page. The page's descriptor comes with the answer.
+    /// The answer to the publisher of a series: a pin page. The descriptor of the pin page comes with the answer.
     pub struct PageEntry as Wire {
         /// The id of the pin page.
         page: SegmentId,

@@ -34,14 +34,14 @@ requests! {
             wait_ms: u64,
             /// 1: the client wants to read a shared item. 0: it wants to own the item.
             read: bool,
-            /// The keys of the items. The daemon opens the first of them that is available.
+            /// The keys of the items. The daemon opens the first of these items that is available.
             keys: Vec<String> as NonEmptyList<KEYS_PER_MESSAGE>,
         },
         /// Gives an item to another task. The asking task must own the item.
         53 Transfer -> Done {
             /// The id of the item.
             item: SegmentId,
-            /// The party that becomes the owner.
+            /// The party that becomes the owner of the item.
             to: Party,
         },
         /// Says that the member has closed the item. The item still belongs to its task. The daemon does not answer a
@@ -75,7 +75,7 @@ requests! {
             /// keep the old bytes, and the owner gets a copy of the item.
             wait_ms: u64,
         },
-        /// Changes the size of an item. New bytes are zero.
+        /// Changes the size of an item. Bytes that the item gets in addition are zero.
         59 Resize -> Item {
             /// The id of the item.
             item: SegmentId,
