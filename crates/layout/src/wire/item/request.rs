@@ -11,7 +11,7 @@ pub const KEYS_PER_MESSAGE: usize = 24;
 requests! {
     /// A client's request about items.
     pub enum ItemRequest: u16 as Wire {
-        /// Makes an item. The asking task owns it.
+        /// Makes an item. The task that asks for the new item owns it.
         50 Create -> Item {
             /// The item's size in bytes.
             size: u64,
@@ -37,15 +37,15 @@ requests! {
             /// The keys of the items. The daemon opens the first of these items that is available.
             keys: Vec<String> as NonEmptyList<KEYS_PER_MESSAGE>,
         },
-        /// Gives an item to another task. The asking task must own the item.
+        /// Gives an item to another task. The asking task must own the item that it gives away.
         53 Transfer -> Done {
             /// The id of the item.
             item: SegmentId,
             /// The party that becomes the owner of the item.
             to: Party,
         },
-        /// Says that the member has closed the item. The item still belongs to its task. The daemon does not answer a
-        /// Release.
+        /// Says that the member has closed the item. A released item still belongs to its task. The daemon does not answer
+        /// a Release.
         54 Release {
             /// The id of the item.
             item: SegmentId,
@@ -56,7 +56,7 @@ requests! {
             /// The item's id; 0 at the end of the list.
             item: SegmentId,
         },
-        /// Destroys an item. The asking task must own the item.
+        /// Destroys an item. The asking task must own the item that it destroys.
         56 Destroy -> Done {
             /// The id of the item.
             item: SegmentId,
