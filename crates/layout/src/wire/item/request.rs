@@ -44,8 +44,8 @@ requests! {
             /// The party that becomes the owner of the item.
             to: Party,
         },
-        /// Says that the member has closed the item. A released item still belongs to its task. The daemon does not answer
-        /// a Release.
+        /// Says that the member has closed the item. A released item still belongs to its task. The daemon does not
+        /// answer a Release.
         54 Release {
             /// The id of the item.
             item: SegmentId,
