@@ -14,9 +14,9 @@ use crossdock_client::{
     SeriesOptions, Session, Status, TypeRef, Value, Variable,
 };
 use crossdock_layout::wire::{Answer, OpenMode, Request};
+use crossdock_os::faults;
 use crossdock_os::mapping::{Access, Mapping};
-use crossdock_os::{faults, socket};
-use support::{Daemon, Raw, children, open, spawn_in, until};
+use support::{Daemon, Raw, open, spawn_in, until};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 /// How long an answer may take on a loaded machine.
@@ -326,11 +326,13 @@ fn a_daemon_serves_or_ends_with_an_error_and_leaves_nothing() {
         let folder = Daemon::folder();
         let socket = folder.path().join("endpoint.sock");
         let mut keeper = spawn_in(&socket, &[], &[(faults::VARIABLE, &plan)]);
+        let options = ConnectOptions { socket: Some(socket.clone()), timeout: PATIENCE, ..ConnectOptions::default() };
         let mut status = None;
         until("the daemon serves or ends", || {
-            // A daemon that has no broker yet may still end, although its socket takes connections.
+            // The socket takes connections before the broker serves. A broker that fails to start ends the daemon, so
+            // only an answer proves that the daemon serves.
             status = keeper.try_wait().unwrap();
-            status.is_some() || !children(keeper.id()).is_empty() && socket::connect(&socket).is_ok()
+            status.is_some() || Session::connect(&options).is_ok()
         });
         let hit = page.words().disarm();
         match status {
