@@ -55,7 +55,7 @@ struct World {
     patience: Option<Duration>,
     /// The ports that perhaps had a consumer's end without a task.
     stray_ends: Mutex<BTreeSet<String>>,
-    /// How many consumers of such ports got a message behind later ones.
+    /// How often a consumer of a port in `stray_ends` got a message after a message that was sent later.
     out_of_order: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! Rows F1 to F9: files in managed directories.
+//! Rows F1 to F9 of tests/languages/conformance.md: files in managed directories.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};

@@ -1,4 +1,4 @@
-//! Rows P1 to P17: ports.
+//! Rows P1 to P17 of tests/languages/conformance.md: ports.
 
 use std::time::{Duration, Instant};
 

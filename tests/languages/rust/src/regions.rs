@@ -1,4 +1,4 @@
-//! Rows R1 to R16: regions and their objects.
+//! Rows R1 to R16 of tests/languages/conformance.md: regions and their objects.
 
 use std::time::{Duration, Instant};
 
