@@ -123,9 +123,8 @@ impl Publisher {
         // few more slots than it needs now, if the quota allows it. So a pool never has more than twice the memory that
         // it needs. An observer maps a huge page with one page fault instead of 512.
         let per_huge = self.slots.per_huge();
-        let whole = u64::from(committed) + u64::from(more + committed / SPARE);
-        let generous =
-            (whole.next_multiple_of(u64::from(per_huge)).min(u64::from(geometry.counts.slots)) as u32) - committed;
+        let whole = (committed + more + committed / SPARE).next_multiple_of(per_huge);
+        let generous = whole.min(geometry.counts.slots) - committed;
         let charge = |slots: u32| {
             let fresh = u64::from(slots) * chunk;
             let total = self.counts.reserved + fresh;
