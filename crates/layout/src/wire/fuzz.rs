@@ -1,11 +1,11 @@
 //! The entry point for fuzzing the decoders of messages.
 
-use super::{Answer, Request};
+use super::{Answer, MAX_DESCRIPTORS, Request};
 
 /// Decodes arbitrary bytes as a request and as an answer. Each message has only one encoding. So a message that is
 /// accepted must give the same bytes when it is encoded again.
 pub fn fuzz_decode(bytes: &[u8]) {
-    for descriptors in 0..=3 {
+    for descriptors in 0..=MAX_DESCRIPTORS {
         if let Ok((header, request)) = Request::decode(bytes, descriptors) {
             assert_eq!(request.encode(header.request, header.word), bytes, "{request:?}");
         }
