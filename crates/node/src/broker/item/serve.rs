@@ -235,8 +235,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Removes an item, whoever owns it. The asking member needs the right to remove. Only programs of the daemon's own
-    /// user have this right, and tasks do not.
+    /// Removes an item, also if another task owns it. The asking member needs the right to remove items. Programs of the
+    /// daemon's own user have this right; tasks do not have it.
     pub(in crate::broker) fn remove_item(&mut self, asker: Requester, workflow: u64, in_use: InUse, key: &str) {
         let Some(item) = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied() else {
             return self.fail(asker, Status::NotFound, format!("there is no item '{key}' to remove"));
