@@ -1,6 +1,6 @@
 //! Kills processes with SIGKILL: the service at each step of a publication and of a fetch from another host, a
 //! producer, and a waiting consumer. Consumers never see a part of a file, every wait ends, and no file or process is
-//! left behind.
+//! left behind. The last two tests stop the service.
 #![cfg(feature = "fault-points")]
 
 mod announced;
@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossdock_catalog::Memory;
 use crossdock_core::fault;
@@ -20,6 +20,8 @@ use crossdock_files::{
 };
 use crossdock_layout::files::Phase;
 use crossdock_link::{Choice, Transports, Trust};
+use crossdock_os::child::{self, Signal};
+use crossdock_os::fanotify::OpenWatch;
 use crossdock_os::process;
 use crossdock_os::testing::until;
 
@@ -139,9 +141,14 @@ fn play_with(part: &str, root: &Path, variables: &[(&str, &str)]) -> Child {
 }
 
 fn wait(root: &Path, folder: &Path) -> FileWaitOutcome {
-    let notice = root.with_extension("notice");
-    let line = Views::line(folder.to_str().unwrap(), notice.to_str().unwrap(), LONG, &[]);
-    Views::parse(&line).unwrap().await_file(folder.join("a").to_str().unwrap().as_bytes())
+    wait_until(root, &folder.join("a"), LONG)
+}
+
+/// Waits as a consumer does for `file`, at most for `limit`.
+fn wait_until(root: &Path, file: &Path, limit: Duration) -> FileWaitOutcome {
+    let (folder, notice) = (file.parent().unwrap(), root.with_extension("notice"));
+    let line = Views::line(folder.to_str().unwrap(), notice.to_str().unwrap(), limit, &[]);
+    Views::parse(&line).unwrap().await_file(file.to_str().unwrap().as_bytes())
 }
 
 /// The path of a folder in `/dev/shm`. Dropping it removes the folder and the files beside it.
@@ -348,4 +355,66 @@ fn a_consumer_that_is_killed_while_it_waits_leaves_nothing_and_holds_up_no_other
         left.lines.len() == 1 && left.lines[0].waiters.is_empty() && left.lines[0].readers.is_empty()
     });
     drop(service);
+}
+
+#[test]
+fn while_the_service_is_stopped_published_files_can_be_read_and_waits_end_by_their_deadline() {
+    let place = Place::new("stopped");
+    let root = &place.0;
+    let mut service = play("service", root, None);
+    place.await_said();
+    let (published, next) = (root.join("published"), root.join("published/next"));
+    fs::write(root.join("stage/a"), content()).unwrap();
+    assert_eq!(wait(root, &published), FileWaitOutcome::Published);
+
+    let pid = service.id() as i32;
+    child::signal(pid, Signal::STOP).unwrap();
+    until("the service to be stopped", || process_is_stopped(pid));
+    assert!(place.is_seen(&published), "a published file cannot be opened");
+    let staged = root.join("stage/next");
+    let producer = std::thread::spawn(move || fs::write(staged, "later").unwrap());
+    let began = Instant::now();
+    let outcome = wait_until(root, &next, Duration::from_millis(300));
+    assert!(matches!(outcome, FileWaitOutcome::TimedOut(_)), "{outcome:?}");
+    let took = began.elapsed();
+    assert!((Duration::from_millis(300)..Duration::from_secs(5)).contains(&took), "{took:?}");
+    // As root, the service must answer each open of a producer, so this open waits for it (docs/files.md).
+    let is_asked = OpenWatch::new().is_ok();
+    assert!(is_asked || producer.is_finished(), "a producer waits for a service that watches no opens");
+    assert!(!next.exists(), "the stopped service published a file");
+
+    let (waits_for, wait_root) = (next.clone(), root.clone());
+    let waiter = std::thread::spawn(move || wait_until(&wait_root, &waits_for, LONG));
+    child::signal(pid, Signal::CONT).unwrap();
+    producer.join().unwrap();
+    assert_eq!(waiter.join().unwrap(), FileWaitOutcome::Published);
+    assert_eq!(fs::read(&next).unwrap(), b"later");
+    assert!(place.is_seen(&published));
+    service.kill().unwrap();
+    service.wait().unwrap();
+}
+
+#[test]
+fn a_producer_that_waits_for_a_stopped_service_goes_on_when_the_service_is_killed() {
+    let place = Place::new("stopped-killed");
+    let root = &place.0;
+    let mut service = play("service", root, None);
+    place.await_said();
+    let pid = service.id() as i32;
+    child::signal(pid, Signal::STOP).unwrap();
+    until("the service to be stopped", || process_is_stopped(pid));
+    let staged = root.join("stage/a");
+    let producer = std::thread::spawn(move || fs::write(staged, content()).unwrap());
+    service.kill().unwrap();
+    service.wait().unwrap();
+    producer.join().unwrap();
+    let next = start(root, false);
+    assert_eq!(wait(root, &root.join("published")), FileWaitOutcome::Published);
+    assert!(place.is_seen(&root.join("published")));
+    drop(next);
+}
+
+/// Tells whether the kernel shows the process `pid` as stopped by a signal.
+fn process_is_stopped(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T "))
 }

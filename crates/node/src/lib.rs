@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crossdock_os::fs::File;
-use crossdock_os::{Deadline, child, clock, event, socket};
+use crossdock_os::{Deadline, child, clock, event, process, socket};
 
 pub use crossdock_gateway::{CatalogAddress, GatewayOptions};
 pub use crossdock_link::Choice;
@@ -67,11 +67,14 @@ fn serve_at(options: &ServeOptions, place: keeper::DaemonFiles, ready: Option<Ow
 /// How long a daemon in the background may take until it serves clients. A node of a site gets more time.
 const START: Duration = Duration::from_secs(10);
 
+/// How long a daemon in the background that cannot start may take to print its reason and to end.
+const END: Duration = Duration::from_secs(2);
+
 fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
     let text = |error: crossdock_os::OsError| ServeError(error.to_string());
     let (ours, theirs) = socket::pair().map_err(text)?;
     let mut theirs = Some(theirs);
-    child::fork(|| {
+    let pid = child::fork(|| {
         child::leave_session();
         // The error stream stays open for now, so that the caller sees errors at the start.
         child::leave_stream(0);
@@ -87,11 +90,19 @@ fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
     .map_err(text)?;
     drop(theirs);
     // The daemon sends a byte when it serves. If it cannot start, its end of the socket is closed without a byte.
-    let joining = options.site.as_ref().map_or(Duration::ZERO, |site| host::JOIN + site.lease);
-    let is_readable = event::wait_readable(&ours, Deadline::after(START + joining)).map_err(text)?;
+    let limit = START + options.site.as_ref().map_or(Duration::ZERO, |site| host::JOIN + site.lease);
     let mut byte = [0];
-    if is_readable && matches!(File::from(ours).read(&mut byte), Ok(1)) {
+    if !event::wait_readable(&ours, Deadline::after(limit)).map_err(text)? {
+        child::signal(pid, child::Signal::TERM).map_err(text)?;
+        let seconds = limit.as_secs();
+        return Err(ServeError(format!("the daemon in the background did not serve within {seconds} s; it was told to end")));
+    }
+    if matches!(File::from(ours).read(&mut byte), Ok(1)) {
         return Ok(());
+    }
+    // The daemon prints its reason after it has closed the socket. Its end proves that the reason is printed.
+    if let Some(pidfd) = process::open_pidfd(pid).map_err(text)? {
+        event::wait_readable(&pidfd, Deadline::after(END)).map_err(text)?;
     }
     Err(ServeError("the daemon in the background did not start; its reason is above".into()))
 }

@@ -83,6 +83,23 @@ fn helper_is_not_to_start_a_daemon() {
 }
 
 #[test]
+fn a_daemon_that_cannot_start_prints_its_reason_before_its_starter_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    for _ in 0..20 {
+        let mut starter = Command::new(env!("CARGO_BIN_EXE_crossdock-node"));
+        let output = starter.args(["--detach", "--socket"]).arg(file.join("endpoint.sock")).output().unwrap();
+        assert!(!output.status.success());
+        let text = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(lines[0].starts_with("crossdock serve: ") && lines[0].contains("folder"), "{text}");
+        assert!(lines[1].ends_with("the daemon in the background did not start; its reason is above"), "{text}");
+    }
+}
+
+#[test]
 fn what_it_costs() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("endpoint.sock");
