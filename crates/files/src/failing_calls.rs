@@ -15,7 +15,8 @@ use crate::view::MovedFiles;
 const NAME: &str = "a/f";
 const BYTES: &[u8] = &[7; 100_000];
 
-/// The folders of a store in memory, and of its disk. They are removed at the end of the test.
+/// The folder in memory for a store, and the folder on a disk to which its files are moved. Both are removed at the end
+/// of the test.
 struct Folders {
     memory: tempfile::TempDir,
     disk: tempfile::TempDir,

@@ -130,7 +130,8 @@ pub struct DirectorySnapshot {
     pub refused: Vec<Refused>,
 }
 
-/// The producers' phase as a number, because the crate of the memory layouts knows no text formats.
+/// Writes the producers' phase to JSON and similar formats as a number. The crate that defines [`Phase`] does not
+/// depend on `serde`.
 mod number {
     use super::Phase;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -246,8 +247,8 @@ fn add(users: &mut Vec<FileUser>, pid: i32) {
     }
 }
 
-/// Shows `see` all files below the folder `rest` of the folder `top`. A producer can replace a folder by a symbolic link
-/// at any moment, so the walk enters no folder through a link.
+/// Calls `see` for each file below the folder `rest` of the folder `top`. A producer can replace a folder by a symbolic
+/// link at any moment, so the walk enters no folder through a link.
 pub(crate) fn walk(top: &Path, rest: &Path, see: &mut dyn FnMut(PathBuf, fs::Metadata)) -> io::Result<()> {
     // The folder may have been removed meanwhile, or be a link now.
     let Some(folder) = StagedPath::folder(top, rest)? else { return Ok(()) };

@@ -3,11 +3,11 @@
 //! ```text
 //! ROOT/stage/       what producers see, writable
 //! ROOT/published/   what consumers see, mounted read-only for them: links to finished files of `stage`
-//! ROOT/for.N/       what the consumer N sees, where files go when all consumers have read them; else all see `published`
+//! ROOT/for.N/       what the consumer N sees, if files are dropped once all have read them; else all see `published`
 //! ROOT/events       why files were not published or not fetched, and what was dropped: a line each
-//! ROOT.events       the same list, if ROOT is memory with a limit, where a line would have no room when it matters
+//! ROOT.events       the same list, if ROOT is memory with a limit, because ROOT may be full when a line must be written
 //! ROOT.refusals   which tasks tried in vain to change files (refusals.rs)
-//! ROOT/spilled      where some files of `published` are moved to a disk: a link to the folder there (spill.rs)
+//! ROOT/spilled      a link to the folder on a disk to which files of `published` are moved, if they are (spill.rs)
 //! ROOT/fetched/     a file of another host is filled here, before its rename into `published` (service/fetch.rs)
 //! ROOT/new/         a link waits here for its rename into `published`, so that a file takes its name in one step
 //! NOTICE            one page, mapped read-only by consumers (layout/files.rs); it may lie elsewhere

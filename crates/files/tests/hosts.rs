@@ -578,7 +578,8 @@ fn a_silent_host_is_named_in_the_consumers_log_and_the_exchange_ends_all_the_sam
 fn an_entry_that_leads_to_another_host_or_to_another_authority_brings_no_file() {
     let (authority, other) = (Authority::make("files", HOURS).unwrap(), Authority::make("other", HOURS).unwrap());
     let a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &[]));
-    // Both know the host `b` as a consumer, and each has a file of the name that `b` waits for.
+    // `neighbour` is another node of the same authority, and `stranger` has the right name, but another authority. Both
+    // serve the host `b`, and each has a file of the name that `b` waits for.
     let neighbour = Host::new(&authority, "x", &Keep::All, across(true, &["b"], &[]));
     let stranger = Host::new(&other, "a", &Keep::All, across(true, &["b"], &[]));
     for liar in [&neighbour, &stranger] {
@@ -590,7 +591,7 @@ fn an_entry_that_leads_to_another_host_or_to_another_authority_brings_no_file() 
             b.service().report().troubles.iter().any(|line| line.contains("files of host a"))
         });
         assert_eq!((b.fetched(), b.published("file").exists()), (0, false), "{}", liar.name);
-        // The true entry brings the file.
+        // Once the entry leads to the true host `a`, the file comes.
         if !a.published("file").exists() {
             a.service().producers(Phase::Producing);
             a.write("file", b"true");

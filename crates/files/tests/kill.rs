@@ -222,8 +222,8 @@ fn a_service_that_dies_at_any_step_shows_nothing_in_part_and_the_next_one_goes_o
 
 #[test]
 fn a_service_that_dies_when_the_newest_file_appears_has_dropped_the_oldest_one_and_the_next_one_counts_on() {
-    // The service dies at the fault point `files.renamed`, so this test looks at what consumers see there in every
-    // publication.
+    // The service is killed at the fault point `files.renamed`, just after the second file was renamed into the
+    // consumers' folder. So the test sees what consumers see in the middle of this publication.
     let place = Place::new("newest");
     let root = &place.0;
     let mut service = play("service-newest", root, Some("files.renamed:2"));
@@ -263,8 +263,8 @@ fn a_service_that_dies_while_it_moves_a_file_to_the_disk_loses_nothing_and_the_n
         );
         fs::write(root.join("stage/b"), "later").unwrap();
         until("the next file", || faces.iter().any(|face| fs::read(face.join("b")).is_ok_and(|b| b == b"later")));
-        // The service removes its own names from `stage` before it sees the event of `b`. If it had taken these
-        // removals for those of a producer, the file would be gone by now.
+        // The service removes its own names from `stage` before it sees the event of `b`. If the service took them for
+        // removals by a producer, it would have taken the file away from consumers by now.
         assert!(place.is_seen(&faces[1]), "{point}: the file is lost");
         drop(next);
     }

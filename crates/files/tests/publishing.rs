@@ -181,7 +181,8 @@ fn a_file_whose_writer_is_killed_is_never_published_and_one_written_anew_is() {
     assert_eq!(f.wait("half"), FileWaitOutcome::Published);
     assert_eq!(f.state("half"), Some(FileState::Published));
     // A process that closes its file and is killed later has finished the file. If it is killed before the service has
-    // looked, it counts as killed while it wrote.
+    // looked at the file, it counts as killed while it wrote. So the script waits for the publication before it kills
+    // itself.
     for number in 0..20 {
         let name = format!("early-{number}");
         let (stage, published) = (f.stage(&name), f.published(&name));
@@ -195,7 +196,8 @@ fn a_file_whose_writer_is_killed_is_never_published_and_one_written_anew_is() {
 #[test]
 fn a_file_whose_writer_exits_in_one_of_its_threads_is_published() {
     let f = Fixture::new(Publish::Close);
-    // The file is open until the process has ended. The kernel ends the first thread by a signal.
+    // The file stays open until the process ends. When another thread exits, the kernel ends the process's first thread
+    // by a signal. This must not count as a killed writer.
     let script = format!(
         "import os, threading, time\nfile = open('{}', 'w')\nfile.write('whole')\nfile.flush()\n\
          threading.Thread(target=lambda: os._exit(0)).start()\ntime.sleep(60)",

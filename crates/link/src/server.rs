@@ -181,7 +181,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Decrements the counter when it is dropped, also after a panic.
+/// A value that decrements this counter when it is dropped, also after a panic.
 struct CounterGuard<'a>(&'a AtomicUsize);
 
 impl Drop for CounterGuard<'_> {

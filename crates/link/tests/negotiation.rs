@@ -85,8 +85,8 @@ fn nodes_without_a_common_transport_say_so() {
     }
 }
 
-/// A network that can cut connections. While `is_narrow` is set, it lets only connections with HTTP/2 pass. It cuts
-/// each other connection when the first bytes have come.
+/// A network that can cut connections. While `is_narrow` is set, it lets only connections with HTTP/2 pass. It cuts any
+/// other connection as soon as the connection's first bytes have come.
 struct Gate {
     address: String,
     is_narrow: Arc<AtomicBool>,

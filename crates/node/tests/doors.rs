@@ -30,7 +30,7 @@ fn has_doors() -> bool {
     Folder::mount(1 << 20).is_ok_and(|folder| folder.gate().is_some())
 }
 
-/// Opens a path descriptor of an item's file, through the item's mapping.
+/// Opens a path descriptor (O_PATH) of an item's file, through the item's mapping.
 fn path_of(item: &Item) -> OwnedFd {
     let address = item.bytes().as_ptr() as u64;
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

@@ -120,7 +120,8 @@ fn port_works_in_every_run_of_a_daemon_and_in_both_orders() {
     for run in 0..4 {
         run_once(&daemon, run % 2 == 0);
     }
-    // While a notebook stays connected, all of these programs belong to one run.
+    // While the session of a notebook (a Python session that stays open) is connected, all of these programs belong to
+    // one run.
     let _notebook = daemon.session();
     for run in 0..4 {
         run_once(&daemon, run % 2 == 0);

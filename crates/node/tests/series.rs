@@ -395,7 +395,8 @@ fn reserving_counts_against_the_quota_and_is_the_publishers_alone() {
     let full = ask(&mut observer, &beyond, &[endpoint_pool().as_fd()]).unwrap_err();
     assert!(full.0 == Status::NoSpace && full.1.contains("more"), "{full:?}");
     assert_eq!(ask(&mut publisher.raw, &reserve(SIZE + 4096), &[]).unwrap_err().0, Status::Invalid);
-    // The observer's pin page counts against the quota as well as the pool, so the pool can have one page less.
+    // The daemon's limit of memory is exactly `SIZE`. The observer's pin page takes 4096 bytes of it, so the pool can
+    // reserve only the rest.
     assert_eq!(ask(&mut publisher.raw, &reserve(SIZE), &[]).unwrap_err().0, Status::NoSpace);
     assert_eq!(ask(&mut publisher.raw, &reserve(SIZE - 4096), &[]), Ok(SIZE - 4096));
 }

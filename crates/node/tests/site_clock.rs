@@ -174,7 +174,8 @@ fn jumps_of_wall_clocks_end_no_lease_and_repeat_no_id() {
     let item = two.access_item("ball", PATIENCE).unwrap();
     assert_eq!(usize::from(item.bytes()[0]), 8 * jumps.len());
     item.destroy().unwrap();
-    // Further daemons of another node have no journal of former ones.
+    // The daemons of node `c` are started one after another, each without the journal of the one before. Even so, none
+    // of them may give out an id for the second time.
     for days in [0, 3000, -250] {
         let c = Shifted::start(&site, "c", &catalog, &built, days);
         let session = connect(&c.daemon, "three");

@@ -71,7 +71,7 @@ fn planted_defects_are_found() {
     use Planted::{LostAnswerIsNo, MissingFence, NoProof, OldEpochAccepted, PullUnseen, ReadersDenied, StampIgnored};
     use Planted::{SlowPullUnseen, TransitUnseen, UnknownIsDone};
     let early = [MissingFence, OldEpochAccepted, LostAnswerIsNo, NoProof, ReadersDenied, PullUnseen, StampIgnored];
-    // Schedules of the early form are enough to find these defects.
+    // Schedules of the form `Early`, which has fewer kinds of faults than `Whole`, are enough to find these defects.
     for planted in early {
         let found = (0..2000).find_map(|seed| run(seed, planted, Form::Early).err());
         let why = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
@@ -82,7 +82,7 @@ fn planted_defects_are_found() {
         let why = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
         println!("{planted:?}: {why}");
     }
-    // These defects are found only by faults that schedules of the early form do not have.
+    // These defects are found only by faults that schedules of the form `Early` do not have.
     for planted in [SlowPullUnseen, UnknownIsDone] {
         let found = (0..200).find_map(|seed| run(seed, planted, Form::Early).err());
         assert_eq!(found, None, "{planted:?} is found without its fault");

@@ -116,7 +116,8 @@ fn versions_are_the_same_on_all_nodes_and_a_node_fetches_each_changed_chunk_once
         versions[1..].iter().for_each(|version| equal(&versions[0], version));
         fetched += changed;
         for n in [1, 3] {
-            // The mirror shows a version before its report counts the version, so the test waits.
+            // The mirror shows a version to observers before the report about the mirror counts the version's bytes, so
+            // the test waits.
             until("it is counted", || {
                 let report = places[n].series_report(observers[n].id()).unwrap();
                 assert!(report.copied <= fetched && report.newest == step as u64 + 1, "step {step}: {report:?}");

@@ -125,7 +125,7 @@ fn holds_container(bytes: &[u8], offset: u64) -> bool {
     const GROUP: usize = 4096;
     let number = |half: &[u8]| u32::from_le_bytes(half.try_into().expect("four bytes"));
     bytes.chunks(GROUP).zip((offset..).step_by(GROUP)).any(|(group, from)| {
-        // The upper half of a container's first word is the same for all places within 4 GiB. So the halves are
+        // The upper half of a container's first word is the same for all places within 4 GiB. So the upper halves are
         // compared first. The compiler uses vector instructions for this comparison, and few groups pass it.
         let upper = |at: u64| (at.wrapping_neg() >> 32) as u32;
         let (first, last) = (upper(from), upper(from + group.len() as u64));

@@ -11,7 +11,7 @@ use super::watchers::Watcher;
 use crate::entry::{check_key, check_prefix};
 use crate::{Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, LeaseId, Listing, Revision, Watch};
 
-/// A client of the keeper in the same process. If the keeper was dropped, its calls fail with `Unreachable`.
+/// A client of the keeper in the same process. If the keeper was dropped, the client's calls fail with `Unreachable`.
 pub struct Local(pub(super) Weak<Shared>);
 
 fn reach(keeper: &Weak<Shared>) -> CatalogResult<Arc<Shared>> {

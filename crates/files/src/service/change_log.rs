@@ -25,7 +25,7 @@ pub(super) struct ChangeLog {
 }
 
 impl ChangeKind {
-    /// Tells whether no file can be fetched under this name any more.
+    /// True if a file of this name can no longer be fetched.
     fn is_over(self) -> bool {
         matches!(self, Self::Gone | Self::Dropped)
     }

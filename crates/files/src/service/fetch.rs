@@ -1,16 +1,18 @@
 //! Fetches the files that producers of another host publish, with one thread for each directory and host.
 //!
-//! The thread finds the other host in the site's catalog (`hosts.rs`), asks it for changes, and puts them into a backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads,
-//! called lanes, carry out what is in the backlog; they exist while there is something to do. A lane makes a file in
-//! the hidden folder `fetched` with its whole size, so that the room is reserved. It pulls the bytes, and sets the mode
-//! and the time of the original. One rename shows the file to consumers. A file for which there is no room is tried
-//! again, while later changes are carried out. Consumers hear of the producers' end once the backlog is empty.
+//! The thread finds the other host in the site's catalog (`hosts.rs`), asks it for changes, and puts them into a
+//! backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads, called lanes, carry out what is in the backlog;
+//! they exist while there is something to do. A lane makes a file in the hidden folder `fetched` with its whole size,
+//! so that the room is reserved. It pulls the bytes, and sets the mode and the time of the original. One rename shows
+//! the file to consumers. A file for which there is no room is tried again, while later changes are carried out.
+//! Consumers hear of the producers' end once the backlog is empty.
 //!
 //! What if this host's service dies? The next one removes what is in `fetched`, asks for all changes again, and skips
 //! the files that consumers see already. What if the other host's service dies? Its successor has another `life`, so
 //! all changes are asked for again. What if the other host is lost: it does not answer, and its entry in the catalog is
-//! gone? The consumers' logs say so, and what is lost with it. After a while its producers count as failed, and waits for
-//! the files that are still in the backlog end with an error. If the host comes back, everything continues where it was.
+//! gone? The consumers' logs say so, and what is lost with it. After a while its producers count as failed, and waits
+//! for the files that are still in the backlog end with an error. If the host comes back, everything continues where it
+//! was.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
@@ -159,8 +161,8 @@ pub(super) struct Fetcher {
     /// How long a file may wait until there is room for it.
     pub wait: Duration,
     pub backlog: Mutex<Backlog>,
-    /// If the other host's service was started anew, it reports all changes again. This host may know those up to this
-    /// number.
+    /// If the other host's service was started anew, it reports all changes again. This is the number of the last
+    /// change that was reported again. This host may already have the files of changes up to this number.
     pub retold: AtomicU64,
     /// Signalled when a change was added to the backlog, and when one is done.
     pub changed: Condvar,
@@ -194,7 +196,7 @@ impl Fetcher {
             {
                 let mut backlog = self.backlog();
                 if answer.life != life {
-                    // The other service was started anew, so ask for all changes from the first one.
+                    // The other host's service was started anew, so this host asks for all changes from the first one.
                     is_retold = life != 0;
                     (life, since) = (answer.life, 0);
                     backlog.forget();
@@ -536,7 +538,7 @@ fn finish(made: &File, meta: &FileMetadata) -> io::Result<()> {
 
 impl State {
     /// Makes the hidden file for a file of another host. Returns `None` if consumers see the file already. `is_retold`
-    /// says that the other host's service was started anew and tells of all of its files again.
+    /// says that the other host's service was started anew and reports all of its files again.
     fn begin(
         &mut self,
         origin: usize,

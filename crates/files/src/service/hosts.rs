@@ -27,7 +27,7 @@ struct KnownHosts {
 
 #[derive(Default)]
 struct Host {
-    /// The address and the life that the host announced last.
+    /// The address that the host announced last, and the number of that start of its service.
     at: (String, u64),
     link: Option<Arc<Link>>,
     /// The directories for which the host has an entry.

@@ -354,14 +354,14 @@ impl Shared {
             }
             let mut writers = self.writers();
             writers.take_in();
-            // The watch was given up meanwhile. The kernel lets every open pass once this thread has closed its copy of
-            // the descriptor.
+            // The service no longer watches which processes open files. The kernel lets every open pass once this
+            // thread has closed its copy of the descriptor.
             if !writers.are_known() {
                 break;
             }
         }
-        // This thread no longer answers, so it ends the watch. Without the watch the kernel lets every open pass, and
-        // no producer waits.
+        // This thread no longer answers the kernel, so it ends the watch for opens. Without the watch, the kernel lets
+        // every open pass, and no producer waits.
         self.writers().give_up();
     }
 

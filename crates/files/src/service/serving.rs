@@ -77,7 +77,7 @@ impl Serve for ServedDirectories {
     }
 }
 
-/// The bits of a directory's address that contain the directory's number.
+/// Of the number by which other hosts name a directory, the bits that contain the directory's index.
 const DIRECTORIES: u64 = 0xffff;
 
 /// Gives the number by which other hosts name a directory. It contains the directory's index and this start of the
@@ -105,7 +105,8 @@ impl Shared {
         loop {
             let producers = (state.own.unwrap_or(asked.phase), state.report.torn);
             let is_new = !is_same_life || state.ledger.is_beyond(since) || producers != (asked.phase, asked.torn);
-            // The ledger has no readers once the exchange of this host has ended.
+            // The ledger has no readers, which are the hosts that fetch from this host, once the exchange of this host
+            // has ended.
             if state.ledger.readers() == 0 {
                 return Err(Refusal::new(Status::Closed, "the run ends"));
             }

@@ -19,7 +19,7 @@ use tonic::Streaming;
 /// The two names of the transport gRPC: for connections in plain text, and for connections inside TLS.
 pub const GRPC: [&str; 2] = ["grpc", "grpc+tls"];
 
-/// When this node has closed a call, the call waits this long until the peer ends it, too.
+/// After this node has closed a call, the call waits at most this long for the peer to end it as well.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// The two directions of a call.
@@ -123,8 +123,8 @@ impl Drop for Call {
     }
 }
 
-/// The pieces that this node sends, as the body of a request or an answer. When the body is dropped, the peer takes no
-/// more.
+/// The pieces that this node sends, as the body of a request or an answer. The library drops the body when the peer
+/// takes no more bytes, and later writes then fail.
 pub struct Outgoing(pub Arc<Pipe>);
 
 impl Drop for Outgoing {

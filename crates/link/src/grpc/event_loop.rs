@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 /// The thread waits at most this long for tasks that are still closing connections.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Starts tasks in the thread.
+/// Starts tasks in the thread of the event loop.
 #[derive(Clone)]
 pub struct Spawn {
     handle: Handle,
@@ -38,7 +38,7 @@ impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for Spawn 
     }
 }
 
-/// The thread. Dropping this value ends it.
+/// The thread that runs the tasks of gRPC. Dropping this value ends it.
 pub struct EventLoop {
     spawn: Option<Spawn>,
     stop: Option<oneshot::Sender<()>>,

@@ -25,7 +25,8 @@ use std::sync::Arc;
 
 pub(crate) use server::IncomingCalls;
 
-/// The number of bytes of a call that a peer may send before they are taken. A connection may have twice as many.
+/// The number of bytes of a call that a peer may send before this node has taken them. For all calls of a connection
+/// together, the limit is twice as high.
 const WINDOW: u32 = 4 << 20;
 /// The largest frame of HTTP/2.
 const FRAME: u32 = 256 << 10;

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The most parts that one call writes.
+/// The most slices of bytes that one system call sends.
 const PARTS: usize = crossdock_os::tcp::MAX_PARTS;
 
 /// The reason why a connection broke. It becomes the error of the streams that the connection carried.

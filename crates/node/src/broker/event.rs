@@ -264,7 +264,8 @@ pub enum Attachment {
         /// Whether the member may write to the segment.
         writable: bool,
     },
-    /// A new descriptor of an item's file, which was opened for this member alone.
+    /// A descriptor of an item's file. The host opens the file anew for this member, so the open file description
+    /// belongs to this member alone.
     Item {
         /// The file's id.
         file: SegmentId,

@@ -112,7 +112,8 @@ impl Segment {
         1 + self.series.as_ref().map_or(0, |s| s.pages.len() as u64)
     }
 
-    /// Tells how many segment ids the segment takes.
+    /// Tells how many ids the segment takes. A series takes more than one id, because its pin pages and its observers
+    /// have ids of their own.
     pub(super) fn ids(&self) -> u64 {
         self.series.as_ref().map_or(1, |s| series_ids(s.observers))
     }

@@ -93,8 +93,8 @@ fn may_be_taken(events: &[Event], e: &Event) -> bool {
 
 /// Finds an order for the operations on one item.
 fn linearize(events: &[Event], across: bool) -> Result<(), String> {
-    // A partial order: the first operation that is not in it, the later operations that are in it, and the item's
-    // state.
+    // An order of operations that is not complete yet: the first operation that is missing in it, the later operations
+    // that are in it, and the item's state after them.
     type Known = (usize, Vec<usize>, Option<State>);
     let mut seen: HashSet<Known> = HashSet::new();
     let mut open: Vec<Known> = vec![(0, Vec::new(), None)];

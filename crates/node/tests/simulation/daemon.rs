@@ -47,7 +47,8 @@ impl World {
         let (broker, effects) = Broker::new(limits, lasting, 1, &self.kept, &self.listening, self.now);
         self.broker = Some(broker);
         self.perform(effects, &[]);
-        // When a broker starts, every publisher asks for its pin pages again, because the table's counts change.
+        // When a broker starts, every publisher asks for its pin pages again, because the counts in the liveness table
+        // change.
         self.told_of.extend(self.kept.iter().copied());
         self.begin_table();
         self.notice_deaths();

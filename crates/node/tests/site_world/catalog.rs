@@ -17,7 +17,7 @@ use crossdock_os::Deadline;
 pub struct Defects {
     /// The conditions that the catalog does not check.
     pub unfenced: fn(&Expect) -> bool,
-    /// A client hears that its lease was kept although it has ended.
+    /// The catalog answers a client that its lease is renewed, although the lease has ended.
     pub lost_lease_ignored: bool,
     /// A commit that was in flight when the leader was lost counts as made.
     pub unknown_is_done: bool,

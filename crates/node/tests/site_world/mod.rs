@@ -777,7 +777,7 @@ impl World {
         self.check_leftovers()
     }
 
-    /// Tells whether a step of a broker may come with a fault that the early form does not have.
+    /// Tells whether a step of a broker may come with a fault that schedules of the form `Early` do not have.
     fn may_fail(&self) -> bool {
         self.form == Form::Whole && !self.calm && !self.settling
     }

@@ -230,7 +230,7 @@ impl World {
             NodeOrder::Pull { id, ref node, wait_ms, .. } => {
                 let to = index(node);
                 if self.may_fail() && self.random.one_in(3) {
-                    // The bytes are in flight for a long time.
+                    // The link to that node becomes slow, so that the pulled bytes are in flight for a long time.
                     self.network.slow(n, to, 1500);
                 }
                 self.post_order(Message::Pull { from: n, to, id, order }, id, wait_ms);

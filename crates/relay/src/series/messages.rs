@@ -21,7 +21,7 @@ pub const SERIES_ENDED: u32 = 44;
 /// Reports to the supply that the mirror is gone. The answer is empty.
 pub const MIRROR_GONE: u32 = 45;
 
-/// The maximum size, in bytes, of the list of pieces in the request that offers a version.
+/// The maximum size, in bytes, of the list of pieces (runs of changed chunks) in the request that offers a version.
 const PIECES: usize = 24 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -203,8 +203,8 @@ fn short(from: &mut std::slice::Iter<'_, u8>) -> Read<u32> {
     Err(wrong())
 }
 
-/// Encodes each piece as three numbers: its variable, the number of chunks between the previous piece of this variable
-/// and this piece, and the number of chunks in this piece.
+/// Encodes each piece (a run of changed chunks) as three numbers: its variable, the number of chunks between the
+/// previous piece of this variable and this piece, and the number of chunks in this piece.
 fn encode(pieces: &[ChunkRun]) -> Vec<u8> {
     let (mut bytes, mut at) = (Vec::new(), (0, 0));
     for ChunkRun { variable, first, count } in pieces {

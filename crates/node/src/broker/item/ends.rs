@@ -62,7 +62,7 @@ impl Broker {
         let of_workflow = self.lasting.items.all.iter().filter(|(_, i)| i.workflow == workflow);
         let hit = of_workflow.filter(|(id, i)| match i.level {
             // The daemon does nothing: the tasks that use a cooperative item see its holder in shared memory, and find
-            // it dead themselves.
+            // out themselves that the holder is dead.
             ItemLevel::Cooperative => false,
             // The item is about to go to another node, so its `on_death` policy is not applied on this node. If the
             // item stays on this node after all, the broker serves the requests that wait for it.

@@ -81,7 +81,8 @@ impl Phase {
 #[derive(Clone, Debug)]
 struct Handover {
     phase: Phase,
-    /// The member that had the item open last. If a former user keeps a file open, its memory counts for this member.
+    /// The member that had the item open last. If a former user keeps a file of the item open, the file's memory counts
+    /// as used by this member.
     former: MemberId,
     /// The time at which the item got its present owner.
     since: u64,
@@ -122,7 +123,7 @@ impl Handovers {
     }
 
     /// Removes the owner's request from the item's phase and returns the request. If the item is being proved or
-    /// copied, this continues for the next owner.
+    /// copied, the proof or the copy continues for the next owner.
     pub(super) fn drop_pending(&mut self, item: SegmentId) -> Option<Requester> {
         let found = self.all.get_mut(&item)?;
         let pending = found.phase.pending();
