@@ -34,7 +34,7 @@ impl Deref for StagedPath {
 }
 
 impl StagedPath {
-    /// A place that is reached by its path alone.
+    /// Makes a place from a path whose folders no producer can replace.
     fn of(path: PathBuf) -> Self {
         Self { _folder: None, path }
     }

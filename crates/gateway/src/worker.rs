@@ -153,7 +153,8 @@ impl Worker {
         self.carry_on();
     }
 
-    /// Continues with releases and requests that had to wait for the catalog.
+    /// Repeats the releases and the requests about items that have not succeeded yet, because the catalog could not be
+    /// reached.
     fn carry_on(&mut self) {
         self.release_strays();
         while let (Some(order), State::In { joined, .. }) = (self.items.front(), &self.state) {

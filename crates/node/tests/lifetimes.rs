@@ -178,8 +178,8 @@ fn a_keeper_that_is_stopped_holds_no_member_up() {
     daemon.stop();
 }
 
-/// Tests for a former defect: a member without descriptors lost its connection and was taken for dead. It then used a
-/// heap slot that another member had got.
+/// Tests for a former defect: a member without descriptors lost its connection and was taken for dead. While it lived
+/// on, another member got its heap slot, and both used it.
 #[test]
 fn bystanders_blocks_stay_theirs_while_members_run_out_of_descriptors() {
     let daemon = Daemon::start();
@@ -188,7 +188,8 @@ fn bystanders_blocks_stay_theirs_while_members_run_out_of_descriptors() {
     let mut workers: Vec<_> = parts.map(|part| helper(part, &daemon)).collect();
     for _ in 0..4 {
         std::thread::sleep(Duration::from_millis(300));
-        // Members without a free descriptor cannot connect to the next broker, and new members get slots from it.
+        // Members without a free descriptor cannot connect to the next broker. This broker gives slots of the liveness
+        // table to new members, and must not take the slots of the cut-off members for free.
         daemon.kill_broker();
         drop(newcomer(&daemon));
         workers.push(helper("helper_uses_the_heap", &daemon));

@@ -247,7 +247,7 @@ impl Schedule<'_> {
         Ok(step)
     }
 
-    /// Observes until the series ends, or until the observer has enough.
+    /// Observes until the series ends, or until the observer has got as many versions as it wants.
     fn watch(&self, number: u64) -> Result<u64, String> {
         let random = Random::new(self.seed * 100 + number);
         // Most observers are on other nodes.

@@ -320,7 +320,8 @@ fn the_loss_of_a_node_is_a_death_of_its_tasks() {
     let producer = b.port("p", End::Producer, &PortOptions::default(), None).unwrap();
     producer.send(&tagged(5), LONG).unwrap();
     assert_eq!(consumer.receive(LONG).unwrap().tag, 5);
-    // The broker is killed. Its ends of other nodes' ports die with it.
+    // The broker is killed. The members through which its daemon used ports of other nodes are in the same process, and
+    // die with the broker.
     world.daemons[1].kill_broker();
     let error = consumer.receive(LONG).unwrap_err();
     assert_eq!(error.status, Status::PeerDied, "{error}");

@@ -179,7 +179,7 @@ fn a_region_that_moves_is_on_one_node_only_and_its_handles_stay_valid() {
         let taken = sessions[from].region("frames", Mode::CreateOnly, SIZE, None).unwrap_err();
         assert_eq!(taken.status, Status::Exists, "{taken}");
     }
-    // The last node has the name, and can give it up.
+    // The node to which the region moved last has the name. When the region is removed there, the name is free.
     sessions[2].remove_region("frames").unwrap();
     until("the name is free", || sessions[1].region("frames", Mode::CreateOnly, SIZE, None).is_ok());
 }

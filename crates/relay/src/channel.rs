@@ -633,7 +633,8 @@ impl Channel {
                 Err(error) if error.status == Status::PeerDied => Some(EndReason::Died),
                 Err(_) => self.has_left(),
             };
-            // If all consumers of a mirror are gone, no other consumer can come. The port itself may still get one.
+            // If all consumers of a mirror are gone, no other consumer can come. The port itself may still get another
+            // consumer.
             if let Some(how) = gone.filter(|_| !self.at_home && !self.end().is_closed()) {
                 self.tell_end_behind_releases(peers, how);
                 return self.finish(EndReason::Closed);

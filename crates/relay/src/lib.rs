@@ -517,8 +517,8 @@ impl Shared {
                 by_peer.entry(peer).or_default().push(key);
             }
             for (peer, mut keys) in by_peer {
-                // One request has room for at most 4000 keys. The keys beyond the first 3000 are asked about later,
-                // when some channels have ended.
+                // One request has room for at most 4000 keys, so it asks about 3000. The daemon asks about the further
+                // keys later, when some channels have ended.
                 keys.truncate(3000);
                 let Ok(body) = self.ask(&peer, messages::KNOWN, &ChannelKeys(keys).encode(), COMPARE) else { continue };
                 let Ok(ChannelKeys(unknown)) = ChannelKeys::decode(&body) else { continue };

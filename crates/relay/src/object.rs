@@ -374,7 +374,8 @@ mod tests {
                 assert!(holds_container(&bytes, from), "{at} from {from}");
                 bytes[at..at + 8].copy_from_slice(&word);
             }
-            // The first word of a container that lies eight bytes further is not taken for a container at this place.
+            // At this place, the bytes get the first word of a container that would lie eight bytes further. So the
+            // word does not count as the beginning of a container.
             bytes[96..104].copy_from_slice(&(from + 104).wrapping_neg().to_le_bytes());
             assert!(!holds_container(&bytes, from));
         }

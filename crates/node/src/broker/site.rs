@@ -23,7 +23,7 @@ pub struct SiteLimits {
     pub site: String,
     /// This node's name.
     pub node: String,
-    /// This node's number. The ids of its segments have this number above bit 50.
+    /// This node's number. The ids of its segments have this number in their bits from bit 50 on.
     pub number: u64,
 }
 

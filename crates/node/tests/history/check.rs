@@ -216,8 +216,9 @@ pub fn selftest() {
     }
 }
 
-/// Tests the checker with a recorded history: it must not accept that an item which existed all the time was not found.
-/// Returns how many finds were changed for that.
+/// Tests the checker with changed copies of a recorded history. In each copy, a find of an item that existed all the
+/// time has the answer "not found" instead of the right one, so the checker must reject the copy. Returns the number of
+/// copies.
 pub fn selftest_with(events: &[Event], across: bool) -> usize {
     let surely_exists = |find: &Event| {
         let ends = |of: &Event| matches!(of.kind, Kind::Create | Kind::Destroy) && of.outcome != Some(Outcome::Exists);

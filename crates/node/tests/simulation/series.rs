@@ -64,8 +64,8 @@ impl World {
                 let rights = self.model.rights(client, SegmentKind::Series, name);
                 assert!(rights.contains(Rights::PUBLISH), "series {name} is published with {}", rights.words());
                 // While a publisher is alive, no other member becomes the publisher of the same name. A client that has
-                // broken the rules is not counted: it may read an answer that was sent before the broker dropped it,
-                // and the name may have another publisher by then.
+                // broken the rules does not count as a publisher here: it may read an answer that was sent before the
+                // broker dropped it, and the name may have another publisher by then.
                 let present = client.can_act();
                 for other in self.clients.iter().filter(|c| present && c.can_act() && !self.model.may_be_dead(c)) {
                     let same = |(id, s): (&SegmentId, &Publishing)| {
@@ -97,7 +97,8 @@ impl World {
                 let any = Rights::PUBLISH.with(Rights::OBSERVE);
                 assert!(rights.0 & any.0 != 0, "series {name} is observed with {}", rights.words());
                 assert_eq!(entry.name, *name, "another series than was asked for");
-                // A client that has left meanwhile does not use what still arrives, so it is not counted.
+                // A client that has left meanwhile does not use a slot that arrives now, so another client may have the
+                // same slot.
                 let present = client.can_act() && !self.model.may_be_dead(client);
                 for other in self.clients.iter().filter(|c| present && c.can_act() && !self.model.may_be_dead(c)) {
                     let both = other.pins.contains_key(&entry.pin);

@@ -166,7 +166,7 @@ impl World {
         let delay = self.network.slow.get(&(from, to)).copied().unwrap_or(0);
         let delay = match message {
             Message::Expired { .. } | Message::Filling { .. } => 0,
-            // Bytes take up to twelve times as long as a small message.
+            // The bytes of an object take 3 to 12 times as long as a small message.
             Message::Bytes { .. } if delay > 0 => delay * (3 + self.random.below(10)),
             _ => delay,
         };

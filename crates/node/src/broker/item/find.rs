@@ -267,7 +267,7 @@ impl Broker {
         }
     }
 
-    /// Continues with a request after the catalog has answered about all of its items.
+    /// Decides what follows for a request after the catalog has answered about all of its items.
     fn looked_up(&mut self, of: LookUp, said: &CatalogAnswers) {
         let is_find = matches!(of.request, ItemRequest::Find { .. });
         if of.keys().iter().any(|key| self.serves_here(of.workflow, key, is_find)) {
@@ -318,7 +318,8 @@ impl Broker {
         }
     }
 
-    /// Continues with a request after the catalog has said that another node has its item `key`.
+    /// Handles the catalog's answer that the node `node` has a request's item `key`: asks that node, lets the request
+    /// ask the catalog again later, or fails the request.
     fn looked_up_at(&mut self, mut of: LookUp, key: &str, node: String) {
         let is_silent = of.silent_node().is_some();
         let is_find = matches!(of.request, ItemRequest::Find { .. });

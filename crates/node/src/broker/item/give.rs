@@ -51,7 +51,8 @@ impl Broker {
         }
     }
 
-    /// Continues with an item whose next user is a task of another node.
+    /// Begins the proof of an item whose next user is a task of another node. If no process can have the item's file
+    /// open, passes the item to that node.
     fn serve_other_node(&mut self, item: SegmentId, node: &str) {
         match self.items.handovers.phase(item) {
             Phase::Open => drop(self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::NextOwner })),
