@@ -360,7 +360,7 @@ impl Store {
         let file = fs::open(OpenOptions::new().append(true).create(true).mode(0o644), &path);
         if let (true, Ok(file)) = (short, file) {
             // The line is one write, so that no reader sees a part of it. If the host's file system is full, the line
-            // is lost here, but the service's report contains it.
+            // is lost.
             let _ = fs::write_all(&file, format!("{word}\t{}\n", rest.display()).as_bytes());
         }
     }

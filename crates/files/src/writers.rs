@@ -47,8 +47,9 @@ impl Writers {
         }
     }
 
-    /// Ends the watch of this struct. The kernel still asks, and processes wait, until the thread that answers has
-    /// closed its copy of the descriptor too. That thread checks [`Writers::are_known`] after each event.
+    /// Ends the watch of this struct. The kernel still asks before each open, and processes wait for the answer, until
+    /// the thread that answers has closed its copy of the descriptor too. That thread checks [`Writers::are_known`]
+    /// after each event.
     pub(crate) fn give_up(&mut self) {
         self.openers = None;
         self.known.clear();

@@ -34,12 +34,12 @@ impl From<CatalogError> for CatalogFailure {
     }
 }
 
-/// A lease of this node, and when it was last kept alive.
+/// A lease of this node, and when it was last renewed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeLease {
     pub lease: LeaseId,
     pub number: u64,
-    /// When the last successful call that kept the lease alive began, in milliseconds.
+    /// The time just before the last call that got or renewed the lease, in milliseconds of [`Clock`].
     pub kept: u64,
 }
 

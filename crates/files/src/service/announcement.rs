@@ -45,7 +45,7 @@ pub struct Announcement {
     pub life: u64,
     /// What the host does with the files of the directory.
     pub role: HostRole,
-    /// What the producers of the host do; `None` if it has none.
+    /// Whether the producers of the host run, have ended or have failed; `None` if it has none.
     pub phase: Option<Phase>,
     /// How many files the producers of the host have published.
     pub published: u64,

@@ -139,7 +139,7 @@ enum Failed {
     Bytes(crossdock_link::Error),
     /// This host refuses an operation on the file.
     Here(String),
-    /// A newer change of the name has come.
+    /// An operation on the file failed on this host; the text says why.
     Overtaken,
     /// The fetching thread must end.
     Over,
@@ -397,8 +397,8 @@ impl Fetcher {
                     break format!("no room within {:.0} s: {why}", self.wait.as_secs_f64());
                 }
                 Err(Failed::Room(_)) => return Err(NoRoom),
-                // The file was removed before it could be fetched, or the other service was started anew. A later
-                // change reports which of the two happened.
+                // The file was removed before it could be fetched, or the other host's service was started anew. A
+                // later change reports which of the two happened.
                 Err(Failed::Bytes(error)) if matches!(error.status, Status::NotFound | Status::Closed) => return Ok(()),
                 Err(Failed::Bytes(error)) => {
                     tries += 1;
@@ -659,7 +659,7 @@ impl State {
         }
     }
 
-    /// Takes back that a file was lost with its host, because the host is back.
+    /// Withdraws the note that a file was lost with its host, because the host is back.
     fn is_found(&mut self, rest: &Path) {
         self.store.note("done", rest);
         self.store.tell_found(rest);

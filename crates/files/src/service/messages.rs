@@ -28,7 +28,7 @@ pub struct Question {
     pub since: u64,
     /// The asking host has fetched or given up every file up to this number.
     pub done: u64,
-    /// What the asking host knows of the producers.
+    /// What the asking host knows of the answering host's producers.
     pub phase: Phase,
     pub torn: u64,
 }

@@ -178,7 +178,7 @@ struct State {
     held: Vec<OpenFile>,
     /// The paths at which consumers and views of this host look for the directory's files.
     seen_at: Vec<String>,
-    /// What the producers of this host do; `None` if this host has no producers.
+    /// Whether the producers of this host run, have ended or have failed; `None` if this host has no producers.
     own: Option<Phase>,
     /// The other hosts with producers.
     origins: Vec<Origin>,
@@ -240,7 +240,8 @@ impl Service {
         // thread, which opens no files, answers. It must run before the first folder is watched.
         if let Some(descriptor) = shared.writers().descriptor() {
             let for_thread = shared.clone();
-            // The closure owns the descriptor, because the kernel asks as long as a copy of it is open.
+            // The kernel asks before each open as long as any copy of this descriptor is open. So the thread that
+            // answers owns it, and closes it when the thread ends.
             let epoll = two(&shared.stop_answering, (&descriptor, OPENERS)).map_err(plain)?;
             let answers = move || {
                 for_thread.answer_opens(&epoll);

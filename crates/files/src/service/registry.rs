@@ -93,7 +93,7 @@ pub(super) struct Registry {
 /// The lease of this host, and what it has announced.
 struct Lease {
     id: LeaseId,
-    /// When the last successful call that kept the lease alive began.
+    /// The time just before the last call that got or renewed the lease.
     kept: Instant,
     /// For each directory, the last announcement, and when it was written.
     said: BTreeMap<String, (Announcement, Instant)>,

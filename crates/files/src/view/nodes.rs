@@ -50,7 +50,7 @@ impl ViewNodes {
         self.numbers.insert(number, node);
     }
 
-    /// Finds or makes the number for this name and content. The kernel counts this call as one more lookup of the
+    /// Finds or makes the inode number for this name and content. The kernel counts this call as one more lookup of the
     /// number.
     pub fn look_up(&mut self, rest: &Path, identity: Option<Identity>) -> u64 {
         let known = self.names.get(rest).copied().filter(|number| {

@@ -128,7 +128,7 @@ impl LookUp {
     }
 }
 
-/// Gives the keys of a request that may have to ask the catalog about them.
+/// Gives the item keys of a request about which the catalog may have to be asked.
 pub(super) fn keys(request: &ItemRequest) -> &[String] {
     match request {
         ItemRequest::Find { key } => std::slice::from_ref(key),

@@ -241,7 +241,8 @@ impl Broker {
                 Residence::Ended { .. } => self.forget_entry(item),
             }
         }
-        // Requests of other nodes for these items could not be served while this node had no lease.
+        // While this node had no lease, it could not pass items to other nodes. So the requests that wait for this
+        // node's items are served now.
         for item in self.lasting.items.all.keys().copied().collect::<Vec<_>>() {
             self.serve_waiting(item);
         }

@@ -103,7 +103,7 @@ pub(super) struct RemoteWaiter {
 pub(super) struct RemoteWaiters(BTreeMap<(u64, String), Vec<RemoteWaiter>>);
 
 impl RemoteWaiters {
-    /// Forgets the waiting tasks of a node, because no item can be passed to this node at present.
+    /// Forgets the tasks of the node `node` that wait, because no item can be passed to that node at present.
     pub(super) fn drop_node(&mut self, node: &str) {
         self.0.retain(|_, waiters| {
             waiters.retain(|waiter| waiter.node != node);

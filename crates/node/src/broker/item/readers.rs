@@ -200,8 +200,7 @@ impl Broker {
         }
     }
 
-    /// If no member in the site reads the item any more, continues with the owner's request that waited for the
-    /// readers.
+    /// If no member in the site reads the item any more, ends the wait of the owner's request for the readers.
     fn no_reader_elsewhere(&mut self, item: SegmentId) {
         let Some(file) = self.lasting.items.all.get(&item).map(|found| found.file) else { return };
         if !self.is_read(item, file) {
