@@ -165,8 +165,9 @@ fn many_changes_below_other_prefixes_cost_a_watch_nothing() {
     let mut watch = c.watch("quiet/", from).unwrap();
     assert!(watch.next(Deadline::after(Duration::from_millis(200))).unwrap().is_empty());
     make_many_changes(&c, "loud/");
-    // A watch that is not woken looks at the store once a second, when it sends its heartbeat. If its own change came
-    // in the same second in which the store forgot other changes, the watch would have to list again.
+    // A watch that is not woken looks at the store once a second, when it sends its heartbeat. If a change below the
+    // watch's prefix came in the same second in which the store forgot other changes, the watch would have to list
+    // again.
     thread::sleep(Duration::from_millis(2500));
     let revision = c.put("quiet/a", b"", None, soon()).unwrap();
     let by = soon();

@@ -115,7 +115,7 @@ impl FileLine {
 pub struct DirectorySnapshot {
     /// The names of the producers, as messages show them.
     pub producers: String,
-    /// Whether the producers run, have ended or have failed.
+    /// Whether the producers have not started yet, run, have ended or have failed.
     #[serde(with = "number")]
     pub phase: Phase,
     /// How many files were published.

@@ -67,7 +67,7 @@ fn a_host_whose_lease_has_ended_goes_on_as_long_as_it_answers_and_announces_itse
     until("the end of the lease", || announced(&seen, "a").is_none());
     a.write("y");
     b.gets("y");
-    // The host's entry is missing for six seconds. A host that were silent as long would count as lost.
+    // The host's entry is missing for six seconds. A host that was silent for so long would count as lost.
     std::thread::sleep(Duration::from_secs(6));
     let FileWaitOutcome::TimedOut(story) = b.wait("never", SHORT) else { panic!("a still runs") };
     assert!(story.to_string().contains("simulate on a still runs") && !story.to_string().contains("silent"), "{story}");

@@ -12,7 +12,7 @@ use crossdock_files::{FileState, Keep, Layout, Publish, Service, look};
 use crossdock_layout::files::Phase;
 use crossdock_os::testing::until;
 
-/// A directory in memory, with its service.
+/// A managed directory in memory, with its service.
 struct Fixture {
     root: PathBuf,
     service: Option<Service>,
@@ -196,8 +196,8 @@ fn a_file_whose_writer_is_killed_is_never_published_and_one_written_anew_is() {
 #[test]
 fn a_file_whose_writer_exits_in_one_of_its_threads_is_published() {
     let f = Fixture::new(Publish::Close);
-    // The file stays open until the process ends. When another thread exits, the kernel ends the process's first thread
-    // by a signal. This must not count as a killed writer.
+    // The file stays open until the process ends. When another thread calls `_exit`, the kernel ends the process's first
+    // thread by a signal. This must not count as a killed writer.
     let script = format!(
         "import os, threading, time\nfile = open('{}', 'w')\nfile.write('whole')\nfile.flush()\n\
          threading.Thread(target=lambda: os._exit(0)).start()\ntime.sleep(60)",

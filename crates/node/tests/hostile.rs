@@ -83,7 +83,8 @@ fn descriptors_of_dropped_messages_do_not_pile_up_in_the_broker() {
     let daemon = Daemon::start();
     let count = |daemon: &Daemon| std::fs::read_dir(format!("/proc/{}/fd", daemon.broker())).unwrap().count();
     let fd = memfd::create("crossdock-test", 4096).unwrap();
-    // Descriptors are counted only after a client was served, because by then the broker has made all that it needs.
+    // Descriptors are counted only after a client was served, because by then the broker has opened all descriptors
+    // that it always needs.
     let _first = Raw::join(&daemon.socket());
     let before = count(&daemon) + 2;
     for _ in 0..50 {

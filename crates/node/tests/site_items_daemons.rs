@@ -345,7 +345,8 @@ fn what_only_a_killed_node_had_is_reported_as_lost_and_nothing_is_left_on_the_ot
     }
     let late = owner.access_item("made", Some(Duration::from_millis(100))).unwrap_err();
     assert!(late.status == Status::TimedOut && is_lost(late, "made"));
-    // The names are free, and the errors speak of the new objects only.
+    // The names of the lost items are free. After another item has had the name `made`, errors about this name no longer
+    // speak of the lost item.
     let again = other.create_item("made", &ItemOptions::bytes(100)).unwrap();
     again.destroy().unwrap();
     let error = other.access_item("made", None).unwrap_err();

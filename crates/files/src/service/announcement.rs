@@ -45,7 +45,8 @@ pub struct Announcement {
     pub life: u64,
     /// What the host does with the files of the directory.
     pub role: HostRole,
-    /// Whether the producers of the host run, have ended or have failed; `None` if it has none.
+    /// Whether the producers of the host have not started yet, run, have ended or have failed; `None` if the host has
+    /// no producers.
     pub phase: Option<Phase>,
     /// How many files the producers of the host have published.
     pub published: u64,

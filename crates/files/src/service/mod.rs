@@ -178,7 +178,8 @@ struct State {
     held: Vec<OpenFile>,
     /// The paths at which consumers and views of this host look for the directory's files.
     seen_at: Vec<String>,
-    /// Whether the producers of this host run, have ended or have failed; `None` if this host has no producers.
+    /// Whether the producers of this host have not started yet, run, have ended or have failed; `None` if this host has
+    /// no producers.
     own: Option<Phase>,
     /// The other hosts with producers.
     origins: Vec<Origin>,

@@ -126,7 +126,7 @@ async fn greet(
     let handshake = builder.handshake(TokioIo::new(socket)).await;
     let (sender, work) = handshake.map_err(|error| tonic::Status::from_error(Box::new(error)))?;
     spawn.spawn(async move {
-        // The result is ignored: if the connection breaks, each of its calls gets the error as well.
+        // The result is ignored, because each call of the connection gets the connection's error as well.
         let _ = work.await;
     });
     Ok(Calling(sender))

@@ -81,7 +81,7 @@ impl Series {
         self.pages.len() as u64 * PIN_PAGE
     }
 
-    /// Adds the records from which this series can be made again.
+    /// Adds to `records` the records from which a broker can make this series again.
     pub(super) fn snapshot(&self, segment: SegmentId, of: &Segment, records: &mut Vec<Record>) {
         let cause = |member| Cause { member, request: 0 };
         records.push(Record::Series {
