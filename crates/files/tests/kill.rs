@@ -151,7 +151,7 @@ fn wait_until(root: &Path, file: &Path, limit: Duration) -> FileWaitOutcome {
     Views::parse(&line).unwrap().await_file(file.to_str().unwrap().as_bytes())
 }
 
-/// The path of a folder in `/dev/shm`. Dropping it removes the folder and the files beside it.
+/// The path of a folder in `/dev/shm`. Dropping this value removes the folder and the files beside it.
 struct Place(PathBuf);
 
 impl Place {

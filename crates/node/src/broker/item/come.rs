@@ -180,8 +180,8 @@ mod tests {
 
     const DAEMON: u64 = 7;
 
-    /// Makes a broker of the node `here`, and reports to it the catalog's entry of an item that it does not know, and
-    /// that belongs to this node. Returns the broker's effects.
+    /// Makes a broker of the node `here`, and reports to it the catalog's entry of an item that the broker does not
+    /// know, and that belongs to its node. Returns the broker's effects.
     fn reported(source: &str, daemon: u64) -> Vec<Effect> {
         let site = SiteLimits { site: "s".into(), node: "here".into(), number: 1 };
         let limits = Limits { site: Some(site), incarnation: DAEMON, ..Limits::default() };

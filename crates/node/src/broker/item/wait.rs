@@ -312,8 +312,8 @@ impl Broker {
         }
     }
 
-    /// Is called when a member has closed a file that it read. Continues with the owner's request if that request
-    /// waited for the last reader.
+    /// Is called when a member has closed a file that it read. If the owner's request waited for the last reader, that
+    /// request goes on.
     pub(in crate::broker) fn readers_left(&mut self, file: SegmentId) {
         if self.lasting.segments.get(&file).is_none_or(|s| s.kind != SegmentKind::Item) {
             return;
