@@ -136,17 +136,25 @@ impl Spill {
         }
     }
 
-    /// Chooses the next file to move, if `used` bytes of memory are too many.
+    /// Chooses the next file to move, if `used` bytes of memory are too many. Gives `None` too if the kernel does not say
+    /// whether the chosen file exists. This file stays in the order of files.
     pub fn next(&mut self, layout: &Layout, used: u64) -> Option<Copy> {
         self.is_moving = used > if self.is_moving { self.low } else { self.high };
         while self.is_moving {
             let rest = self.order.pop_front()?;
             let from = layout.published.join(&rest);
-            if let Some(meta) = fs::symlink_metadata(&from).ok().filter(fs::Metadata::is_file) {
-                self.copies += 1;
-                let to = self.disk.join("new").join(self.copies.to_string());
-                return Some(Copy { rest, from, to, meta });
-            }
+            let meta = match fs::symlink_metadata(&from) {
+                Ok(meta) if meta.is_file() => meta,
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    // The file may be there, so the next call looks again.
+                    self.order.push_back(rest);
+                    return None;
+                }
+                _ => continue,
+            };
+            self.copies += 1;
+            let to = self.disk.join("new").join(self.copies.to_string());
+            return Some(Copy { rest, from, to, meta });
         }
         None
     }

@@ -95,7 +95,9 @@ fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
     if !event::wait_readable(&ours, Deadline::after(limit)).map_err(text)? {
         child::signal(pid, child::Signal::TERM).map_err(text)?;
         let seconds = limit.as_secs();
-        return Err(ServeError(format!("the daemon in the background did not serve within {seconds} s; it was told to end")));
+        return Err(ServeError(format!(
+            "the daemon in the background did not serve within {seconds} s; it was told to end"
+        )));
     }
     if matches!(File::from(ours).read(&mut byte), Ok(1)) {
         return Ok(());

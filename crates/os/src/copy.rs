@@ -126,10 +126,9 @@ pub unsafe fn copy_racing(to: *mut u8, from: *const u8, length: usize) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn stream_avx(to: *mut u8, from: *const u8, length: usize) {
+    use std::arch::x86_64::_MM_HINT_NTA;
     use std::arch::x86_64::{__m256i, _mm_prefetch, _mm_sfence, _mm256_load_si256, _mm256_stream_si256};
-    use std::arch::x86_64::{_MM_HINT_NTA, _MM_HINT_T0};
     const AHEAD: usize = 512;
-    let _ = _MM_HINT_T0;
     let mut at = 0;
     while at < length {
         // SAFETY: within the caller's ranges and aligned; a prefetch beyond the end is no access.

@@ -383,7 +383,10 @@ impl Shared {
                 state.written.is_empty() && state.consumed.is_empty() && state.unentered.is_empty()
             };
             let patience = if idle { Duration::from_secs(3600) } else { AGAIN };
-            let Ok(ready) = epoll.wait(Deadline::after(patience)) else { return };
+            let ready = match epoll.wait(Deadline::after(patience)) {
+                Ok(ready) => ready,
+                Err(error) => return self.state().trouble(format!("no file is published any more: {error}")),
+            };
             if ready.iter().any(|r| r.token == STOP) {
                 return;
             }
