@@ -97,7 +97,7 @@ impl Cgroup {
     /// Checks that the cgroup, and every cgroup above it, has room for this many more bytes.
     ///
     /// # Errors
-    /// The limit and the remaining bytes of the first level without enough room.
+    /// The limit and the remaining bytes of the first of these cgroups that has too little room.
     pub fn has_room(&self, bytes: u64) -> Result<(), CgroupFull> {
         for level in &self.0 {
             let left = level.left(bytes);

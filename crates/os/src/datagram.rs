@@ -41,8 +41,8 @@ pub fn send(path: &Path, bytes: &[u8]) -> OsResult<bool> {
     }
 }
 
-/// Receives a message and gives its length. Gives `None` if no message waits. A message that is longer than `buffer`
-/// has the length of the whole message, and its end is lost.
+/// Receives a message and gives its length. Gives `None` if no message waits. If the message is longer than `buffer`,
+/// the bytes that do not fit are lost, and the result is still the length of the whole message.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<usize>> {
     match rustix::net::recv(&socket, buffer, RecvFlags::TRUNC) {
         Ok((_, length)) => Ok(Some(length)),

@@ -25,7 +25,7 @@ pub struct OpenEvent {
     pub inode: u64,
     /// The process that opens or closes the file; `None` if it no longer exists.
     pub process: Option<(i32, OwnedFd)>,
-    /// The process number that the kernel gave.
+    /// The number of the process that opens or closes the file. It is given even if the process no longer exists.
     pub pid: i32,
     /// `true`: a file that was open for writing was closed. `false`: a process is opening a file.
     pub closed: bool,
@@ -71,7 +71,7 @@ impl OpenWatch {
                 return events;
             }
             for event in &buffer[..count] {
-                // SAFETY: one of the events that the kernel wrote; without FID reporting they have no further parts.
+                // SAFETY: the kernel has written this event. An event of this watch consists only of this structure.
                 let event = unsafe { event.assume_init_ref() };
                 if event.fd < 0 {
                     continue;

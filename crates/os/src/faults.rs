@@ -112,7 +112,7 @@ const TABLE: &[(&str, &[Fault])] = &[
 pub struct FaultPlan {
     /// How many calls remain until the one that fails; 0 means that no call fails.
     nth: AtomicU64,
-    /// The position in the table, counted from 1, of the only call that the plan counts; 0 means that it counts all.
+    /// The row of the only call that may fail, counted from 1 in `TABLE`; 0 means that any call may fail.
     only: AtomicU64,
     /// Selects the error of the call that fails, from the possible errors of that call. The index wraps around.
     which: AtomicU64,
@@ -124,7 +124,7 @@ pub struct FaultPlan {
     calls: AtomicU64,
     /// The number of system calls that failed by this plan so far.
     failed: AtomicU64,
-    /// The position in the table, counted from 1, of the call that failed last.
+    /// The row of the call that failed last, counted from 1 in `TABLE`.
     last: AtomicU64,
 }
 
@@ -204,13 +204,13 @@ impl FaultPlan {
         TABLE.get(last.wrapping_sub(1)).copied()
     }
 
-    /// The number of calls, and the number of those that failed because of the plan.
+    /// The number of system calls so far, and the number of those that failed because of the plan.
     pub fn counted(&self) -> (u64, u64) {
         (self.calls.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
     }
 }
 
-/// A plan in a file that several processes map.
+/// A plan of failures in a file that several processes map, so that the plan holds for all of them.
 #[derive(Debug)]
 pub struct MappedPlan(&'static FaultPlan);
 

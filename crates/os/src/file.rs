@@ -112,7 +112,7 @@ pub fn identity(number: i32) -> OsResult<(u64, u64)> {
 
 /// Writes a text to standard error by one call, without the standard library's lock. A text that cannot be written is lost.
 pub fn complain(text: &str) {
-    // SAFETY: as in `identity`.
+    // SAFETY: number 2 is used for one call only, which fails if nothing is open there.
     let errors = unsafe { rustix::fd::BorrowedFd::borrow_raw(2) };
     let _ = sys::io::write(errors, text.as_bytes());
 }

@@ -28,7 +28,7 @@ pub fn token() -> u32 {
         // If the kernel refused to make the page, the process id is the token. Asking for it costs a system call.
         return std::process::id();
     }
-    // SAFETY: not null, so a page that was made below; it is aligned, zeroed by the kernel, and never unmapped.
+    // SAFETY: `page` is not null, so `first_page` has made it: aligned, zeroed by the kernel, and never unmapped.
     let word = unsafe { &*page };
     match word.load(Ordering::Relaxed) {
         0 => renew(word),
@@ -83,7 +83,8 @@ impl<T: Send + Sync> PerProcess<T> {
 
     /// This process's value; `None` if it has not been made yet.
     pub fn get(&self) -> Option<&'static T> {
-        // SAFETY: null, or what `get_or_make` leaked; it is never freed nor changed.
+        // SAFETY: the pointer is null, or leads to a value that `get_or_make` leaked. Such a value is never freed or
+        // changed.
         let found: Option<&'static (u32, T)> = unsafe { self.0.load(Ordering::Acquire).as_ref() };
         found.filter(|(process, _)| *process == token()).map(|(_, value)| value)
     }
@@ -102,7 +103,8 @@ impl<T: Send + Sync> PerProcess<T> {
         if let Some(found) = self.get() {
             return Some(found);
         }
-        // SAFETY: null, or what an earlier call leaked, here or in a parent; it is never freed nor changed.
+        // SAFETY: the pointer is null, or leads to a value that an earlier call leaked, in this process or in a parent.
+        // Such a value is never freed or changed.
         let parents = unsafe { before.as_ref() }.map(|(_, value)| value);
         let fresh = Box::into_raw(Box::new((token(), make(parents)?)));
         if self.0.compare_exchange(before, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {

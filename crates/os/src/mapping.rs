@@ -103,7 +103,7 @@ impl Mapping {
     /// no caller computes an address from these bytes.
     pub fn fresh_bytes(&mut self) -> &mut [u8] {
         // SAFETY: the range is mapped for as long as `self`, of which this is the only user here. Other processes have no
-        // access, as the caller states; one that has it against the rules changes plain bytes, of which each value is valid.
+        // access, as the caller states. If one has access all the same, it changes plain bytes, of which any is valid.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 
@@ -114,8 +114,8 @@ impl Mapping {
     /// caller computes an address from these bytes. A checksum of the bytes finds most such changes.
     pub fn settled_bytes(&self, offset: u64, size: u64) -> Option<&[u8]> {
         let start = self.at(offset, size)?;
-        // SAFETY: within the mapping, which stays for as long as `self`. That nothing writes it is what the caller states;
-        // whatever is written against the rules are plain bytes, of which each value is valid.
+        // SAFETY: within the mapping, which stays as long as `self`. The caller states that no process writes the
+        // bytes. A process that writes them all the same changes plain bytes, and any value is valid.
         Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), size as usize) })
     }
 

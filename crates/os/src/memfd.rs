@@ -62,8 +62,8 @@ pub fn is_sealed_for_writing(fd: impl AsFd) -> bool {
 /// none left.
 ///
 /// All memfds are in one file system of the kernel, a tmpfs that only the kernel mounts. Its inode numbers have 64 bits
-/// and only grow. A file of another tmpfs could have the same number, but no such file can have these seals. Memfds of
-/// huge pages can, and they are in a file system of another type.
+/// and only grow. A file of another tmpfs could have the same number, but no such file can have these seals. A memfd
+/// of huge pages can have them, but lies in a file system of another type, which is checked too.
 pub fn number(fd: impl AsFd) -> u64 {
     // 0x0102_1994 is the file system type of a tmpfs.
     let is_of_kernels_tmpfs = || rustix::fs::fstatfs(&fd).is_ok_and(|system| system.f_type == 0x0102_1994);
@@ -105,7 +105,7 @@ pub fn check(fd: impl AsFd, size: u64) -> OsResult<()> {
 
 /// Takes memory for `length` bytes from `offset` on, so that an access to them never ends in SIGBUS.
 ///
-/// `NOSPC` or `NOMEM` if the node is full, or if the memory cgroup of this process has no room ([`crate::cgroup`]). In
+/// The error is `NOSPC` or `NOMEM` if the node or this process's memory cgroup has no room ([`crate::cgroup`]). In
 /// both cases no memory is taken. The pages are charged to the cgroup of this process.
 pub fn reserve(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
     let (size, taken) = crate::file::sizes(&fd)?;

@@ -85,7 +85,8 @@ pub fn passed_listener() -> OsResult<Option<(OwnedFd, PathBuf)>> {
     Ok(Some((socket, PathBuf::from(OsStr::from_bytes(path)))))
 }
 
-/// Connects to `path` and returns at once. The connection is non-blocking. `AGAIN` if the listener's backlog is full.
+/// Connects to `path` and returns at once. The connection is non-blocking. The error is `AGAIN` if the
+/// listener's backlog is full.
 pub fn connect(path: &Path) -> OsResult<OwnedFd> {
     let named = || path.display().to_string();
     let address = SocketAddrUnix::new(path).context("connect", named)?;

@@ -98,7 +98,7 @@ impl Random {
     /// Gives one of these values.
     ///
     /// # Panics
-    /// There are none.
+    /// `from` is empty.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }

@@ -229,7 +229,7 @@ pub fn answer(head: &[u8], shared: &Shared) -> Option<(Answer, bool)> {
         let found = request.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name))?;
         std::str::from_utf8(found.value).ok()
     };
-    // The DNS of another site may give the name of that site this address. So a request with another host name than
+    // The owner of another site may let that site's name stand for 127.0.0.1. So a request with another host name than
     // this machine's is refused.
     let host = header("host").map(|h| h.rsplit_once(':').map_or(h, |(name, _)| name));
     if !matches!(host, Some("127.0.0.1" | "localhost" | "[::1]")) {

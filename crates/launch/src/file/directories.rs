@@ -18,7 +18,8 @@ const WAIT_S: u32 = 300;
 pub struct Directory {
     /// The name of the directory.
     pub name: String,
-    /// The number of the directory among those of the file, from 0. It is the same on all hosts of a run.
+    /// The number of the directory among the directories of the workflow file, from 0. All hosts of a run use the same
+    /// numbers.
     pub number: usize,
     /// The absolute path at which the tasks see the directory, without a slash at its end.
     pub path: String,

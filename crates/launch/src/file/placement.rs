@@ -198,7 +198,7 @@ impl Places {
         part
     }
 
-    /// Gives the hosts with a rank of one of these tasks, in order.
+    /// Gives the numbers of the hosts that have a rank of one of these tasks, in ascending order.
     pub fn hosts_of(&self, workflow: &Workflow, tasks: &[String]) -> Vec<usize> {
         let of_tasks = workflow.tasks.iter().zip(&self.hosts).filter(|(task, _)| tasks.contains(&task.name));
         let mut hosts: Vec<usize> = of_tasks.flat_map(|(_, hosts)| hosts.iter().copied()).collect();

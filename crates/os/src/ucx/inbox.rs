@@ -1,4 +1,5 @@
-//! The messages that UCX has delivered to a wire and that were not read yet. UCX's callbacks write them.
+//! The messages that UCX has delivered to a wire (a connection over UCX) and that the program has not read yet. UCX's
+//! callbacks store them here.
 
 use super::abi::{self, MessageParams, Status};
 use super::lock;

@@ -5,8 +5,8 @@
 //! all of them. The others sleep on a condition variable.
 //!
 //! **Sign of life.** Each wire has a TCP connection beside it. When the peer's process ends, its kernel closes that
-//! connection, so the loss shows at once. A peer that ends the wire in order first sends its *farewell* on that
-//! connection: the number of its messages. So this side can tell an end in order from a loss.
+//! connection, so the loss shows at once. A peer that ends the wire without an error first sends its *farewell* on that
+//! connection: the number of its messages. So this side can tell such an end from a loss.
 //!
 //! **Borrowed memory.** UCX reads from and writes to the caller's memory until an operation is complete. An operation
 //! that does not complete by its deadline therefore ends the wire: the worker is destroyed before the call returns.
@@ -51,7 +51,7 @@ pub enum WireError {
 pub enum Received {
     /// So many bytes.
     Bytes(usize),
-    /// The peer ended the wire in order.
+    /// The peer ended the wire without an error.
     End,
 }
 
@@ -64,7 +64,7 @@ struct State {
     ending: bool,
     /// The reason why the wire has ended.
     why: String,
-    /// The token of the peer's wire.
+    /// The number that the peer's wire was opened with. Each message to the peer has it in its header.
     token: u64,
     /// The number of messages that were sent.
     sent: u64,
@@ -74,7 +74,7 @@ struct State {
     rest: (Vec<u8>, usize),
     /// The bytes of the peer's farewell that have arrived so far.
     farewell: Vec<u8>,
-    /// The number of messages that the peer sent before it ended the wire in order; `None` until its farewell has
+    /// The number of messages that the peer sent before it ended the wire, as its farewell says; `None` until it has
     /// arrived.
     all: Option<u64>,
     /// The time at which this side first saw UCX's report that the endpoint is lost.
@@ -259,7 +259,7 @@ impl Wire {
         outcome.map_err(|error| self.end(state, error))
     }
 
-    /// Ends the wire in order: the peer reads all messages, and then the end. Calls that wait in other threads end.
+    /// Ends the wire without an error: the peer reads all messages, and then the end. Calls that wait in other threads end.
     pub fn close(&self) {
         let mut state = lock(&self.state);
         if state.ending {
@@ -305,8 +305,8 @@ impl Wire {
         if status == abi::OK { Ok(()) } else { Err(WireError::Lost(self.fabric.library.text(status))) }
     }
 
-    /// Lets UCX proceed until `done` gives a value. After the loss of the endpoint it waits for `grace`, because what
-    /// `done` waits for may have come already.
+    /// Lets UCX proceed until `done` gives a value. If UCX reports that the endpoint is lost, the call goes on for the
+    /// time `grace` before it fails, because messages or the peer's farewell may still be on their way.
     fn wait<'a, T>(
         &'a self,
         state: &mut StateGuard<'a>,

@@ -1,4 +1,5 @@
-// A program without a loader. Each word does one thing with the file that the second word names, and prints what it came to.
+// A static program for the tests of the door. The first argument names an operation, and the second one a file. The program
+// does the operation, and prints the file's bytes or the name of the errno.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
