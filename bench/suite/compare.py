@@ -1,4 +1,4 @@
-"""What got slower, or faster, between two results, beyond the noise of both."""
+"""Compares two results: prints the figures that got slower or faster by more than the noise of both results."""
 import json
 import sys
 
@@ -32,7 +32,8 @@ def main(a, b):
 
 
 def compare_verdicts(before, after):
-    """Whether both came to the same verdicts. One that was too close to call in either is no verdict, so it is not contrary."""
+    """Says in words for how many figures both results have the same verdict. A figure that is too close to call in either result
+    has no verdict, so it does not count as contrary."""
     both = [key for key in sorted(before.keys() & after.keys()) if before[key]["aim"]]
     called = [key for key in both if not before[key].get("close") and not after[key].get("close")]
     contrary = [key for key in called if before[key]["met"] != after[key]["met"]]
@@ -50,8 +51,9 @@ def _read(file):
 
 
 def change_of(before, after):
-    """Relative change of time, and how much of one is noise: the sum of both spreads (interquartile, over the median), at
-    least 5 %, because two runs on one machine differ by that much with nothing changed."""
+    """Gives the relative change of the time, and the change that noise alone can cause. The noise is the sum of both spreads (the
+    interquartile range over the median), and at least 5 %, because two runs of the same program on one machine differ by so
+    much."""
     if not before["value"] or not after["value"] or before["unit"] != after["unit"]:
         return None, None
     change = after["value"] / before["value"] - 1

@@ -1,5 +1,5 @@
-"""P3: one object from one task to another, from when it is ready until the other one has it. Both ends then read all of it;
-that is not part of the figure, but a figure whose data was wrong does not count."""
+"""Measures P3: the time from when an object is ready in one task until another task has it. The receiver then reads all of
+the object. Reading is not part of the figure, but a figure whose data was wrong does not count."""
 import statistics
 
 from . import peers
@@ -28,8 +28,9 @@ def size_text(size):
 
 
 def measure(run):
-    """All of P3, of this pass and those before it together. `run` has the synth runner, quick, what passes keep, and a place
-    for problems. Passes after the first leave out who is many times farther from the aim than passes differ."""
+    """Makes one pass of P3, and returns the records of this pass and of all passes before it together. `run` is the run of the
+    suite (main.Run). Passes after the first measure only crossdock and the peers in `ALIKE`: the other peers are so much
+    slower that another pass could not change the verdict."""
     before = run.kept.setdefault("handover", [])
     ours = {waiting: {size: _synth(run, size, waiting=waiting, engine="bubblewrap") for size in sizes(run.quick)} for waiting in ("block", "spin")}
     if all(times is None for times in ours["block"].values()):
@@ -53,7 +54,7 @@ def measure(run):
 
 
 def pool(passes, name):
-    """size → all passes' times of one of them."""
+    """Gives, for crossdock or one peer (`name`), a dictionary from the size to the times of all passes."""
     found = {}
     for one in passes:
         for size, times in one.get(name, {}).items():
@@ -62,8 +63,9 @@ def pool(passes, name):
 
 
 def flatness(passes, name):
-    """Most over least of the sizes' times. Of each pass only how its sizes compare counts, for passes differ in all sizes
-    alike; and medians come first, for the most of many noisy figures over the least of them is more than 1 by itself."""
+    """Divides the longest time of any size by the shortest. In each pass, the times are first divided by the mean of that pass,
+    because a pass may be slower than another one for all sizes. Then the median over the passes is taken for each size, because
+    the greatest of many noisy times is always above the least of them."""
     shares = {}
     for one in passes:
         middle = {size: statistics.median(times) for size, times in one.get(name, {}).items() if times}
@@ -77,7 +79,8 @@ def flatness(passes, name):
 
 
 def _synth(run, size, **options):
-    """By default ours, twice as often as others: how flat it is has to be told from the noise of single hand-overs."""
+    """Measures the hand-overs of one size with `synth`, by crossdock unless `method` names another way. crossdock gets twice as
+    many rounds as the others, because its aim (times that hardly depend on the size) needs less noise."""
     turns = rounds(size) if "method" in options else 2 * rounds(size)
     options = {"method": "crossdock", "engine": "process", **options}
     if options["engine"] == "process":

@@ -1,8 +1,9 @@
 """Runs one program with a limit, so that nothing of it is left however it ends.
 
-As root it gets PID, mount and IPC namespaces of its own: its end is the end of every process that it started, and its
-/dev/shm, and the folder that iceoryx2 insists on, are file systems that go with it. Otherwise whatever it leaves becomes a child of ours and is killed. Its
-temporary folder is removed either way.
+As root, the program gets PID, mount and IPC namespaces of its own. So all processes that it started end with it, and so do its
+/dev/shm and the folder that iceoryx2 needs (/tmp/iceoryx2), which are file systems of its own. For another user, the processes
+that the program leaves become children of this process, which kills them. The program's temporary folder is removed in both
+cases.
 """
 import ctypes
 import os
@@ -31,7 +32,7 @@ class Ended:
 
 
 def adopt_orphans():
-    """Processes whose parents end become ours, so that they can be found."""
+    """Makes this process the parent of its descendants whose own parent ends, so that it finds and kills them."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -40,7 +41,7 @@ def _die_with_parent():
 
 
 def _namespaces():
-    """The words before a command that give it namespaces, or none."""
+    """Gives the words that start a command in namespaces of its own; no words if this user or machine cannot make them."""
     if os.geteuid() != 0 or not shutil.which("unshare"):
         return []
     # The temporary folder is in memory, so that the daemon's folder is not on a disk.
@@ -67,7 +68,7 @@ def run(command, limit, environment=None, folder=None):
     scratch = tempfile.mkdtemp(prefix="cdbench.")
     shared = set(os.listdir(SHARED)) if not namespaces() else set()
     given = {**os.environ, "TMPDIR": scratch, "XDG_RUNTIME_DIR": scratch, "CROSSDOCK_RUNS": scratch, **(environment or {})}
-    # The last lines of a program that fails say why, and a backtrace would come behind them.
+    # If a program fails, the last lines of its output are reported. A backtrace would take the place of the reason.
     given["RUST_BACKTRACE"] = "0"
     given.pop("CROSSDOCK_SOCKET", None)
     given["BENCH_HOSTS"] = _hosts(scratch)
@@ -99,7 +100,8 @@ def run(command, limit, environment=None, folder=None):
 
 
 def _hosts(scratch):
-    """Some machines have no name for themselves, which a peer may need: then a file that has one, else nothing."""
+    """Makes a file for /etc/hosts with the name of this machine, if the machine does not know the name `localhost`, which a peer
+    may need. Returns the path of the file, or an empty text."""
     try:
         socket.gethostbyname("localhost")
         return ""
@@ -122,7 +124,7 @@ def last_lines(text, count):
 
 
 def _kill_descendants():
-    """All children of this process, again and again: the children of those that were killed come to us."""
+    """Kills all children of this process until none is left. The children of a killed process become children of this process."""
     for _ in range(200):
         children = _children(os.getpid())
         if not children:
@@ -145,7 +147,8 @@ def _children(pid):
 
 
 def _report_shared(before):
-    """Without a namespace, entries of this user that came while the program ran stay: they may be another program's."""
+    """Without namespaces, names the new entries of this user in /dev/shm that no process uses. They are not removed, because they
+    may belong to another program."""
     if namespaces():
         return
     for name in sorted(set(os.listdir(SHARED)) - before):
@@ -158,7 +161,7 @@ def _report_shared(before):
 
 
 def _in_use(path):
-    """Has any process of this user the file, or one in this folder, open or mapped?"""
+    """Tells whether any process of this user has the file, or a file in this folder, open or mapped."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
         if any(name == path or name.startswith(f"{path}/") for name in _held(f"/proc/{pid}")):
             return True
@@ -166,7 +169,7 @@ def _in_use(path):
 
 
 def _held(process):
-    """What a process has mapped or open; nothing if it ended or is another user's."""
+    """Yields the paths that a process has mapped or open. Yields nothing for a process that has ended or belongs to another user."""
     try:
         with open(f"{process}/maps") as maps:
             yield from (line.split(maxsplit=5)[-1].strip() for line in maps)

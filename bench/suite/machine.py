@@ -1,4 +1,4 @@
-"""What machine the figures are from."""
+"""Describes the machine on which the figures are measured."""
 import datetime
 import os
 import platform
@@ -24,7 +24,8 @@ def now():
 
 
 def versions(top):
-    """Of what was built with and measured against; peers in environments of their own say theirs (peers.py)."""
+    """Gives the versions of the compilers, of crossdock and of the peers. peers.py gives those of the peers that have Python
+    environments."""
     found = {"gcc": _says(["c++", "-dumpfullversion"]), "rustc": _says(["rustc", "--version"], r"(\d\S+)"),
              "MPICH": _says(["mpichversion"], r"Version:\s*(\S+)"), "Open MPI": _says(["mpirun.openmpi", "--version"], r"(\d+\.\d+\.\d+)"),
              "Boost": _boost(), "python": platform.python_version(), "commit": _says(["git", "-C", str(top), "describe", "--always", "--dirty"])}

@@ -30,7 +30,7 @@ QUICK_SECONDS, AGAIN_SECONDS = 335, 1500
 
 
 class Run:
-    """One run of the suite: settings, what parts keep from pass to pass, and where problems go."""
+    """One run of the suite: its settings, the data that parts keep from pass to pass, and the problems."""
 
     def __init__(self, options):
         self.top, self.quick = TOP, options.quick
@@ -40,7 +40,7 @@ class Run:
         self.problems, self.kept, self.failed, self.begun = {}, {}, False, time.monotonic()
 
     def report(self, row, case, what, ours=False):
-        """What could not be measured. Only if it is `ours` does the whole run fail: peers may be missing."""
+        """Notes a figure that could not be measured. The whole run fails only if `ours` is true, because peers may be missing."""
         self.failed |= ours
         self.problems[row, case] = problem(row, case, what or "no reason was given")
         self.progress(f"{row} {case}: {what}")
@@ -91,7 +91,7 @@ def main():
 
 
 def stop(*_):
-    """Like Ctrl-C: what was measured so far is written."""
+    """Acts like Ctrl-C, so that the figures that were measured so far are written."""
     raise KeyboardInterrupt
 
 
@@ -111,7 +111,7 @@ def arguments():
 
 
 def programs():
-    """Lines of bench/programs: name, rows, seconds quick and full, command."""
+    """Yields the lines of bench/programs: name, rows, the most seconds of a quick and of a full run, command."""
     for line in (TOP / "bench/programs").read_text().splitlines():
         if line.strip() and not line.startswith("#"):
             name, rows, quick, full, command = (part.strip() for part in line.split("|", 4))
@@ -119,7 +119,8 @@ def programs():
 
 
 def choose(lines, only):
-    """Figures come last: where a quick run is out of time, it is their points that are left out."""
+    """Chooses the lines of bench/programs that have a row of `only`. The papers' figures come last, so that a quick run without
+    time leaves out their points."""
     chosen = [line for line in lines if not only or any(row in only for row in line[1])]
     return sorted(chosen, key=lambda line: line[3] == "suite:figures")
 
@@ -129,7 +130,7 @@ def wanted(row, only):
 
 
 def build(run, chosen):
-    """Compiles everything first, so that no compiler runs during a measurement."""
+    """Compiles all programs before the first measurement, so that no compiler runs during one."""
     run.progress("building")
     jobs = [("crossdock", ["cargo", "build", "--release", "--quiet", "--locked", "-p", "crossdock-cli", "-p", "crossdock-capi", "-p", "crossdock-bench"])]
     jobs += [(name, ["bash", "-c", command]) for name, _, _, command in chosen if not command.startswith("suite:")]
@@ -146,7 +147,7 @@ def build(run, chosen):
 
 
 def warm_up(run):
-    """Has `synth` compile its programs."""
+    """Lets `synth` compile the programs of its tasks."""
     for method in (["crossdock"], ["boost"], ["mpi", "--mpi", "mpich"], ["mpi", "--mpi", "openmpi"]):
         words = [str(run.synth.command), "simple", "--size", "8", "--method", *method, "--emit", str(run.target / "bench-synth"), "--build", "build/synth"]
         done = subprocess.run(words, cwd=TOP, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
@@ -155,7 +156,7 @@ def warm_up(run):
 
 
 def one(run, name, rows, limit, command):
-    """The records of one pass of one line of bench/programs."""
+    """Makes one pass of one line of bench/programs, and returns its records."""
     if command.startswith("suite:"):
         if command != "suite:figures":  # the figures may reuse runs of the workflows
             run.synth.forget()
@@ -182,6 +183,6 @@ def write(folder, records, about):
 
 
 def read(file):
-    """Records and about of a results.json."""
+    """Reads a results.json: the records, and the description of the machine."""
     found = json.loads(pathlib.Path(file).read_text())
     return [r for r in found if r["id"] != "machine"], next(r for r in found if r["id"] == "machine")

@@ -1,11 +1,14 @@
-"""Several passes over what a verdict is near to call, so that two runs of the suite come to the same verdicts.
+"""Runs a program several times (*passes*) if one of its figures is near its limit, so that two runs of the suite come to the
+same verdicts.
 
-A shared machine changes from minute to minute: the same wake takes 4 or 35 µs, the same cache line 40 or 200 ns. Within a
-pass of a program, floors, peers and ours are seconds apart, so a pass's *ratio* is sound; passes that are minutes apart meet
-the machine in several of its states. A figure's ratio is the median of its passes' ratios, not the ratio of medians taken
-at different times. Where even so the middle of the passes lies on both sides of the limit, the figure is *too close to
-call*, and says so instead of a verdict: `met` is then what the median says, and the next run may say otherwise. The same where
-there was time for one or two passes only, and their rounds scatter to both sides.
+A shared machine changes from minute to minute: the same wake takes 4 or 35 µs, and the same cache line 40 or 200 ns. Within
+one pass of a program, crossdock, its peers and the floors are measured a few seconds apart, so the pass's *ratio* (value over
+limit) is sound. Passes that are minutes apart meet the machine in several of its states. A figure's ratio is the median of the
+ratios of its passes, and not a ratio of medians that were taken at different times.
+
+If the middle half of the passes' ratios still lies on both sides of the limit, the figure is *too close to call*, and the
+report says this instead of a verdict. In this case `met` is the verdict of the median, and the next run may come to the
+other one. A figure with only one or two passes is also too close to call if its rounds scatter to both sides of the limit.
 """
 import statistics
 import time
@@ -22,7 +25,7 @@ CLOSE = 1.1
 
 
 class Part:
-    """One line of bench/programs and what its passes found."""
+    """One line of bench/programs, and the records of its passes."""
 
     def __init__(self, name, measure):
         self.name, self._measure, self.passes, self.seconds = name, measure, [], 0.0
@@ -33,11 +36,11 @@ class Part:
         self.seconds = time.monotonic() - begun
 
     def merged(self):
-        """One record for each figure, of all passes."""
+        """One record for each figure, made from the records of all passes."""
         return [{**merged, "close": close(merged)} if merged["aim"] else merged for merged in map(merge, self._by_figure().values())]
 
     def undecided(self):
-        """Is there a figure whose verdict another pass could turn?"""
+        """Tells whether another pass could change the verdict of any figure."""
         return 0 < len(self.passes) < MOST and any(open_still(records, len(self.passes)) for records in self._by_figure().values())
 
     def _by_figure(self):
@@ -49,7 +52,7 @@ class Part:
 
 
 def open_still(records, passes):
-    """May the verdict on these, a figure's records by pass, still turn?"""
+    """Tells whether another pass could change the verdict of a figure. `records` has the figure's record of each pass."""
     last = records[-1]
     if not last["aim"] or last["ratio"] is None:
         return False
@@ -61,7 +64,7 @@ def open_still(records, passes):
 
 
 def close(record):
-    """Is this, a figure's record of all passes, too close to its limit for a verdict?"""
+    """Tells whether a figure is too close to its limit for a verdict. `record` is its merged record of all passes."""
     ratios = record.get("passes", [])
     if record["ratio"] is None:
         return False
@@ -73,7 +76,7 @@ def close(record):
 
 
 def _scatters(record):
-    """Do a pass's rounds lie so far apart that its median could as well have been on the other side of the limit?"""
+    """Tells whether the rounds of a record scatter so much that the median could as well lie on the other side of the limit."""
     low, high = ratio_range(record)
     return low <= 1 < high
 
@@ -83,7 +86,7 @@ def _within(ratio, factor):
 
 
 def merge(records):
-    """A figure's record of all its passes; `passes` has each one's ratio."""
+    """Merges the records that a figure has of its passes into one. The key `passes` has the ratio of each pass."""
     last = records[-1]
     if len(records) == 1 or last.get("pooled"):
         return last
@@ -99,7 +102,7 @@ def merge(records):
 
 
 def again(parts, left, progress):
-    """Makes further passes while `left()` seconds are enough for one: always of the part that has had the fewest."""
+    """Makes further passes as long as `left()` seconds are enough for one. The part with the fewest passes comes first."""
     while True:
         waiting = [part for part in parts if part.undecided() and part.seconds * 1.2 < left()]
         if not waiting:

@@ -19,7 +19,8 @@ def environment(top, folder):
 
 
 def versions(top):
-    """What each environment holds, as its set-up wrote it down; and why others are not there."""
+    """Gives the versions that each environment has, as bench/peers/setup noted them. For an environment that could not be made,
+    gives the reason."""
     found = {}
     for folder in sorted(set(PYTHON.values())):
         for name in ("versions", "problem"):
@@ -39,7 +40,7 @@ def why_not(top, folder):
 
 
 def measure_all(run, sizes, rounds, only=None):
-    """name → size → microseconds of each hand-over; of all, or of those in `only`."""
+    """Measures the hand-overs of all peers, or of those in `only`. Returns, for each name and each size, the times in microseconds."""
     found = {}
     for name, folder in PYTHON.items():
         if only is not None and name not in only:
@@ -63,7 +64,7 @@ def measure_all(run, sizes, rounds, only=None):
 
 
 def _collect(run, name, command, sizes):
-    """Each line is one size; those that came before a peer failed still count."""
+    """Runs a peer and reads its lines, one for each size. If the peer fails, the lines before the failure still count."""
     if run.out_of_time():
         run.report("P3", name, "left out: the time of a quick run was over")
         return {}

@@ -11,7 +11,7 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 290, 52, 18, 12, 38
 
 
 class Axis:
-    """From values to places on the paper."""
+    """Converts values into positions on the paper."""
 
     def __init__(self, values, low, high, log):
         values = [v for v in values if v is not None and (v > 0 or not log)]
@@ -40,7 +40,7 @@ class Axis:
 
 
 def colours(names):
-    """crossdock's own first, so that it always has the same colour."""
+    """Gives each name a colour. crossdock's own names come first, so that they always have the same colours."""
     ordered = sorted(names, key=lambda n: (not n.startswith("crossdock"), n))
     return {name: f"var(--c{i % 16})" for i, name in enumerate(ordered)}
 
@@ -123,7 +123,7 @@ def limits(rows):
     parts = [f'<rect x="0" y="{top + step * n}" width="{WIDTH}" height="{step}" fill="var(--line)" fill-opacity=".35"/>' for n in range(0, len(rows), 2)]
     for tick in across.ticks():
         x = across(tick)
-        # Beside the dots alone: a line through a name makes it hard to read.
+        # The lines of the grid are drawn beside the dots only, because a line through a name would make the name hard to read.
         parts += [f'<line x1="{x}" x2="{x}" y1="{top + step * n + 17}" y2="{top + step * (n + 1)}" stroke="var(--{"text" if tick == 1 else "soft"})" stroke-width="{1.4 if tick == 1 else 0.5}"/>' for n in range(len(rows))]
         parts.append(f'<text class="soft" x="{x}" y="{bottom + 14}" font-size="11" text-anchor="middle">{tick:g}</text>')
     for n, (name, cases) in enumerate(rows.items()):

@@ -1,10 +1,10 @@
-"""Records: the JSON object of one figure, the same in every program (bench/src/lib.rs)."""
+"""Records. A record is the JSON object of one figure, which has the same keys in every program (bench/src/lib.rs)."""
 import math
 import statistics
 
 
 def record(row, case, unit, runs, aim="", ratio=None, peers=None, floor=None, **more):
-    """`ratio` is the value over its limit: at most 1 when the aim is met. Without an aim there is nothing to miss."""
+    """Makes a record. `ratio` is the value divided by its limit, which is at most 1 if the aim is met. Without an aim it is 0."""
     value = statistics.median(runs)
     ratio = 0.0 if ratio is None else ratio
     return {"id": row, "case": case, "value": rounded(value), "unit": unit, "floor": rounded(floor),
@@ -13,7 +13,7 @@ def record(row, case, unit, runs, aim="", ratio=None, peers=None, floor=None, **
 
 
 def problem(row, case, what):
-    """Something that was to be measured and could not be."""
+    """Makes the record of a figure that could not be measured. `what` is the reason."""
     return {"id": row, "case": case, "value": None, "unit": "", "floor": None, "peers": {}, "aim": "", "ratio": None,
             "met": None, "runs": [], "problem": what}
 
@@ -23,7 +23,7 @@ def rounded(x):
 
 
 def checked(found, name):
-    """What a program printed, or an error that says what is wrong with it."""
+    """Returns the records that the program `name` printed. Raises ValueError if they are not correct."""
     if not isinstance(found, list):
         raise ValueError(f"{name} did not print an array of records")
     for one in found:
@@ -36,22 +36,23 @@ def checked(found, name):
 
 
 def more_is_better(record):
-    """Is it so much a second?"""
+    """Tells whether the figure is a rate per second, so that a greater value is better."""
     return record["unit"].endswith("/s")
 
 
 def judged(records):
-    """Those with an aim that could be measured."""
+    """Gives the records that have an aim and could be measured."""
     return [r for r in records if r["aim"] and not r.get("problem")]
 
 
 def verdict(record):
-    """In a word, of one with an aim."""
+    """Gives the verdict on a record with an aim: `met`, `missed` or `too close`."""
     return "too close" if record.get("close") else "met" if record["met"] else "missed"
 
 
 def spread(runs):
-    """Lower quartile, median, upper quartile; of few runs the least and the most."""
+    """Gives the lower quartile, the median and the upper quartile. Of fewer than four runs, the least and the greatest take the
+    place of the quartiles."""
     runs = sorted(runs)
     if not runs:
         return None, None, None
@@ -62,8 +63,8 @@ def spread(runs):
 
 
 def ratio_range(record):
-    """Between what the ratio's median lies, by the scatter of the record's rounds: 95 % of the time where they were drawn
-    alike (McGill, Tukey, Larsen, 1978: the notch of a box plot). Of few rounds it says nothing but the ratio."""
+    """Gives the interval that contains the true median of the ratio with 95 %, computed from the scatter of the record's runs
+    (McGill, Tukey, Larsen, 1978: the notch of a box plot). With fewer than four runs, both ends are the ratio itself."""
     value, ratio, runs = record["value"], record["ratio"], record["runs"]
     if ratio is None or not value or len(runs) < 4:
         return ratio, ratio

@@ -1,4 +1,4 @@
-"""Calls the program `synth`; the same case is run once and remembered, because several rows and figures share cases."""
+"""Calls the program `synth`. The result of a case is kept, because several rows and figures have the same cases."""
 import json
 import os
 
@@ -13,7 +13,7 @@ class Synth:
         self.known, self.problems, self.last, self.progress = {}, {}, "", lambda text: None
 
     def forget(self):
-        """From here on every case is run anew."""
+        """Forgets all results, so that every case is measured anew."""
         self.known.clear()
 
     @property
@@ -21,7 +21,7 @@ class Synth:
         return self.target / "release" / "synth"
 
     def run(self, shape, tasks=9, size=10 * MB, method="crossdock", mpi="mpich", **options):
-        """What it measured, or None; then `problems` says why, by the same key."""
+        """Measures a case and returns its figures. Returns None if that fails; `why` then gives the reason."""
         options = {"seconds": 0.25 if self.quick else 0.4, "trials": 3 if self.quick else 5, "iterations": 10**7, **options}
         limit = 20 if self.quick else 45
         key = (shape, tasks, size, method, mpi if method in ("mpi", "hybrid") else "", tuple(sorted(options.items())))
@@ -58,7 +58,7 @@ class Synth:
         self.problems[key] = self.last = why
 
     def _too_much(self, shape, tasks, size, method, options):
-        """Cases that this machine's memory does not hold, by half; they are reported, not tried."""
+        """Says in words that a case needs more than 60 % of the available memory, and so is not tried. Returns "" for other cases."""
         senders = {"simple": 1, "pipeline": tasks - 1, "scatter-gather": tasks - 1}[shape]
         receivers = {"simple": 1, "pipeline": tasks - 1, "scatter-gather": 2 * (tasks - 2)}[shape]
         depth = options.get("depth", 2)
@@ -67,5 +67,5 @@ class Synth:
         return f"needs {need / 2**30:.1f} GiB, {have / 2**30:.1f} GiB are there" if need > have * 0.6 else ""
 
     def why(self):
-        """Why the last case gave nothing."""
+        """The reason why the last case gave no figures."""
         return self.last

@@ -1,4 +1,4 @@
-"""The table at the end, as text."""
+"""The table that is printed at the end of a run, as text."""
 from .records import judged, spread
 from .records import verdict as in_a_word
 
@@ -25,7 +25,7 @@ def verdict(record):
 
 
 def agreement(record):
-    """How many of several passes met the aim, or missed it where that is the verdict, by themselves."""
+    """Says how many passes would alone have come to the verdict of the record, in the form `, 3 of 4`."""
     ratios = record.get("passes", [])
     wanted = record["met"] or record.get("close", False)
     same = sum((ratio <= 1) == wanted for ratio in ratios)
@@ -33,7 +33,7 @@ def agreement(record):
 
 
 def summary(records):
-    """How many figures with an aim there are, and what became of them."""
+    """Says how many figures have an aim, and how many of them met it, missed it, or are too close to call."""
     words = [in_a_word(r) for r in judged(records)]
     return f"{len(words)} figures with an aim, {words.count('met')} met, {words.count('missed')} missed, {words.count('too close')} too close to call"
 

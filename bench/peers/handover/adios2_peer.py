@@ -1,5 +1,5 @@
-"""ADIOS2's SST engine: one writer, one reader, a step a hand-over; as its documentation shows. The queue holds one step, so
-that the writer does not run ahead, and both are on one node, where SST chooses its data transport by itself."""
+"""Measures ADIOS2's SST engine as its documentation uses it: one writer, one reader, and one step for each hand-over. The queue
+holds one step, so that the writer does not run ahead. Both are on one node, where SST chooses its data transport by itself."""
 import os
 import tempfile
 

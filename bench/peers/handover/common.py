@@ -1,10 +1,10 @@
-"""What the peers' programs of P3 have in common: the same play for each of them.
+"""The common part of the peers' programs for P3: the steps, which are the same for each peer.
 
-Two processes. In each round the consumer waits first; the producer fills its buffer, does other work, lets 20 ms pass, notes
-the time and hands the buffer over; the consumer notes the time when it has it, then reads all of it and does other work.
-The other work is writing 64 MiB: so caches are cold and the consumer has slept for long, whatever the size of what is handed
-over, and only what the hand-over itself has to do with the size can make a difference. Both clocks are the kernel's
-monotonic one. A program prints a line a size: `HANDOVER {"size", "ns": [...], "right"}`.
+There are two processes. In each round the consumer first begins to wait. The producer fills its buffer, does other work, lets
+20 ms pass, notes the time and hands the buffer over. The consumer notes the time when it has the buffer, reads all of it, and
+does other work. The other work writes 64 MiB. So the caches are cold and the consumer has slept for long, whatever the size of
+the buffer, and a difference between two sizes comes from the hand-over itself. Both processes read the kernel's monotonic
+clock. A program prints one line for each size: `HANDOVER {"size", "ns": [...], "right"}`.
 """
 import json
 import multiprocessing
@@ -35,7 +35,7 @@ def fill(array, seed):
 
 
 def right(array, seed):
-    """Reads every element; is it what was written? Does other work then."""
+    """Reads every element, and then does other work. Tells whether the elements are those that `fill` wrote."""
     n = array.size
     expected = (n * seed + STEP * (n * (n - 1) // 2)) & MASK
     with numpy.errstate(over="ignore"):
@@ -45,14 +45,14 @@ def right(array, seed):
 
 
 def other_work():
-    """What a task does between two hand-overs: writes so much that nothing else is left in the caches."""
+    """Simulates the other work of a task between two hand-overs: writes so much that no other data is left in the caches."""
     if not _other:
         _other.append(numpy.zeros(OTHER_WORK // 8, dtype=numpy.uint64))
     _other[0] += numpy.uint64(1)
 
 
 def pause():
-    """Does other work and lets the consumer fall asleep, without giving up the processor."""
+    """Does other work, and then waits until the consumer sleeps, without giving up the CPU."""
     other_work()
     until = now() + PAUSE_NS
     while now() < until:
@@ -60,7 +60,7 @@ def pause():
 
 
 def sizes(arguments):
-    """`65536:40` is 40 rounds with 64 KiB."""
+    """Reads the sizes and rounds from the command line. `65536:40` stands for 40 rounds with 64 KiB."""
     return [tuple(int(word) for word in argument.split(":")) for argument in arguments if not argument.startswith("-")]
 
 
@@ -69,7 +69,7 @@ def tell(size, times, all_right):
 
 
 def consume(make, control, data):
-    """The consumer's process."""
+    """Runs the consumer's process."""
     consumer = make(data)
     while (order := control.recv()) is not None:
         size, rounds = order
@@ -87,8 +87,9 @@ def consume(make, control, data):
 
 
 def play(make_producer, make_consumer):
-    """The producer's process: runs all sizes of the command line. `make_…` gets the end of a pipe for what the peer's way has to
-    tell the other side (a name, an id), and gives an object with open, buffer and send, or receive; done; close."""
+    """Runs the producer's process for all sizes of the command line. `make_producer` and `make_consumer` get one end of a pipe, by
+    which the two sides can tell each other a name or an id. A producer has the methods open, buffer, send, done and close; a
+    consumer has open, receive, done and close."""
     context = multiprocessing.get_context("spawn")
     control, its_control = context.Pipe()
     data, its_data = context.Pipe()
@@ -118,7 +119,7 @@ def play(make_producer, make_consumer):
 
 
 def _heard(control, child):
-    """What the consumer says; its death is an error, not a wait without end."""
+    """Waits for the consumer's next message. If the consumer dies, this program ends with an error."""
     while not control.poll(1):
         if not child.is_alive():
             sys.exit("the consumer's process died")

@@ -1,5 +1,6 @@
-"""gRPC: a unary call with the array's bytes, over a Unix socket, with the limit on messages raised; no protobuf around the
-bytes, which would copy them once more. The server is a process of its own and answers when it has read all."""
+"""Measures gRPC: a unary call sends the array's bytes over a Unix socket, with no limit on the length of a message. The bytes are
+not wrapped in protobuf, which would copy them once more. The server is a process of its own, and answers when it has read all
+of the array."""
 import multiprocessing
 import os
 import struct

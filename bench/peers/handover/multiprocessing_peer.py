@@ -1,5 +1,5 @@
-"""multiprocessing.shared_memory: an array on a named block, as its documentation shows; the other process is told by a Pipe
-that the data is there. Blocks are made and attached once and used again, as ours are."""
+"""Measures multiprocessing.shared_memory as its documentation uses it: an array lies on a named block, and a Pipe tells the other
+process that the data is there. Blocks are made and attached once and used again, as with crossdock."""
 from multiprocessing import shared_memory
 
 import common

@@ -1,5 +1,5 @@
-"""Ray: `ray.put(array)` in the driver, the reference to an actor, `ray.get` there, which gives a view of the store's memory;
-as its documentation shows. The actor is a process of its own and waits between calls."""
+"""Measures Ray as its documentation uses it: the driver calls `ray.put(array)` and sends the reference to an actor, whose
+`ray.get` gives a view of the store's memory. The actor is a process of its own and waits between calls."""
 import sys
 import tempfile
 

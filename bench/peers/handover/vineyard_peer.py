@@ -1,5 +1,6 @@
-"""Vineyard: `client.put(array)` in one process, `client.get(id)` in the other, the id through a Pipe; as its documentation
-shows. --in-place: the producer fills a blob of the store itself and seals it, so that nothing is copied on put."""
+"""Measures Vineyard as its documentation uses it: one process calls `client.put(array)` and sends the id through a Pipe, and the
+other process calls `client.get(id)`. With --in-place, the producer fills a blob of the store itself and seals it, so that
+`put` copies nothing."""
 import os
 import shutil
 import subprocess
@@ -68,7 +69,7 @@ class Consumer:
 
 
 def server(folder, size):
-    """The server inside the wheel, with what it needs for one node: metadata of its own, a socket of its own."""
+    """Starts the server that the wheel contains, for one node, with metadata and a socket of its own."""
     socket = f"{folder}/vineyard.sock"
     command = [sys.executable, "-m", "vineyard", "--socket", socket, "--size", str(size), "--meta", "local", "--norpc"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=open(f"{folder}/log", "w"))
