@@ -1,5 +1,5 @@
-"""Brings docs/benchmarks.md up to date: the tables between its marks, from a results.json. The words around them are
-written by people.
+"""Updates the tables between the marks of docs/benchmarks.md from a results.json. The text around the tables is written by
+people, and stays.
 
     <!-- bench P4 P5 -->  …  <!-- /bench -->      a table of these rows
     <!-- bench machine --> … <!-- /bench -->      when, and on what

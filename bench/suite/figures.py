@@ -1,4 +1,4 @@
-"""Figures 3 to 6 of the Dhmem paper (section IV), same axes: our curves with the peers', every run kept for the spread.
+"""Measures figures 3 to 6 of the Dhmem paper (section IV), with the paper's axes, for crossdock and its peers.
 
  3  throughput of the three workflows, 10 MB, by what carries the data
  4  the same for codes that keep their own data: copy into, copy from, copy, MPI
@@ -24,7 +24,7 @@ def measure(run):
 
 
 def _case(run, figure, series, x, shape, tasks, size, options):
-    """One point, or none and a word why."""
+    """Yields the record of one point. If the point could not be measured, reports the reason and yields nothing."""
     done = run.synth.run(shape, tasks, size, **options)
     if not done:
         run.report(f"F{figure}", f"{series}, {shape}, {tasks} tasks, {size // MB} MB", run.synth.why())

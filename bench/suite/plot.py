@@ -1,5 +1,5 @@
-"""Plots as SVG text: lines over numbers (logarithmic), bars over names. Colours are the page's, so they follow dark and light.
-Every point has its spread, and its numbers as a title."""
+"""Draws plots as SVG text: lines over numbers (on a logarithmic axis), and bars over names. The colours are those of the page, in
+its dark or light form. Every point has its spread, and a title with its numbers."""
 import html
 import math
 
@@ -46,14 +46,14 @@ def colours(names):
 
 
 def lines(series, x_label, y_label, x_text):
-    """`series`: name → list of (x, runs)."""
+    """Draws lines with a key below. `series` maps the name of each line to its pairs (x, runs)."""
     drawing, colour = _lines(series, x_label, y_label, x_text)
     return _svg(drawing) + _key(colour)
 
 
 def lines_file(series, x_label, y_label, x_text, title):
-    """The same as a file of its own, which a page of the documentation shows as an image: with the colours for light and dark, and
-    with the key below the plot."""
+    """Draws lines as `lines` does, as a file of its own that a page of the documentation shows as an image. The file has the
+    colours for light and dark, and the key below the plot."""
     drawing, colour = _lines(series, x_label, y_label, x_text)
     columns = 4 if max(map(len, colour)) < 24 else 2
     key, top = [], HEIGHT + 17
@@ -91,7 +91,7 @@ def _lines(series, x_label, y_label, x_text):
 
 
 def bars(series, groups, y_label):
-    """`series`: name → {group: runs}."""
+    """Draws bars with a key. `series` maps the name of each series to a dictionary from the group to the runs."""
     colour = colours(series)
     names = sorted(series, key=lambda n: (not n.startswith("crossdock"), n))
     up = Axis([v for of in series.values() for runs in of.values() for v in spread(runs)], HEIGHT - BOTTOM, TOP, False)
@@ -112,8 +112,8 @@ def bars(series, groups, y_label):
 
 
 def limits(rows):
-    """`rows`: name → list of (case, ratio to the limit, verdict). A line of dots for each, and the limit itself; the name stands
-    above its dots, so that it is readable on a narrow page too."""
+    """Draws a row of dots for each name, and a line for the limit. `rows` maps a name to triples: the case, the ratio of its value
+    to the limit, and the verdict. The name stands above its dots, so that it can be read on a narrow page."""
     ratios = [ratio for cases in rows.values() for _, ratio, _ in cases if ratio and ratio > 0]
     least = min(ratios, default=1)
     across = Axis([*ratios, 0.5, 2], 8, WIDTH - 8, True)

@@ -1,4 +1,4 @@
-"""build/bench/report.html: one file, nothing fetched."""
+"""Writes the page build/bench/report.html, which is one file and fetches nothing."""
 import html
 
 from . import plot, summary, table
@@ -23,7 +23,7 @@ FIGURES = {
 
 
 def page(records, about):
-    """Five sentences, then plots, then tables."""
+    """Makes the page: five sentences, then plots, then tables."""
     e = html.escape
     parts = ["<main>", "<h1>crossdock: benchmarks</h1>", '<ul class="summary">', *(f"<li>{e(sentence)}</li>" for sentence in summary.sentences(records, about)), "</ul>",
              "<h2>Plots</h2>", *_plots(records), "<h2>Tables</h2>",
@@ -39,7 +39,7 @@ def page(records, about):
 
 
 def _plots(records):
-    """How near each figure is to its limit, then the figures of the papers."""
+    """Yields a plot that shows how near each figure is to its limit, and then the plots of the papers' figures."""
     found = judged(records)
     if found:
         yield "<figure><figcaption>How near each figure is to its limit: left of the line the aim is met</figcaption>" + plot.limits(_by_row(found)) + "</figure>"
@@ -62,7 +62,7 @@ def _peers(about):
 
 
 def _tables(records):
-    """One for each id. On a narrow page each row becomes a block, and each cell carries its column's name."""
+    """Yields one table for each id. On a narrow page each row becomes a block, and each cell shows the name of its column."""
     e = html.escape
     rows = {}
     for r in sorted((r for r in table.aims(records) if not r.get("problem")), key=table.order):
@@ -75,7 +75,7 @@ def _tables(records):
 
 
 def _unbroken(x):
-    """A number that no line break divides."""
+    """Writes a number so that no line break divides it."""
     return table.number(x).replace(" ", "&nbsp;")
 
 
@@ -91,7 +91,7 @@ def _row(r):
 
 
 def _empty(text):
-    """A narrow page leaves out a cell that says nothing."""
+    """Marks an empty cell (`-`), which a narrow page leaves out."""
     return ' class="none"' if text == "-" else ""
 
 
@@ -117,7 +117,7 @@ def _figure(name, records):
 
 
 def by_series(records):
-    """The points of a plot: name of the line → list of (x, runs)."""
+    """Gives the points of a plot as a dictionary from the name of a line to its pairs (x, runs)."""
     series = {}
     for r in records:
         series.setdefault(r["series"], []).append((r["x"], r["runs"]))

@@ -1,5 +1,5 @@
-"""The page's look: one style sheet, no other file; light and dark. Nothing is wider than the page: on a narrow one each row of a
-table becomes a block."""
+"""The style sheet of the page, for light and dark. Nothing is wider than the page: on a narrow page each row of a table becomes a
+block."""
 import re
 
 CSS = """

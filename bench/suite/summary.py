@@ -20,7 +20,8 @@ def _aims(records):
 
 
 def leads(records):
-    """For each peer of each figure: how many times better crossdock is, the peer and the record, the best last."""
+    """Gives a list with an entry for each peer of each figure: how many times better crossdock is, the peer, and the record. The
+    greatest factor comes last."""
     found = []
     for r in records:
         for name, value in r["peers"].items():

@@ -5,7 +5,7 @@
                               [--rustc PROGRAM] [--go PROGRAM] [--door preload|notification] [--quick]
 
 Each program that is installed writes a file of its own, late and in pieces; each one reads all files that it understands,
-which it opens before they are there. Prints one line a program and ends with `N passed, N failed, N skipped`.
+which it opens before they exist. Prints one line for each program, and ends with `N passed, N failed, N skipped`.
 """
 import argparse
 import hashlib

@@ -1,8 +1,8 @@
-"""Watches the plate while it is being computed: joins the blocks of all ranks, takes the Fourier transform, and publishes
-how much energy is in which wavelength as a series of its own, `spectrum`.
+"""Analyses the plate while it is being computed: joins the blocks of all ranks, takes the Fourier transform, and publishes the
+energy at each wavelength as the series `spectrum`.
 
-It proves what it sees: on a periodic plate each Fourier mode decays by its own factor every step, which is known exactly.
-The solver is never held up: if it is faster, versions are skipped.
+The program also proves that the plate is correct: on a periodic plate each Fourier mode decays in every step by a factor that
+is known exactly. The analysis never delays the solver: if the solver is faster, versions are skipped.
 """
 
 import argparse

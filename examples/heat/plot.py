@@ -1,4 +1,5 @@
-"""Draws the plate and its energy spectrum while the run goes on. Replaces the picture by a rename."""
+"""Draws the plate and its energy spectrum while the run goes on. Replaces the picture by a rename, so that a viewer never sees
+half of one."""
 
 import argparse
 import os

@@ -73,8 +73,8 @@ def prove(judge, runs, plain, dice, damage):
 
 
 def cost(judge, engine, steps, turns, size=1024):
-    """What publishing and observers cost a solver of one rank, which leaves CPUs to spare. The plate does not fit into a CPU's cache, as
-    with a real code: of a small one, copying a version is a larger part of the work."""
+    """Measures what publishing and observers cost a solver of one rank, which leaves other CPUs free. The plate does not
+    fit into a CPU's cache, as with a real code. With a small plate, copying a version would be a larger part of the work."""
     if CPUS < 2:
         print("the cost of publishing is not measured: there is one CPU, and so none is spare", flush=True)
         return
@@ -175,8 +175,8 @@ class Runs:
 
 
 def ranks_of(run):
-    """The solver's processes of this workflow: below the run, or, where a daemon starts the containers, by what the launcher
-    told them. Whatever else is called so is not ours."""
+    """Yields the process ids of this workflow's solver: processes named heat_series that descend from the run. If a service starts
+    the containers, the processes are found by the environment variable that the launcher has set."""
     parents, names = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,7 +1,7 @@
-"""Draws g(r) and the mean-square displacement while the run goes on, and proves them against LAMMPS' own.
+"""Draws g(r) and the mean-square displacement while the run goes on, and compares them with those that LAMMPS computed itself.
 
-Reads results of the C++ task and LAMMPS' reference where they lie in shared memory: what it holds are NumPy views.
-The picture is replaced by a rename, so that a viewer never sees half of one.
+Reads the results of the C++ task and LAMMPS' reference as NumPy views of shared memory, without a copy. The picture is replaced
+by a rename, so that a viewer never sees half of one.
 """
 
 import argparse
@@ -55,7 +55,8 @@ def main():
 
 
 def difference(ours, theirs):
-    """Largest relative difference; a bin that only one of both has filled counts as infinitely different."""
+    """Gives the largest relative difference of two tables. A bin that has a value only in `ours` makes the difference
+    infinite."""
     ours, theirs = np.atleast_1d(ours), np.atleast_1d(theirs)
     unequal = ours != theirs
     with np.errstate(divide="ignore"):
@@ -126,7 +127,7 @@ class Curves:
         os.replace(path + ".new", path)
 
     def save(self, folder):
-        """All numbers of the picture: the same bytes for the same numbers."""
+        """Saves all numbers of the picture. The same numbers give the same bytes."""
         np.savez(os.path.join(folder, "melt.npz"), step=self.steps, temperature=self.temperature, displacement=self.displacement,
                  tables=self.tables)
 

@@ -1,11 +1,11 @@
-"""Runs LAMMPS, unmodified, and hands each N-th step's atoms to the consumer of the port `positions`.
+"""Runs LAMMPS, unmodified, and hands the atoms of each N-th step to the consumer of the port `positions`.
 
-LAMMPS keeps its atoms in memory of its own, in an order of its own: one copy-in puts them, by atom number, into one of
-four buffers in the region `frames`. That is the only copy on their way to the picture; the port counts it. A buffer is
+LAMMPS keeps its atoms in its own memory and in its own order. They are copied once, in the order of their numbers, into one of
+four buffers in the region `frames`. This is their only copy on the way to the picture, and the port counts it. A buffer is
 written again only after its reader has given it back.
 
-What LAMMPS itself computes of the same steps (compute rdf, msd, temp) goes to the port `reference`: the truth that
-the analysis is measured against.
+LAMMPS also computes results of the same steps itself (compute rdf, msd, temp). They go to the port `reference`, and the results
+of the analysis are compared with them.
 """
 
 import argparse
@@ -62,8 +62,8 @@ def main():
 
 
 def remove_mpi_file():
-    """MPICH keeps a file in /dev/shm until the program ends well, and some engines share the host's. With one rank no other
-    process opens it, so that its name can go now: a run that is killed leaves nothing."""
+    """Removes the name of MPICH's file in /dev/shm, which may be the host's folder. MPICH removes the file only if the program ends
+    without an error, so a killed run would leave it. With one rank, no other process opens the file."""
     for path in glob.glob(f"/dev/shm/mpich_shm_{os.getpid():x}_*"):
         os.unlink(path)
 
@@ -107,7 +107,8 @@ class Outlet:
 
 
 def hand_over_frame(simulation, outlet, step):
-    """Sends an array [positions, velocities] of all atoms in the order of their numbers; the box's edges go inline."""
+    """Sends an array [positions, velocities] of all atoms, in the order of their numbers. The edges of the box travel inside the
+    message."""
     frame = outlet.free_buffer()
     atoms = frame.array.shape[1]
     rows = simulation.numpy.extract_atom("id")[:atoms] - 1
@@ -120,7 +121,8 @@ def hand_over_frame(simulation, outlet, step):
 
 
 def hand_over_reference(simulation, outlet, step):
-    """Sends LAMMPS' own (r, g(r), coordination); its temperature and mean-square displacement go inline."""
+    """Sends the table (r, g(r), coordination) that LAMMPS computed. Its temperature and mean-square displacement travel inside the
+    message."""
     table = outlet.free_buffer()
     table.array[:] = simulation.numpy.extract_compute("rdf", LMP_STYLE_GLOBAL, LMP_TYPE_ARRAY)
     outlet.port.note_copied(table.array.nbytes)

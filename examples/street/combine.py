@@ -1,5 +1,5 @@
-"""Frame combiner: takes the items in the frames' order, makes the video and the contact sheet of them, and hands each
-item back to the extractor."""
+"""The frame combiner: takes the items in the order of the frames, makes a video and a contact sheet of the frames, and hands
+each item back to the extractor."""
 
 import json
 import os
@@ -44,7 +44,7 @@ class Output:
         self.detections, self.people, self.pictures, self.every = [], [], [], 1
 
     def add(self, memory):
-        """Takes a frame over; when it was stored, received, detected and combined, or None at the end."""
+        """Adds a frame to the video. Returns the times when it was stored, received, detected and combined; None for an end mark."""
         head = frames.header(memory)
         if head["ends"]:
             return None
@@ -65,7 +65,7 @@ class Output:
         return [float(head["stored"]), float(head["received"]), float(head["detected"]), combined]
 
     def keep(self, picture):
-        """For the contact sheet: pictures at equal distances, never more than twice as many as it shows."""
+        """Keeps pictures at equal distances for the contact sheet, never more than twice as many as the sheet shows."""
         if (len(self.detections) - 1) % self.every:
             return
         self.pictures.append(cv2.resize(picture, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA))

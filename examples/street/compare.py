@@ -48,7 +48,7 @@ def compared(where, lines, truth, options):
 
 
 def prove_check(transport, truth):
-    """A check that cannot fail is none: one box, one pixel aside, has to be noticed."""
+    """Tests the check itself: it must notice a box that is moved by one pixel."""
     wrong = json.loads(json.dumps(truth))
     boxes = next((frame["boxes"] for frame in wrong if frame["boxes"]), None)
     if boxes is None:
@@ -123,7 +123,7 @@ def fresh(folder):
 
 
 def run(where, transport, lines, options, truth, wait):
-    """One run in containers: the accounts of the tasks, and what `wait`, which returns at the run's end, has returned."""
+    """Runs the application in containers. Returns the accounts of the tasks, and the result of `wait`, which waits for the run's end."""
     out, said, logs = fresh(where.folder / "out"), fresh(where.folder / "said"), BUILD / "logs" / transport
     workflow = where.folder / "workflow.yaml"
     workflow.write_text(where.text(adapted(where, transport, lines, options)))
@@ -141,7 +141,7 @@ def run(where, transport, lines, options, truth, wait):
 
 
 def adapted(where, transport, lines, options):
-    """workflow.yaml with what is asked for. TCP and gRPC need a network; crossdock has none."""
+    """Adapts workflow.yaml to these options. The tasks get a network only for TCP and gRPC, because crossdock needs none."""
     text = (HERE / "workflow.yaml").read_text()
     more = ["--transport", transport, "--items", options.items, "--detectors", options.detectors, "--frames", options.frames,
             "--lines", lines, "--port", free_ports(options.detectors + 2), "--addresses", ",".join(where.addresses)]
@@ -153,7 +153,7 @@ def adapted(where, transport, lines, options):
 
 
 def free_ports(count):
-    """The first of so many ports in a row at which no program listens, below those that the kernel gives out."""
+    """Finds `count` successive ports at which no program listens, below the ports that the kernel gives out. Returns the first."""
     while True:
         first = random.randrange(20000, 32000)
         try:
@@ -165,7 +165,7 @@ def free_ports(count):
 
 
 def check(where, transport, lines, truth):
-    """Every frame's detections are exactly the sequential run's."""
+    """Checks that the detections of every frame are exactly those of the sequential run."""
     if wrong := differing(transport, truth):
         sys.exit(f"street over {transport}: {wrong}")
     people = sum(len(frame["boxes"]) for frame in truth)

@@ -1,6 +1,5 @@
-"""Object detector: waits for its items, finds the people, labels them in the frame where it lies, and hands it on.
-
-Several run side by side; each has every N-th frame.
+"""The object detector: waits for its items, finds the people, draws boxes around them into the frame in place, and hands the
+item on. Several detectors run side by side. With N detectors, each gets every N-th frame.
 """
 
 import os
@@ -34,7 +33,8 @@ def main():
 
 
 def work(memory, detector):
-    """Finds and labels. At the end, how many frames and ends there are; and the CPU seconds that finding took."""
+    """Finds the people in a frame and labels them. Returns 0 and the CPU seconds that finding took. For an end mark, returns the
+    number that the mark holds, and 0."""
     head = frames.header(memory)
     head["received"] = frames.now()
     if head["ends"]:

@@ -1,7 +1,7 @@
-"""Frame extractor: decodes the video, brings each frame to the size of the camera that it stands for, and hands it, in one of
-five items, to a detector (CDI, section III-C).
+"""The frame extractor: decodes the video, resizes each frame to the size that a camera would give, and hands the frame to a
+detector in one of five items (CDI paper, section III-C).
 
-An item is filled again only once the combiner has handed it back.
+An item is filled again only after the combiner has handed it back.
 """
 
 import cv2
@@ -38,7 +38,7 @@ def main():
 
 
 def shape_in(video, lines):
-    """Height and width of the frames, which stand for a camera with so many lines."""
+    """Gives the height and the width of the frames of a camera with `lines` lines."""
     return frames.shape_of(int(video.get(cv2.CAP_PROP_FRAME_HEIGHT)), int(video.get(cv2.CAP_PROP_FRAME_WIDTH)), lines)
 
 

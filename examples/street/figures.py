@@ -1,4 +1,4 @@
-"""The figures of the street example: what one run cost, the table over hosts, sizes and transports, who is ahead, the plots."""
+"""The figures of the street example: the costs of a run, the table over hosts, sizes and transports, and the plots."""
 
 import datetime
 import json
@@ -10,7 +10,8 @@ from processes import PARTS
 # The dark form of the picture, for dark pages.
 DARK = ["dark_background", {"figure.facecolor": "#15181b", "axes.facecolor": "#15181b", "savefig.facecolor": "#15181b"}]
 COLOURS = {"crossdock": "#2a6f97", "tcp": "#e07a5f", "grpc": "#5b8f6b"}
-# name → (heading, number of digits, which values are better)
+# The columns of the table. For each figure: its heading, its number of digits, and whether a greater (max) or a smaller (min)
+# value is better.
 COLUMNS = {
     "frames_per_s": ("frames/s", 1, max),
     "hand_overs_ms": ("a frame's two hand-overs, ms", 2, min),
@@ -20,17 +21,19 @@ COLUMNS = {
 }
 COMPARED = ("frames_per_s", "hand_overs_ms", "cpu_ms", "memory_mb")
 SPEED = COMPARED[:2]
-# What the paper's figures 3 (one host) and 4 (several hosts) show, by the parts of a run: name → (heading, parts).
+# The figures that are shown for each part of a run, as in figures 3 (one host) and 4 (several hosts) of the paper. For each of
+# them: its heading, and the parts.
 BY_PART = {"cpu_ms": ("CPU ms a frame", PARTS), "memory_mb": ("memory, MB", (*PARTS, "shared"))}
 # The opacity of the colour for each part.
 SHADES = (1, 0.7, 0.45, 0.85, 0.3)
 
 
 def of_runs(nodes, transport, lines, single, full):
-    """What two runs cost, from the tasks' accounts: one with a single frame on its way at a time, one with all items.
+    """Computes the costs from the tasks' accounts of two runs: `single` with one frame in flight at a time, and `full` with all
+    items.
 
-    Finding people takes most of the time and is the same for all: what it takes is measured apart, and what remains is decoding,
-    resizing, drawing, encoding, and the transport."""
+    Finding people takes most of the time and is the same for all transports, so its time is measured separately and subtracted.
+    The rest is decoding, resizing, drawing, encoding, and the transport."""
     accounts, watch = full
     times = accounts["combine"]["times"]
     # The time from the first stored frame to the last combined one. The start of the containers is not counted.
@@ -50,7 +53,7 @@ def of_runs(nodes, transport, lines, single, full):
 
 
 def report(alone, rows, options, folder):
-    """The table, who is ahead, and the plots; street.json and street.md have what the documentation shows."""
+    """Writes the table and the plots. street.json and street.md have what the documentation shows."""
     middle = {}
     for row in rows:
         middle.setdefault((row["nodes"], row["lines"], row["transport"]), []).append(row)
@@ -80,7 +83,7 @@ def medians(rows):
 
 
 def megabytes(lines):
-    """Of one frame of the video's shape, four to three."""
+    """Gives the megabytes of a frame with this many lines. Frames have the video's shape, four to three."""
     return lines * round(lines * 4 / 3 / 2) * 2 * 3 / 1e6
 
 
@@ -103,7 +106,8 @@ def table(alone, middle, options):
 
 
 def ahead(middle, options):
-    """A line for each number of hosts and size: in what crossdock is the best of all, and in what it is not."""
+    """Gives a line for each number of hosts and each size, which names the figures in which crossdock is best and those in which
+    it is not."""
     if "crossdock" not in options.transports or len(options.transports) < 2:
         return
     for nodes in options.nodes:

@@ -20,22 +20,22 @@ assert HEADER.itemsize <= PIXELS_AT
 
 
 def size_of(height, width):
-    """Bytes that an item needs for a frame of that size, three colours."""
+    """Gives the bytes that an item needs for a frame of this size with three colours."""
     return PIXELS_AT + height * width * 3
 
 
 def header(memory):
-    """The header as a record whose fields can be set: a view of the item's first bytes."""
+    """Gives a view of the item's first bytes as the header, whose fields can be set."""
     return np.ndarray((), HEADER, memory)
 
 
 def pixels(memory, head):
-    """The picture: a view of the item's other bytes."""
+    """Gives a view of the item's other bytes as the picture."""
     return np.ndarray((int(head["height"]), int(head["width"]), 3), "u1", memory, offset=PIXELS_AT)
 
 
 def store(memory, number, picture, shape):
-    """Puts a picture into an item, enlarged or reduced to that height and width."""
+    """Puts a picture into an item, enlarged or reduced to the height and width in `shape`."""
     head = header(memory)
     head["number"], head["ends"], head["people"] = number, 0, 0
     head["height"], head["width"] = shape
@@ -44,7 +44,8 @@ def store(memory, number, picture, shape):
 
 
 def shape_of(height, width, lines):
-    """Height and width of a frame with so many lines (0: as they are). The width is even, as encoders want it."""
+    """Gives the height and the width of a frame that is resized to `lines` lines; with 0 lines, the size stays. The new width is
+    even, because encoders need that."""
     return (lines, round(width * lines / height / 2) * 2) if lines else (height, width)
 
 

@@ -1,11 +1,11 @@
-"""The people detector: what differs from the empty street, and looks like a person to OpenCV's histogram of oriented gradients
-with the support-vector machine in its wheel.
+"""The people detector. It finds what differs from the empty street and looks like a person to OpenCV's classifier (a histogram of
+oriented gradients with the support-vector machine that the wheel contains).
 
 The camera stands still. So the detector looks only where something is in front of the empty street, and enlarges small
 people until the classifier, which needs 96 pixels, can see them. It works on a copy of 576 lines, whatever the frame's size.
 
-One thread, so that the same picture always gives the same boxes in the same order: any number of detectors must find
-what one finds.
+The detector uses one thread, so that the same picture always gives the same boxes in the same order. Any number of detectors
+must find the same people as a single one.
 
     python3 people.py VIDEO EMPTY      writes the empty street of a video as a PNG file
 """
@@ -30,7 +30,7 @@ OVERLAP = 0.5           # of the smaller of two boxes: they are one person
 
 class Detector:
     def __init__(self, empty):
-        """`empty` is the file that `empty_street` made."""
+        """Makes a detector. `empty` is the file that `empty_street` made."""
         picture = cv2.imread(empty)
         if picture is None:
             raise SystemExit(f"error: {empty} is not a picture of the empty street; scripts/build-street makes it from the video")
@@ -40,7 +40,7 @@ class Detector:
         self.hog.setSVMDetector(cv2.HOGDescriptor_getDefaultPeopleDetector())
 
     def find(self, picture):
-        """Boxes (x, y, width, height) in pixels of the picture, and weights, the surest first."""
+        """Gives the boxes of people (x, y, width, height) in pixels of the picture, and their weights. The surest comes first."""
         small = picture if picture.shape[:2] == self.shape else frames.resized(picture, self.shape)
         height, width = self.shape
         found = []
@@ -53,7 +53,7 @@ class Detector:
                 np.asarray([weight for _, weight in kept], "f8"))
 
     def _things(self, picture):
-        """Boxes of what is in front of the empty street."""
+        """Gives the boxes of everything that is in front of the empty street."""
         differs = (cv2.absdiff(cv2.GaussianBlur(picture, (5, 5), 0), self.empty).max(axis=2) > DIFFERS).astype("u1")
         differs = cv2.morphologyEx(differs, cv2.MORPH_OPEN, np.ones((3, 3), "u1"))
         differs = cv2.morphologyEx(differs, cv2.MORPH_CLOSE, np.ones((13, 5), "u1"))
@@ -61,7 +61,7 @@ class Detector:
         return [tuple(thing[:4].tolist()) for thing in things[1:] if thing[3] >= LEAST_LINES and thing[4] >= 200]
 
     def _people(self, picture, thing):
-        """People in and around one thing: the classifier's window is wider and higher than the person."""
+        """Finds people in the box `thing` and around it, because the classifier's window is wider and higher than a person."""
         x, y, width, height = thing
         aside, above = int(0.4 * height) + 16, int(0.3 * height) + 12
         part, left, top = cut(picture, x - aside, y - above, x + width + aside, y + height + above)
@@ -79,7 +79,8 @@ class Detector:
 
 
 def cut(picture, left, top, right, bottom):
-    """A part of a picture that may reach beyond its edges, which are repeated there; and where it begins."""
+    """Cuts a part out of a picture, and gives its left and top edge. Where the part reaches beyond the picture, the pixels of the
+    picture's edge are repeated."""
     height, width = picture.shape[:2]
     inner = picture[max(0, top):min(height, bottom), max(0, left):min(width, right)]
     return cv2.copyMakeBorder(inner, max(0, -top), max(0, bottom - height), max(0, -left), max(0, right - width),
@@ -87,7 +88,7 @@ def cut(picture, left, top, right, bottom):
 
 
 def person_in(x, y, width, height):
-    """The person in the classifier's window, which has a margin on all sides."""
+    """Gives the box of the person in a window of the classifier, which has a margin on all sides."""
     return x + 0.18 * width, y + 0.09 * height, 0.64 * width, 0.82 * height
 
 
@@ -98,7 +99,7 @@ def clipped(box, width, height):
 
 
 def distinct(found):
-    """The surest of boxes that overlap."""
+    """Keeps, of boxes that overlap, only the surest one."""
     kept = []
     for box, weight in sorted(found, key=lambda one: (-one[1], one[0])):
         if all(shared(box, other) <= OVERLAP for other, _ in kept):
@@ -124,7 +125,7 @@ def label(picture, boxes):
 
 
 def empty_street(path, count=41):
-    """The median of each pixel over the whole video. It does not show people who walk."""
+    """Gives a picture with the median of each pixel over the whole video, in which people who walk do not appear."""
     video = cv2.VideoCapture(path)
     frames = int(video.get(cv2.CAP_PROP_FRAME_COUNT))
     wanted, pictures = set(np.linspace(0, frames - 1, count).astype(int).tolist()), []

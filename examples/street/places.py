@@ -20,7 +20,7 @@ PLACES = {2: {"extract": 1, "detect": 2, "combine": 1}, 3: {"extract": 1, "detec
 
 
 def place(nodes, crossdock):
-    """The place with so many nodes, as a context: at its end, the hosts are removed."""
+    """Gives the place with `nodes` nodes, as a context. The hosts are removed at the end of the context."""
     return Hosts(nodes, crossdock) if nodes > 1 else Here(crossdock)
 
 

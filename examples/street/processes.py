@@ -1,4 +1,4 @@
-"""What the processes of a run cost, seen from outside: CPU time of the daemons, memory of tasks and daemons."""
+"""Measures the processes of a run from outside: the CPU time of the daemons, and the memory of tasks and daemons."""
 
 import re
 import time
@@ -12,11 +12,12 @@ SCRIPT = re.compile(rb"/(extract|detect|combine)\.py$")
 
 
 class Watch:
-    """Looks at the processes of a run until it ends. `used` has times with CPU seconds of each daemon, `held` times with
-    bytes by part."""
+    """Looks at the processes of a run until the run ends. For each look, `used` has the time and the CPU seconds of each daemon,
+    and `held` has the time and the bytes of each part of the run."""
 
     def __init__(self, launched, roots):
-        """`roots`: other processes whose descendants belong to the run, as the first processes of hosts."""
+        """Looks until the process `launched` ends. `roots` are other processes whose descendants belong to the run, for example the
+        first processes of hosts."""
         self.used, self.held, self.known, before, next_s = [], [], {}, shared_bytes(), 0
         while launched.poll() is None:
             now, found = time.monotonic(), self._find([launched.pid, *roots])
@@ -28,18 +29,18 @@ class Watch:
             time.sleep(LOOK_S)
 
     def daemon_cpu_s(self, begin):
-        """CPU seconds of all daemons from that time on."""
+        """Gives the CPU seconds that all daemons used after the time `begin`."""
         before, most = {}, {}
         for at, cpu in self.used:
             (before if at <= begin else most).update(cpu)
         return sum(used - before.get(pid, 0) for pid, used in most.items())
 
     def memory(self, begin, end):
-        """The looks between two times, as bytes by part; all looks, if a run was too short for one between them."""
+        """Gives, for each look between the two times, the bytes of each part. If there was no look between them, gives all looks."""
         return [parts for at, parts in self.held if begin <= at <= end] or [parts for _, parts in self.held]
 
     def _find(self, roots):
-        """The processes that are there now, by part."""
+        """Finds the processes of each part of the run that exist now."""
         found = {part: [] for part in PARTS}
         for pid in {below for root in roots for below in descendants(root)}:
             if part := self._part_of(pid):
@@ -47,7 +48,7 @@ class Watch:
         return found
 
     def _part_of(self, pid):
-        """To which part of the run a process belongs; None for launchers, containers' first processes and the like."""
+        """Gives the part of the run to which a process belongs. None for launchers, containers' first processes and the like."""
         if pid not in self.known:
             try:
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -72,7 +73,7 @@ def descendants(pid):
 
 
 def cpu_s(pid):
-    """CPU seconds of a process and all threads that it had, by the process' own clock (`clock_getcpuclockid`)."""
+    """Gives the CPU seconds of a process and of all threads that it had, by the clock of the process (`clock_getcpuclockid`)."""
     try:
         return time.clock_gettime((~pid << 3) | 2)
     except OSError:
@@ -80,7 +81,7 @@ def cpu_s(pid):
 
 
 def own_bytes(pid):
-    """Memory of a process without shared memory: pages of its own, and its share of the files that it maps."""
+    """Gives the memory of a process without shared memory: its private pages, and its share of the files that it maps."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -89,6 +90,6 @@ def own_bytes(pid):
 
 
 def shared_bytes():
-    """All shared memory of the machine, each page once, whether a process maps the page or not."""
+    """Gives the bytes of all shared memory of the machine. Each page counts once, whether a process maps it or not."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Shmem:"))

@@ -1,4 +1,5 @@
-"""The truth: the same video, the same detector, one process, one frame after the other. No transport."""
+"""Makes the truth with which all runs are compared: the same video and the same detector in one process, one frame after the
+other, without a transport."""
 
 import json
 import os

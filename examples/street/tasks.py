@@ -1,4 +1,4 @@
-"""What the three tasks have in common: their arguments, their place in the ring of items, and the account at the end."""
+"""The common part of the three tasks: their arguments, their place in the ring of items, and the account of their costs."""
 
 import argparse
 import json
@@ -26,17 +26,17 @@ def arguments(about):
 
 
 def key_of(number, options):
-    """The key of the item for a frame. Frames use the items in turn."""
+    """Gives the key of the item for a frame. Frames use the items in turn."""
     return f"frame.{number % options.items}"
 
 
 def detector_of(number, options):
-    """The detector of a frame. Frames go to the detectors in turn, whatever item they are in."""
+    """Gives the number of the detector for a frame. Frames go to the detectors in turn, whatever item they are in."""
     return f"detect/{number % options.detectors}"
 
 
 class Task:
-    """One task's transport, and the account that it gives when it is done."""
+    """The transport of a task, and the account of its costs that the task writes at its end."""
 
     def __init__(self, name, options):
         self.name, self.options = name, options

@@ -1,4 +1,4 @@
-"""Judges the files that `run` made. Ends with `N passed, N failed`."""
+"""Checks the files that `run` made. Ends with `N passed, N failed`."""
 
 import os
 import re
@@ -23,7 +23,7 @@ DTYPES = {
 
 
 def same(array, dtype):
-    """Are the elements the bytes that were written? Padding of structs does not count."""
+    """Tells whether the elements have the bytes that were written. The padding of structs is not compared."""
     dtype = np.dtype(dtype)
     expected = np.frombuffer(BYTES[: 6 * dtype.itemsize], dtype=dtype).reshape((2, 3) + dtype.shape)
     if array.dtype.names:

@@ -1,4 +1,4 @@
-"""Restarts from the newest good checkpoint of a folder and says what it finds."""
+"""Restarts from the newest undamaged checkpoint of a folder and prints what it finds."""
 
 import sys
 

@@ -1,5 +1,5 @@
 // expect: discards qualifiers|passing|rvalue
-// transfer() takes the item away: it must be written std::move(x).transfer(to), so that using x later is seen to be wrong.
+// transfer() must be written std::move(x).transfer(to), so that the compiler finds a later use of x.
 #include <crossdock/crossdock.hpp>
 
 #include <utility>

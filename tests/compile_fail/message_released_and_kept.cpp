@@ -1,5 +1,5 @@
 // expect: discards qualifiers|passing
-// release() takes the message away: it must be written std::move(m).release(), so that using it later is seen to be wrong.
+// release() must be written std::move(m).release(), so that the compiler finds a later use of m.
 #include <crossdock/crossdock.hpp>
 
 #include <utility>

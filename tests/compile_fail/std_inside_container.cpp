@@ -1,5 +1,5 @@
 // expect: std:: containers point into their own process
-// Also where it is hidden in a struct in a vector.
+// The compiler also refuses a std:: container in a struct that is the element of a vector.
 #include <crossdock/crossdock.hpp>
 
 #include <string>

@@ -1,5 +1,5 @@
 // expect: simple<T> takes plain data without raw pointers
-// A span is trivially copyable, and nothing but an address.
+// A span is trivially copyable, but holds an address that is valid in one process only.
 #include <crossdock/crossdock.hpp>
 
 #include <array>

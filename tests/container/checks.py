@@ -1,4 +1,4 @@
-"""What is claimed of the demo, for each engine given on the command line. Ends with `N passed, N failed, N skipped`.
+"""Checks the claims about the demo, for each engine on the command line. Ends with `N passed, N failed, N skipped`.
 
 Uses what is built already (tests/container/run builds it) and leaves nothing behind.
 """
@@ -72,7 +72,7 @@ def main():
 
 
 class Run:
-    """One run of the workflow, watched while it goes on."""
+    """One run of the workflow. `watch` audits it while it goes on."""
 
     def __init__(self, engine, folder, runs):
         self.folder, self.engine, self.runs = folder, engine, runs
@@ -117,9 +117,10 @@ class Run:
             time.sleep(0.1)
 
     def holders(self):
-        """{task: {what it was ever seen to have mapped or open: the process that could write, or ""}}, of this workflow.
+        """Gives, for each task of this workflow, the segments that an audit saw mapped or open. The value of a segment is the process
+        that could write it, or "".
 
-        A process that an audit met before it could know its task is named by a later one."""
+        If an audit does not know the task of a process yet, a later audit gives it."""
         tasks, held = {}, {}
         for audit in self.audits:
             for process in audit["processes"]:
@@ -155,7 +156,8 @@ class Run:
 
 
 def ask_from_outside(sockets):
-    """Rows (workflow, task, region, answer): as the same user, and, if that is root, as another one."""
+    """Tries to open regions at the sockets, as the same user and, if this user is root, also as another user. Returns rows of
+    workflow, task, region and answer."""
     commands = [[sys.executable, "-c", OUTSIDER, *sockets]]
     if os.geteuid() == 0:
         commands.append(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "/usr/bin/env", "python3", "-c", KNOCK, *sockets])

@@ -1,4 +1,4 @@
-"""forks.c in Python: forks while other threads use the library; each child works by a session of its own.
+"""Does in Python what forks.c does: forks while other threads use the library. Each child uses a session of its own.
 
     forks.py CHILDREN
 """
@@ -34,7 +34,7 @@ def repeats(work):
 
 
 def child(number):
-    """Every noun, by a session of its own."""
+    """Uses every kind of object, with a session of the child's own."""
     session = connect()
     region = session.region("heap", size=64 << 20)
     name = f"child-{number}"

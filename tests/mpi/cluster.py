@@ -1,4 +1,4 @@
-"""Hosts in namespaces (tests/mpi/hosts) for tests and benchmarks of MPI jobs: what can run on them, and what is left behind."""
+"""Makes hosts in namespaces (tests/mpi/hosts) for tests and benchmarks of MPI jobs, and finds what jobs leave behind on them."""
 
 import os
 import re
@@ -14,7 +14,7 @@ BUILD = TOP / "build"
 ENVIRONMENTS = BUILD / "env"
 ROOT = BUILD / "roots" / "mpi"
 
-# MPI → what --mpi gets, the program, the largest number of hosts
+# For each MPI: the value of --mpi, the test's program, and the largest number of hosts that it runs on.
 MPIS = {
     "openmpi4": ("openmpi", "hello.openmpi", 99),
     # Debian's MPICH 4.0 may hang in MPI_Finalize, even without crossdock (pmodels/mpich #6596): usually on three or
@@ -104,7 +104,7 @@ class Cluster:
 
 
 def bare(mpi, hosts, ranks, command):
-    """The words that start these ranks by their MPI's own launcher, without crossdock. `hosts`: n1:2,n2:2."""
+    """Gives the words that start these ranks by the MPI's own launcher, without crossdock. `hosts` has the form n1:2,n2:2."""
     choice = MPIS[mpi][0].replace("/opt/", f"{ENVIRONMENTS}/")
     prefix = Path(choice).parent.parent if "/" in choice else None
     words = ["env"]
@@ -122,7 +122,7 @@ def bare(mpi, hosts, ranks, command):
 
 
 def make_root(mpis):
-    """A root folder with the machine's programs and MPIs, by hard links where they can be made; and the test's programs."""
+    """Makes a root folder with the machine's programs and MPIs, by hard links if possible, and with the test's programs."""
     out = BUILD / "mpi"
     out.mkdir(parents=True, exist_ok=True)
     compilers = {"hello.openmpi": "mpicc.openmpi", "hello.mpich": "mpicc.mpich", "hello.mpich5": ENVIRONMENTS / "mpi-mpich/bin/mpicc"}

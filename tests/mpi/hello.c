@@ -1,4 +1,4 @@
-/* Prints what a rank sees, one line each, after data was sent between all ranks. The first argument says how it ends. */
+/* Sends data between all ranks. Then each rank prints one line about itself. The first argument says how the program ends. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>

@@ -51,7 +51,7 @@ def add(suite):
 
 
 def fresh(suite):
-    """The folder in which consumers say that they wait."""
+    """Makes the folder in which consumers make a file to say that they wait."""
     shutil.rmtree(suite.here / "waits", ignore_errors=True)
     folder = suite.here / "waits"
     folder.mkdir()
@@ -60,7 +60,7 @@ def fresh(suite):
 
 
 def line(ended):
-    """The summary of the one directory."""
+    """Gives the line for the workflow's only directory in the summary of a run."""
     return json.loads(ended[1])["files"][0]
 
 
@@ -101,7 +101,7 @@ def passes(suite, user, here, there, size):
 
 
 def all_hosts(suite):
-    """A producer and a consumer on each host: each file is fetched by two hosts, once."""
+    """There is a producer and a consumer on each host, so two hosts fetch each file, each of them once."""
     text = """
 workflow: ring
 files:
@@ -163,7 +163,7 @@ tasks:
 
 
 def room(suite):
-    """Both hosts have room for two of six files. What has been read goes on each host."""
+    """Both hosts have room for two of six files. Each host removes the files that its consumers have read."""
     text = """
 workflow: room
 files:
@@ -237,7 +237,8 @@ tasks:
 
 
 def waiting(suite):
-    """A run whose consumers have read one file of another host and wait for the next one."""
+    """Starts a run, and waits until its consumers have read the first file, which is fetched from another host for some of them, and
+    wait for a file that never comes."""
     child = suite.start(WAITS, user="root", engine="bubblewrap")
     tasks = ("write", "read", "seen", "beside")
     suite.until("all tasks run", lambda: child.poll() is not None or all("begins" in suite.log("sleep", t) for t in tasks))

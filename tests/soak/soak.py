@@ -30,7 +30,7 @@ LONGEST_RUN = 300.0
 PAUSE = 1.0  # between two runs of a workflow
 
 class Faults:
-    """The page of crates/os/src/faults.rs, by which calls are made to fail while everything runs."""
+    """The shared plan of failures (crates/os/src/faults.rs), by which system calls fail while everything runs."""
 
     WORDS = ("nth", "which", "one_in", "seed", "calls", "failed", "last")
 
@@ -63,7 +63,7 @@ class Worker:
         self.heard, self.rest = time.monotonic(), b""
 
     def read(self):
-        """What it said since; its status if it has ended."""
+        """Reads the lines that the worker has printed since the last call. Returns its exit status if it has ended."""
         ended = self.process.poll()
         try:
             said = self.process.stdout.read() or b""
@@ -86,7 +86,7 @@ class Worker:
         return ended
 
     def position(self):
-        """The system call of each of its threads. A worker in Python writes its stack to its log besides."""
+        """Gives the system call of each thread of the worker. A worker in Python also writes its stack to its log."""
         if self.command[-1].endswith(".py"):
             self.process.send_signal(signal.SIGUSR1)
             time.sleep(0.2)
@@ -106,7 +106,7 @@ class Worker:
         self.before, self.rounds = self.before + self.rounds, 0
 
 class Runner:
-    """`crossdock run` with one workflow file, again and again. It ends well, or is killed; in both cases nothing of it stays."""
+    """Runs `crossdock run` with one workflow file again and again. Each run ends well or is killed, and leaves nothing behind."""
 
     def __init__(self, soak, file):
         self.soak, self.file, self.name = soak, file, pathlib.Path(file).stem
@@ -133,7 +133,7 @@ class Runner:
         self.started = time.monotonic()
 
     def left(self):
-        """The processes of this run that are there."""
+        """The processes of this run that still exist."""
         found = []
         for folder in pathlib.Path("/proc").iterdir():
             try:
@@ -239,7 +239,7 @@ class Soak:
         self.start_keeper()
 
     def disturb(self, now):
-        """Looks once at all processes, and does what is due."""
+        """Looks once at all processes, and does the kills, stops and restarts whose time has come."""
         for worker in self.workers:
             if worker.stopped_until and now >= worker.stopped_until:
                 os.kill(worker.process.pid, signal.SIGCONT)
@@ -348,7 +348,8 @@ class Soak:
         return self.report()
 
     def end(self):
-        """Nothing fails and nothing is killed any more: each worker must end by itself, and the daemon when it is told."""
+        """Ends the test: no call fails and no process is killed any more. Each worker must end by itself, and the daemon when it is
+        asked to."""
         self.faults["one_in"] = 0
         patience = time.monotonic() + HANG
         for worker in self.workers:

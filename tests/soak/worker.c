@@ -1,9 +1,9 @@
-/* One worker of the soak, in C: heap blocks, a vector, a port, a series and an item, with a checksum in every payload.
+/* One worker of the soak test, in C: heap blocks, a vector, a port, a series and an item, with a checksum in every payload.
  *
  *   worker NUMBER SECONDS
  *
  * Workers come in pairs, 2k and 2k+1: the first produces what the second takes. Either may be killed, stopped and started
- * again at any time, and so may the daemon. Calls may fail with what that explains; wrong bytes, and any other failure,
+ * again at any time, and so may the daemon. Calls may fail with the errors that this causes. Wrong bytes, and any other failure,
  * end the worker with status 3 and 4. Each second it prints its number of rounds and the longest round in milliseconds. */
 #define _GNU_SOURCE
 #include <crossdock.h>

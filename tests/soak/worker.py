@@ -1,8 +1,8 @@
-"""One worker of the soak, in Python; worker.c says what it does.
+"""One worker of the soak test, in Python. worker.c describes what it does.
 
     worker.py NUMBER SECONDS
 
-SIGUSR1 makes it print where it is.
+On SIGUSR1 the worker prints its stack.
 """
 import faulthandler
 import os

@@ -1,4 +1,4 @@
-"""Chromium without a window, spoken to through a pipe by its DevTools protocol; Python's standard library alone."""
+"""Runs Chromium without a window, and controls it through a pipe by its DevTools protocol. Uses only Python's standard library."""
 
 import base64
 import json
@@ -13,12 +13,12 @@ PROGRAMS = ["chromium-headless-shell", "chromium", "chromium-browser", "google-c
 
 
 def program():
-    """The browser that is there, or None."""
+    """Finds an installed browser. Returns None if there is none."""
     return next((path for path in map(shutil.which, PROGRAMS) if path), None)
 
 
 class Browser:
-    """One page."""
+    """A browser with one page."""
 
     def __init__(self, width=1280, height=900, dark=False, mobile=False):
         self.profile = tempfile.mkdtemp(prefix="crossdock-web-")
@@ -78,14 +78,14 @@ class Browser:
         self.call("Page.navigate", url=url)
 
     def eval(self, expression):
-        """The value of an expression in the page."""
+        """Gives the value of a JavaScript expression in the page."""
         got = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in got:
             raise RuntimeError(f"{expression}: {got['exceptionDetails']}")
         return got["result"].get("value")
 
     def until(self, expression, seconds=60):
-        """Waits until an expression is true. While the page loads, what it names may not be there yet."""
+        """Waits until an expression is true. An error counts as false, because the page may still be loading."""
         end = time.monotonic() + seconds
         while True:
             try:
@@ -99,7 +99,7 @@ class Browser:
             time.sleep(0.1)
 
     def click(self, selector):
-        """As a person would: at the middle of the element, wherever it is."""
+        """Clicks on the middle of an element, as a person would. Scrolls to the element first."""
         box = self.eval(f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
                         " const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()")
         for kind in ["mousePressed", "mouseReleased"]:
@@ -115,7 +115,7 @@ class Browser:
             file.write(base64.b64decode(data))
 
     def complaints(self):
-        """Exceptions and errors of the page's console so far."""
+        """Gives the exceptions and errors in the page's console so far."""
         self.eval("1")
         wanted = []
         for event in self.events:
@@ -126,7 +126,7 @@ class Browser:
         return wanted
 
     def requested(self):
-        """Addresses that the page asked for."""
+        """Gives the addresses that the page has requested."""
         return [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
 
     def close(self):

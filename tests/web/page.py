@@ -43,7 +43,7 @@ tasks:
 
 
 class Run:
-    """A run with a page, in a folder of its own."""
+    """A run of `crossdock run --web`, in a folder of its own."""
 
     def __enter__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="crossdock-web-run-"))
@@ -82,7 +82,7 @@ def check(condition, what):
 
 
 def figures_for_programs(run):
-    """State and metrics need the token, and say the same."""
+    """The state and the metrics need the token, and have the same figures."""
     check(run.ask("api/state", token=False)[0] == 401 and run.ask("metrics", token=False)[0] == 401, "the token is not asked for")
     check((run.folder / "token").stat().st_mode & 0o077 == 0, "others may read the token")
     end = time.monotonic() + 60
@@ -99,7 +99,7 @@ def figures_for_programs(run):
 
 
 def page_at(run, width, height, dark):
-    """The whole page at one width, in dark or light."""
+    """Checks the whole page at one size of the window, in dark or light colours."""
     with Browser(width, height, dark, mobile=width < 500) as browser:
         browser.open(run.url)
         browser.until("document.querySelectorAll('#tasks tbody tr').length === 4")
@@ -120,7 +120,7 @@ def page_at(run, width, height, dark):
         check(browser.eval(pixels)[:2] == [74, 222], f"the picture is {browser.eval(pixels)}")
         ratio = browser.eval("(() => { const c = document.querySelector('#viewer-canvas'); return c.clientHeight / c.clientWidth; })()")
         check(abs(ratio - 3) < 0.1, f"the picture is {ratio} times as high as wide")
-        # Back in time: the picture stays at an old version while newer ones come.
+        # The slider goes back to an old version. The picture must stay at this version while newer ones come.
         browser.eval("document.querySelector('#viewer-slider').focus()")
         browser.key("Home", 36)
         browser.until("document.querySelector('#viewer-live').getAttribute('aria-pressed') === 'false'")

@@ -17,7 +17,7 @@ inline std::string boost_name(const Graph& graph, const std::string& what, unsig
   return "crossdock-synth-" + graph.run + "-" + what + "-" + std::to_string(index);
 }
 
-/// A task's slots. Each end of each port removes the names when the end is closed. The memory is freed with its last
+/// A task's slots, in a shared memory object whose name the destructor removes. The kernel frees the memory with its last
 /// mapping.
 class BoostSegment {
  public:

@@ -1,12 +1,12 @@
-"""What TCP and gRPC have in common: where tasks listen, and frames that have come and are waited for."""
+"""The common part of TCP and gRPC: where tasks listen, and a mailbox for the frames that have arrived."""
 
 import threading
 
-# Task → which of the addresses is its host's, and which of the ports is its (first rank's).
+# For each task: the index of its host's address, and the index of its port (of the port of its first rank).
 PLACES = {"extract": (0, 0), "detect": (1, 2), "combine": (2, 1)}
 
 class Frame:
-    """A frame in memory of this process. Frames that were handed over have none."""
+    """A frame in the memory of this process. A frame that was handed over has no memory any more."""
 
     def __init__(self, key, memory):
         self.key, self.memory = key, memory
@@ -20,7 +20,7 @@ def address_of(task, options):
 
 
 class Mailbox:
-    """Frames by key, put by receiving threads, taken by the task's own."""
+    """Frames by their keys. Receiving threads put them in, and the task's own thread takes them out."""
 
     def __init__(self):
         self.frames, self.changed, self.failed = {}, threading.Condition(), None

@@ -1,4 +1,4 @@
-"""Frames as crossdock items: only the ownership moves, not the bytes."""
+"""Hands frames over as crossdock items: only the ownership moves, not the bytes."""
 
 import crossdock
 

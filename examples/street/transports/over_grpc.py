@@ -1,7 +1,7 @@
-"""Frames over gRPC: each task serves one call, `Put`, that takes a frame as bytes, with its key as metadata.
+"""Sends frames over gRPC: each task serves one call, `Put`, which takes a frame as bytes, with its key as metadata.
 
-No protobuf lies between: the message is the bytes themselves, which spares gRPC a copy that a generated stub would make.
-What remains is gRPC's own: the message is copied into a bytes object to be sent, and one comes that cannot be written.
+The message is the bytes themselves, without protobuf, which avoids a copy that a generated stub would make. The other copies
+are gRPC's own: the sender copies the frame into a bytes object, and the receiver gets a bytes object that cannot be written.
 """
 
 from concurrent import futures
@@ -60,7 +60,7 @@ def text_of(address):
 
 
 class Put:
-    """The call, and the channel that it goes over."""
+    """The call `Put`, and the channel over which it goes."""
 
     def __init__(self, channel):
         self.channel, self.call = channel, channel.unary_unary("/street.Frames/Put")

@@ -1,7 +1,7 @@
-"""Frames over TCP: a connection to each task that frames go to, a thread for each that they come from.
+"""Sends frames over TCP, with a connection to each task that gets frames, and a thread for each task that sends frames.
 
-A frame is a line with key and size, then the bytes, straight from and into the memory that the tasks work on. Buffers of
-frames that were sent are used again for those that come.
+A frame is a line with its key and size, and then its bytes. The bytes go directly from and into the memory that the tasks work
+on. The buffer of a frame that was sent is used again for a frame that arrives.
 """
 
 import socket
@@ -86,7 +86,7 @@ class Transport:
 
 
 def fill(source, memory):
-    """Receives exactly that many bytes; False if the sender left before the first."""
+    """Receives exactly as many bytes as `memory` has. Returns False if the sender left before the first byte."""
     view, got = memoryview(memory), 0
     while got < len(view):
         count = source.recv_into(view[got:])

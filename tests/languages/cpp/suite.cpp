@@ -131,7 +131,7 @@ process::process(const std::string& role, const std::string& argument) : role_(r
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::dup2(to[0], 0);
     ::dup2(from[1], 1);
-    // For rows across nodes, the other process connects to another daemon.
+    // If the suite runs across nodes, the row's other process connects to the daemon of another node.
     if (const char* socket = std::getenv("CROSSDOCK_PEER_SOCKET")) ::setenv("CROSSDOCK_SOCKET", socket, 1);
     ::execl("/proc/self/exe", "conformance", "--peer", row_id.c_str(), role.c_str(), prefix.c_str(), argument.c_str(), nullptr);
     ::_exit(127);

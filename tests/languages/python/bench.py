@@ -95,7 +95,7 @@ class Peer:
         self.role = f"{row} {role}"
         program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "conformance.py")
         command = [sys.executable, program, row, role, prefix, *arguments]
-        # For rows across nodes, the other process connects to another daemon.
+        # If the suite runs across nodes, the row's other process connects to the daemon of another node.
         socket = os.environ.get("CROSSDOCK_PEER_SOCKET", os.environ.get("CROSSDOCK_SOCKET", ""))
         environment = {**os.environ, "CROSSDOCK_SOCKET": socket} if socket else None
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)

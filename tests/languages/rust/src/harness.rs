@@ -58,7 +58,7 @@ impl Context {
         let program = std::env::current_exe().expect("a running program has a path");
         let mut command = Command::new(program);
         command.arg(&self.row).arg(role).arg(&self.prefix).args(arguments).stdout(output);
-        // For rows across nodes, the other process connects to another daemon.
+        // If the suite runs across nodes, the row's other process connects to the daemon of another node.
         if let Some(socket) = std::env::var_os("CROSSDOCK_PEER_SOCKET") {
             command.env("CROSSDOCK_SOCKET", socket);
         }

@@ -140,7 +140,7 @@ fn s3_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
     let mut publisher = publisher(context, &u_only())?;
     publish(&mut publisher, 1.0)?;
     say_ready();
-    // By then the deadline of the test has passed.
+    // After this pause, the deadline by which the other process waits for a version has passed.
     sleep(Duration::from_millis(1200));
     publish(&mut publisher, 2.0)?;
     publisher.end().map_err(text)
@@ -420,7 +420,7 @@ fn s18_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
     }
     say_ready();
     sleep(Duration::from_millis(500));
-    // The publisher is not dropped, because this row tests a process that ends in order without closing anything.
+    // The publisher is not dropped, because this row tests a process that ends without an error but closes nothing.
     std::mem::forget(publisher);
     Ok(())
 }
