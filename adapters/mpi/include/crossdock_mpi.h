@@ -25,7 +25,8 @@ extern "C" {
 
 MPI_Datatype crossdock_mpi_handle_type(void);
 
-/* Weak, so that a program whose files all include this has one of each. Reset by MPI_Finalize. */
+/* The symbols are weak, so that a program has one of each even if several of its files include this header. MPI_Finalize
+ * resets them. */
 #define CROSSDOCK_MPI_ONE __attribute__((weak, visibility("hidden")))
 
 CROSSDOCK_MPI_ONE MPI_Datatype crossdock_mpi_handle_type_made;
@@ -56,7 +57,7 @@ CROSSDOCK_MPI_ONE MPI_Datatype crossdock_mpi_handle_type(void)
             __atomic_store_n(&crossdock_mpi_handle_type_state, 0, __ATOMIC_RELEASE);
             return MPI_DATATYPE_NULL;
         }
-        /* The attribute keeps it alive for as long as it is needed. */
+        /* The attribute keeps the key alive until MPI_Finalize deletes the attribute. */
         MPI_Comm_free_keyval(&keyval);
         crossdock_mpi_handle_type_made = type;
         __atomic_store_n(&crossdock_mpi_handle_type_state, 2, __ATOMIC_RELEASE);

@@ -246,8 +246,8 @@ fn check_says_which_door_serves_a_program() {
     assert!(seen.code == 1 && seen.out.contains(r#""door": "none""#), "{}{}", seen.out, seen.err);
 }
 
-/// A program that writes a file and then tries to write the published file again (with the mode `w`; with `wb` it writes
-/// once), or that reads files and then tries to write one.
+/// A program whose first argument is the mode in which it opens the files. With `r` it reads the files, and with `w` or
+/// `wb` it writes them. Unless the mode is `wb`, it then tries to write the first file again, and prints the result.
 const EITHER: &str = r#"
 #include <errno.h>
 #include <stdio.h>

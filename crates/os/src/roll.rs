@@ -47,7 +47,7 @@ pub struct FileIdentity {
     pub born: u64,
 }
 
-/// The roll, as the keeper uses it.
+/// The roll, for the process that opens its file and locks a byte of it for each member.
 #[derive(Debug)]
 pub struct Roll {
     /// The file of the roll. If this process may make mounts, it is opened through a mount that no process can write

@@ -1,4 +1,4 @@
-//! The server's answer to each path.
+//! The answers of the web page's server, one for each path that a client may request.
 
 use crossdock_launch::graph::{Direction, lay_out, svg};
 use serde_json::json;

@@ -1,4 +1,4 @@
-/* Rows E1 to E4 of ../conformance.md, and tests for C alone: NULL, wild and stale references. */
+/* Tests rows E1 to E4 of the table in ../conformance.md, and tests for C alone: NULL, wild and stale references. */
 #define _GNU_SOURCE
 #include "suite.h"
 

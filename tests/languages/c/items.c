@@ -1,4 +1,4 @@
-/* Rows I1 to I16 of ../conformance.md, and C10: the paper's interface (crossdock/cdi.h). */
+/* Tests rows I1 to I16 of the table in ../conformance.md, and C10: the paper's interface (crossdock/cdi.h). */
 #define _GNU_SOURCE
 #include "suite.h"
 

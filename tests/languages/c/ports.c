@@ -1,4 +1,4 @@
-/* Rows P1 to P16 of ../conformance.md. */
+/* Tests rows P1 to P16 of the table in ../conformance.md: ports. */
 #define _GNU_SOURCE
 #include "suite.h"
 

@@ -1,4 +1,4 @@
-/* Rows S1 to S19 of ../conformance.md. */
+/* Tests rows S1 to S19 of the table in ../conformance.md: series. */
 #define _GNU_SOURCE
 #include "suite.h"
 

@@ -1,4 +1,4 @@
-// Rows E1 to E4 of ../conformance.md.
+// Tests rows E1 to E4 of the table in ../conformance.md: errors.
 #include "suite.hpp"
 
 namespace suite {

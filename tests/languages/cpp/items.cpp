@@ -1,4 +1,4 @@
-// Rows I1 to I16 of ../conformance.md.
+// Tests rows I1 to I16 of the table in ../conformance.md: items.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -126,8 +126,7 @@ void spent(const part& me) {
   }
   auto i = create(4096);
   fill(i, 8);
-  // A second reference to the item, as a C program can have. A C++ program has none. The errors of such a reference are
-  // tested in C.
+  // The row also tests a second reference to the item, which a C program can have. A C++ program cannot have one.
   std::move(i).transfer("peer");
   // Using a variable that was moved from ends the process if assertions are on, and is an error without them.
   const pid_t child = ::fork();

@@ -1,4 +1,4 @@
-// Rows P1 to P17 of ../conformance.md.
+// Tests rows P1 to P17 of the table in ../conformance.md: ports.
 #include <poll.h>
 
 #include <array>

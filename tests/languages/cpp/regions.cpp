@@ -1,4 +1,4 @@
-// Rows R1 to R16 of ../conformance.md.
+// Tests rows R1 to R16 of the table in ../conformance.md: regions and their objects.
 #include <algorithm>
 #include <cstring>
 #include <numeric>

@@ -1,5 +1,5 @@
-! Rows I1 to I16 of ../conformance.md. The tests see the bytes of an item as 32-bit numbers, so sizes are multiples of
-! 4.
+! Tests rows I1 to I16 of the table in ../conformance.md: items. The tests see the bytes of an item as 32-bit numbers, so
+! sizes are multiples of 4.
 module items
   use suite
   use crossdock_items

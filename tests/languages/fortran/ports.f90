@@ -1,4 +1,4 @@
-! Rows P1 to P16 of ../conformance.md.
+! Tests rows P1 to P16 of the table in ../conformance.md: ports.
 module ports
   use suite
   use regions, only: open_object

@@ -1,4 +1,4 @@
-! Rows R1 to R16 and E1 to E4 of ../conformance.md.
+! Tests rows R1 to R16 and E1 to E4 of the table in ../conformance.md: regions, their objects, and errors.
 module regions
   use suite
   implicit none

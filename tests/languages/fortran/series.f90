@@ -1,4 +1,5 @@
-! Rows S1 to S19 of ../conformance.md. Shapes are in Fortran's order: the shape (4,5) of the list is (5,4) here.
+! Tests rows S1 to S19 of the table in ../conformance.md: series. Shapes are in Fortran's order: the
+! shape (4,5) of the table is (5,4) here.
 module series
   use suite
   implicit none

@@ -1,4 +1,4 @@
-"""Rows E1 to E4: which calls are refused, and with which errors."""
+"""Tests rows E1 to E4 of the table in ../conformance.md: which calls are refused, and with which errors."""
 
 import os
 import tempfile

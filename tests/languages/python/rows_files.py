@@ -1,4 +1,4 @@
-"""Rows F1 to F9: files of managed directories."""
+"""Tests rows F1 to F9 of the table in ../conformance.md: files of managed directories."""
 
 import errno
 import os

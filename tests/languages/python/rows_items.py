@@ -1,4 +1,4 @@
-"""Rows I1 to I16: items."""
+"""Tests rows I1 to I16 of the table in ../conformance.md: items."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Rows P1 to P17: ports."""
+"""Tests rows P1 to P17 of the table in ../conformance.md: ports."""
 
 import os
 import select

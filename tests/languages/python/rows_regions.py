@@ -1,4 +1,4 @@
-"""Rows R1 to R16: regions and objects."""
+"""Tests rows R1 to R16 of the table in ../conformance.md: regions and objects."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""Rows S1 to S19: series."""
+"""Tests rows S1 to S19 of the table in ../conformance.md: series."""
 
 import asyncio
 import os

@@ -64,7 +64,8 @@ bool wait_for(timeout wait, Done done) {
   return true;
 }
 
-/// Where the ends of a port find each other: one word of the region, changed by compare-and-swap alone.
+/// The word of the region by which the two ends of a port find each other. The ends change the word only by
+/// compare-and-swap. Its parts are:
 ///   bits 0-23 consumer's rank + 1 · 24-47 producer's rank + 1 · 48-51 log2(capacity) + 1 · 52-63 tag pair + 1
 class meeting_place {
  public:
@@ -433,7 +434,8 @@ class mpi_t {
     other.given_ = true;
     return other;
   }
-  /// Errors: invalid (MPI is not running; another pattern; options that differ), busy (another rank has this end).
+  /// Errors: invalid, if MPI is not running, if the pattern is not one-to-one, or if the capacity is not allowed or differs
+  /// from that of the other end; busy, if another rank has this end.
   std::unique_ptr<transport> open(const region& in, const std::string& name, port_end end, const port_options& options) const {
     if (!detail::by_mpi::is_running()) throw error(status::invalid, "port '" + name + "' over MPI: open it between MPI_Init and MPI_Finalize");
     if (options.pattern != pattern::one_to_one && options.pattern != pattern::any) {

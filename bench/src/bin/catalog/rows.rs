@@ -50,7 +50,7 @@ impl Rows {
         let floor = match series {
             FLOOR | DISK | PUTS => None,
             EMBEDDED => self.0.get(&(panel, kind, FLOOR)),
-            // etcd has no floor of its own for watches.
+            // A plain put of etcd has no figure for watches. There the floor of the embedded catalog takes its place.
             _ => self.0.get(&(panel, kind, PUTS)).or_else(|| self.0.get(&(panel, kind, FLOOR))),
         };
         let record = Record::below("P15", case, unit, runs.to_vec(), 1.0, "");

@@ -23,7 +23,7 @@ const KEEPERS: usize = 4;
 struct Node {
     catalog: Arc<dyn Catalog>,
     lease: LeaseId,
-    /// The value of the entries of the node's names.
+    /// The value that the node writes into the catalog for each name that it registers.
     owner: Vec<u8>,
 }
 

@@ -1,4 +1,5 @@
-//! The floors of a transfer: raw TCP into memory that exists already, and into fresh memory.
+//! The floors of a transfer (the least times that this machine needs): raw TCP into memory that exists already, and
+//! into fresh memory.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Rows E1 to E4 of tests/languages/conformance.md: bad names, sizes and types; no daemon; and progress.
+//! Tests rows E1 to E4 of the table in tests/languages/conformance.md: bad names, sizes and types; no daemon; and progress.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Rows F1 to F9 of tests/languages/conformance.md: files in managed directories.
+//! Tests rows F1 to F9 of the table in tests/languages/conformance.md: files in managed directories.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};

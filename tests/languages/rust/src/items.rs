@@ -1,4 +1,4 @@
-//! Rows I1 to I16 of tests/languages/conformance.md: items.
+//! Tests rows I1 to I16 of the table in tests/languages/conformance.md: items.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Rows P1 to P17 of tests/languages/conformance.md: ports.
+//! Tests rows P1 to P17 of the table in tests/languages/conformance.md: ports.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Rows R1 to R16 of tests/languages/conformance.md: regions and their objects.
+//! Tests rows R1 to R16 of the table in tests/languages/conformance.md: regions and their objects.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Rows S1 to S19 of tests/languages/conformance.md: series.
+//! Tests rows S1 to S19 of the table in tests/languages/conformance.md: series.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
