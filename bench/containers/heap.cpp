@@ -126,8 +126,8 @@ void measure(const std::string& who) {
   Heap::remove(name);
 }
 
-// This flag tells the process to end. It must not be killed, because the benchmark would hang if the process held
-// Boost.Interprocess's lock.
+// This flag, which SIGTERM sets, tells the second process to end. That process must not be killed, because it could hold
+// Boost.Interprocess's lock, and the benchmark would then hang.
 volatile std::sig_atomic_t enough = 0;
 
 template <class Heap>

@@ -28,7 +28,7 @@ pub struct Trial {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Said {
     pub task: usize,
-    /// The counters of crossdock's ports: the number of messages that this task received, with those of the warm-up.
+    /// The counters of crossdock's ports: the number of messages that this task received, including the warm-up.
     #[serde(default)]
     pub messages: u64,
     #[serde(default)]

@@ -75,7 +75,8 @@ private:
         const std::uint32_t here = cell(x, y, z);
         for (std::uint32_t a = first_[here]; a < first_[here + 1]; ++a)
             for (std::uint32_t b = a + 1; b < first_[here + 1]; ++b) visit(squared_distance(atoms_[a], atoms_[b]));
-        // Only half of the neighbours: for the other half, this cell is a neighbour of the other cell.
+        // The steps to one half of the neighbouring cells. The pairs with the other half are found from those cells, whose
+        // steps lead to this cell.
         static constexpr int half[13][3] = {{1, 0, 0},  {-1, 1, 0}, {0, 1, 0},  {1, 1, 0},  {-1, -1, 1}, {0, -1, 1}, {1, -1, 1},
                                             {-1, 0, 1}, {0, 0, 1},  {1, 0, 1},  {-1, 1, 1}, {0, 1, 1},   {1, 1, 1}};
         for (const auto& step : half) {

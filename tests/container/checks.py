@@ -23,7 +23,7 @@ GRANTED = {
     "analyse": {"region:frames", "region:results", "port:positions", "port:results"},
     "plot": {"region:results", "region:reference", "port:results", "port:reference"},
 }
-# The objects among these that the task may only read.
+# The granted objects that a task may only read, each with the task.
 READ_ONLY = {("analyse", "region:frames"), ("plot", "region:results"), ("plot", "region:reference")}
 # A program that tries to open the regions at each socket of the run, as the task to which the socket belongs.
 OUTSIDER = """

@@ -1,4 +1,4 @@
-! A vector that only the Fortran program uses, in the same region as that of the C++ program.
+! Appends an element to a vector that only this program uses. The region of the vector is also that of the C++ program.
 program main
   use, intrinsic :: iso_fortran_env, only: int64, real64
   use crossdock

@@ -126,7 +126,7 @@ void spent(const part& me) {
   }
   auto i = create(4096);
   fill(i, 8);
-  // The row also tests a second reference to the item, which a C program can have. A C++ program cannot have one.
+  // In C, this row also tests a second reference to the item. A C++ program cannot have a second reference.
   std::move(i).transfer("peer");
   // Using a variable that was moved from ends the process if assertions are on, and is an error without them.
   const pid_t child = ::fork();

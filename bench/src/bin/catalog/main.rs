@@ -49,7 +49,7 @@ trait Nodes: Sync {
     fn clear(&self) {}
 }
 
-/// The two kinds of sites.
+/// The two kinds of sites that are measured: with real daemons, and with simulated nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Real,
@@ -107,7 +107,8 @@ fn main() {
     print_points(&rows.points());
 }
 
-/// A floor with its board, and the same floor with a file on a disk.
+/// The floor with its file in memory and, if there is a disk, the floor with its file on the disk. Each has the board that
+/// collects its delays.
 struct Floors {
     memory: (Floor, Arc<Board>),
     disk: Option<(Floor, Arc<Board>)>,

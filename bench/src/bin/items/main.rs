@@ -114,7 +114,7 @@ fn records(pace: Pace, times: &Times, maps: &BTreeMap<&str, Vec<f64>>) -> Vec<Re
         let aim = "≤ 1.2 × (two SOCK_SEQPACKET hops + map)";
         records.push(record("P12", format!("verified, {name}"), times(name), floor, 1.2 * floor, aim));
     }
-    // Both sizes are measured in turn, so that changes of the machine's speed affect both alike.
+    // The smallest and the largest size are measured in turn, so that changes of the machine's speed affect both alike.
     let ends = [times(SIZES[0].0), times(SIZES[SIZES.len() - 1].0)];
     let over: Vec<f64> = ends[0].iter().zip(ends[1]).map(|(least, most)| most / least).collect();
     let case = format!("verified, 1 GB over 10 KB, {}", pace.name());

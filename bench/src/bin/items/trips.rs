@@ -36,10 +36,10 @@ impl Words {
 /// Whether there is a pause between two trips of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Pace {
-    /// There is a pause, so that the receiver has waited for a while. The time lasts from the send until the receiver's
-    /// call returns.
+    /// There is a pause before each trip, so that the receiver has waited for a while. The measured time lasts from the
+    /// send until the receiver's call returns.
     OneWay,
-    /// There is no pause. The time is half of a round trip.
+    /// There is no pause between two trips. The measured time is half of a round trip.
     BackToBack,
 }
 

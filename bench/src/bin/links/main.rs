@@ -48,9 +48,9 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
-/// The ways that are links.
+/// The range of [`WAYS`] that has the links of crossdock.
 const LINKS: std::ops::Range<usize> = 2..WAYS.len();
-/// The ways of pulling that have an aim.
+/// The range of [`WAYS`] for which the project has an aim, a limit of the time.
 const OURS: std::ops::Range<usize> = 2..6;
 /// A plain call of gRPC by another program.
 const UNARY: &str = "gRPC";

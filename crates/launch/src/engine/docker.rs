@@ -10,7 +10,7 @@ use crate::file::{Files, Task};
 pub struct Docker;
 
 const DEADLINE: Duration = Duration::from_secs(30);
-/// How long each of the two commands may take that make an image of a folder.
+/// The time limit for `tar` and for `docker import`, which together make an image of a folder.
 const IMPORT: Duration = Duration::from_secs(60);
 
 /// Gives the repository part of the names of a run's images.

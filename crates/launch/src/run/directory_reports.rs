@@ -43,7 +43,7 @@ pub struct DirectoryAnswer {
     pub look: DirectorySnapshot,
 }
 
-/// The managed directories of a run that could be looked at, and the problems with the others.
+/// The managed directories of a run that could be looked at, and the problems with the other directories.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DirectoryReports {
     /// The directories.

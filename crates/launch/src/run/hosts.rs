@@ -170,7 +170,7 @@ pub(super) fn node_name(host: &str) -> String {
     format!("host-{}", name.trim_matches('-'))
 }
 
-/// Finds the number of CPUs that the job has on the host with this number, in a text such as `2(x3),1`.
+/// Finds the number of CPUs that the job has on the host with this number, in a text of Slurm such as `2(x3),1`.
 fn cpus(number: usize, text: Option<&str>) -> Option<u32> {
     hosts::counts(text?)?.get(number).copied()
 }

@@ -6,7 +6,7 @@ class Crossdock(Package):
 
     license("Apache-2.0")
 
-    # Until there is a published archive: spack develop --path CHECKOUT crossdock@main
+    # There is no published archive yet, so Spack builds a checkout: spack develop --path CHECKOUT crossdock@main
     version("main", branch="main", git="file:///path/to/crossdock")
 
     variant("python", default=True, description="Build the Python module")
