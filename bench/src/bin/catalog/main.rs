@@ -107,7 +107,7 @@ fn main() {
     print_points(&rows.points());
 }
 
-/// The floor with its file in memory and, if there is a disk, the floor with its file on the disk. Each has the board that
+/// The floor with its file in memory and, with `--disk`, the floor with its file on the disk. Each has the board that
 /// collects its delays.
 struct Floors {
     memory: (Floor, Arc<Board>),
