@@ -75,7 +75,7 @@ static void c1(const char *role, const char *argument)
     crossdock_object o;
     uint64_t id;
     OK(crossdock_region_unref(stale));
-    /* Opening it again gives the same reference, counted twice. */
+    /* `stale` and `r` are the same reference, because the region was open already when it was opened again. */
     CHECK(stale == r);
     OK(crossdock_region_id(r, &id));
     stale = region_named("b", CROSSDOCK_CREATE_ONLY, MIB);
@@ -441,8 +441,9 @@ static void c9(const char *role, const char *argument)
     OK(crossdock_port_unref(in));
 }
 
-/* Threads allocate in a region by its base, and the region is then closed. Afterwards nothing holds it: it is not found
- * any more, the session can be closed, and the threads find what is mapped at the same address later. */
+/* Threads allocate in a region by its base address, and the region is then closed. After that, nothing keeps the region open:
+ * the threads do not find it by its old address, the session can be closed, and if another region is mapped at the same
+ * address later, the threads find that region. */
 static struct {
     pthread_barrier_t used, closed, missed, opened;
     void *old, *new;

@@ -1,6 +1,7 @@
-/* Other processes for a test row: the same program started again, with a line-by-line conversation.
+/* Starts the other processes (peers) of a test row: a peer is the same program, started again. Parent and peer exchange lines
+ * of text.
  *
- * Used by the C and the Fortran suites. Deadlines everywhere; a peer dies with its parent. */
+ * The C and the Fortran suites use these functions. Each wait has a deadline. A peer is killed if its parent dies. */
 #ifndef PEER_H
 #define PEER_H
 
@@ -10,8 +11,8 @@ long long peer_now_ms(void);
 /* Start this program again as `PROGRAM --peer ROW ROLE PREFIX ARGUMENT`. Returns the number of the peer, or -1. */
 int peer_start(const char *row, const char *role, const char *prefix, const char *argument);
 
-/* In the parent: a line to the peer; the next line of the peer must be `line` within 10 s. 0, or -1 with the line that
- * came instead (or the reason) in peer_last(). */
+/* For the parent: peer_tell sends a line to the peer. peer_expect waits at most 10 s for the peer's next line, which must be
+ * `line`. Both return 0, or -1. After -1, peer_last() gives the line that came instead, or the reason. */
 int peer_tell(int peer, const char *line);
 int peer_expect(int peer, const char *line);
 const char *peer_last(void);
