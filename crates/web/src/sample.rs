@@ -32,7 +32,7 @@ pub struct Sample {
     pub time_ms: u64,
     /// The runs of `crossdock run`.
     pub runs: Vec<RunRow>,
-    /// The daemons that were asked.
+    /// The daemons that were asked for this sample.
     pub daemons: Vec<Daemon>,
     /// Recent events: deaths, ends of runs and series, withheld versions. The newest is the last.
     pub events: Vec<Event>,

@@ -47,7 +47,7 @@ const SIZES: [Size; 5] = [
 ];
 const MOST: usize = SIZES[SIZES.len() - 1].bytes;
 
-/// Where the nodes are.
+/// How the two nodes are reached.
 struct Place<'a> {
     command: &'a Path,
     /// The words that start a command on node `b`.

@@ -14,7 +14,7 @@ use crate::ssh;
 /// The number of ranks of the job whose reports [`fuzz_mpi`] reads.
 const RANKS: u32 = 3;
 
-/// Reads bytes as what the first byte says:
+/// Reads bytes, and checks the result. The first byte chooses what the other bytes are:
 ///
 /// - A launcher's command line of ssh, with a zero byte between words. The host's ssh, if it is called at all, gets the
 ///   same host, user and port, and no option by which it runs a program, reads or writes a file, or opens another

@@ -243,7 +243,7 @@ pub(crate) fn raw<N: From<i8>>(name: &'static str, call: impl FnOnce() -> N) -> 
     match faults::check(name) {
         Ok(()) => call(),
         Err(errno) => {
-            // SAFETY: the C library's word of this thread.
+            // SAFETY: the address that the C library gives for this thread's errno is valid.
             unsafe { *libc::__errno_location() = errno.raw_os_error() };
             N::from(-1)
         }

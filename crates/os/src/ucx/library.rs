@@ -216,7 +216,7 @@ impl Fabric {
 
 impl Drop for Fabric {
     fn drop(&mut self) {
-        // SAFETY: every wire holds the fabric, so all workers are destroyed.
+        // SAFETY: every wire holds the fabric, so all workers are destroyed before the fabric is dropped.
         unsafe { (self.library.functions.cleanup)(self.context) };
     }
 }
