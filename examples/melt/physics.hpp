@@ -43,8 +43,8 @@ inline double temperature(std::span<const double> velocities) {
     return sum / static_cast<double>(velocities.size() - 3);
 }
 
-// Follows the atoms through the periodic walls: `unwrapped` moves on by the shortest way to the new positions. This is right as
-// long as no atom crosses half the box between two frames.
+// Follows the atoms through the periodic walls: `unwrapped` moves on by the shortest way to the new positions. This is
+// right as long as no atom crosses half the box between two frames.
 inline void follow(std::span<double> unwrapped, std::span<const double> positions, const Box& box) {
     for (std::size_t i = 0; i < unwrapped.size(); ++i) {
         const double length = box[i % 3], d = positions[i] - unwrapped[i];

@@ -1,4 +1,5 @@
-//! Wires over UCX, both ends in this process: bytes, deadlines and ends.
+//! Tests wires (connections over UCX) that have both ends in this process: the bytes that arrive, deadlines, and how a
+//! wire ends.
 
 use crossdock_os::testing::skip;
 use crossdock_os::ucx::{Fabric, Library, Received, Wire, WireError};

@@ -1,4 +1,4 @@
-/* The fifth leg of the ring, in which a vector passes through programs in all languages (README.md). */
+/* The fifth leg of the ring, in which a vector passes through programs in five languages (README.md). */
 #include <crossdock.h>
 #include <stdio.h>
 #include <stdlib.h>

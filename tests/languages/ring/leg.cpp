@@ -1,4 +1,4 @@
-// The second leg of the ring, in which a vector passes through programs in all languages (README.md).
+// The second leg of the ring, in which a vector passes through programs in five languages (README.md).
 #include <crossdock/crossdock.hpp>
 
 #include <cstdint>

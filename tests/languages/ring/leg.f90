@@ -1,4 +1,4 @@
-! The fourth leg of the ring, in which a vector passes through programs in all languages (README.md).
+! The fourth leg of the ring, in which a vector passes through programs in five languages (README.md).
 program leg
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: int64, real64

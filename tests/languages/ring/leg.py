@@ -1,4 +1,4 @@
-"""The third leg of the ring, in which a vector passes through programs in all languages (README.md)."""
+"""The third leg of the ring, in which a vector passes through programs in five languages (README.md)."""
 
 import sys
 

@@ -1,4 +1,5 @@
-//! The first and last leg of the ring, in which a vector passes through programs in all languages (README.md). It makes the vector, sends it round, and checks what came back.
+//! The first and last leg of the ring, in which a vector passes through programs in five languages (README.md). This
+//! program makes the vector, sends it round, and checks what comes back.
 
 use std::time::Duration;
 
