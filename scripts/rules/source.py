@@ -6,7 +6,7 @@ import re
 LITERAL = r"""//[^\n]*|"(\\.|[^"\\])*"|'(\\.|[^'\\])'"""
 # A module of tests. Its closing brace is the first one that begins a line.
 TESTS = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\]\s*mod \w+ \{.*?(?:\n\}|\Z)", re.DOTALL)
-# Files of tests within `src`: what a fuzz target or a loom model calls, and frozen layouts.
+# The names of files within `src` that are tests: those that fuzz targets and loom models call, and the frozen layouts.
 TEST_FILES = ("fuzz", "loom_model", "tests", "frozen", "golden")
 
 

@@ -1,4 +1,5 @@
 // expect: std:: containers point into their own process
+// With MISUSE defined, this program must not compile, because a std:: container points into the memory of one process.
 #include <crossdock/crossdock.hpp>
 
 #include <vector>

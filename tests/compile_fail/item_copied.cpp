@@ -1,5 +1,6 @@
 // expect: deleted|copy
-// An item has one owner, so only one variable may refer to it.
+// With MISUSE defined, this program must not compile, because an item has one owner, so only one variable may refer
+// to it.
 #include <crossdock/crossdock.hpp>
 
 #include <utility>

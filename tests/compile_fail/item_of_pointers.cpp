@@ -1,5 +1,5 @@
 // expect: plain data without raw pointers
-// A pointer is valid in one process only.
+// With MISUSE defined, this program must not compile, because a pointer is valid in one process only.
 #include <crossdock/crossdock.hpp>
 
 std::size_t use(crossdock::item& frame) {

@@ -1,4 +1,5 @@
 // expect: discards qualifiers|passing|rvalue
+// With MISUSE defined, this program must not compile:
 // transfer() must be written std::move(x).transfer(to), so that the compiler finds a later use of x.
 #include <crossdock/crossdock.hpp>
 

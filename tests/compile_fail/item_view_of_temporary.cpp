@@ -1,5 +1,6 @@
 // expect: deleted
-// A temporary item unmaps its memory before the view can be used.
+// With MISUSE defined, this program must not compile, because a temporary item unmaps its memory before the view can
+// be used.
 #include <crossdock/crossdock.hpp>
 
 std::size_t use() {

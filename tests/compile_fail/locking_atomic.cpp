@@ -1,5 +1,6 @@
 // expect: simple<T> takes plain data without raw pointers
-// An atomic that is too large for the CPU uses a lock that only this process has.
+// With MISUSE defined, this program must not compile, because an atomic that is too large for the CPU uses a lock
+// that only this process has.
 #include <crossdock/crossdock.hpp>
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // expect: use of deleted function
-// A message is released once, so it must not be copied.
+// With MISUSE defined, this program must not compile, because a message is released once, so it must not be copied.
 #include <crossdock/crossdock.hpp>
 
 #include <utility>

@@ -1,4 +1,5 @@
 // expect: discards qualifiers|passing
+// With MISUSE defined, this program must not compile:
 // release() must be written std::move(m).release(), so that the compiler finds a later use of m.
 #include <crossdock/crossdock.hpp>
 

@@ -1,4 +1,6 @@
 // expect: an ndarray's elements are plain data
+// With MISUSE defined, this program must not compile, because a string in an ndarray would only be a pointer to its
+// characters.
 #include <crossdock/crossdock.hpp>
 
 #ifdef MISUSE

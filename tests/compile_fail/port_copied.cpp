@@ -1,5 +1,5 @@
 // expect: use of deleted function
-// An end of a port has one owner, so it must not be copied.
+// With MISUSE defined, this program must not compile, because an end of a port has one owner, so it must not be copied.
 #include <crossdock/crossdock.hpp>
 
 #include <utility>

@@ -1,5 +1,6 @@
 // expect: ignoring
-// (compiled with -Werror=unused-result) An ignored result hides a failure.
+// With MISUSE defined, this program must not compile, because an ignored result hides a failure (it is compiled with
+// -Werror=unused-result).
 #include <crossdock/crossdock.hpp>
 
 bool use(crossdock::region& r) {

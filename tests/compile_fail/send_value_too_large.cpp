@@ -1,5 +1,6 @@
 // expect: no matching function for call to
-// 24 bytes travel inside a message; larger values lie in the region and are sent by handle.
+// With MISUSE defined, this program must not compile, because only 24 bytes travel inside a message; larger values
+// lie in the region and are sent by handle.
 #include <crossdock/crossdock.hpp>
 
 #include <array>

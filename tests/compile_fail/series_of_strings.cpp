@@ -1,5 +1,6 @@
 // expect: a version is bytes
-// A version would contain only the strings' pointers, not their characters.
+// With MISUSE defined, this program must not compile, because a version would contain only the strings' pointers, not
+// their characters.
 #include <crossdock/crossdock.hpp>
 
 #include <string>

@@ -1,5 +1,5 @@
 // expect: read-only|const
-// An item that is shared for reading cannot be written.
+// With MISUSE defined, this program must not compile, because an item that is shared for reading cannot be written.
 #include <crossdock/crossdock.hpp>
 
 void use(crossdock::shared_item& frame) {

@@ -1,5 +1,6 @@
 // expect: simple<T> takes plain data without raw pointers; use container<T> for what grows
-// No destructor runs for the object of a simple<T>, so the memory of a vector in it would leak.
+// With MISUSE defined, this program must not compile, because no destructor runs for the object of a simple<T>, so a
+// vector in it would leak.
 #include <crossdock/crossdock.hpp>
 
 void use(crossdock::region& r) {

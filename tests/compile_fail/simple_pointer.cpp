@@ -1,4 +1,5 @@
 // expect: simple<T> takes plain data without raw pointers
+// With MISUSE defined, this program must not compile, because a pointer is valid in one process only.
 #include <crossdock/crossdock.hpp>
 
 #ifdef MISUSE

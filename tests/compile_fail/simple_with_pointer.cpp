@@ -1,5 +1,5 @@
 // expect: simple<T> takes plain data without raw pointers
-// A raw pointer means nothing in another process.
+// With MISUSE defined, this program must not compile, because a raw pointer means nothing in another process.
 #include <crossdock/crossdock.hpp>
 
 struct node {

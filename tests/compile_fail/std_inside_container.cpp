@@ -1,5 +1,6 @@
 // expect: std:: containers point into their own process
-// The compiler also refuses a std:: container in a struct that is the element of a vector.
+// With MISUSE defined, this program must not compile, because a std:: container in a struct in a vector also points
+// into one process.
 #include <crossdock/crossdock.hpp>
 
 #include <string>

@@ -1,5 +1,5 @@
 // expect: cannot convert .int. to
-// A bare number has no unit.
+// With MISUSE defined, this program must not compile, because a bare number has no unit.
 #include <crossdock/crossdock.hpp>
 
 using namespace std::chrono_literals;

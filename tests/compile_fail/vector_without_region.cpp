@@ -1,5 +1,5 @@
 // expect: no matching function for call to
-// Every container lives in a region, and is made with the region's allocator.
+// With MISUSE defined, this program must not compile, because every container is made with a region's allocator.
 #include <crossdock/crossdock.hpp>
 
 std::size_t use([[maybe_unused]] crossdock::region& r) {

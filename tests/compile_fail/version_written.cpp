@@ -1,5 +1,6 @@
 // expect: assignment of read-only
-// A version never changes: its elements cannot be written.
+// With MISUSE defined, this program must not compile, because a version never changes, so its elements cannot be
+// written.
 #include <crossdock/crossdock.hpp>
 
 double use(const crossdock::observer& o) {

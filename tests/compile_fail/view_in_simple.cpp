@@ -1,5 +1,6 @@
 // expect: simple<T> takes plain data without raw pointers
-// A span is trivially copyable, but holds an address that is valid in one process only.
+// With MISUSE defined, this program must not compile, because a span holds an address, which is valid in one process
+// only.
 #include <crossdock/crossdock.hpp>
 
 #include <array>

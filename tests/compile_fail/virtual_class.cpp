@@ -1,5 +1,5 @@
 // expect: std:: containers point into their own process
-// An object with virtual functions holds the address of a table that lies elsewhere in every process.
+// With MISUSE defined, this program must not compile, because a virtual table lies elsewhere in every process.
 #include <crossdock/crossdock.hpp>
 
 struct shape {

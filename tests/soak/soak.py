@@ -249,8 +249,8 @@ class Soak:
             self.kill_keeper()
         if self.keeper.poll() is not None:
             # A daemon that never served may have ended because the plan of faults gave it no descriptor, memory or
-            # space. A daemon that has served must not end. The kernel accepts the probe's connection before the daemon
-            # does.
+            # space. A daemon that has served must not end. `served` can be true for a daemon that could not start, because
+            # the kernel accepts the connection of the probe before the daemon does.
             if self.served and not self.could_not_start():
                 self.fault(f"the daemon ended by itself, status {self.keeper.returncode}")
             self.counts["starts that failed"] += 1

@@ -55,7 +55,7 @@ class Worker:
         if name in self.arrays:
             check("array", np.asarray(self.arrays.pop(name).array), stamp % 20 + self.number * 1000)
         if name in self.region:
-            # The object is that of this round, or one that a killed worker with the same number left.
+            # The worker made this object in an earlier round, or a killed worker with the same number left it.
             self.region.remove(name)
         array = self.region.ndarray(name, dtype="u8", shape=(1 + stamp % 300,))
         array.array[...] = pattern(len(array), stamp % 20 + self.number * 1000)
