@@ -1,8 +1,8 @@
 //! Measures the heap of a region, compared with Boost.Interprocess's managed_shared_memory and with mimalloc (row P6).
 //!
 //! Three patterns of allocation (*mixes*) are measured, and all three heaps run the same ones. A figure is nanoseconds
-//! per call of allocate or free, as the median of several rounds. If the machine has two
-//! CPUs, a run with two processes pins each process to one of them.
+//! per call of allocate or free, as the median of several rounds. If the machine has two CPUs, a run with two processes
+//! pins each process to one of them.
 
 mod heaps;
 mod mixes;

@@ -75,8 +75,8 @@ pub fn open_read_only(path: &Path) -> OsResult<OwnedFd> {
     sys::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || path.display().to_string())
 }
 
-/// Opens the folder `rest` below the folder `top`, only as a place for further names (`O_PATH`). If a part of `rest` is a
-/// symbolic link, even one that is made during this call, the error is ENOTDIR.
+/// Opens the folder `rest` below the folder `top`, only as a place for further names (`O_PATH`). If a part of `rest` is
+/// a symbolic link, even one that is made during this call, the error is ENOTDIR.
 pub fn folder_below(top: &Path, rest: &Path) -> OsResult<OwnedFd> {
     let named = || top.join(rest).display().to_string();
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

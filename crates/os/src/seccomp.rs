@@ -49,8 +49,8 @@ const ARCHITECTURE: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xC000_00B7;
 
-/// The numbers of the calls that look up a name, which the filter for consumers stops. An entry may also have the number
-/// of the argument with the flags, and a mask. The filter does not stop the call if one of the mask's bits is set.
+/// The numbers of the calls that look up a name, which the filter for consumers stops. An entry may also have the
+/// number of the argument with the flags, and a mask. The filter does not stop the call if one of the mask's bits is set.
 #[rustfmt::skip]
 const CALLS: &[(libc::c_long, Option<(u32, u32)>)] = &[
     (libc::SYS_openat, None),

@@ -10,7 +10,7 @@ use crate::file::{Files, Task};
 pub struct Docker;
 
 const DEADLINE: Duration = Duration::from_secs(30);
-/// The time limit for `tar` and for `docker import`, which together make an image of a folder.
+/// The time limit for each of the two commands that make an image of a folder, `tar` and `docker import`.
 const IMPORT: Duration = Duration::from_secs(60);
 
 /// Gives the repository part of the names of a run's images.

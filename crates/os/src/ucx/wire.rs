@@ -5,8 +5,8 @@
 //! all of them. The others sleep on a condition variable.
 //!
 //! **Sign of life.** Each wire has a TCP connection beside it. When the peer's process ends, its kernel closes that
-//! connection, so the loss shows at once. A peer that ends the wire without an error first sends its *farewell* on that
-//! connection: the number of its messages. So this side can tell such an end from a loss.
+//! connection, so the loss shows at once. A peer that ends the wire without an error first sends its *farewell*, the
+//! number of its messages, on that connection. So this side can tell such an end from a loss.
 //!
 //! **Borrowed memory.** UCX reads from and writes to the caller's memory until an operation is complete. An operation
 //! that does not complete by its deadline therefore ends the wire: the worker is destroyed before the call returns.
@@ -74,8 +74,8 @@ struct State {
     rest: (Vec<u8>, usize),
     /// The bytes of the peer's farewell that have arrived so far.
     farewell: Vec<u8>,
-    /// The number of messages that the peer sent before it ended the wire, as its farewell says; `None` until it has
-    /// arrived.
+    /// The number of messages that the peer sent before it ended the wire, as its farewell says; `None` until the
+    /// farewell has arrived.
     all: Option<u64>,
     /// The time at which this side first saw UCX's report that the endpoint is lost.
     lost: Option<Instant>,
@@ -259,7 +259,8 @@ impl Wire {
         outcome.map_err(|error| self.end(state, error))
     }
 
-    /// Ends the wire without an error: the peer reads all messages, and then the end. Calls that wait in other threads end.
+    /// Ends the wire without an error: the peer reads all messages, and then the end. Calls that wait in other threads
+    /// end too.
     pub fn close(&self) {
         let mut state = lock(&self.state);
         if state.ending {

@@ -1,4 +1,5 @@
-//! Tests rows E1 to E4 of the table in tests/languages/conformance.md: bad names, sizes and types; no daemon; and progress.
+//! Tests rows E1 to E4 of the table in tests/languages/conformance.md: bad names, sizes and types; no daemon; and
+//! progress.
 
 use std::time::{Duration, Instant};
 
