@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 
-# Sizes: quick, and full.
+# The sizes of the runs: those of a quick test (True), and those of a full test (False).
 MELT_STEPS = {True: 100, False: 500}
 HEAT_SIZE = {True: ("128", "400", "20"), False: ("512", "2000", "20")}
 STREET_FRAMES = {True: 20, False: 200}

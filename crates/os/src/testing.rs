@@ -62,21 +62,21 @@ pub const fn mix(z: u64) -> u64 {
 pub struct Random(pub u64);
 
 impl Random {
-    /// What one step adds to the state.
+    /// The number that each step of the generator adds to its state.
     pub const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-    /// Gives the next number.
+    /// Gives the next random number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(Self::STEP);
         mix(self.0)
     }
 
-    /// Gives the next number as a byte.
+    /// Gives the lowest byte of the next random number.
     pub fn byte(&mut self) -> u8 {
         self.number() as u8
     }
 
-    /// Gives the next `length` numbers as bytes.
+    /// Gives `length` random bytes.
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         (0..length).map(|_| self.byte()).collect()
     }

@@ -72,13 +72,13 @@ pub struct MpiInstallation {
 }
 
 impl MpiInstallation {
-    /// Writes the value into a message.
+    /// Writes this description of an MPI into a message.
     pub fn write<'a>(&self, w: &'a mut Writer) -> &'a mut Writer {
         let kind = MpiKind::ALL.iter().position(|k| *k == self.kind).unwrap_or(0);
         w.number(kind as i64).text(&self.launcher).text(&self.prefix).text(&self.library).text(&self.needed)
     }
 
-    /// Reads the value from a message.
+    /// Reads the description of an MPI from a message.
     pub fn read(r: &mut Reader<'_>) -> Option<Self> {
         let kind = *MpiKind::ALL.get(r.small::<usize>()?)?;
         Some(Self { kind, launcher: r.text()?, prefix: r.text()?, library: r.text()?, needed: r.text()? })

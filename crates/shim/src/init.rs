@@ -21,7 +21,7 @@ use crate::{FAILED, PLACE_VARIABLE, detect};
 /// How long the keeper may take to answer when init first connects.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs `init PLACE [MPI]` and returns the exit code.
+/// Runs the shim as `init PLACE [MPI]` and returns the exit code. PLACE is the path of the keeper's folder.
 pub fn run(words: &[String]) -> i32 {
     let Some(place) = words.first() else { return 2 };
     let wanted = words.get(1).map_or("auto", String::as_str);

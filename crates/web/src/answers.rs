@@ -140,7 +140,7 @@ impl Query {
         Self(text.split('&').filter(|p| !p.is_empty()).map(pair).collect())
     }
 
-    /// Gives the names and values, in their order.
+    /// Gives the names and values of the query, in their order.
     pub fn pairs(&self) -> &[(String, String)] {
         &self.0
     }

@@ -26,7 +26,7 @@ pub struct Board {
 /// For each report of one watcher: the number of the registration, and the delay in microseconds.
 type Delays = Arc<Mutex<Vec<(usize, f64)>>>;
 
-/// One watcher's access to the board.
+/// One watcher's access to the board, in which it reports the registrations that it sees.
 pub struct Watcher {
     board: Arc<Board>,
     delays: Delays,

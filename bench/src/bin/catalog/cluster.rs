@@ -33,7 +33,7 @@ impl Cluster {
         (0..3).map(|member| self.members.url(member)).collect()
     }
 
-    /// Gives the option `--catalog` of a daemon.
+    /// Gives the value of a daemon's option `--catalog` that names these members of etcd.
     pub fn option(&self) -> String {
         format!("etcd:{}", self.urls().join(","))
     }

@@ -39,7 +39,7 @@ use real::Real;
 use rows::{DISK, EMBEDDED, FLOOR, Rows};
 use simulated::Simulated;
 
-/// Nodes that register names.
+/// The nodes of a site, which register names in the catalog.
 trait Nodes: Sync {
     /// How many registrations these nodes can make at the same time.
     fn lanes(&self) -> usize;

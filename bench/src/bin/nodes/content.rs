@@ -8,7 +8,7 @@ pub fn write(memory: &mut [u8], number: u64) {
     }
 }
 
-/// Gives the number in the first word.
+/// Gives the number of the transfer, which the first word contains.
 pub fn number(memory: &[u8]) -> u64 {
     u64::from_ne_bytes(memory[..8].try_into().expect("eight bytes"))
 }

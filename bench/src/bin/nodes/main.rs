@@ -28,7 +28,7 @@ use crossdock_bench::print_points;
 
 use rows::{SITES, Times};
 
-/// A size of an object.
+/// A size of the objects that are transferred.
 struct Size {
     name: &'static str,
     bytes: usize,

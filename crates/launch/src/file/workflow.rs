@@ -67,7 +67,7 @@ pub struct Task {
     pub after: Vec<String>,
     /// The task's rights on regions.
     pub regions: Vec<TaskGrant>,
-    /// The ends of ports that the task has.
+    /// The task's rights on ports: of which ports it may be a producer or a consumer.
     pub ports: Vec<TaskGrant>,
     /// The task's rights on series.
     pub series: Vec<TaskGrant>,

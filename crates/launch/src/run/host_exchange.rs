@@ -11,7 +11,7 @@ use crossdock_link::{Choice, Transports};
 use super::site::Protection;
 use crate::file::{Directory, Places, Workflow};
 
-/// This host's part in the run's site.
+/// This host as a node of the run's site, and how other hosts reach it.
 #[derive(Clone, Debug)]
 pub struct OwnHost {
     /// The name of the site.

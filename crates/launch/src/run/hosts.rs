@@ -19,7 +19,7 @@ pub const PART_SUPERVISOR: &str = "supervise-part";
 /// The program that starts a part on another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Launcher {
-    /// The ssh program of the host.
+    /// The host's ssh program starts the part.
     Ssh,
     /// Slurm starts the part as a job step.
     Srun,
