@@ -15,7 +15,7 @@ import mmap
 import os
 import pathlib
 import random
-
+import re
 import shutil
 import signal
 import socket
@@ -28,11 +28,13 @@ import time
 HANG = 60.0  # a worker that is not stopped and says nothing for so long hangs
 LONGEST_RUN = 300.0
 PAUSE = 1.0  # between two runs of a workflow
+PLAN = pathlib.Path(__file__).resolve().parents[2] / "crates/os/src/faults.rs"
 
 class Faults:
     """The shared plan of failures (crates/os/src/faults.rs), by which system calls fail while everything runs."""
 
-    WORDS = ("nth", "which", "one_in", "seed", "calls", "failed", "last")
+    # The names of the plan's words in their order, as the struct FaultPlan declares them.
+    WORDS = re.findall(r"^    (\w+): AtomicU64,$", PLAN.read_text().partition("pub struct FaultPlan {")[2].partition("\n}")[0], re.M)
 
     def __init__(self, path):
         path.write_bytes(bytes(4096))
@@ -191,7 +193,7 @@ class Soak:
         }
         self.until = time.monotonic() + options.seconds
         self.counts = dict.fromkeys(("workers killed", "workers stopped", "brokers killed", "keepers killed", "runners killed", "starts that failed"), 0)
-        self.faulty, self.samples, self.keeper = [], [], None
+        self.faulty, self.samples, self.keeper, self.has_asked_for_failures = [], [], None, False
         self.workers = [Worker(self, 2 * pair + half, words[half].split()) for pair, words in enumerate(options.pair) for half in (0, 1)]
         self.runs = self.folder / "runs"
         self.runs.mkdir(mode=0o700)
@@ -278,6 +280,7 @@ class Soak:
             self.counts["runners killed"] += 1
         elif what == "faults":
             self.faults["one_in"] = 0 if self.faults["one_in"] else self.random.choice((50, 200, 1000))
+            self.has_asked_for_failures = True
 
     def look(self, now):
         for worker in self.workers:
@@ -401,6 +404,8 @@ class Soak:
         idle = [f"worker {w.number} ({w.command[-1]}) did not finish one round" for w in self.workers if w.before + w.rounds == 0]
         for text in idle:
             self.fault(text)
+        if self.has_asked_for_failures and not self.faults["failed"]:
+            self.fault("no system call failed, although system calls were to fail")
         told = {"seconds": self.options.seconds, "seed": self.options.seed, "counts": counts, "rounds": rounds, "wrong": self.faulty, "samples": self.samples}
         (self.out / "report.json").write_text(json.dumps(told, indent=1))
         (self.out / "soak.svg").write_text(plot(self.samples))
