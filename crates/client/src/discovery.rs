@@ -35,7 +35,7 @@ pub(crate) fn find(options: &ConnectOptions, who: &ClientIdentity, deadline: Dea
     let path = PathBuf::from(IN_CONTAINER);
     match handshake::greet(&path, who, deadline) {
         Ok(welcome) => return Ok(FoundDaemon { path, private: false, welcome }),
-        // If the endpoint of a task is dead, the task must not silently use another daemon.
+        // If no daemon listens at the endpoint of a task, the task must not silently use another daemon.
         Err(failure) if variable("CROSSDOCK_TASK").is_some() => return Err(in_task(failure)),
         // No daemon listens at this path, or it does not serve this user. The next path is that of the user's own
         // daemon.

@@ -16,7 +16,8 @@ use crate::{Error, Reason, Result};
 ///
 /// # Errors
 /// `NOT_FOUND` if the producers have ended and the file was not published. `TIMED_OUT` if the directory's `wait` is
-/// over. `SYSTEM` if the working folder has no path, or if a signal handler ran that does not restart calls.
+/// over. `SYSTEM` if `path` is relative and the working folder has no path, or if a signal interrupted the wait and its
+/// handler was installed without `SA_RESTART`.
 pub fn await_file(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     let views = Views::of_process();

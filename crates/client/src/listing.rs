@@ -119,7 +119,7 @@ pub struct NodeInfo {
     /// The name of the transport that carries bytes between this node and that node, for example `tcp` or `grpc+tls`.
     /// `None` for this node, and as long as no link was needed.
     pub transport: Option<String>,
-    /// The round-trip time between this node and that node; `None` if it was not measured.
+    /// The round-trip time between this node and that node; `None` if the time was not measured.
     pub round_trip: Option<Duration>,
     /// The reason why no better transport is used, or why there is no connection now; empty if there is no link.
     pub why: String,
@@ -169,7 +169,8 @@ impl From<MemberEntry> for MemberInfo {
     }
 }
 
-/// Lists everything, or everything of one workflow if `workflow` is given.
+/// Lists all workflows, members, segments and items that this session may see, or only those of `workflow` if it is
+/// given.
 pub(crate) fn list(connection: &Connection, workflow: Option<&str>, deadline: Deadline) -> Result<Listing> {
     let ask = |of, after| {
         let request = Request::List { of, after, workflow: workflow.map(str::to_owned) };

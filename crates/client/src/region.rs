@@ -29,8 +29,11 @@ impl Session {
     /// wait.
     ///
     /// # Errors
-    /// `INVALID` (name, size 0, or a larger size than an existing region has), `EXISTS`, `NOT_FOUND`, `TIMED_OUT`,
-    /// `DENIED`, `NO_SPACE`, `CORRUPT`, `INCOMPATIBLE`.
+    /// `INVALID` if the name is not allowed, the size is 0, or `OpenOrCreate` asks for more bytes than the existing
+    /// region has. `EXISTS` if `CreateOnly` finds a region. `NOT_FOUND` if `OpenOnly` finds no region and does not
+    /// wait; `TIMED_OUT` if it has waited in vain. `BUSY` while the region is being copied or moved to another node.
+    /// `DENIED` without a grant. `NO_SPACE` if the quota or the node's memory does not suffice. `CORRUPT` if the memory
+    /// holds what no correct member writes. `INCOMPATIBLE` if a build with another memory layout made the region.
     pub fn region(&self, name: &str, mode: Mode, size: u64, timeout: Option<Duration>) -> Result<Region> {
         if size == 0 && mode != Mode::OpenOnly {
             let text = format!("region '{name}': a size of 0 bytes; say how large it may become");
@@ -72,7 +75,7 @@ impl Session {
         }
         let entered = self.enter(opened);
         if entered.is_err() && matches!(mode, Mode::CreateOnly | Mode::Recreate) {
-            // This call made the region and then failed to map it, so it removes the region again.
+            // This call made the region and then failed to map the region, so it removes the region again.
             let _ = self.remove(SegmentKind::Region, name, InUse::Refuse);
         }
         entered
@@ -81,7 +84,7 @@ impl Session {
     /// Removes a region's name. Tasks that have the region open keep it. Its memory is freed with its last mapping.
     ///
     /// # Errors
-    /// `NOT_FOUND`, `DENIED`.
+    /// `NOT_FOUND` if there is no region of this name, `DENIED` without a grant to remove it.
     pub fn remove_region(&self, name: &str) -> Result<()> {
         self.remove_segment(SegmentKind::Region, name)
     }
@@ -91,7 +94,8 @@ impl Session {
     /// opened again for the next message.
     ///
     /// # Errors
-    /// `BAD_HANDLE` if the handle names no existing segment, or one that is no region; `DENIED`.
+    /// `BAD_HANDLE` if the handle names no existing segment, or one that is no region. `DENIED` without a grant to read
+    /// the region.
     pub fn region_of(&self, handle: Handle) -> Result<Region> {
         let id = SegmentId(handle.segment);
         if let Some(region) = self.session_objects().region(id) {

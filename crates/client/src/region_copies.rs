@@ -12,8 +12,8 @@ use crate::region::AGAIN;
 use crate::segment::{OpenRequest, OpenedSegment};
 use crate::{Error, Mode, Region, Result, Session};
 
-/// How long after the deadline the daemon may still answer. It may be late, because it first removes an unfinished
-/// copy.
+/// How long after the deadline the daemon may still answer. The answer may be late, because the daemon first removes an
+/// unfinished copy.
 const CLEANING: Duration = Duration::from_secs(5);
 
 impl Session {
@@ -25,9 +25,12 @@ impl Session {
     /// to close it.
     ///
     /// # Errors
-    /// `BUSY` (names a task that has the region open), `EXISTS` (the name of the copy is taken), `NOT_FOUND`,
-    /// `NO_SPACE`, `DENIED`, `TIMED_OUT`, `DISCONNECTED` (the region's node, or the catalog, was lost meanwhile),
-    /// `INVALID`. After an error there is no copy.
+    /// `BUSY` if a task still has the region open at the timeout (the text names the task). `EXISTS` if the name of the
+    /// copy is taken. `NOT_FOUND` if no node has the region at the timeout. `NO_SPACE` if the quota or this node's
+    /// memory does not suffice. `DENIED` without a grant to read the region, or to create and read the copy.
+    /// `TIMED_OUT` if the copying takes longer than the timeout. `DISCONNECTED` if the region's node, or the catalog,
+    /// was lost meanwhile. `INVALID` if a name is not allowed, if both names are equal, or if the region is on this
+    /// node and the daemon is in no site. After an error there is no copy.
     pub fn copy_region(&self, name: &str, copy: &str, timeout: Duration) -> Result<Region> {
         self.bring_region(name, copy, false, timeout)
     }
@@ -39,7 +42,8 @@ impl Session {
     /// to close it.
     ///
     /// # Errors
-    /// As for [`Self::copy_region`]. After an error the region is where it was.
+    /// As for [`Self::copy_region`], but `DENIED` without the grants to read, write, remove and create the region.
+    /// After an error the region is where it was.
     pub fn move_region(&self, name: &str, timeout: Duration) -> Result<Region> {
         self.bring_region(name, name, true, timeout)
     }
@@ -72,7 +76,8 @@ impl Session {
     /// while the returned region exists. The call is for the daemon itself.
     ///
     /// # Errors
-    /// `BUSY` (names a member that has the region open), `NOT_FOUND`, `DENIED`.
+    /// `BUSY` if another member has the region open (the text names the member). `NOT_FOUND` if there is no region of
+    /// this name. `DENIED` if this session is not the daemon's own.
     pub fn freeze_region(&self, name: &str, moves: bool) -> Result<Region> {
         let opened = self.open_segment(&OpenRequest {
             kind: SegmentKind::Region,
@@ -96,7 +101,8 @@ impl Session {
     /// the daemon itself.
     ///
     /// # Errors
-    /// `NO_SPACE`, `EXISTS`, `DENIED`.
+    /// `NO_SPACE` if the quota or the node's memory does not suffice. `EXISTS` if the name is taken. `DENIED` if this
+    /// session is not the daemon's own.
     pub fn incoming_region(&self, name: &str, capacity: u64) -> Result<IncomingRegion> {
         let opened = self.open_segment(&OpenRequest {
             kind: SegmentKind::Region,
@@ -115,12 +121,13 @@ impl Session {
         Ok(IncomingRegion { session: self.clone(), opened, mapping })
     }
 
-    /// Claims, in the site, the name that a copied region shall get. `order` is the number of the broker's order to
-    /// copy the region; the copy is complete. If `named` is true, the copy also gets this name. The call is for the
-    /// daemon itself.
+    /// Claims, in the site, the name that the complete copy `region` shall get. `order` is the number of the broker's
+    /// order to copy the region. If `named` is true, the copy also gets the name now. The call is for the daemon
+    /// itself.
     ///
     /// # Errors
-    /// `EXISTS`, `DISCONNECTED` (the catalog did not answer), `CLOSED` (the member that asked is gone).
+    /// `EXISTS` if the name was taken meanwhile. `DISCONNECTED` if the catalog did not answer. `CLOSED` if the member
+    /// that asked for the copy is gone. `DENIED` if `region` is no copy that this session has made.
     pub fn adopt_region(&self, order: u64, region: &Region, named: bool, wait: Duration) -> Result<()> {
         let adopt = Request::Adopt { order, named, segment: region.id() };
         self.connection().ask(adopt, None, Some(wait), Deadline::after(wait)).map(drop)
@@ -155,7 +162,8 @@ impl IncomingRegion {
     /// store to it causes no SIGBUS.
     ///
     /// # Errors
-    /// `NO_SPACE`; `CORRUPT` if the part does not lie within the segment.
+    /// `NO_SPACE` if the node has no memory for the part. `CORRUPT` if the part does not lie within the segment, or
+    /// does not consist of whole pages.
     pub fn part(&mut self, offset: u64, length: u64) -> Result<&mut [u8]> {
         let outside = || Error::new(Status::Corrupt, format!("{length} bytes at {offset} are not in the region"));
         let end = offset.checked_add(length).filter(|end| *end <= self.opened.size).ok_or_else(outside)?;
@@ -171,7 +179,8 @@ impl IncomingRegion {
     /// Opens the region, after all bytes of the segment `from` were copied.
     ///
     /// # Errors
-    /// `CORRUPT`, `INCOMPATIBLE`: the bytes are not those of a region that this build can use.
+    /// `CORRUPT` if the bytes are not those of a region. `INCOMPATIBLE` if a build with another memory layout made the
+    /// region.
     pub fn finish(mut self, from: SegmentId) -> Result<Region> {
         note_former(self.part(0, PAGE)?, from);
         let Self { session, opened, mapping } = self;

@@ -75,7 +75,7 @@ fn attach(folder: &Path) -> Option<(PathBuf, String)> {
 /// Writes into a run's folder how a program takes part in the run. The launcher calls it.
 ///
 /// # Errors
-/// The error of the file system.
+/// The error of the file system if the file cannot be written.
 pub fn note_attach(folder: &Path, socket: &Path, workflow: &str) -> std::io::Result<()> {
     let new = folder.join("attach.new");
     fs::write(&new, format!("{}\n{workflow}\n", socket.display()))?;
@@ -85,7 +85,8 @@ pub fn note_attach(folder: &Path, socket: &Path, workflow: &str) -> std::io::Res
 /// Finds a living run by its id, by the beginning of its id, or by the name of its workflow.
 ///
 /// # Errors
-/// `NOT_FOUND` (with the existing names), `INVALID` if several runs have this name.
+/// `NOT_FOUND` if no living run has this name (the text lists the living runs). `INVALID` if several runs have this
+/// name.
 pub fn find(name: &str) -> Result<LivingRun> {
     choose(name, living())
 }

@@ -48,8 +48,8 @@ pub(crate) struct OpenedSegment {
     pub size: u64,
     pub attribute: u64,
     pub writable: bool,
-    /// The caller keeps this opening as long as the segment is mapped. When its last clone is dropped, the daemon is
-    /// told that this process no longer uses the memory.
+    /// The caller keeps this opening as long as the segment is mapped. When the last clone of the opening is dropped,
+    /// the daemon is told that this process no longer uses the memory.
     pub opening: SegmentOpening,
 }
 

@@ -91,8 +91,10 @@ impl Session {
     /// Connects to the node daemon. If there is none and the options allow it, starts a private one.
     ///
     /// # Errors
-    /// `NOT_FOUND` if there is no daemon, `DENIED`, `INCOMPATIBLE` (the text names both versions), `TIMED_OUT`,
-    /// `INVALID` (a name is invalid).
+    /// `NOT_FOUND` if there is no daemon, or no workflow of this name. `DENIED` if the daemon does not serve this user,
+    /// or if the endpoint is of another task or workflow. `INCOMPATIBLE` if the daemon speaks another version of the
+    /// protocol (the text names both). `TIMED_OUT` if the daemon does not answer in time. `NO_SPACE` if the daemon has
+    /// no room for another member. `INVALID` if a name is not allowed, or if `CROSSDOCK_RANK` is no number.
     pub fn connect(options: &ConnectOptions) -> Result<Self> {
         let task = options.task.clone().or_else(|| variable("CROSSDOCK_TASK"));
         let workflow = options.workflow.clone().or_else(|| variable("CROSSDOCK_WORKFLOW"));
@@ -173,7 +175,7 @@ impl Session {
     /// only the numbers of the last one are sent.
     ///
     /// # Errors
-    /// `INVALID` if `done` is more than `of`, `CLOSED`, `DISCONNECTED` in a forked child.
+    /// `INVALID` if `done` is more than `of`, `CLOSED` after the session was closed, `DISCONNECTED` in a forked child.
     pub fn progress(&self, done: u64, of: u64) -> Result<()> {
         if done > of {
             let text =
@@ -195,7 +197,7 @@ impl Session {
     /// Asks for the nodes of the daemon's site, including this node. The list is empty if the daemon is in no site.
     ///
     /// # Errors
-    /// `DISCONNECTED`.
+    /// `DISCONNECTED` or `TIMED_OUT` if the daemon does not answer.
     pub fn nodes(&self) -> Result<Vec<listing::NodeInfo>> {
         listing::nodes(&self.shared.connection, self.deadline())
     }
@@ -204,7 +206,8 @@ impl Session {
     /// other than that of the node.
     ///
     /// # Errors
-    /// `EXISTS`, `DENIED` for a task's endpoint, `INVALID` (name).
+    /// `EXISTS` if there is a workflow of this name. `DENIED` if this session connected through a task's endpoint.
+    /// `INVALID` if the name is not allowed.
     pub fn make_workflow(&self, name: &str, quota: u64) -> Result<()> {
         check_name("workflow", name)?;
         self.ask(Request::MakeWorkflow { quota, name: name.to_owned() }).map(drop)
@@ -214,7 +217,9 @@ impl Session {
     /// task `task` of `workflow`, with these grants.
     ///
     /// # Errors
-    /// `NOT_FOUND` (workflow), `INVALID` (names, patterns, a descriptor of another kind), `DENIED`.
+    /// `NOT_FOUND` if there is no such workflow. `INVALID` if a name or a grant's pattern is not allowed, or if the
+    /// descriptor is no listening socket. `DENIED` if this session connected through a task's endpoint. `NO_SPACE` if
+    /// there are too many grants.
     pub fn make_endpoint(&self, workflow: &str, task: &str, listener: OwnedFd, grants: &[Grant]) -> Result<()> {
         check_name("workflow", workflow)?;
         check_name("task", task)?;
@@ -245,7 +250,8 @@ impl Session {
     /// Ends a workflow, and with it all its segments, endpoints and members.
     ///
     /// # Errors
-    /// `NOT_FOUND`, `DENIED` for a task's endpoint, `INVALID` for the default workflow.
+    /// `NOT_FOUND` if there is no workflow of this name. `DENIED` if this session connected through a task's endpoint.
+    /// `INVALID` for the default workflow.
     pub fn end_workflow(&self, name: &str) -> Result<()> {
         check_name("workflow", name)?;
         self.shared.connection.forget_endpoints(name);
@@ -269,8 +275,8 @@ impl Session {
     pub fn close(self) -> Result<()> {
         self.shared.connection.check_process()?;
         self.session_objects().close_ports();
-        // If the member of a publisher left, its observers would take the publisher for dead. If the member of an
-        // observer left, the publisher would not respect its pins any more. So the session must not leave while the
+        // If a member left while it publishes, its observers would take the publisher for dead. If a member left while
+        // it observes, the publisher would no longer respect the member's pins. So the session must not leave while the
         // program still has publishers, observers or versions.
         if self.shared.connection.has_series() {
             let text = format!(
@@ -296,10 +302,10 @@ impl Session {
         }
     }
 
-    /// Gives up the session without leaving. For the daemon and for all other members, this member has died: ends of
-    /// ports are not closed in order. The call is meant for a process that acts for members of other nodes. No thread
-    /// may use a region or a port of this session any more, except threads that wait at a port that `End::abandon` gave
-    /// up.
+    /// Gives up the session without leaving. The daemon and all other members then take this member for dead: its ends
+    /// of ports are not closed in order. The call is meant for a process that acts for members of other nodes. No
+    /// thread may use a region or a port of this session any more, except threads that wait at a port that
+    /// `End::abandon` gave up.
     pub fn abandon(&self) {
         for port in self.session_objects().ports() {
             port.abandon();
@@ -372,14 +378,15 @@ impl Session {
     /// mapping.
     ///
     /// # Errors
-    /// `NOT_FOUND`, `DENIED`, `BUSY` (names the members).
+    /// `NOT_FOUND` if there is no such object. `DENIED` without a grant to remove it. `BUSY` if members have the object
+    /// open (the text names them) and `in_use` forbids to remove it.
     pub fn remove(&self, kind: SegmentKind, name: &str, in_use: InUse) -> Result<()> {
         check_name(kind.word(), name)?;
         self.ask(Request::Remove { kind, in_use, name: name.to_owned() }).map(drop)
     }
 
-    /// Gives the means to find out which members are dead. One load from shared memory tells what the daemon knows, and
-    /// two system calls tell what the kernel knows.
+    /// The object that tells which members are dead. One load from shared memory tells what the daemon knows, and two
+    /// system calls tell what the kernel knows.
     pub(crate) fn liveness(&self) -> &Liveness {
         self.shared.connection.liveness()
     }

@@ -102,7 +102,7 @@ impl Connection {
             }
             state.reading = true;
             drop(state);
-            // Whether this call succeeds or fails, another thread must be able to become the reader afterwards.
+            // However this call returns, another thread must then be able to become the reader of the connection.
             let passed_on = ReaderTurn(self);
             self.read_some(deadline);
             drop(passed_on);
@@ -124,7 +124,7 @@ impl Connection {
         if !event::wait_readable(&*socket, slice).unwrap_or(true) {
             return;
         }
-        // The reserved places in the descriptor table are needed now, for the descriptors of this message.
+        // Gives up the reserved places in the descriptor table, because the descriptors of this message need them now.
         self.lock().room.clear();
         let received = socket::receive(&*socket, &mut buffer);
         let mut state = self.lock();
@@ -237,7 +237,8 @@ impl State {
             let descriptors: Vec<BorrowedFd<'_>> = pending.descriptors.iter().map(|fd| fd.as_fd()).collect();
             match socket::send(&*socket, &message, &descriptors) {
                 Ok(true) => pending.sent_on = generation,
-                // The daemon is slow and the socket is full. The rest is sent after the next answer, or a moment later.
+                // The daemon is slow and the socket is full. The unsent requests are sent after the next answer, or a
+                // moment later.
                 Ok(false) => return,
                 Err(_) => {
                     self.hang_up();

@@ -12,10 +12,11 @@ use crossdock_os::{Deadline, event, file, socket};
 
 use super::{Connection, State};
 
-/// The longest time to wait for a slow daemon with each message that gives a descriptor back.
+/// After a daemon has lost its descriptors, this process sends it each descriptor in a message of its own. Each of
+/// these messages waits at most this long for a slow daemon.
 const MOMENT: Duration = Duration::from_millis(200);
 
-/// What a session has open.
+/// What a session has open or offers: segments, items, published series and endpoints.
 #[derive(Default)]
 pub(super) struct OpenList {
     segments: BTreeMap<SegmentId, OpenSegmentCount>,
@@ -212,9 +213,9 @@ impl OpenList {
             }
             Answer::Series(entry) => {
                 self.add_segment(entry.segment, SegmentKind::Series, None);
-                // The observer keeps no descriptor of the pool, because the publisher has one for a daemon that lost
-                // the pool. But perhaps no other member has the pin page, so the observer keeps a descriptor of this
-                // page.
+                // If a daemon lost the pool, the publisher sends the daemon a descriptor of the pool. So the observer
+                // keeps no descriptor of the pool. But perhaps no other member has the pin page, so the observer keeps
+                // a descriptor of this page.
                 self.add_segment(entry.pin, SegmentKind::Series, descriptor);
             }
             Answer::Item(given) if is_owned(given) => {

@@ -36,7 +36,8 @@ impl Connection {
         }
         let first = state.progress.last.replace((done, of)).is_none();
         let was_untold = std::mem::replace(&mut state.progress.untold, true);
-        // If an earlier report is still unsent, the watching thread is already going to send it.
+        // If an earlier report is still unsent, the watching thread need not be woken. It is going to send the newest
+        // report anyway.
         let waits = state.tell_progress(Instant::now()).is_some() && !was_untold;
         drop(state);
         if first {

@@ -1,7 +1,7 @@
 //! The watching thread: it notices the end of a connection while no request is in flight. There is one in each process.
 //!
-//! The thread sleeps in `poll` on the sockets of all sessions that have something open. Only the end of a connection
-//! wakes it, and messages do not. When a daemon is gone, the thread connects again as soon as there is a new daemon,
+//! The thread sleeps in `poll` on the sockets of all sessions that have something open. The end of a connection wakes
+//! the thread; messages do not. When a daemon is gone, the thread connects again as soon as there is a new daemon,
 //! gives back what the session holds, and takes over the new liveness table. It also sends the progress reports that
 //! `progress` could not send at once. It starts when the process opens its first object or reports its first progress,
 //! and ends with the last session. It blocks all signals. Forked children do not have it; their sessions start a thread
@@ -42,8 +42,7 @@ struct WatchList {
 /// A session that the thread watches.
 struct WatchedSession {
     connection: Weak<Connection>,
-    /// The time since when the connection is broken, and the time of the next attempt; `None` while the connection
-    /// works.
+    /// When the connection broke, and when the next attempt to connect is due; `None` while the connection works.
     broken: Option<Outage>,
 }
 

@@ -26,8 +26,9 @@ impl Item {
     /// address.
     ///
     /// # Errors
-    /// `INVALID` (no addressee, or this task itself), `DENIED` (the addressee may not own the item), `BUSY` while the
-    /// item's heap is in use, `CLOSED`.
+    /// `INVALID` if `to` has none of the three forms, or is this task itself. `DENIED` if that task has no grant to own
+    /// the item. `BUSY` while the item's heap is in use. `CLOSED` if this task has already handed the item on.
+    /// `NO_SPACE` if the daemon cannot record the transfer.
     pub fn transfer_mut(&mut self, to: &str) -> Result<()> {
         let addressee = party(to)?;
         self.memory()?;
@@ -47,10 +48,10 @@ impl Item {
         self.give_up(ItemRequest::Transfer { item: self.id(), to: addressee }, gone)
     }
 
-    /// Removes the item. Tasks that wait for it get an error.
+    /// Removes the item. Tasks that wait for the item get an error.
     ///
     /// # Errors
-    /// As for [`Item::transfer_mut`].
+    /// As for [`Item::destroy_mut`].
     pub fn destroy(mut self) -> Result<()> {
         self.destroy_mut()
     }
@@ -58,7 +59,8 @@ impl Item {
     /// Works as [`Item::destroy`], for a caller that cannot move the `Item` out of where it lies.
     ///
     /// # Errors
-    /// As for [`Item::transfer_mut`].
+    /// `BUSY` while the item's heap is in use, or while the item is on its way to another node. `CLOSED` if this task
+    /// has already handed the item on.
     pub fn destroy_mut(&mut self) -> Result<()> {
         self.memory()?;
         self.open.close_region()?;
@@ -88,8 +90,8 @@ impl Item {
         }
     }
 
-    /// Opens the item again after the daemon refused the request. If the daemon shared the item meanwhile, returns the
-    /// shared item; otherwise returns `None`.
+    /// Opens the item again after a request failed. If the daemon has shared the item, and only this process failed to
+    /// map it, returns the shared item; otherwise returns `None`.
     fn open_again(&mut self) -> Option<SharedItem> {
         let answer = self.open.session.ask_item(ItemRequest::Reopen { item: self.id() }, None);
         let is_shared = |answer: &Answered| matches!(&answer.0, Answer::Item(given) if !given.writable);
@@ -129,7 +131,7 @@ impl Item {
     /// Changes what happens to the item when its owner dies or leaves.
     ///
     /// # Errors
-    /// `CLOSED`; `NO_SPACE` if the daemon cannot record the change.
+    /// `CLOSED` if this task has already handed the item on. `NO_SPACE` if the daemon cannot record the change.
     pub fn set_on_death(&mut self, on_death: OnDeath) -> Result<()> {
         if let State::Cooperative(memory, _) = &self.state {
             memory.set_on_death(on_death);
@@ -141,12 +143,14 @@ impl Item {
         Ok(())
     }
 
-    /// Gives the item another size. Existing bytes stay as far as they fit, and new bytes are zero. If the description
-    /// does not fit the new size, the item is described as plain bytes. Afterwards the data may be at another address.
+    /// Gives the item another size. The bytes up to the smaller of the two sizes stay as they are; new bytes are zero.
+    /// If the description does not fit the new size, the item is described as plain bytes. Afterwards the data may be
+    /// at another address.
     ///
     /// # Errors
-    /// `INVALID` (size 0, or a cooperative item), `NO_SPACE`, `BUSY` while the item's heap is in use, `CLOSED`. After
-    /// an error the item is as before.
+    /// `INVALID` if `size` is 0 or the item is cooperative. `NO_SPACE` if the quota or the node's memory does not
+    /// suffice. `BUSY` while the item's heap is in use. `CLOSED` if this task has already handed the item on. After an
+    /// error the item is as before.
     pub fn resize(&mut self, size: u64) -> Result<()> {
         self.memory()?;
         self.open.close_region()?;
@@ -188,7 +192,7 @@ impl Item {
     }
 
     /// Requests the old size again after memory was too short for the new size. Otherwise the daemon would count bytes
-    /// that do not exist. Returns whether the item is open with its old size.
+    /// that do not exist. Returns `true` if the item is open with its old size.
     fn shrink_back(&mut self, old: u64) -> bool {
         let again = self.open.session.ask_item(ItemRequest::Resize { item: self.id(), size: old }, None);
         let memory = again.and_then(super::session::taken).and_then(|(given, descriptor)| {
@@ -204,9 +208,9 @@ impl Item {
     /// Lets other tasks read the item. Until the item is unshared, no task can write it, not even the owner.
     ///
     /// # Errors
-    /// `INVALID` for a cooperative item, `NO_SPACE` if a necessary copy has no room, `BUSY` while the item's heap is in
-    /// use, `CLOSED`. After an error the item is closed and still belongs to this task. [`Item::share_mut`] keeps it
-    /// open.
+    /// `INVALID` if the item is cooperative. `NO_SPACE` if the daemon has to copy the item and has no room for the
+    /// copy. `BUSY` while the item's heap is in use. `CLOSED` if this task has already handed the item on. After an
+    /// error the item is closed and still belongs to this task. [`Item::share_mut`] keeps it open.
     pub fn share(mut self) -> Result<SharedItem> {
         self.share_mut()
     }

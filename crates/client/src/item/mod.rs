@@ -41,7 +41,7 @@ pub struct Item {
 enum State {
     /// Only this process has the item mapped.
     Own(ItemMemory),
-    /// The item is cooperative. All tasks that may own it have it mapped, and this member has it now.
+    /// The item is cooperative: each task that has opened the item keeps it mapped. This member is its holder now.
     Cooperative(Arc<ItemMemory>, HolderToken),
     /// The value has no item any more. The text says why, for example which task got the item.
     Spent(String),
@@ -74,7 +74,7 @@ impl Item {
     /// Fails if this value no longer has the item. The error says which task got the item.
     ///
     /// # Errors
-    /// `CLOSED`.
+    /// `CLOSED` if this value has no item any more.
     pub fn check_open(&self) -> Result<()> {
         self.memory().map(drop)
     }
@@ -104,7 +104,7 @@ impl Item {
     /// Gives the description of the contents, which the owner or a former owner has set.
     ///
     /// # Errors
-    /// `CLOSED`; `CORRUPT` if a former owner left no valid description.
+    /// `CLOSED` if the item is spent. `CORRUPT` if a former owner left no valid description.
     pub fn contents(&self) -> Result<Contents> {
         self.memory()?.contents().map_err(|e| self.named(e))
     }
@@ -112,7 +112,8 @@ impl Item {
     /// Sets a new description of the contents. The bytes stay as they are.
     ///
     /// # Errors
-    /// `INVALID` if the description does not fit the item, `CLOSED`, `BUSY` while the item's heap is in use.
+    /// `INVALID` if the description does not fit the item, `CLOSED` if the item is spent, `BUSY` while the item's heap
+    /// is in use.
     pub fn describe(&mut self, contents: &Contents) -> Result<()> {
         self.open.close_region()?;
         let open = &self.open;
@@ -128,7 +129,8 @@ impl Item {
     /// dropped before the item is transferred.
     ///
     /// # Errors
-    /// `WRONG_TYPE` if the item holds something else, `CORRUPT`, `CLOSED`.
+    /// `WRONG_TYPE` if the item's description names no heap, `CORRUPT` if the bytes are no valid heap, `CLOSED` if the
+    /// item is spent.
     pub fn region(&mut self) -> Result<Region> {
         self.open.region_in(self.state.memory()?)
     }
@@ -174,7 +176,7 @@ impl Drop for Item {
                 drop(memory);
                 self.open.session.connection().release_item(self.id());
             }
-            // A forked child has no lock to release, so only the process that made the session releases it.
+            // A forked child does not hold the item, so only the process that made the session gives the item up.
             State::Cooperative(memory, _) if self.open.session.connection().check_process().is_ok() => {
                 let _ = memory.let_go(self.open.session.member());
             }

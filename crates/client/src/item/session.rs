@@ -24,8 +24,9 @@ impl Session {
     /// Makes an item that this task owns. Its bytes are zero.
     ///
     /// # Errors
-    /// `EXISTS` (names the owner), `INVALID` (key, size 0, contents that do not fit), `NO_SPACE` (quota, memory),
-    /// `DENIED` without a grant to own the item.
+    /// `EXISTS` if an item has this key (the text names its owner). `INVALID` if the key is not a name, the size is 0,
+    /// or the contents do not fit the size. `NO_SPACE` if the quota or the node's memory does not suffice. `DENIED`
+    /// without a grant to own the item.
     pub fn create_item(&self, key: &str, options: &ItemOptions) -> Result<Item> {
         crate::session::check_name("item", key)?;
         options.contents.check(options.size.max(1))?;
@@ -58,10 +59,11 @@ impl Session {
     /// between two nodes.
     ///
     /// # Errors
-    /// `TIMED_OUT` (the text says which task owns the item and since when). Without a timeout `NOT_YET` and
-    /// `NOT_FOUND`; in a site also `TIMED_OUT` if the item is still on its way, and `DISCONNECTED` if the item's node or
-    /// the catalog does not answer. `NOT_FOUND` if the item is destroyed meanwhile. `BUSY` if this session has the item
-    /// open. `DENIED`. `NO_SPACE` if a necessary copy has no room.
+    /// `TIMED_OUT` (the text says which task owns the item and since when). Without a timeout: `NOT_YET` if another
+    /// task owns the item, and `NOT_FOUND` if there is no item of this key; in a site also `TIMED_OUT` if the item is
+    /// still on its way, and `DISCONNECTED` if the item's node or the catalog does not answer. `NOT_FOUND` if the item
+    /// is destroyed meanwhile. `BUSY` if this session has the item open. `DENIED` without a grant to own the item.
+    /// `NO_SPACE` if the daemon has to copy the item and has no room for the copy.
     pub fn access_item(&self, key: &str, timeout: Option<Duration>) -> Result<Item> {
         crate::session::check_name("item", key)?;
         match self.items().find(key) {
@@ -88,8 +90,9 @@ impl Session {
     /// is `None`, the call does not wait.
     ///
     /// # Errors
-    /// `TIMED_OUT`, `NOT_YET`, `NOT_FOUND` and `DENIED` as for [`Session::access_item`]. `CORRUPT` if the shared item
-    /// has less data than the daemon's answer says.
+    /// `TIMED_OUT` if the item is not shared before the timeout. Without a timeout: `NOT_YET` if it is not shared, and
+    /// `NOT_FOUND` if there is no item of this key. `NOT_FOUND` also if the item is destroyed meanwhile. `DENIED`
+    /// without a grant to read the item. `CORRUPT` if the shared item has less data than the daemon's answer says.
     pub fn read_item(&self, key: &str, timeout: Option<Duration>) -> Result<ItemView> {
         let (keys, wait_ms) = (check_keys(&[key])?, milliseconds(timeout));
         let answer =
@@ -101,7 +104,8 @@ impl Session {
     /// the item mapped keeps the memory.
     ///
     /// # Errors
-    /// `NOT_FOUND`; `DENIED` at a task's endpoint.
+    /// `NOT_FOUND` if there is no item of this key. `DENIED` if this session connected through a task's endpoint.
+    /// `BUSY` while the item is on its way to another node.
     pub fn remove_item(&self, key: &str) -> Result<()> {
         self.remove_segment(crossdock_layout::wire::SegmentKind::Item, key)
     }
@@ -110,7 +114,8 @@ impl Session {
     /// number even before the number is registered. The number belongs to this rank as long as the workflow exists.
     ///
     /// # Errors
-    /// `EXISTS` if another task has the number.
+    /// `EXISTS` if another rank or task has the number. `DENIED` if this task may own no item. `NO_SPACE` if this rank
+    /// has too many numbers already.
     pub fn register_number(&self, number: u64) -> Result<()> {
         self.ask_item(ItemRequest::Register { number }, None)?;
         self.items().register(number);

@@ -58,7 +58,7 @@ impl ItemView {
     /// Opens the heap in the item for reading.
     ///
     /// # Errors
-    /// `WRONG_TYPE` if the item holds something else, `CORRUPT`.
+    /// `WRONG_TYPE` if the item's description names no heap, `CORRUPT` if the bytes are no valid heap.
     pub fn region(&mut self) -> Result<Region> {
         self.open.region_in(&self.memory)
     }
@@ -89,7 +89,8 @@ impl SharedItem {
     /// The view for reading the item.
     ///
     /// # Errors
-    /// `CLOSED` once the item was taken back, or if taking it back failed and it could not be opened again.
+    /// `CLOSED` after the item was taken back. Also `CLOSED` if taking back failed and this process could not open the
+    /// item again.
     pub fn view(&self) -> Result<&ItemView> {
         self.view.as_ref().ok_or_else(|| gone(&self.key))
     }
@@ -112,7 +113,8 @@ impl SharedItem {
     /// reader that still has the item open then keeps the old bytes, and this task continues with a copy.
     ///
     /// # Errors
-    /// `NO_SPACE` if a necessary copy has no room, `BUSY` while the item's heap is in use.
+    /// `NO_SPACE` if a reader still has the item and there is no room for the copy. `BUSY` while the item's heap is in
+    /// use. `CLOSED` if the item was taken back already.
     pub fn unshare(mut self, timeout: Option<Duration>) -> Result<Item> {
         self.unshare_mut(timeout)
     }
@@ -134,7 +136,7 @@ impl SharedItem {
         let answer = self.session.ask_item(request, Some(timeout.unwrap_or_default()));
         answer.and_then(|answer| self.open_own(answer)).or_else(|error| {
             // The request failed. Either the item is still shared, or it was taken back but this process had no room to
-            // open it. Opening it again shows which of the two.
+            // open it. A request to reopen the item shows which of the two is the case.
             let reopen = || self.session.ask_item(ItemRequest::Reopen { item: self.item }, None);
             match reopen() {
                 Ok(answer) if matches!(&answer.0, Answer::Item(given) if given.writable) => self.open_own(answer),

@@ -51,7 +51,7 @@ impl Shared {
         self.recent_regions.end();
     }
 
-    /// Gives up the end without leaving in order. For the peers the member has died.
+    /// Gives up the end without leaving in order. The peers take this member for dead.
     pub(crate) fn abandon(&self) {
         self.end.abandon();
         self.recent_regions.end();
@@ -86,8 +86,10 @@ impl Port {
     /// zero does not wait (`NOT_YET`).
     ///
     /// # Errors
-    /// `TIMED_OUT` (names the member that has the cells), `CLOSED` and `PEER_DIED` (no consumer is left and no cell is
-    /// free), `INVALID` (a consumer's end), `CORRUPT`. After an error nothing was sent.
+    /// `TIMED_OUT` if no cell becomes free before the timeout (the text names the member that has the cells). If no
+    /// cell is free and no consumer is left: `CLOSED` if the consumers left in order, `PEER_DIED` if they died.
+    /// `CLOSED` also if this end is closed. `INVALID` at a consumer's end. `CORRUPT` if the port's memory holds what no
+    /// correct member writes. After an error nothing was sent.
     #[inline]
     pub fn send(&self, message: &Message, timeout: Option<Duration>) -> Result<()> {
         self.send_sized(message, 0, timeout)
@@ -125,7 +127,9 @@ impl Port {
     /// sent before it left or died are received first.
     ///
     /// # Errors
-    /// `TIMED_OUT` (names the producers), `CLOSED` (all producers left in order), `PEER_DIED`, `INVALID`, `CORRUPT`.
+    /// `TIMED_OUT` if no message comes before the timeout (the text names the producers). If no producer is left:
+    /// `CLOSED` if the producers left in order, `PEER_DIED` if they died. `CLOSED` also if this end is closed.
+    /// `INVALID` at a producer's end. `CORRUPT` if the port's memory holds what no correct member writes.
     #[inline]
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Message> {
         let mut message = Message::default();
@@ -148,7 +152,8 @@ impl Port {
     /// message or a credit comes or a peer dies.
     ///
     /// # Errors
-    /// `SYSTEM`.
+    /// `NO_SPACE` if this process has no free descriptor, `SYSTEM` if the kernel refuses the eventfd for another
+    /// reason.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
         Ok(self.poll_descriptor()?.as_fd())
     }
@@ -159,7 +164,8 @@ impl Port {
     /// become readable without an event, but no event is missed.
     ///
     /// # Errors
-    /// `SYSTEM`.
+    /// `NO_SPACE` if this process has no free descriptor, `SYSTEM` if the kernel refuses the eventfd or the thread
+    /// behind it.
     pub fn arm(&self) -> Result<bool> {
         let poll_descriptor = self.poll_descriptor()?;
         poll_descriptor.silence();
@@ -170,7 +176,7 @@ impl Port {
         Ok(false)
     }
 
-    /// Undoes [`Port::arm`] and makes the descriptor unreadable.
+    /// Undoes [`Port::arm`]: until the next `arm`, the descriptor does not become readable.
     pub fn disarm(&self) {
         if let Some(poll_descriptor) = self.shared.poll_descriptor.get() {
             poll_descriptor.silence();

@@ -23,7 +23,8 @@ impl Session {
     /// choose themselves.
     ///
     /// # Errors
-    /// `EXISTS`, `INVALID` (name, capacity), `DENIED`, `NO_SPACE`.
+    /// `EXISTS` if there is a port of this name. `INVALID` if the name or the capacity is not allowed. `DENIED` without
+    /// a grant to produce and to consume. `NO_SPACE` if the quota or the node's memory does not suffice.
     pub fn make_port(&self, name: &str, options: &PortOptions) -> Result<()> {
         let shape = options.shape();
         shape.check().map_err(|error| error.about(SegmentKind::Port, name))?;
@@ -36,8 +37,9 @@ impl Session {
     /// the end is free. If `timeout` is `None`, the call does not wait.
     ///
     /// # Errors
-    /// `INVALID` (name, capacity, or options that differ from those of the port; the text prints both), `BUSY` (names
-    /// the member that has the end), `DENIED`, `NO_SPACE`.
+    /// `INVALID` if the name or the capacity is not allowed, or if the options differ from those of the existing port
+    /// (the text prints both). `BUSY` if another member has the end (the text names it). `DENIED` without a grant for
+    /// this end. `NO_SPACE` if the quota or the node's memory does not suffice.
     pub fn port(&self, name: &str, end: End, options: &PortOptions, timeout: Option<Duration>) -> Result<Port> {
         let named = |error: Error| error.about(SegmentKind::Port, name);
         let shape = options.shape();
@@ -73,7 +75,7 @@ impl Session {
     /// Removes a port's name. Members that have the port open keep it.
     ///
     /// # Errors
-    /// `NOT_FOUND`, `DENIED`.
+    /// `NOT_FOUND` if there is no port of this name, `DENIED` without a grant to remove it.
     pub fn remove_port(&self, name: &str) -> Result<()> {
         self.remove_segment(SegmentKind::Port, name)
     }
@@ -82,7 +84,9 @@ impl Session {
     /// use it.
     ///
     /// # Errors
-    /// `NOT_FOUND`, `DENIED`, `WRONG_TYPE` (not a port), `NOT_YET` (not formatted yet), `CORRUPT`.
+    /// `NOT_FOUND` if there is no such segment. `DENIED` if this session may not see it. `WRONG_TYPE` if the segment is
+    /// no port. `NOT_YET` if no member has formatted the port yet. `CORRUPT` or `INCOMPATIBLE` if the memory does not
+    /// hold a port of this version.
     pub fn port_report(&self, id: SegmentId) -> Result<PortReport> {
         let opened = self.attach_segment(id)?;
         if opened.kind != SegmentKind::Port {

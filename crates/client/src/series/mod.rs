@@ -34,10 +34,12 @@ impl Session {
     /// name. Observers of the old series keep their versions.
     ///
     /// # Errors
-    /// `EXISTS` (names the living publisher), `INVALID` (names, types, shapes, sizes), `DENIED`, `NO_SPACE`.
+    /// `EXISTS` if a living publisher has the name (the text names it). `INVALID` if a name, type, shape or size is not
+    /// allowed. `DENIED` without a grant to publish the series. `NO_SPACE` if the quota or the node's memory does not
+    /// suffice.
     pub fn publisher(&self, name: &str, options: &SeriesOptions) -> Result<Publisher> {
-        // Memory that is taken before the daemon knows the series is counted against the quota when the series is
-        // registered.
+        // The publisher takes memory before the daemon knows the series. The daemon counts this memory against the
+        // quota when the series is registered.
         let host = Arc::new(SessionHost::patient(self, PATIENCE));
         let identity = Identity { name: name.into(), workflow: self.workflow().into(), member: self.member() };
         let (mut publisher, offer) = Publisher::create(identity, options, host.clone())?;
@@ -66,8 +68,10 @@ impl Session {
     /// series of a former run see [`Session::observe_former`].
     ///
     /// # Errors
-    /// `NOT_FOUND` (with no waiting), `TIMED_OUT`, `DENIED`, `NO_SPACE` (the series has as many observers as it
-    /// allows), `CORRUPT`, `INCOMPATIBLE`.
+    /// `NOT_FOUND` if there is no such series and `timeout` is zero; `TIMED_OUT` if none comes before the timeout.
+    /// `DENIED` without a grant to observe the series. `NO_SPACE` if the series has as many observers as it allows, or
+    /// if the quota does not suffice for a further pin page. `CORRUPT` if the pool holds what no correct publisher
+    /// writes. `INCOMPATIBLE` if a build with another memory layout published the series.
     pub fn observe(&self, name: &str, timeout: Duration) -> Result<Observer> {
         self.attach_observer(self.register_observer(name, false, timeout)?)
     }
@@ -99,7 +103,9 @@ impl Session {
     /// it.
     ///
     /// # Errors
-    /// `NOT_FOUND`, `DENIED`, `WRONG_TYPE` (not a series), `CORRUPT`, `INCOMPATIBLE`.
+    /// `NOT_FOUND` if there is no such segment. `DENIED` if this session may not see it. `WRONG_TYPE` if the segment is
+    /// no series. `CORRUPT` if the pool holds what no correct publisher writes. `INCOMPATIBLE` if a build with another
+    /// memory layout published the series.
     pub fn series_report(&self, id: SegmentId) -> Result<SeriesReport> {
         let opened = self.attach_segment(id)?;
         if opened.kind != SegmentKind::Series {
@@ -112,7 +118,8 @@ impl Session {
     /// Removes a series' name. Observers that have the series open keep it.
     ///
     /// # Errors
-    /// `NOT_FOUND`, `DENIED`, `BUSY` while the series is being published.
+    /// `NOT_FOUND` if there is no series of this name. `DENIED` without a grant to remove it. `BUSY` while a member
+    /// publishes the series.
     pub fn remove_series(&self, name: &str) -> Result<()> {
         self.remove_segment(SegmentKind::Series, name)
     }

@@ -64,8 +64,8 @@ impl Session {
         check_name(name)?;
         let register = || self.try_to_register(name, &offer.pool, offer.size, offer.reserved, offer.observers);
         // `NOT_FOUND` has two possible causes. If the daemon's keeper died meanwhile, the daemon has lost the pool that
-        // it was given. In a site, the daemon first has to claim the name, and does not keep the pool while it waits.
-        // In both cases the request is sent again, at most twice.
+        // this process sent. In a site, the daemon first has to claim the name, and does not keep the pool while it
+        // waits for the catalog. In both cases the request is sent again, at most twice.
         let again = |error: Error| if error.status == Status::NotFound { register() } else { Err(error) };
         register().or_else(again).or_else(again)
     }
