@@ -18,7 +18,7 @@ fn main() {
 /// it by this name.
 fn link_beside() {
     let out = std::env::var_os("OUT_DIR").unwrap_or_default();
-    // OUT_DIR is PROFILE/build/PACKAGE-HASH/out.
+    // The build folder is the second parent of OUT_DIR, because OUT_DIR is PROFILE/build/PACKAGE-HASH/out.
     let Some(build) = Path::new(&out).ancestors().nth(2).filter(|p| p.ends_with("build")) else { return };
     let Some(profile) = build.parent() else { return };
     if std::fs::symlink_metadata(profile.join(SONAME)).is_err() {

@@ -51,8 +51,7 @@
  *     cpp:Name                                                  a language's own; size and alignment must be given
  * Opening an object as another type gives CROSSDOCK_WRONG_TYPE, and the message has both types.
  *
- * The enums and limits are written from crates/layout (its test `generated`); change them there.
- */
+ * A test of crates/layout (`generated`) writes the enums and limits of this header. Change them in crates/layout. */
 #ifndef CROSSDOCK_H
 #define CROSSDOCK_H
 
@@ -110,8 +109,8 @@ const char *crossdock_status_meaning(crossdock_status status);
 const char *crossdock_error_message(void);
 /* The status of the call to which crossdock_error_message belongs. */
 crossdock_status crossdock_error_status(void);
-/* For bindings that check something themselves: stores a status and a message as the last failure of this thread.
- * Returns `status`. */
+/* Stores a status and a message as the last failure of this thread, and returns `status`. The function is for
+ * bindings of other languages that check arguments themselves. */
 crossdock_status crossdock_error_raise(crossdock_status status, const char *message);
 
 /* --------------------------------------------------------------- plain data */
@@ -175,8 +174,11 @@ typedef struct crossdock_connect_options {
 #define CROSSDOCK_CONNECT_OPTIONS_INIT {NULL, NULL, NULL, -1, -1, 1, 0}
 
 /* Connect to the node daemon as one task. If `options` is NULL, all options have their defaults. Blocks at most
- * options->timeout_ms. The caller gets one reference. Errors: NOT_FOUND (there is no daemon; the message lists the
- * sockets that were tried), DENIED, INCOMPATIBLE, TIMED_OUT, INVALID, SYSTEM. */
+ * options->timeout_ms. The caller gets one reference. Errors: NOT_FOUND (there is no daemon, and the message lists
+ * the sockets that were tried; or there is no workflow of this name), DENIED (the daemon does not serve this user, or
+ * the endpoint is of another task or workflow), INCOMPATIBLE (the daemon speaks another version of the protocol),
+ * TIMED_OUT (the daemon does not answer in time), NO_SPACE (the daemon has no room for another member), INVALID (a
+ * name is not allowed, or CROSSDOCK_RANK is no number), SYSTEM (the kernel refuses a call). */
 crossdock_status crossdock_session_connect(const crossdock_connect_options *options, crossdock_session **session);
 
 /* The one session that all libraries of this process share. The first call connects it with the default options. The
@@ -199,8 +201,8 @@ crossdock_status crossdock_session_rank(crossdock_session *session, uint32_t *ra
 /* The number of the workflow's run that the session takes part in, counted from 1. Ports end with the run. */
 crossdock_status crossdock_session_run(crossdock_session *session, uint64_t *run);
 /* Report how far this task is: `done` of `of` steps. `crossdock ps`, `top`, the live view of `run`, the web page and
- * the metrics show it; no task waits for it. If `of` is 0, the report is withdrawn. The call never waits for the
- * daemon, so it can be made in every iteration; if several calls follow within 20 ms, only the last one is sent.
+ * the metrics show the report; no task waits for it. If `of` is 0, the report is withdrawn. The call never waits for
+ * the daemon, so it can be made in every iteration. If several calls follow within 20 ms, only the last one is sent.
  * INVALID: `done` is more than `of`. */
 crossdock_status crossdock_session_progress(crossdock_session *session, uint64_t done, uint64_t of);
 /* The names of the task and of the workflow, as the daemon knows them. They are copied with a terminating zero. A
@@ -214,27 +216,32 @@ crossdock_status crossdock_session_workflow(crossdock_session *session, char *bu
  * size is used if the region is created. CROSSDOCK_OPEN_ONLY ignores it; CROSSDOCK_OPEN_OR_CREATE gives INVALID if the
  * existing region is smaller. With CROSSDOCK_ANY_SIZE an existing region may have any size, and a new region gets 1
  * GiB. Only CROSSDOCK_OPEN_ONLY waits (timeout_ms) for another task to create the region: with CROSSDOCK_NO_WAIT it
- * gives NOT_FOUND at once, and after a deadline TIMED_OUT. Other errors: EXISTS, INVALID (name, size), NO_SPACE (size
- * beyond the quota), DENIED, INCOMPATIBLE, DISCONNECTED. The caller gets one reference. If a process opens a region
- * twice, it is mapped only once. */
+ * gives NOT_FOUND at once, and after a deadline TIMED_OUT. Other errors: EXISTS (CROSSDOCK_CREATE_ONLY finds a
+ * region), INVALID (the name is not allowed, or the size is 0), NO_SPACE (the quota or the node's memory does not
+ * suffice), BUSY (the region is being copied or moved to another node), DENIED (no grant), INCOMPATIBLE (a build with
+ * another memory layout made the region), DISCONNECTED (there is no daemon). The caller gets one reference. If a
+ * process opens a region twice, it is mapped only once. */
 crossdock_status crossdock_region_open(crossdock_session *session, const char *name, crossdock_mode mode, uint64_t size,
                                        int64_t timeout_ms, crossdock_region **region);
 
 /* Copy a region of any node of the site to this node, under the name `copy`, and open the copy. The copy has the bytes
  * of one moment in which no task had the region open. Handles that were saved in the region are valid in the copy.
- * Within timeout_ms the call waits for the region to be made, and for all tasks to close it. Errors: BUSY (names a task
- * that has the region open), EXISTS, NOT_FOUND, NO_SPACE, DENIED, TIMED_OUT, DISCONNECTED, INVALID. After an error there
- * is no copy. */
+ * Within timeout_ms the call waits for the region to be made, and for all tasks to close it. Errors: BUSY (a task
+ * still has the region open at the timeout; the message names it), EXISTS (the name `copy` is taken), NOT_FOUND (no
+ * node has the region at the timeout), NO_SPACE (the quota or this node's memory does not suffice), DENIED (no grant
+ * to read the region, or to create and read the copy), TIMED_OUT (the copying takes longer than timeout_ms),
+ * DISCONNECTED (the region's node or the catalog was lost meanwhile), INVALID (a name is not allowed, both names are
+ * equal, or the region is on this node and the daemon is in no site). After an error there is no copy. */
 crossdock_status crossdock_region_copy(crossdock_session *session, const char *name, const char *copy,
                                        int64_t timeout_ms, crossdock_region **region);
 /* Move a region of any node of the site to this node, and open it. The region keeps its name, and its handles stay
- * valid. A region that is on this node already is only opened. Errors: as for crossdock_region_copy. After an error the
- * region is where it was. */
+ * valid. A region that is on this node already is only opened. Errors: as for crossdock_region_copy, but DENIED
+ * without the grants to read, write, remove and create the region. After an error the region is where it was. */
 crossdock_status crossdock_region_move(crossdock_session *session, const char *name, int64_t timeout_ms,
                                        crossdock_region **region);
 
-/* The region that a handle points into. It is attached if this process does not have it yet. Errors: BAD_HANDLE (there
- * is no such segment), DENIED. */
+/* The region that a handle points into. It is attached if this process does not have it yet. Errors: BAD_HANDLE
+ * (there is no such segment, or it is no region), DENIED (no grant to read the region). */
 crossdock_status crossdock_region_of(crossdock_session *session, crossdock_handle handle, crossdock_region **region);
 
 /* A new reference to the region whose header is mapped at `base` in this process; NOT_FOUND if there is none. The
@@ -247,7 +254,7 @@ crossdock_status crossdock_region_ref(crossdock_region *region);
 crossdock_status crossdock_region_unref(crossdock_region *region);
 
 /* Remove the name of a region. Members that have the region open keep it; the memory is freed when the last of them
- * closes it. Errors: NOT_FOUND, DENIED. */
+ * closes it. Errors: NOT_FOUND (there is no region of this name), DENIED (no grant to remove it). */
 crossdock_status crossdock_region_remove(crossdock_session *session, const char *name);
 
 crossdock_status crossdock_region_name(crossdock_region *region, char *buffer, size_t buffer_size);
@@ -280,16 +287,16 @@ typedef struct crossdock_heal_report {
     uint64_t objects;    /* objects whose maker or remover had died */
 } crossdock_heal_report;
 
-/* Repair now what dead members left half done. The call is optional, because a member that meets such a change repairs
- * it. `report` may be NULL. */
+/* Repair now what dead members left half done in the region. The call is optional: a member that meets a half-done
+ * change later repairs it anyway. `report` (may be NULL) tells what was repaired. */
 crossdock_status crossdock_region_heal(crossdock_region *region, crossdock_heal_report *report);
 
 /* --------------------------------------------------------------- allocation */
 
 /* Allocate raw memory of the region, which is not zeroed. `align` is a power of two, at most 4096; `size` is at least
- * 1. Errors: NO_SPACE (the region stays usable), INVALID. The call does not block, except that it sometimes asks the
- * daemon about the quota. If the process dies before it stores the address in an object, the block is lost;
- * crossdock_prepare avoids this. */
+ * 1. Errors: NO_SPACE (the region, the quota or the node is full; the region stays usable), INVALID (`size` or
+ * `align` is not allowed). The call does not block, except that it sometimes asks the daemon about the quota. If the
+ * process dies before it stores the address in an object, the block is lost; crossdock_prepare avoids this. */
 crossdock_status crossdock_allocate(crossdock_region *region, uint64_t size, uint64_t align, void **address);
 
 /* Free a block. Any member may do this. NULL is ignored. BAD_HANDLE if no allocated block starts at the address, for
@@ -328,14 +335,16 @@ typedef struct crossdock_object {
 /* Find or create a named object that is ready to use: new memory is zero, and a growing type is empty. The function is
  * for the types of the grammar (not cpp:Name). With CROSSDOCK_OPEN_ONLY it waits (timeout_ms) for another task to make
  * the object (NOT_FOUND at once with CROSSDOCK_NO_WAIT, TIMED_OUT after a deadline). In every mode it waits while
- * another living member is making the object. CROSSDOCK_RECREATE frees the old object, which no task may be using.
- * Errors: EXISTS, WRONG_TYPE, INVALID (name, type), NO_SPACE, CORRUPT. */
+ * another living member is making the object (NOT_YET if that member has not finished at the deadline).
+ * CROSSDOCK_RECREATE frees the old object, which no task may be using. Errors: EXISTS (CROSSDOCK_CREATE_ONLY finds an
+ * object), WRONG_TYPE (the object has another type), INVALID (the name or the type is not allowed), NO_SPACE (the
+ * region, the quota or the node is full), CORRUPT (the region holds what no correct member writes). */
 crossdock_status crossdock_object_open(crossdock_region *region, const char *name, const char *type, crossdock_mode mode,
                                        int64_t timeout_ms, crossdock_object *object);
 
 /* Find or create a named object in two steps, if it needs a constructor. If `object->created` is 1, the caller fills
- * the zeroed memory, and then either commits the object, so that others see it, or abandons it. If the caller dies in
- * between, the name and the memory are free again. Errors as crossdock_object_open. */
+ * the zeroed memory, and then either commits the object, so that others see it, or abandons it. If the caller dies
+ * before it commits, the name and the memory are free again. Errors as crossdock_object_open. */
 crossdock_status crossdock_object_claim(crossdock_region *region, const char *name, const crossdock_type *type,
                                         crossdock_mode mode, int64_t timeout_ms, crossdock_object *object);
 crossdock_status crossdock_object_commit(crossdock_region *region, const crossdock_object *object);
@@ -419,8 +428,10 @@ crossdock_status crossdock_vector_open(crossdock_region *region, const char *nam
 
 /* Change the number of elements of a vector; new elements are zero. The elements may move. If the process is killed at
  * any instruction, the vector has its old or its new state, and nothing leaks. `element_size` must be the size of the
- * vector's elements; if the vector is a named object or a part of one, this is checked. Errors: NO_SPACE or WRONG_TYPE
- * (the vector is as it was), INVALID, BAD_HANDLE, CORRUPT. Does not wait. */
+ * vector's elements; if the vector is a named object or a part of one, this is checked. Errors: NO_SPACE (the region
+ * is full) and WRONG_TYPE (`element_size` is wrong): the vector is as it was. INVALID (the header is not in the
+ * region, or `element_size` is 0), BAD_HANDLE (no vector can lie at this address), CORRUPT (the header holds what no
+ * correct member writes). Does not wait. */
 crossdock_status crossdock_vector_resize(crossdock_region *region, crossdock_vector *vector, uint64_t element_size,
                                          uint64_t elements);
 /* Make room for this many elements without changing the number of elements. The call never shrinks the vector. */
@@ -439,8 +450,8 @@ crossdock_status crossdock_string_assign(crossdock_region *region, crossdock_str
                                          uint64_t length);
 
 /* Find or create a named ndarray of `element_type` ("f32" for an ndarray<f32>). A new one gets this shape and order,
- * and is zero. For an existing one they are ignored (then rank 0 and shape NULL are allowed); read its own with
- * crossdock_ndarray_view. */
+ * and is zero. For an existing ndarray, shape and order are ignored (rank 0 and shape NULL are allowed then);
+ * crossdock_ndarray_view gives the ndarray's own. */
 crossdock_status crossdock_ndarray_open(crossdock_region *region, const char *name, const char *element_type,
                                         crossdock_order order, uint32_t rank, const uint64_t *shape,
                                         crossdock_mode mode, int64_t timeout_ms, crossdock_ndarray **array);
@@ -501,14 +512,15 @@ typedef struct crossdock_message {
 /* Open one end of a port. The end that is opened first creates the port, so producer and consumer may start in any
  * order. If `options` is NULL, an existing port keeps its options (from another task or the workflow file), and a new
  * one is one-to-one with 8 messages. The call does not wait for the other end (see crossdock_port_wait_peer). Errors:
- * INVALID (name, capacity, or options that differ from those of the port), BUSY (a living member has the end; waits for
- * it up to timeout_ms), DENIED, NO_SPACE. The caller gets one reference. */
+ * INVALID (the name or the capacity is not allowed, or the options differ from those of the existing port), BUSY
+ * (another living member still has the end after timeout_ms), DENIED (no grant for this end), NO_SPACE (the quota or
+ * the node's memory does not suffice). The caller gets one reference. */
 crossdock_status crossdock_port_open(crossdock_session *session, const char *name, crossdock_end end,
                                      const crossdock_port_options *options, int64_t timeout_ms, crossdock_port **port);
 
 crossdock_status crossdock_port_ref(crossdock_port *port);
-/* Giving up the last reference closes this end. If a process ends by exit(0), its ports are closed in order, too. If it
- * ends with another status or by a signal, it counts as dead (PEER_DIED). */
+/* Giving up the last reference closes this end. If a process ends by exit(0), its ports are closed in order, too. If
+ * a process ends with another status or by a signal, the port's other members take it for dead (PEER_DIED). */
 crossdock_status crossdock_port_unref(crossdock_port *port);
 
 /* Close this end of the port in order. If it is a producer's end, the consumer still gets everything that was sent, and
@@ -518,30 +530,32 @@ crossdock_status crossdock_port_unref(crossdock_port *port);
  * those in which other threads wait. The caller still has to give up its reference. */
 crossdock_status crossdock_port_close(crossdock_port *port);
 
-/* Remove the name of a port. Members that have the port open keep it. Errors: NOT_FOUND, DENIED. */
+/* Remove the name of a port. Members that have the port open keep it. Errors: NOT_FOUND (there is no port of this
+ * name), DENIED (no grant to remove it). */
 crossdock_status crossdock_port_remove(crossdock_session *session, const char *name);
 
-/* Wait until a living member is at the other end of the port. Errors: TIMED_OUT, PEER_DIED (the last member there
- * died). */
+/* Wait until a living member is at the other end of the port. Errors: TIMED_OUT (no member came; NOT_YET with
+ * CROSSDOCK_NO_WAIT), PEER_DIED (the last member at the other end died). */
 crossdock_status crossdock_port_wait_peer(crossdock_port *port, int64_t timeout_ms);
 
-/* Send a message. If the port is full, wait for a free cell, that is, for a credit. If there is none: NOT_YET with
+/* Send a message. If the port is full, wait for a free cell, that is, for a credit. NOT_YET if no cell is free, with
  * CROSSDOCK_NO_WAIT. `bytes` is the amount of data that the handle stands for; it is used for the statistics (0 if
- * unknown). The object must not change until its credit is back (caveat 2). Errors: TIMED_OUT (names the consumer that
- * has the cells), CLOSED and PEER_DIED (no consumer is left), INVALID (a consumer's end, inline_length). After an error
- * nothing was sent. */
+ * unknown). The object must not change until its credit is back (caveat 2). Errors: TIMED_OUT (names the consumer
+ * that has the cells), CLOSED and PEER_DIED (no cell is free, and all consumers left in order or died), INVALID (the
+ * end is a consumer's, or `inline_length` is too large). After an error nothing was sent. */
 crossdock_status crossdock_port_send(crossdock_port *port, const crossdock_message *message, uint64_t bytes,
                                      int64_t timeout_ms);
 
 /* For a producer: wait until there is a free cell for the next send, and get back a handle whose message was released.
- * No consumer reads its object any more, so it may be written again. Each handle comes back once, the oldest first. {0,
- * 0}: there is a free cell, but no handle to give back (at first, or when messages carried none). Errors as
- * crossdock_port_send. */
+ * No consumer reads its object any more, so it may be written again. Each handle comes back once, the oldest first.
+ * The handle is {0, 0} if there is a free cell but no handle to give back (at first, or when messages carried no
+ * handle). Errors as crossdock_port_send. */
 crossdock_status crossdock_port_reclaim(crossdock_port *port, int64_t timeout_ms, crossdock_handle *handle);
 
 /* Receive a message. If there is none, wait for one; with CROSSDOCK_NO_WAIT: NOT_YET. The message belongs to this
- * consumer until it is released. Errors: TIMED_OUT (names the producer), CLOSED (all producers left), PEER_DIED,
- * INVALID (a producer's end), CORRUPT. Messages that were sent before a producer left or died are received first. */
+ * consumer until it is released. Errors: TIMED_OUT (names the producer), CLOSED (all producers left in order),
+ * PEER_DIED (the producers died), INVALID (the end is a producer's), CORRUPT (the port's memory holds what no correct
+ * member writes). Messages that were sent before a producer left or died are received first. */
 crossdock_status crossdock_port_receive(crossdock_port *port, int64_t timeout_ms, crossdock_message *message);
 
 /* Release a message: give its cell, and with it the data, back to the producer. Release each received message once, in
@@ -552,7 +566,8 @@ crossdock_status crossdock_port_release(crossdock_port *port, const crossdock_me
  * the port: do not read, close or dup2 over it. The protocol:
  *     arm; if it said ready, or poll reports the descriptor: disarm, then receive (or send) with CROSSDOCK_NO_WAIT until
  *     NOT_YET; then arm again.
- * There are false wake-ups; none is missed. `ready` is 1 when there is something to do right now. */
+ * The descriptor may become readable without an event, but no event is missed. `ready` is 1 when there is something
+ * to do right now. */
 crossdock_status crossdock_port_descriptor(crossdock_port *port, int *descriptor);
 crossdock_status crossdock_port_arm(crossdock_port *port, int *ready);
 crossdock_status crossdock_port_disarm(crossdock_port *port);
@@ -572,11 +587,11 @@ typedef struct crossdock_port_statistics {
     uint64_t unused;            /* 0 */
 } crossdock_port_statistics;
 
-/* The counters of the whole port, and not only of this end. They are in shared memory, where a member could falsify
- * them. */
+/* The counters of the whole port, not only of this end. The counters are in shared memory, so a member of the port
+ * could falsify them. */
 crossdock_status crossdock_port_statistics_get(crossdock_port *port, crossdock_port_statistics *statistics);
 
-/* How this end of a port waits. Without a call of crossdock_port_set_waiting it is adaptive. */
+/* How this end of a port waits. Without a call of crossdock_port_set_waiting, the end waits adaptively. */
 typedef enum crossdock_waiting {
     CROSSDOCK_WAIT_ADAPTIVE = 0, /* spins while spinning saves time and a CPU is free, and then sleeps */
     CROSSDOCK_WAIT_SPIN = 1,     /* spins until the deadline, for a task that has a CPU of its own */
@@ -700,8 +715,9 @@ typedef struct crossdock_series_options {
 
 /* Begin to publish a series. `attributes` (may be NULL) are the attributes that versions will carry; other attributes
  * are declared by the first publish that has them. `options` may be NULL. If the former publisher of this name ended or
- * died, the new series takes over the name; observers of the old series keep their versions. Errors: EXISTS (names the
- * living publisher), INVALID (names, types, shapes, sizes), DENIED, NO_SPACE. */
+ * died, the new series takes over the name; observers of the old series keep their versions. Errors: EXISTS (a living
+ * publisher has the name; the message names it), INVALID (a name, type, shape or size is not allowed), DENIED (no
+ * grant to publish the series), NO_SPACE (the quota or the node's memory does not suffice). */
 crossdock_status crossdock_publisher_open(crossdock_session *session, const char *name,
                                           const crossdock_variable *variables, size_t variable_count,
                                           const crossdock_attribute *attributes, size_t attribute_count,
@@ -711,12 +727,14 @@ crossdock_status crossdock_publisher_ref(crossdock_publisher *publisher);
 crossdock_status crossdock_publisher_unref(crossdock_publisher *publisher);
 
 /* The address of a variable, and its present number of bytes (`bytes` may be NULL). The address is the same as long as
- * the publisher exists, also after a resize, except between begin and publish or abandon. The pages stay in place, too,
- * unless the series was opened with CROSSDOCK_PAGES_MAY_MOVE, and until crossdock_publisher_begin is called. NOT_FOUND. */
+ * the publisher exists, also after a resize, except between begin and publish or abandon. The pages at the address
+ * stay the same, too, unless the series was opened with CROSSDOCK_PAGES_MAY_MOVE, and until crossdock_publisher_begin
+ * is called. NOT_FOUND: there is no such variable. */
 crossdock_status crossdock_publisher_memory(crossdock_publisher *publisher, const char *variable, void **data,
                                             uint64_t *bytes);
-/* Give a variable another shape, within its largest shape. New elements are zero. The shape is published with the next
- * version. INVALID, NOT_FOUND. */
+/* Give a variable another shape, within its largest shape. New elements are zero. The shape is published with the
+ * next version. INVALID: the shape is beyond the largest one. NOT_FOUND: there is no such variable. BUSY: a version
+ * is begun. */
 crossdock_status crossdock_publisher_resize(crossdock_publisher *publisher, const char *variable, const uint64_t *shape,
                                             uint32_t dimensions);
 /* Tell the library that these bytes of a variable were written. The call is needed with CROSSDOCK_DETECT_HINTS only. */
@@ -724,17 +742,19 @@ crossdock_status crossdock_publisher_touched(crossdock_publisher *publisher, con
                                              uint64_t bytes);
 
 /* Publish the present contents of the variables as the next version, with these attributes. `sequence` (may be NULL) is
- * the number of the version, from 1 on. 0: the version was withheld, because the pool cannot grow and observers hold
- * all old versions; its changes are part of the next version that finds room. The call waits for no observer. NO_SPACE
- * (with CROSSDOCK_FULL_FAIL): nothing was published, and nothing is lost. INVALID, WRONG_TYPE (attributes), CLOSED
- * (ended). */
+ * the number of the version, from 1 on. A `sequence` of 0 means that the version was withheld, because the pool
+ * cannot grow and observers hold all old versions. The changes of a withheld version are part of the next version
+ * that finds room. The call waits for no observer. NO_SPACE (with CROSSDOCK_FULL_FAIL): nothing was published, and
+ * nothing is lost. INVALID: an attribute's name or value is not allowed. WRONG_TYPE: an attribute was declared with
+ * another kind. CLOSED: the series has ended. */
 crossdock_status crossdock_publisher_publish(crossdock_publisher *publisher, const crossdock_attribute *attributes,
                                              size_t attribute_count, uint64_t *sequence);
 
 /* For programs that write all data anew. After begin, the variables' memory is the next version itself, at other
  * addresses (crossdock_publisher_memory), with undefined contents. Write all of it, then publish, which copies nothing.
  * Afterwards the variables are at their own addresses again, but other pages lie there, so memory that was registered
- * must be registered anew. abandon gives up the begun version. BUSY: begun already. INVALID: not begun. */
+ * must be registered anew. crossdock_publisher_abandon gives up the begun version. BUSY: begin, but a version is
+ * begun already. INVALID: abandon, but no version is begun. */
 crossdock_status crossdock_publisher_begin(crossdock_publisher *publisher);
 crossdock_status crossdock_publisher_abandon(crossdock_publisher *publisher);
 
@@ -756,16 +776,17 @@ typedef struct crossdock_publisher_statistics {
 
 crossdock_status crossdock_publisher_statistics_get(crossdock_publisher *publisher,
                                                     crossdock_publisher_statistics *statistics);
-/* End the series, so that no more versions come. Observers still get the last one, and then CLOSED. The memory stays
- * until the last reference is given up. */
+/* End the series, so that no more versions come. Observers still get the last version, and then CLOSED. The memory
+ * stays until the last reference is given up. */
 crossdock_status crossdock_publisher_end(crossdock_publisher *publisher);
 
-/* Remove the name of a series. Observers keep their versions. Errors: NOT_FOUND, DENIED, BUSY (a member publishes the
- * series). */
+/* Remove the name of a series. Observers keep their versions. Errors: NOT_FOUND (there is no series of this name),
+ * DENIED (no grant to remove it), BUSY (a member publishes the series). */
 crossdock_status crossdock_series_remove(crossdock_session *session, const char *name);
 
-/* Observe the series of this name in the current run. If it does not exist, wait for it up to `timeout_ms`. NOT_FOUND
- * (without waiting), TIMED_OUT, DENIED, NO_SPACE (too many observers). */
+/* Observe the series of this name in the current run. If it does not exist, wait for it up to `timeout_ms`.
+ * NOT_FOUND: there is no such series (CROSSDOCK_NO_WAIT). TIMED_OUT: none came before the deadline. DENIED: no grant
+ * to observe the series. NO_SPACE: the series has as many observers as it allows. */
 crossdock_status crossdock_observer_open(crossdock_session *session, const char *name, int64_t timeout_ms,
                                          crossdock_observer **observer);
 /* Observe the latest series of this name from any run, also from a run that has ended. Otherwise as
@@ -806,18 +827,20 @@ crossdock_status crossdock_observer_variable(crossdock_observer *observer, uint3
 crossdock_status crossdock_observer_constant(crossdock_observer *observer, const char *variable, const char *name,
                                              crossdock_value *value);
 
-/* The newest version. If none was published: NOT_YET; CLOSED or PEER_DIED if none will come. BUSY: this observer holds
- * CROSSDOCK_VERSIONS_MAX versions already. The version belongs to the caller until crossdock_series_version_unref. */
+/* The newest version. If no version was published: NOT_YET while the publisher lives, CLOSED if it has ended,
+ * PEER_DIED if it died. BUSY: this observer holds CROSSDOCK_VERSIONS_MAX versions already. The version belongs to the
+ * caller until crossdock_series_version_unref. */
 crossdock_status crossdock_observer_latest(crossdock_observer *observer, crossdock_series_version **version);
-/* Wait for a version that is newer than the last one that this observer gave, and get the newest. NOT_YET (without
- * waiting), TIMED_OUT, CLOSED (ended in order), PEER_DIED. */
+/* Wait for a version that is newer than the last one that this observer gave, and get the newest. If there is no
+ * newer version: NOT_YET (CROSSDOCK_NO_WAIT), TIMED_OUT (at the deadline), CLOSED (the series ended in order),
+ * PEER_DIED (the publisher died). */
 crossdock_status crossdock_observer_next(crossdock_observer *observer, int64_t timeout_ms, crossdock_series_version **version);
-/* Wait for the version that follows the one given last. Versions that no longer exist are skipped, and
- * crossdock_series_version_missed counts them. The first version given is the oldest one that exists. Errors as
- * crossdock_observer_next. */
+/* Wait for the version that follows the one that this observer gave last. Versions that no longer exist are skipped,
+ * and crossdock_series_version_missed counts them. The first version that an observer gives is the oldest one that
+ * exists. Errors as crossdock_observer_next. */
 crossdock_status crossdock_observer_each(crossdock_observer *observer, int64_t timeout_ms, crossdock_series_version **version);
-/* The version with this number. Wait until it is published. NOT_FOUND: it no longer exists, or never existed. NOT_YET
- * (without waiting): it is not published yet. Other errors as crossdock_observer_next. */
+/* The version with this number. Wait until it is published. NOT_FOUND: the version no longer exists, or never
+ * existed. NOT_YET (CROSSDOCK_NO_WAIT): the version is not published yet. Other errors as crossdock_observer_next. */
 crossdock_status crossdock_observer_at(crossdock_observer *observer, uint64_t sequence, int64_t timeout_ms,
                                        crossdock_series_version **version);
 
@@ -826,7 +849,7 @@ crossdock_status crossdock_series_version_unref(crossdock_series_version *versio
 crossdock_status crossdock_series_version_sequence(crossdock_series_version *version, uint64_t *sequence);
 /* The time at which the version was published, in nanoseconds since 1970. */
 crossdock_status crossdock_series_version_time(crossdock_series_version *version, uint64_t *time_ns);
-/* The number of versions between this one and the one that crossdock_observer_each gave before, which no longer
+/* The number of versions that crossdock_observer_each skipped just before this version, because they no longer
  * existed. */
 crossdock_status crossdock_series_version_missed(crossdock_series_version *version, uint64_t *missed);
 /* `valid` is 0 if the publisher has taken the version back (CROSSDOCK_FULL_TAKE_BACK). Data that the version gave
@@ -843,7 +866,8 @@ crossdock_status crossdock_series_version_variable(crossdock_series_version *ver
 crossdock_status crossdock_series_version_shape(crossdock_series_version *version, const char *variable, uint32_t *dimensions,
                                          uint64_t *shape);
 crossdock_status crossdock_series_version_attribute_count(crossdock_series_version *version, uint32_t *count);
-/* An attribute by index: its name (a buffer of CROSSDOCK_NAME_MAX + 1 bytes, or NULL) and its value. */
+/* An attribute of the version by its index: `name` (a buffer of CROSSDOCK_NAME_MAX + 1 bytes, or NULL) gets its name,
+ * and `value` its value. */
 crossdock_status crossdock_series_version_attribute_at(crossdock_series_version *version, uint32_t index, char *name,
                                                 crossdock_value *value);
 /* An attribute by name. NOT_FOUND: this version does not carry it. */
@@ -854,7 +878,7 @@ crossdock_status crossdock_series_version_attribute(crossdock_series_version *ve
  * of chunks that were mapped. */
 crossdock_status crossdock_series_version_refresh(crossdock_series_version *version, uint64_t *remapped);
 
-/* A range of bytes that may differ, in the variable with this index. */
+/* A range of bytes of one variable in which two versions may differ. `variable` is the variable's index. */
 typedef struct crossdock_change {
     uint32_t variable;
     uint32_t reserved;
@@ -876,24 +900,26 @@ typedef struct crossdock_checkpoint crossdock_checkpoint; /* a counted reference
 
 /* Open the newest undamaged checkpoint of a folder. `name` is the beginning of the files' names (`field`); it may be
  * NULL if there is only one. Damaged checkpoints are skipped (crossdock_checkpoint_skipped lists them). The whole file
- * is read once. Errors: NOT_FOUND (there is none, so the program starts for the first time), CORRUPT (all are damaged),
- * INVALID (several names), DENIED, SYSTEM. */
+ * is read once. Errors: NOT_FOUND (there is none, so the program starts for the first time), CORRUPT (all are
+ * damaged), INVALID (`name` is NULL, and the folder has checkpoints with several names), DENIED (this user may not
+ * read the folder or a file), SYSTEM (the kernel refuses another call). */
 crossdock_status crossdock_checkpoint_restart(const char *folder, const char *name, crossdock_checkpoint **checkpoint);
-/* Open the checkpoint file at this path. Errors: NOT_FOUND, CORRUPT, DENIED, SYSTEM. */
+/* Open the checkpoint file at this path. Errors: NOT_FOUND (there is no such file), CORRUPT (it is damaged or no
+ * checkpoint), DENIED (this user may not read it), SYSTEM (the kernel refuses another call). */
 crossdock_status crossdock_checkpoint_open(const char *path, crossdock_checkpoint **checkpoint);
 crossdock_status crossdock_checkpoint_ref(crossdock_checkpoint *checkpoint);
 crossdock_status crossdock_checkpoint_unref(crossdock_checkpoint *checkpoint);
 
 /* The path of the checkpoint's file. NO_SPACE if the buffer is too small. */
 crossdock_status crossdock_checkpoint_path(crossdock_checkpoint *checkpoint, char *buffer, size_t buffer_size);
-/* The number of newer checkpoints that were damaged. `buffer` (may be NULL) gets one line for each, as far as the lines
- * fit. */
+/* The number of checkpoints that are newer than this one and were skipped because they are damaged. `buffer` (may be
+ * NULL) gets one line for each, as far as the lines fit. */
 crossdock_status crossdock_checkpoint_skipped(crossdock_checkpoint *checkpoint, uint32_t *count, char *buffer,
                                               size_t buffer_size);
 
-/* The number of the version, and the attributes that its publisher gave it. Errors: NOT_FOUND (the message names the
- * attributes that exist), WRONG_TYPE, NO_SPACE (the buffer is too small). `real` accepts whole numbers, too; `text`
- * accepts all kinds. */
+/* The number of the version, and the attributes that its publisher gave it. Errors: NOT_FOUND (there is no such
+ * series or attribute; the message names the attributes that exist), WRONG_TYPE (the attribute is of another kind),
+ * NO_SPACE (the buffer is too small). `real` accepts whole numbers, too; `text` accepts all kinds. */
 crossdock_status crossdock_checkpoint_sequence(crossdock_checkpoint *checkpoint, const char *series, uint64_t *sequence);
 crossdock_status crossdock_checkpoint_integer(crossdock_checkpoint *checkpoint, const char *series, const char *name,
                                               int64_t *value);
@@ -913,16 +939,18 @@ typedef struct crossdock_checkpoint_variable {
 /* The description of a variable in a checkpoint. Errors: NOT_FOUND (the message names the variables that exist). */
 crossdock_status crossdock_checkpoint_variable_info(crossdock_checkpoint *checkpoint, const char *series,
                                                     const char *name, crossdock_checkpoint_variable *info);
-/* Read all elements into memory of exactly `bytes` bytes, for example into a publisher's array. Errors: WRONG_TYPE (the
- * size differs), NOT_FOUND, CORRUPT (then do not use the memory's contents), SYSTEM. */
+/* Read all elements into memory of exactly `bytes` bytes, for example into a publisher's array. Errors: WRONG_TYPE
+ * (the variable has not `bytes` bytes), NOT_FOUND (there is no such variable), CORRUPT (the data are damaged: do not
+ * use the memory's contents), SYSTEM (the file cannot be read). */
 crossdock_status crossdock_checkpoint_read(crossdock_checkpoint *checkpoint, const char *series, const char *name,
                                            void *into, size_t bytes);
 
 /* Fill the variables of a publisher from the newest undamaged checkpoint of its series. Each array that is stored is
  * filled, and is resized if it had another shape. `checkpoint` (may be NULL) gets the checkpoint, for its attributes.
  * No other code may use the arrays during the call. Errors: NOT_FOUND (there is no checkpoint, so the program starts
- * for the first time; or the publisher lacks a variable), CORRUPT, INVALID (the checkpoint is of another number of
- * ranks), WRONG_TYPE, DENIED, SYSTEM. */
+ * for the first time; or the publisher lacks a variable), CORRUPT (all checkpoints are damaged), INVALID (the
+ * checkpoint is of another number of ranks), WRONG_TYPE (a stored array has another type than the publisher's),
+ * DENIED (this user may not read the folder or a file), SYSTEM (the kernel refuses another call). */
 crossdock_status crossdock_publisher_restart(crossdock_publisher *publisher, const char *folder,
                                              crossdock_checkpoint **checkpoint);
 
@@ -960,7 +988,7 @@ typedef enum crossdock_item_level {
     CROSSDOCK_STRICT = 3         /* the new owner always gets fresh pages */
 } crossdock_item_level;
 
-/* What becomes of an item whose owner dies. */
+/* What happens to an item when its owner dies or leaves. */
 typedef enum crossdock_item_policy {
     CROSSDOCK_POLICY_DEFAULT = 0, /* keep */
     CROSSDOCK_KEEP = 1,           /* the item stays with its task, until the task is started again */
@@ -999,18 +1027,21 @@ typedef struct crossdock_item_info {
 } crossdock_item_info;
 
 /* Give this rank of this task a number as a second name: a transfer to "#7" goes to the rank that registered 7, even if
- * it registers the number later. EXISTS: another task has the number. (CDI_register of crossdock/cdi.h) */
+ * it registers the number later. EXISTS: another rank or task has the number. DENIED: this task may own no item.
+ * (CDI_register of crossdock/cdi.h) */
 crossdock_status crossdock_session_register_number(crossdock_session *session, uint64_t number);
 
 /* Make an item of `size` zero bytes, which this task owns. If `options` is NULL, the item is verified, and is kept for
- * its owner. EXISTS (the message names the owner), NO_SPACE (quota, node), INVALID (key, size 0), DENIED. The caller
+ * its owner. EXISTS: an item has this key (the message names its owner). NO_SPACE: the quota or the node's memory
+ * does not suffice. INVALID: the key is not a name, or the size is 0. DENIED: no grant to own the item. The caller
  * gets one reference. */
 crossdock_status crossdock_item_create(crossdock_session *session, const char *key, uint64_t size,
                                        const crossdock_item_options *options, crossdock_item **item);
 
-/* What the daemon knows about an item of this workflow. The task need not own the item. The call waits only in a site.
- * NOT_FOUND. In a site, it waits up to 5 s for an item that is on its way between two nodes: TIMED_OUT if it has not
- * arrived, DISCONNECTED if its node or the catalog does not answer. */
+/* What the daemon knows about an item of this workflow. The task need not own the item. NOT_FOUND: there is no item
+ * of this key, or this task may not see it. On one node the answer comes at once. In a site, the call waits up to 5 s
+ * for an item that is on its way between two nodes: TIMED_OUT if it has not arrived, DISCONNECTED if its node or the
+ * catalog does not answer. */
 crossdock_status crossdock_item_find(crossdock_session *session, const char *key, crossdock_item_info *info);
 
 /* Wait until this task owns the item, and open it. The item need not exist yet. Waiting tasks are served in the order
@@ -1032,26 +1063,29 @@ crossdock_status crossdock_item_read(crossdock_session *session, const char *key
                                      crossdock_item **item);
 
 /* Hand the item to a task in one step. Afterwards the other task owns it. If that task waits for the item, it has the
- * item at once. INVALID (there can be no task of this name, or it is this task), DENIED, CLOSED. After an error this
- * task still owns the item; take its address anew. */
+ * item at once. INVALID: `to` is no name of a task, or is this task. DENIED: that task has no grant to own the item.
+ * BUSY: a region that was opened in the item is in use. CLOSED: this task has already handed the item on. After any
+ * other error this task still owns the item; take its address anew. */
 crossdock_status crossdock_item_transfer(crossdock_item *item, const char *to);
 
-/* Make a new item with the same bytes. This task owns it, and it is independent of the first. Errors as
+/* Make a new item with the same bytes. This task owns the new item, which is independent of the first. Errors as
  * crossdock_item_create. */
 crossdock_status crossdock_item_copy(crossdock_item *item, const char *key, crossdock_item **copy);
 
 /* Destroy the item. Tasks that wait for it get NOT_FOUND. */
 crossdock_status crossdock_item_destroy(crossdock_item *item);
 
-/* Let other tasks read the item. From now on no task can write it, not even the owner. Take the address anew. The
- * owner's other calls give BUSY until unshare. INVALID: a cooperative item, which all its tasks can read anyway. */
+/* Let other tasks read the item. Until crossdock_item_unshare, no task can write the item, not even the owner, and
+ * the owner's other calls that would change the item give BUSY. Take the address anew. INVALID: a cooperative item,
+ * which all its tasks can read anyway. */
 crossdock_status crossdock_item_share(crossdock_item *item);
 /* Take a shared item back. The call waits, at most until the deadline, for the readers to close the item. A reader that
  * still has it open then keeps the old bytes, and this task gets a copy of its own. */
 crossdock_status crossdock_item_unshare(crossdock_item *item, int64_t timeout_ms);
 
 /* Give the item another size. Old bytes stay as far as they fit, and new bytes are zero. Take the address anew.
- * NO_SPACE: the item is unchanged. INVALID: size 0, a cooperative item. */
+ * NO_SPACE: the quota or the node's memory does not suffice, and the item is unchanged. INVALID: the size is 0, or
+ * the item is cooperative. */
 crossdock_status crossdock_item_resize(crossdock_item *item, uint64_t size);
 
 /* The address and the size of the item in this process. The address is page-aligned. crossdock_item_writable tells
@@ -1085,7 +1119,8 @@ crossdock_status crossdock_item_unref(crossdock_item *item);
 /* Wait until the file exists, if it lies in a managed directory that this task consumes (`files:` in the workflow
  * file). For every other path, and outside of `crossdock run`, return OK at once. Open the file afterwards as usual.
  * Blocks at most for the directory's `wait`. Any number of threads may wait, and no session is needed. NOT_FOUND: the
- * producers have ended without the file. TIMED_OUT. SYSTEM: a signal handler ran that does not restart calls. */
+ * producers have ended without the file. TIMED_OUT: the directory's `wait` is over. SYSTEM: a signal interrupted the
+ * wait, and its handler was installed without SA_RESTART. */
 crossdock_status crossdock_file_await(const char *path);
 
 #ifdef __cplusplus

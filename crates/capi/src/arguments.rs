@@ -26,7 +26,7 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
     let Some(length) = length else {
         return Err(invalid(format!("the {what} does not end within {TEXT_MAX} bytes")));
     };
-    // SAFETY: `length` + 1 bytes were just read, and only the last one is zero.
+    // SAFETY: the loop above has read `length` + 1 bytes, and only the last of them is zero.
     let text = unsafe { CStr::from_bytes_with_nul_unchecked(std::slice::from_raw_parts(pointer.cast(), length + 1)) };
     text.to_str().map_err(|_| invalid(format!("the {what} is not UTF-8")))
 }
@@ -48,7 +48,8 @@ pub(crate) unsafe fn read<T: Copy>(pointer: *const T, what: &str) -> Result<T> {
     if pointer.is_null() || !pointer.is_aligned() {
         return Err(invalid(format!("the {what} is {}", if pointer.is_null() { "NULL" } else { "misaligned" })));
     }
-    // SAFETY: the lines above check what can be checked; the caller promises the rest (`# Safety`).
+    // SAFETY: the lines above check that the pointer is aligned and not NULL; the caller promises the rest (`#
+    // Safety`).
     Ok(unsafe { pointer.read() })
 }
 

@@ -10,8 +10,8 @@ use crate::arguments::{copy_text, optional_text, out, text};
 use crate::error::{call, invalid};
 use crate::references::{ReferenceGuard, Table};
 
-/// An open checkpoint. `series` is used by calls that name no series: it is the series of the publisher that was
-/// restarted from the checkpoint.
+/// An open checkpoint. Calls that name no series use `series`: the series of the publisher that was restarted from the
+/// checkpoint, or "" for the checkpoint's only series.
 struct Opened {
     found: Restart,
     series: String,
@@ -98,7 +98,7 @@ unsafe extern "C" fn crossdock_checkpoint_skipped(
         let found = &checkpoint(reference)?.found;
         if !buffer.is_null() {
             let mut lines: String = found.skipped.iter().map(|(_, why)| format!("{why}\n")).collect();
-            // The end of the text is cut off until the rest fits into the buffer.
+            // Lines are cut off at the end of the text until the remaining lines fit into the buffer.
             while !lines.is_empty() && lines.len() >= size {
                 lines.pop();
             }

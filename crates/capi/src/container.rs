@@ -206,7 +206,7 @@ fn open_shaped(
             .ndarray_reshape(claim.offset, element_type.size, order, shape)
             .and_then(|()| region.commit(claim.offset));
         if let Err(error) = made {
-            // The first error is the one that matters, so an error of this call is ignored.
+            // The caller needs the error of the first failure, so an error of `abandon` is ignored.
             let _ = region.abandon(claim.offset);
             return Err(error);
         }

@@ -28,9 +28,9 @@ pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> i32 {
     }
 }
 
-/// Works as [`call`], for the few functions that hand data over. All of it is inlined, so that the exported function is
-/// one piece of code. The linker puts these functions side by side in a section of their own, because with cold caches
-/// each further page of code costs half a microsecond.
+/// Works as [`call`], for the few exported functions that hand data over, such as send and receive. All of this code is
+/// inlined, so that the exported function is one piece of code. The linker puts these functions side by side in a
+/// section of their own, because with cold caches each further page of code costs half a microsecond.
 ///
 /// The panic hook need not be set here. A body that can panic needs a valid reference, and every valid reference was
 /// made through [`call`], which sets the hook.
@@ -64,7 +64,7 @@ fn fail(error: Error) -> i32 {
 #[cold]
 #[inline(never)]
 fn fault(payload: Box<dyn Any + Send>) -> Error {
-    // The payload is not dropped, because its destructor could panic, too. It holds nothing that must be freed.
+    // The panic's payload is not dropped, because its destructor could panic, too. It holds nothing that must be freed.
     std::mem::forget(payload);
     let place = PANIC.try_with(|p| p.borrow().clone()).unwrap_or_default();
     Error::new(Status::System, format!("a fault in crossdock itself, please report it: {place}"))
@@ -73,7 +73,8 @@ fn fault(payload: Box<dyn Any + Send>) -> Error {
 /// Sets a panic hook that does not print, because a library never prints. The hook belongs to this library's own copy
 /// of the standard library, so it does not change the hooks of the program.
 fn quiet_panics() {
-    // This is no `Once`, because a forked child could find the lock of the `Once` held.
+    // This flag is no `Once`, because a forked child could find the lock of a `Once` held by a thread that does not
+    // exist in the child.
     static SET: AtomicBool = AtomicBool::new(false);
     if !SET.load(Ordering::Relaxed) && !SET.swap(true, Ordering::Relaxed) {
         std::panic::set_hook(Box::new(|info| {

@@ -160,8 +160,8 @@ unsafe extern "C" fn crossdock_item_access(session: u64, key: *const c_char, tim
         let item = out(item, "item")?;
         // SAFETY: `crossdock.h` asks for zero-terminated text.
         let key = unsafe { text(key, "key")? };
-        // The session is cloned and not held during the wait. Otherwise another thread could not end the wait by
-        // closing the session.
+        // The call waits on a clone of the session and does not hold the program's reference. Otherwise another thread
+        // could not end the wait by closing the session.
         let session = self::session(session)?.clone();
         let got = session.access_item(key, optional_wait(timeout_ms)?)?;
         // SAFETY: `crossdock.h` asks for writable memory.

@@ -27,7 +27,7 @@ pub(crate) fn region(reference: &u64) -> Result<&Region> {
 /// Makes a new reference to a region. Each mapping has one slot in the table, however often the region is opened.
 pub(crate) fn refer(region: Region) -> Result<u64> {
     let known = region.tag().load(Ordering::Acquire);
-    // The slot may belong to another region by now, so the value is compared.
+    // The table's slot may belong to another region by now, so the region in the slot is compared with this one.
     let same = known != 0 && REGIONS.hold(known).is_ok_and(|held| Arc::ptr_eq(&held, &region));
     if same && REGIONS.add(known).is_ok() {
         return Ok(known);
@@ -38,8 +38,8 @@ pub(crate) fn refer(region: Region) -> Result<u64> {
     Ok(reference)
 }
 
-/// Runs `work` on the region that is mapped at `base`. If this thread calls the function again with the same `base`,
-/// the region is found faster.
+/// Runs `work` on the region that is mapped at `base`. The thread remembers the region of its last call, so a further
+/// call with the same `base` is faster.
 fn at<R>(base: *const c_void, work: impl FnOnce(&Region) -> Result<R>) -> Result<R> {
     with_base(base.cast(), work).unwrap_or_else(|| Err(nothing_mapped(base)))
 }
@@ -286,8 +286,8 @@ unsafe extern "C" fn crossdock_allocate_at(
     align: u64,
     address: *mut *mut c_void,
 ) -> i32 {
-    // Containers call this function for every node. It need not run inside `call`, because nothing in it fails or
-    // panics.
+    // Containers call this function for each of their nodes. The fast path need not run inside `call`, because nothing
+    // in it fails or panics.
     if !address.is_null() && address.is_aligned() {
         if let Some(found) = crossdock_client::allocate_at(base.cast(), size, align) {
             // SAFETY: `crossdock.h` asks for writable memory; the pointer was checked for NULL and alignment.

@@ -8,7 +8,8 @@ use crate::arguments::{choice_from_0, text};
 use crate::error::invalid;
 use crate::series_plain as plain;
 
-/// The largest number of attributes or constants in one call. The library's own limits are lower.
+/// The largest number of attributes or constants that one call of a C program may give. The limits of the library
+/// behind this interface are lower.
 const MANY: usize = 4096;
 
 /// The list that the caller gave, as a slice. An empty list may be NULL.

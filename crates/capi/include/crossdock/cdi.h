@@ -13,14 +13,15 @@
  *         CDI_destroy(&frame);
  *     }
  *
- * A CDI variable is the paper's: it names an object, also one that another task owns. Each call says with 1, 0 or -1 what the paper says;
- * what it leaves open (a transfer by one who is not the owner) is -1, and crossdock_error_message()
- * of crossdock.h has the reason. Implemented in this header over crossdock.h, which also has what the paper lacks:
- * deadlines, sharing, resizing, waiting for any of several.
+ * A CDI variable is the paper's: it names an object, which may be another task's. Each call returns 1, 0 or -1 with
+ * the meaning that the paper gives. In cases that the paper leaves open (for example a transfer by a task that is not
+ * the owner), the call returns -1, and crossdock_error_message() of crossdock.h has the reason. This header
+ * implements the calls over crossdock.h. crossdock.h also has what the paper lacks: deadlines, sharing, resizing,
+ * waiting for any of several items.
  *
- * A container id is known once CDI_register was called with it; an object may be transferred to one before that, and waits.
- * The functions use the process's default session (CROSSDOCK_SOCKET and so on, see crossdock_session_default).
- */
+ * CDI_register makes a container id known. An object may be transferred to an id before that call; the object then
+ * waits for the container. The functions use the process's default session (CROSSDOCK_SOCKET and so on, see
+ * crossdock_session_default). */
 #ifndef CROSSDOCK_CDI_H
 #define CROSSDOCK_CDI_H
 
@@ -93,7 +94,7 @@ static inline int CDI_create(CDI *c, CDI_key k, size_t s)
 }
 
 /* Makes the variable name an existing object. 1: it names the object of key k, even if another container owns the
- * object. 0: there is no such object. -1: this cannot be found out. */
+ * object. 0: there is no such object. -1: the call could not find out whether there is one. */
 static inline int CDI_use(CDI *c, CDI_key k)
 {
     crossdock_session *session;
@@ -164,7 +165,7 @@ static inline int CDI_destroy(CDI *c)
     return 1;
 }
 
-/* The bytes of the object if this container owns it, or else NULL. */
+/* The address of the object's bytes if this container owns the object, or else NULL. */
 static inline void *CDI_data(const CDI *c)
 {
     void *data;
@@ -172,7 +173,7 @@ static inline void *CDI_data(const CDI *c)
     return c->item && crossdock_item_data(c->item, &data, &size) == CROSSDOCK_OK ? data : NULL;
 }
 
-/* The size of the object (dataSize in the paper) if this container owns it, or else 0. */
+/* The number of bytes of the object (dataSize in the paper) if this container owns the object, or else 0. */
 static inline size_t CDI_size(const CDI *c)
 {
     void *data;
