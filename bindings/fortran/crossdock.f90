@@ -15,7 +15,7 @@
 ! Every procedure returns a status in `stat`: CROSSDOCK_OK (0), or another one of crossdock.h. After a failure
 ! crossdock_error_message() names the object and the reason, and gives a hint. No procedure stops the program.
 ! crossdock.h describes the calls under the same names: their meaning, waits and errors. `timeout_ms`: 0 = do not wait,
-! CROSSDOCK_WAIT = 60 s. Without it, calls of ports wait 60 s, and calls of regions and objects do not wait.
+! CROSSDOCK_WAIT = 60 s. Without `timeout_ms`, calls of ports wait 60 s, and calls of regions and objects do not wait.
 !
 ! SPDX-License-Identifier: Apache-2.0
 module crossdock
@@ -188,9 +188,9 @@ contains
     stat = c_session_connect(options, session%reference)
   end subroutine
 
-  !> Opens or creates a region. `size` is its capacity in bytes. It is used if the region is created; memory is taken
-  !> when it is used. If it is not given, an existing region may have any size, and a new one gets 1 GiB.
-  !> CROSSDOCK_INVALID: the existing region is smaller.
+  !> Opens or creates a region. `size` is the capacity in bytes of a region that is created; memory is taken when it
+  !> is used. If `size` is not given, an existing region may have any size, and a new one gets 1 GiB.
+  !> CROSSDOCK_INVALID: the existing region is smaller than `size`.
   subroutine session_region(session, name, region, stat, mode, size, timeout_ms)
     class(crossdock_session), intent(in) :: session
     character(*), intent(in) :: name
@@ -291,9 +291,8 @@ contains
     stat = c_port_remove(session%reference, name // c_null_char)
   end subroutine
 
-  !> Begins to publish the declared variables. After that they can be viewed, and their pages stay where they are:
-  !> memory that
-  !! is registered (RDMA, io_uring, a pending MPI_Irecv) stays registered, unless pages=CROSSDOCK_PAGES_MAY_MOVE.
+  !> Begins to publish the declared variables. After this call they can be viewed. Their pages stay where they are, so
+  !> that their memory can be registered (RDMA, io_uring, a pending MPI_Irecv), unless pages=CROSSDOCK_PAGES_MAY_MOVE.
   subroutine session_publisher(session, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect, pages)
     class(crossdock_session), intent(in) :: session
     character(*), intent(in) :: name
@@ -323,14 +322,16 @@ contains
     stat = c_series_remove(session%reference, name // c_null_char)
   end subroutine
 
-  !> Reports how far this task is: `done` of `of` steps. `crossdock ps`, `top` and the web page show it. An `of` of 0
-  !> withdraws the report. The call never waits, so it can be made in every iteration. INVALID: done is more than of.
+  !> Reports how far this task is: `done` of `of` steps. `crossdock ps`, `top` and the web page show the report. An
+  !> `of` of 0 withdraws the report. The call never waits, so it can be made in every iteration. INVALID: `done` is
+  !> more than `of`, or one is negative.
   subroutine session_progress_64(session, done, of, stat)
     class(crossdock_session), intent(in) :: session
     integer(int64), intent(in) :: done, of
     integer, intent(out) :: stat
     if (done < 0 .or. of < 0) then
-      ! This `done` is larger than its `of`, so the library returns the error.
+      ! Negative numbers are an error. The call below passes a `done` that is larger than its `of`, so that the
+      ! library makes the error.
       stat = c_session_progress(session%reference, 1_int64, 0_int64)
       return
     end if
@@ -408,7 +409,8 @@ contains
     call region_ndarray_64(region, name, element_type, int(shape, int64), object, stat, order, mode, timeout_ms)
   end subroutine
 
-  !> Finds the object of a handle in this region. BAD_HANDLE, WRONG_TYPE.
+  !> Finds the object that a handle names in this region. BAD_HANDLE: the handle names no object of this region.
+  !> WRONG_TYPE: the object has another type.
   subroutine region_load(region, handle, type_name, object, stat)
     class(crossdock_region), intent(in) :: region
     type(crossdock_handle), intent(in) :: handle
@@ -452,7 +454,7 @@ contains
     region%reference = c_null_ptr
   end subroutine
 
-  !> `bytes` is the amount of data that the handle stands for. It is only used for the statistics.
+  !> Sends a message. `bytes` is the amount of data that the handle stands for; it is only used for the statistics.
   subroutine port_send(port, message, stat, bytes, timeout_ms)
     class(crossdock_port), intent(in) :: port
     type(crossdock_message), intent(in) :: message

@@ -52,8 +52,8 @@ module crossdock_checkpoints
 
 contains
 
-  !> `field` -> `field/3`: with the given MPI rank, otherwise with the rank that the launcher gave this process. '' if
-  !> the text cannot be a name.
+  !> Appends a rank to a name: `field` becomes `field/3`. The rank is `rank` (an MPI rank), or else the rank that the
+  !> launcher gave this process. The result is '' if the text cannot be a name.
   function crossdock_ranked(name, rank) result(ranked)
     character(*), intent(in) :: name
     integer, intent(in), optional :: rank
@@ -67,9 +67,8 @@ contains
     ranked = text_in(buffer)
   end function
 
-  !> Opens a publisher in the one session that all callers in this process share. The first call connects it. Otherwise
-  !> as
-  !! session%publisher.
+  !> Opens a publisher in the one session that all callers in this process share. The first call connects that
+  !> session. Otherwise the procedure works as session%publisher.
   subroutine crossdock_open(publisher, name, stat, keep, capacity, chunk, max_observers, full, detect)
     type(crossdock_publisher), intent(inout) :: publisher
     character(*), intent(in) :: name
@@ -82,10 +81,10 @@ contains
     call open_publisher(session, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect)
   end subroutine
 
-  !> Fills a publisher's arrays from the newest good checkpoint of its series; `step`, `time`: the attributes of these
-  !> names;
-  !! `skipped`: a line for each newer one that was damaged. At a first start nothing changes, and the status is OK.
-  !! CORRUPT: there are checkpoints, and none is good. INVALID: they are of another number of ranks.
+  !> Fills a publisher's arrays from the newest undamaged checkpoint of its series. `step` and `time` get the attributes
+  !> of these names, and `skipped` gets one line for each newer checkpoint that is damaged. If there is no checkpoint,
+  !> because the program starts for the first time, nothing changes and the status is OK. CORRUPT: all checkpoints are
+  !> damaged. INVALID: the checkpoint is of another number of ranks.
   subroutine crossdock_restart(publisher, folder, stat, step, time, skipped)
     type(crossdock_publisher), intent(in) :: publisher
     character(*), intent(in) :: folder
@@ -104,7 +103,8 @@ contains
     call saved%free
   end subroutine
 
-  !> The newest good checkpoint of a folder. NOT_FOUND: there is none. CORRUPT: there are checkpoints, and none is good.
+  !> Opens the newest undamaged checkpoint of a folder. NOT_FOUND: there is no checkpoint. CORRUPT: all checkpoints
+  !> are damaged.
   subroutine checkpoint_restart(checkpoint, folder, stat, name)
     class(crossdock_checkpoint), intent(inout) :: checkpoint
     character(*), intent(in) :: folder

@@ -254,7 +254,7 @@ contains
     if (stat == CROSSDOCK_OK) call adopt(item, given)
   end subroutine
 
-  !> Opens an item for reading that its owner shares.
+  !> Waits until the owner of an item shares it, and opens the item for reading.
   subroutine item_read(item, session, key, stat, timeout_ms)
     class(crossdock_item), intent(inout) :: item
     type(crossdock_session), intent(in) :: session
@@ -338,9 +338,8 @@ contains
     writable = answer /= 0
   end subroutine
 
-  !> The heap in the item, with objects as in any region: CROSSDOCK_CREATE_ONLY makes it, CROSSDOCK_OPEN_ONLY finds it.
-  !> Free it before
-  !! the item is handed on.
+  !> Opens the heap in the item as a region, with objects as in any region. CROSSDOCK_CREATE_ONLY makes the heap, and
+  !> CROSSDOCK_OPEN_ONLY opens a heap that exists. Free the region before the item is handed on.
   subroutine item_region(item, region, stat, mode)
     class(crossdock_item), intent(in) :: item
     type(crossdock_region), intent(inout) :: region
@@ -401,7 +400,8 @@ contains
     stat = c_session_register(session%reference, number)
   end subroutine
 
-  !> The address of the item's memory. Fails if it has fewer than this many elements.
+  !> Gives the address of the item's memory. Fails if the memory is too small for an array of this shape and element
+  !> size.
   subroutine fitting(item, shape, element, address, stat)
     class(crossdock_item), intent(in) :: item
     integer(int64), intent(in) :: shape(:), element

@@ -17,9 +17,9 @@ module crossdock_objects
     character(:), allocatable :: type_name       !! in the grammar of crossdock.h: f64, f32[4][8], vector<f64> ..
     type(c_ptr) :: region = c_null_ptr           !! borrowed
   contains
-    !> view(pointer, stat): the elements, with no copy. Scalars have rank 0; T[n] and vector<T> rank 1; T[m][n] and
-    !! ndarray<T> their own, up to 4. An object in C order is shown with its dimensions reversed, so that the same
-    !! memory is seen. The pointer is invalid after resize or reshape by any task.
+    !> view(pointer, stat): points `pointer` to the elements, with no copy. The rank is 0 for scalars, 1 for T[n] and
+    !> vector<T>, and that of the object for T[m][n] and ndarray<T>, up to 4. For an object in C order the dimensions are
+    !> reversed, because the memory is the same. The pointer is invalid after resize or reshape by any task.
     generic :: view => r32_0, r32_1, r32_2, r32_3, r32_4, r64_0, r64_1, r64_2, r64_3, r64_4, &
                        i32_0, i32_1, i32_2, i32_3, i32_4, i64_0, i64_1, i64_2, i64_3, i64_4
     !> resize(elements, stat): of a vector<T>; new elements are zero. After NO_SPACE the vector is unchanged.

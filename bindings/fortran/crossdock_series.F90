@@ -11,9 +11,9 @@
 !     call field%publish(stat)
 !   end do
 !
-! Shapes are Fortran's here. In the series, and so for every other language, the dimensions are reversed, so that the
-! same memory is seen. crossdock.h describes the calls. Programs use the module crossdock, which includes this one.
-! SPDX-License-Identifier: Apache-2.0
+! Shapes here are in Fortran's order. In the series, and so for every other language, the dimensions are in reverse
+! order, because the memory is the same. crossdock.h describes the calls. Programs use the module crossdock, which
+! includes this one. SPDX-License-Identifier: Apache-2.0
 module crossdock_series
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: real32, real64, int32, int64
@@ -56,20 +56,18 @@ module crossdock_series
     !> constant(variable, name, value): a value that never changes. Call it before the publisher is opened.
     generic :: constant => constant_i32, constant_i64, constant_r64, constant_text
     !> attribute(name, kind): kind is 'i64', 'u64', 'f64' or 'string'. An attribute that is set and not declared is
-    !> declared by
-    !! the first publish.
+    !> declared by the first publish.
     procedure :: attribute => publisher_attribute
     !> set(name, value): an attribute of the next versions.
     generic :: set => set_i32, set_i64, set_r32, set_r64, set_text
-    !> view(variable, pointer, stat): the elements, in place. Rank 0 to 4. Call it anew after begin, publish of a begun
-    !> version,
-    !! abandon and resize. The pages stay where they are, so that the array can be registered (RDMA, io_uring, a pending
-    !! MPI_Irecv), except with pages=CROSSDOCK_PAGES_MAY_MOVE, and except after begin, which puts other pages at the
-    !! array's addresses.
+    !> view(variable, pointer, stat): points `pointer` (of rank 0 to 4) to the elements, in place. Call view anew after
+    !> begin, publish of a begun version, abandon and resize. The pages stay where they are, so that the array can be
+    !> registered (RDMA, io_uring, a pending MPI_Irecv). There are two exceptions: pages=CROSSDOCK_PAGES_MAY_MOVE, and
+    !> begin, which puts other pages at the array's addresses.
     generic :: view => p_r32_0, p_r32_1, p_r32_2, p_r32_3, p_r32_4, p_r64_0, p_r64_1, p_r64_2, p_r64_3, p_r64_4, &
       p_i32_0, p_i32_1, p_i32_2, p_i32_3, p_i32_4, p_i64_0, p_i64_1, p_i64_2, p_i64_3, p_i64_4
-    !> publish(stat [, sequence]): the sequence is 0 if the version was withheld for lack of room; the next one has its
-    !! changes.
+    !> publish(stat [, sequence]): `sequence` is the version's number, or 0 if the version was withheld for lack of room.
+    !> The next version has the changes of a withheld one.
     procedure :: publish => publisher_publish
     procedure :: begin => publisher_begin
     procedure :: abandon => publisher_abandon
@@ -345,7 +343,7 @@ contains
     call put(publisher%values, '', name, value_text(value))
   end subroutine
 
-  !> The C structs of a list, and the names to which they point.
+  !> Makes the C structs for a list of named values. `names` holds the texts to which the structs point.
   subroutine natives(list, of, names, entries)
     type(named_value), allocatable, intent(in) :: list(:)
     character(*), intent(in), optional :: of
@@ -590,7 +588,7 @@ contains
     if (stat == CROSSDOCK_OK) call take(version, reference)
   end subroutine
 
-  !> Waits for the version that follows the one given last.
+  !> Waits for the version that follows the one that this observer gave last.
   subroutine observer_each(observer, version, stat, timeout_ms)
     class(crossdock_observer), intent(in) :: observer
     type(crossdock_version), intent(inout) :: version

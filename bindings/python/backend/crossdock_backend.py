@@ -16,7 +16,7 @@ WORKSPACE = PYTHON.parent.parent
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    return []  # nothing beyond what pyproject.toml requires
+    return []  # the build needs no package beyond those in pyproject.toml
 
 
 get_requires_for_build_editable = get_requires_for_build_wheel
@@ -46,7 +46,7 @@ def build_sdist(sdist_directory, config_settings=None):
 def _here(hook, folder, *rest):
     """Runs this hook of maturin in bindings/python, even if the build was started with the pyproject.toml of the
     repository's root, which is less complete."""
-    import maturin  # not needed if only the bundle of files is made
+    import maturin  # imported here, because making only the bundle of files does not need it
 
     folder, before = os.path.abspath(folder), os.getcwd()
     os.chdir(PYTHON)

@@ -44,7 +44,8 @@ pub fn ranked(py: Python<'_>, name: &str, rank: Option<u32>) -> PyResult<String>
 
 #[pymethods]
 impl Checkpoint {
-    /// Opens a file and checks it completely. Raises NotFoundError, CorruptError or DeniedError.
+    /// Opens a file and checks it completely. Raises NotFoundError if there is no such file, CorruptError if it is
+    /// damaged or no checkpoint, and DeniedError if this user may not read it.
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let opened = py.detach(|| file::Checkpoint::open(&path).and_then(|c| c.verify().map(|()| c)));

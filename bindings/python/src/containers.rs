@@ -236,8 +236,8 @@ pub fn settle(
     let done = py.detach(|| match fill() {
         Ok(()) => region.commit(claim.offset),
         Err(e) => {
-            // The caller gets the first error. If the claim cannot be given back now, it is given back when the member
-            // ends.
+            // The caller gets the first error. If the unfinished object cannot be removed now, a healer removes it
+            // after this member has ended.
             let _ = region.abandon(claim.offset);
             Err(e)
         }

@@ -1,6 +1,6 @@
-//! There is one exception class for each status. The classes are defined in `crossdock/_errors.py`, where each can have
-//! one of Python's own classes as its second base. For example, `TimedOutError` is a `TimeoutError`, and
-//! `WrongTypeError` is a `TypeError`.
+//! Turns errors of the library into Python's exceptions. There is one exception class for each status. The classes are
+//! defined in `crossdock/_errors.py`, where each can have one of Python's own classes as its second base. For example,
+//! `TimedOutError` is a `TimeoutError`, and `WrongTypeError` is a `TypeError`.
 
 use crossdock_client::{Error, Status};
 use pyo3::prelude::*;

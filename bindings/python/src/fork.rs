@@ -1,5 +1,5 @@
-//! A forked child has a copy of its parent's memory, but the daemon knows only the parent. A child that closed a port
-//! would close its parent's port. So only the process that opened an object of a session may use or drop it.
+//! A forked child has a copy of its parent's memory, but the daemon knows only the parent. If a child closed a port,
+//! its parent's port would be closed. So only the process that opened an object of a session may use or drop it.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};

@@ -190,7 +190,7 @@ impl Item {
     }
 
     /// Functions like `from_dlpack` of other libraries call this. It returns the array without a copy. While the other
-    /// library keeps the array, it counts as a view.
+    /// library keeps the array, the array counts as a view.
     #[pyo3(signature = (**arguments))]
     fn __dlpack__<'py>(&self, py: Python<'py>, arguments: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
         self.array(py, None, None, None)?.call_method("__dlpack__", (), arguments)
@@ -221,14 +221,15 @@ impl Item {
     /// "detect/1" (rank 1 of the task), or "#7" (the task that registers the number 7). The task need not exist yet. If
     /// a task waits for the item, it gets the item at once.
     ///
-    /// Raises InvalidError (there can be no task of this name, or it is this task itself), DeniedError, BusyError
-    /// (there are views) or ClosedError. After an error this task still has the item.
+    /// Raises InvalidError (there can be no task of this name, or it is this task itself), DeniedError (that task has
+    /// no grant to own the item), BusyError (there are views, or the heap in the item is open) or ClosedError (the item
+    /// is not open here any more). After an error this task still has the item.
     fn transfer(&self, py: Python<'_>, to: String) -> PyResult<()> {
         self.exclusively(py, "transferred", move |access| access.owned()?.transfer_mut(&to))
     }
 
-    /// Makes a new item with the same bytes. This task owns it, and it is independent of the first item. The errors are
-    /// those of `Session.create_item`.
+    /// Makes a new item with the same bytes. This task owns the new item, which is independent of the first item. The
+    /// errors are those of `Session.create_item`.
     fn copy(&self, py: Python<'_>, key: String) -> PyResult<Self> {
         let made = self.item.beside_views(py, "copied", |access| access.owned()?.copy(&key))?;
         Ok(Self::new(&self.session, Access::Own(Own::new(made))))

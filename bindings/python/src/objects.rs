@@ -72,13 +72,13 @@ pub struct ObjectRef {
     pub ty: TypeRef,
     /// The object's kind in Python.
     pub kind: Kind,
-    /// If the object was loaded through a message: the credit of this message, which stays with this consumer as long
-    /// as the object is used.
+    /// The credit of the message through which the object was loaded, if there was one. The credit stays with this
+    /// consumer as long as the object is used.
     credit: Option<Arc<Credit>>,
     /// The size of one element in bytes.
     element: u64,
-    /// Which of the objects that had this name in turn the object is (its incarnation). It saves a search of the
-    /// region's directory at each use. `None` for a block without a name.
+    /// Says which of the successive objects of this name this object is (its incarnation). With the incarnation, a
+    /// later use need not search the region's directory. `None` for a block without a name.
     incarnation: Option<Incarnation>,
 }
 

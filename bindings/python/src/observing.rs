@@ -91,8 +91,8 @@ impl Observer {
         Ok(all)
     }
 
-    /// Returns the newest version, even if the publisher has ended or died. Raises NotYetError if no version was
-    /// published yet.
+    /// Returns the newest version, even if the publisher has ended or died. If no version was published, raises
+    /// NotYetError while the publisher lives, and ClosedError or PeerDiedError after it has ended or died.
     fn latest(&self, py: Python<'_>) -> PyResult<Version> {
         Ok(Version::new(self.with(py, Inner::latest)?, &self.name))
     }
@@ -100,8 +100,8 @@ impl Observer {
     /// Waits for a version that is newer than every version returned so far, and returns the newest one. It waits up to
     /// `timeout` seconds (None: 60; with 0 it raises NotYetError).
     ///
-    /// Raises TimedOutError, PeerDiedError, or ClosedError if the publisher ended and all versions were returned.
-    /// Versions in between are skipped; `at` returns those that still exist.
+    /// Raises TimedOutError at the deadline. If all versions were returned, raises ClosedError if the publisher has
+    /// ended and PeerDiedError if it died. Versions in between are skipped; `at` returns those that still exist.
     #[pyo3(signature = (*, timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Version> {
         self.usable(py)?;

@@ -16,7 +16,7 @@ use crate::views::lock;
 
 /// How this process has an item: as its owner, as an owner who shares it, as a reader, or not at all.
 pub enum Access {
-    /// The item belongs to this task. If it was handed on or destroyed, its own calls fail.
+    /// The item belongs to this task. After the item was handed on or destroyed, each call on it fails.
     Own(Own<Inner>),
     /// The item belongs to this task, and the task shares it.
     Shared(Own<SharedItem>),
@@ -90,7 +90,7 @@ impl Access {
 struct State {
     access: Access,
     views: usize,
-    /// Whether the item was closed while it still had views. In this case it is dropped together with the last view.
+    /// True if the item was closed while it still had views. Then the item is dropped together with the last view.
     leaving: bool,
 }
 

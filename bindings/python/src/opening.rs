@@ -66,8 +66,8 @@ impl Region {
         })
     }
 
-    /// Opens the object `name`, whose type `named` makes from the dtype, such as `vector<dtype>`. Without a dtype, the
-    /// object must exist and keeps its type.
+    /// Opens the object `name`. `named` makes the name of the object's type from the dtype, for example `vector<f64>`.
+    /// Without a dtype, the object must exist and keeps its type.
     pub(crate) fn open_as<'py>(
         &self,
         py: Python<'py>,

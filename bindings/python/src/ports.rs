@@ -48,8 +48,8 @@ impl Port {
         Ok(self.port.with_open(|port| if port.here() { step(port).ok() } else { None }))
     }
 
-    /// Waits in short slices. Between two slices this thread does not use the end, so another thread can end the wait
-    /// by `close`.
+    /// Waits in short slices. Between two slices this thread does not use the port's end, so another thread can end the
+    /// wait with `close`.
     fn wait<T: Send>(
         &self,
         py: Python<'_>,
@@ -175,8 +175,8 @@ impl Port {
         Ok(self.port.get(py)?.descriptor().or_raise(py)?.as_raw_fd())
     }
 
-    /// Makes the descriptor become readable at the next event. If the call returns True, look at the port at once,
-    /// because a message may have arrived already.
+    /// Makes the descriptor become readable at the next event. If the call returns True, the caller must look at the
+    /// port at once, because a message may have arrived already.
     fn _arm(&self, py: Python<'_>) -> PyResult<bool> {
         self.port.get(py)?.arm().or_raise(py)
     }

@@ -78,7 +78,7 @@ impl Declared<'_, '_> {
         let mut options = SeriesOptions::default();
         for (name, given) in self.variables.iter() {
             let name: String = name.extract()?;
-            // A dtype without a shape means a single value.
+            // If the program gives a dtype without a shape, the variable is a single value.
             let (dtype, shape) = match given.cast::<PyTuple>() {
                 Ok(pair) if pair.len() == 2 && shape_of(&pair.get_item(1)?).is_ok() => {
                     (pair.get_item(0)?, shape_of(&pair.get_item(1)?)?)
@@ -382,7 +382,7 @@ impl Begun {
     ) -> PyResult<()> {
         let publisher = self.publisher.get();
         if !publisher.is_begun.load(Ordering::Acquire) {
-            // The block itself has published or abandoned the version already.
+            // The code in the `with` block has published or abandoned the version already.
             return Ok(());
         }
         if kind.is_some() {

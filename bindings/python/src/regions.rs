@@ -67,9 +67,10 @@ impl Region {
     ///
     /// `dtype` is a NumPy dtype such as 'f8', numpy.float32, ('f8', 3) or an aligned structured dtype. It may be left
     /// out for a vector that exists. `mode` is open_or_create, open_only, create_only or recreate. `timeout` is how
-    /// many seconds open_only waits for a vector that does not exist (None: it does not wait). Raises WrongTypeError
-    /// (the message has both types), ExistsError, NotFoundError, TimedOutError, NoSpaceError, or InvalidError for a
-    /// wrong name or dtype.
+    /// many seconds open_only waits for a vector that does not exist (None: it does not wait). Raises WrongTypeError if
+    /// the object has another type (the message has both), ExistsError if create_only finds the name, NotFoundError if
+    /// open_only does not, TimedOutError if open_only has waited in vain, NoSpaceError if the region, the quota or the
+    /// node is full, and InvalidError for a wrong name or dtype.
     #[pyo3(signature = (name, dtype=None, size=0, *, mode="open_or_create", timeout=None))]
     fn vector<'py>(
         &self,
@@ -192,8 +193,8 @@ impl Region {
     }
 
     /// Loads the object that a handle names, as a Vector, Ndarray, String or Simple. The type of a named object is
-    /// known from the region. If `type` (a dtype, or a name such as "vector<f64>") is given, it must be the same.
-    /// Raises BadHandleError or WrongTypeError.
+    /// known from the region. If `type` (a dtype, or a name such as "vector<f64>") is given, the object must have this
+    /// type (WrongTypeError). Raises BadHandleError if the handle names no object of this region.
     #[pyo3(signature = (handle, r#type=None))]
     fn load<'py>(
         &self,

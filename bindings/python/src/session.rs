@@ -35,8 +35,9 @@ pub struct Session {
 /// user's runtime folder. If no daemon answers, it starts a private daemon, unless `private_daemon` is False.
 ///
 /// `task`, `rank` and `workflow` may be left out if the endpoint was made for a task. `timeout` is in seconds. Raises
-/// NotFoundError if there is no daemon (the message lists the sockets that were tried), DeniedError, IncompatibleError
-/// or TimedOutError.
+/// NotFoundError if there is no daemon (the message lists the sockets that were tried), DeniedError if the daemon does
+/// not serve this user or the endpoint is of another task, IncompatibleError if the daemon speaks another version of
+/// the protocol, and TimedOutError if it does not answer in time.
 ///
 /// With `visitor=True` this session only looks, for example in a notebook or a monitor. It neither begins a run nor
 /// keeps a run from ending.
@@ -129,8 +130,10 @@ impl Session {
     /// `mode` is open_or_create, open_only, create_only or recreate. `size` is what a new region can grow to, in bytes
     /// or as a text such as "512 MiB"; memory is taken when it is used. If it is None, an existing region may have any
     /// size, and a new one can grow to 1 GiB. `timeout` is how many seconds open_only waits
-    /// for another task to make the region (None: it does not wait). Raises ExistsError, NotFoundError, TimedOutError,
-    /// InvalidError, NoSpaceError (beyond the quota) or DeniedError.
+    /// for another task to make the region (None: it does not wait). Raises ExistsError if create_only finds a region,
+    /// NotFoundError if open_only finds none, TimedOutError if open_only has waited in vain, InvalidError for a wrong
+    /// name or size or if the existing region is smaller, NoSpaceError if the quota or the node's memory does not
+    /// suffice, and DeniedError without a grant.
     #[pyo3(signature = (name, mode="open_or_create", size=None, *, timeout=None))]
     fn region(
         &self,
@@ -158,8 +161,10 @@ impl Session {
     /// valid in the copy.
     ///
     /// Within `timeout` seconds (None: 60) the call waits for the region to be made, and for all tasks to close it.
-    /// Raises BusyError (it names a task that has the region open), ExistsError, NotFoundError, NoSpaceError,
-    /// DeniedError, TimedOutError or DisconnectedError. After an error there is no copy.
+    /// Raises BusyError if a task still has the region open at the deadline (the message names the task), ExistsError
+    /// if the name `copy` is taken, NotFoundError if no node has the region, NoSpaceError if the quota or this node's
+    /// memory does not suffice, DeniedError without the grants, TimedOutError if the copying takes too long, and
+    /// DisconnectedError if the region's node or the catalog was lost meanwhile. After an error there is no copy.
     #[pyo3(signature = (name, copy, *, timeout=None))]
     fn copy_region(&self, py: Python<'_>, name: &str, copy: &str, timeout: Option<f64>) -> PyResult<Region> {
         let (session, total) = (self.state.get(py)?, deadline(py, timeout)?);
@@ -190,10 +195,12 @@ impl Session {
     /// `pattern` is one-to-one, fan-out (each consumer gets each message), fan-in, or work-queue (each message goes to
     /// one consumer). `capacity` is the number of messages in flight, a power of two up to 4096. If
     /// `pattern` or `capacity` is None, an existing port keeps the value from the task or workflow file that made it,
-    /// and a new port is one-to-one with 8 messages. A value that is given must be that of the port. If another living member has the end, the call waits `timeout`
-    /// seconds for it (None: it does not wait). `persistent` counts if this call makes the port: then the port and its
-    /// messages stay after the run, until the port is removed. Otherwise the port ends with the last member of the
-    /// workflow's run. Raises BusyError, InvalidError, DeniedError or NoSpaceError.
+    /// and a new port is one-to-one with 8 messages. If a value is given and differs from that of the port, an
+    /// InvalidError is raised. If another living member has the end, the call waits `timeout` seconds for it (None: it
+    /// does not wait). `persistent` counts if this call makes the port: then the port and its messages stay after the
+    /// run, until the port is removed. Otherwise the port ends with the last member of the workflow's run. Raises
+    /// BusyError if the other member still has the end, InvalidError for a wrong name or capacity, DeniedError without
+    /// a grant for this end, and NoSpaceError if the quota or the node's memory does not suffice.
     #[pyo3(signature = (name, end, *, pattern=None, capacity=None, timeout=None, persistent=false))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn port(
@@ -217,7 +224,8 @@ impl Session {
                     format!("port {name}: a capacity of 0 messages; it is 1 to 4096"),
                 ));
             }
-            // A number that does not fit becomes the largest one. It is refused like every capacity above 4096.
+            // A capacity that does not fit into 32 bits becomes the largest number of 32 bits, which is refused like
+            // every capacity above 4096.
             Some(given) => u32::try_from(given).unwrap_or(u32::MAX),
         };
         let options = PortOptions { pattern, capacity, persistent };
@@ -247,8 +255,9 @@ impl Session {
     /// `level` says how ownership is proved: "verified" (the kernel proves that the former owner has closed the item;
     /// otherwise the new owner gets a copy), "cooperative" (for tasks that trust each other; a transfer needs no call
     /// to the daemon) or "strict" (each owner gets fresh pages). `on_death` says what happens to the item when its
-    /// owner dies: "keep" it for the restarted task, "return" it to this task, or "destroy" it. Raises ExistsError (the
-    /// message names the owner), NoSpaceError, InvalidError or DeniedError.
+    /// owner dies: "keep" it for the restarted task, "return" it to this task, or "destroy" it. Raises ExistsError if
+    /// an item has this key (the message names its owner), NoSpaceError if the quota or the node's memory does not
+    /// suffice, InvalidError for a wrong key, size or description, and DeniedError without a grant to own the item.
     #[pyo3(signature = (key, size=None, *, dtype=None, shape=None, order="C", level="verified", on_death="keep"))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn create_item(
@@ -283,8 +292,8 @@ impl Session {
         Ok(Item::new(&self.state, Access::Own(Own::new(got))))
     }
 
-    /// Waits as `access_item` does for several items, and opens the first one that this task owns. Its `key` tells
-    /// which item it is. At most 24 keys.
+    /// Waits as `access_item` does for several items, and opens the first one that this task owns. The `key` of the
+    /// returned item tells which one it is. There may be at most 24 keys.
     #[pyo3(signature = (keys, *, timeout=None))]
     fn access_any(&self, py: Python<'_>, keys: Vec<String>, timeout: Option<f64>) -> PyResult<Item> {
         let total = deadline(py, timeout)?;
@@ -295,8 +304,8 @@ impl Session {
         Ok(Item::new(&self.state, Access::Own(Own::new(got))))
     }
 
-    /// Waits until the owner of an item shares it, and opens it for reading. This process cannot write it. Close it
-    /// (for example with `with`), so that the owner can take it back. The timeout and the errors are those of
+    /// Waits until the owner of an item shares it, and opens it for reading. This process cannot write the item. Close
+    /// the item (for example with `with`), so that the owner can take it back. The timeout and the errors are those of
     /// `access_item`.
     #[pyo3(signature = (key, *, timeout=None))]
     fn read_item(&self, py: Python<'_>, key: String, timeout: Option<f64>) -> PyResult<Item> {
@@ -306,9 +315,10 @@ impl Session {
         Ok(Item::new(&self.state, Access::Read(Own::new(got))))
     }
 
-    /// Returns what the daemon knows about an item of this workflow, even if another task owns it. Raises
-    /// NotFoundError. In a site, an item that is on its way between two nodes is awaited for up to 5 s: raises TimedOutError
-    /// if it does not arrive, and DisconnectedError if its node or the catalog does not answer.
+    /// Returns what the daemon knows about an item of this workflow, even if another task owns it. Raises NotFoundError
+    /// if there is no item of this key. In a site, the call waits up to 5 s for an item that is on its way between two
+    /// nodes. It then raises TimedOutError if the item has not arrived, and DisconnectedError if its node or the
+    /// catalog does not answer.
     fn find_item<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyAny>> {
         let session = self.state.get(py)?;
         let found = py.detach(|| session.find_item(key)).or_raise(py)?;
@@ -316,7 +326,7 @@ impl Session {
     }
 
     /// Gives this rank of this task a number as a second name: `transfer("#7")` goes to the rank that registered 7,
-    /// even if it registers the number later. Raises ExistsError if another task has the number.
+    /// even if it registers the number later. Raises ExistsError if another rank or task has the number.
     fn register_number(&self, py: Python<'_>, #[pyo3(from_py_with = count)] number: u64) -> PyResult<()> {
         let session = self.state.get(py)?;
         py.detach(|| session.register_number(number)).or_raise(py)
@@ -334,8 +344,9 @@ impl Session {
     /// (publish returns 0, and the next version has the changes), "fail" (NoSpaceError) or "take_back" (the oldest
     /// versions are taken back, and their observers read private copies). `detect` is auto, hints, private_copies,
     /// write_protect, copy_all or compare. `pages` is "stay", so that the arrays can be registered (RDMA, io_uring,
-    /// CUDA), or "may_move", which allows private copies and may need half the memory. Raises ExistsError (the message
-    /// names the living publisher), InvalidError, DeniedError or NoSpaceError.
+    /// CUDA), or "may_move", which allows private copies and may need half the memory. Raises ExistsError if a living
+    /// publisher has the name (the message names it), InvalidError for a wrong name, type, shape or size, DeniedError
+    /// without a grant to publish the series, and NoSpaceError if the quota or the node's memory does not suffice.
     #[pyo3(signature = (name, variables, *, max_shape=None, constants=None, attributes=None, capacity=None, chunk=None,
                         keep=0, max_observers=64, full="withhold", detect="auto", pages="stay"))]
     #[allow(clippy::too_many_arguments, reason = "keywords of Python")]
@@ -367,8 +378,9 @@ impl Session {
 
     /// Observes the series of this name in the current run. Waits up to `timeout` seconds for it (None: it does not
     /// wait). `run="former"` takes the latest series of this name from any run, even one that has ended. Raises
-    /// NotFoundError, TimedOutError, DeniedError, or NoSpaceError if the series already has as many observers as it
-    /// allows.
+    /// NotFoundError if there is no such series and no timeout, TimedOutError if none comes before the timeout,
+    /// DeniedError without a grant to observe the series, and NoSpaceError if the series already has as many observers
+    /// as it allows.
     #[pyo3(signature = (name, *, timeout=None, run="current"))]
     fn observe(&self, py: Python<'_>, name: &str, timeout: Option<f64>, run: &str) -> PyResult<Observer> {
         let session = self.state.get(py)?;
@@ -452,7 +464,7 @@ impl Session {
     }
 
     /// Leaves in order and closes all ports and regions. Raises BusyError if arrays of a region are alive; then nothing
-    /// happens. Closing twice does nothing.
+    /// is closed. Closing twice does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.state.is_elsewhere() {
             for open_region in self.state.open_regions() {
@@ -472,7 +484,7 @@ impl Session {
     }
 
     /// Leaves in order at the end of a `with` block. Arrays that are still alive keep their memory. If the block
-    /// failed, the session does not leave. If the program then ends by the error, it counts as dead.
+    /// failed, the session does not leave. If the error then ends the program, its peers see that it died.
     #[pyo3(signature = (kind, _value, _trace))]
     fn __exit__(
         &self,

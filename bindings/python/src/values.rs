@@ -19,8 +19,8 @@ pub fn value_of(given: &Bound<'_, PyAny>, declared: Option<Kind>) -> PyResult<Va
         Some(Kind::U64) if !float => given.extract::<u64>().map(Value::U64).or_else(|_| whole()),
         _ if float => Ok(Value::F64(given.extract()?)),
         _ if given.is_instance_of::<PyBool>() => Ok(Value::I64(given.extract::<bool>()?.into())),
-        // NumPy's scalars are accepted: whole numbers have __index__, and the others have __float__. If a whole number
-        // is too large, that is an error. It does not become a float, which could not hold the number exactly.
+        // NumPy's scalars are accepted: whole numbers have __index__, and the others have __float__. A whole number
+        // that is too large is an error. It does not become a float, because a float could not hold the number exactly.
         _ => {
             let value = whole().or_else(|error| match given.hasattr("__index__")? {
                 true => Err(error),

@@ -1,8 +1,8 @@
 //! Makes NumPy arrays over shared memory, and counts them.
 //!
 //! Each array has an [`ArrayBase`] as its base object. Arrays that are made from it (slices, `memoryview`, DLPack) keep
-//! that base. It counts as one view of its object, and it keeps the region mapped, so no array ever points to unmapped
-//! memory. While an object has a view, calls that would move or free its memory raise `BusyError`.
+//! that base. The base counts as one view of its object, and it keeps the region mapped, so no array ever points to
+//! unmapped memory. While an object has a view, calls that would move or free its memory raise `BusyError`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

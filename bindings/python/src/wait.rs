@@ -84,8 +84,8 @@ pub fn wait<T: Send>(
 }
 
 /// Makes one long wait in a thread of its own, and checks Python's signals meanwhile. This function is for requests
-/// that wait in a queue, because a caller that repeats its request would lose its place in the queue. First it calls
-/// `step` once without waiting. After Ctrl-C the thread waits on, and drops its result.
+/// that wait in a queue of the daemon, because a caller that repeats its request would lose its place in the queue.
+/// First the function calls `step` once without waiting. After Ctrl-C, the thread waits on and drops its result.
 pub fn wait_in_line<T: Send + 'static>(
     py: Python<'_>,
     total: Duration,
@@ -96,7 +96,7 @@ pub fn wait_in_line<T: Send + 'static>(
         other => return other.map_err(|e| raise(py, &e)),
     }
     let (sender, receiver) = std::sync::mpsc::sync_channel(1);
-    // If the caller no longer waits for the result, a late result is dropped.
+    // If the caller has given up after Ctrl-C, the channel is closed and the late result is dropped.
     let thread =
         thread::Builder::new().name("crossdock-wait".into()).spawn(move || drop(sender.send(step(Some(total)))));
     if let Err(e) = thread {

@@ -534,8 +534,8 @@ crossdock_status crossdock_port_close(crossdock_port *port);
  * name), DENIED (no grant to remove it). */
 crossdock_status crossdock_port_remove(crossdock_session *session, const char *name);
 
-/* Wait until a living member is at the other end of the port. Errors: TIMED_OUT (no member came; NOT_YET with
- * CROSSDOCK_NO_WAIT), PEER_DIED (the last member at the other end died). */
+/* Wait until a living member is at the other end of the port. Error: TIMED_OUT if no member came before the deadline;
+ * NOT_YET with CROSSDOCK_NO_WAIT. */
 crossdock_status crossdock_port_wait_peer(crossdock_port *port, int64_t timeout_ms);
 
 /* Send a message. If the port is full, wait for a free cell, that is, for a credit. NOT_YET if no cell is free, with

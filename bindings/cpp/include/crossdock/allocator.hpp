@@ -1,4 +1,4 @@
-// An allocator for containers that lie in a region: it gives them memory of that region.
+// An allocator that gives the containers in a region memory of that region.
 #pragma once
 
 #include <crossdock/construct.hpp>
@@ -17,9 +17,9 @@ namespace crossdock {
 class region;
 
 /// A standard allocator of eight bytes that may itself lie in shared memory: it stores only the distance to its
-/// region's header. A container keeps the allocator that it was made with for life (nothing propagates on assignment or
-/// swap), because its elements must lie in the container's own region. Elements that are made through the allocator get
-/// it as well.
+/// region's header. A container keeps its first allocator for life (assignment and swap do not pass allocators on),
+/// because the container's elements must lie in the container's own region. Elements that are made through the
+/// allocator get the allocator as well.
 ///
 /// allocate throws crossdock::error: no_space, or not_found if the region is not mapped in this process. Thread-safe.
 template <class T>
@@ -43,7 +43,7 @@ class allocator {
 
   /// `header` is the address at which the region is mapped, as region::base() returns it.
   explicit allocator(const void* header) noexcept : region_(detail::relative(&region_, header)) {}
-  allocator(const region& r) noexcept;  // NOLINT: a region is where to allocate
+  allocator(const region& r) noexcept;  // NOLINT: a region converts to its allocator
   allocator(const allocator& other) noexcept : allocator(other.base()) {}
   template <class U>
   allocator(const allocator<U>& other) noexcept : allocator(other.base()) {}
@@ -82,7 +82,7 @@ class allocator {
     (void)crossdock_deallocate_at(base(), const_cast<void*>(p));
   }
 
-  /// Constructs an object and passes this allocator to it if it takes one.
+  /// Constructs an object, and passes this allocator to the constructor if it takes an allocator.
   template <class U, class... Args>
   void construct(U* place, Args&&... args) {
     detail::construct_in(allocator<void>(*this), place, std::forward<Args>(args)...);

@@ -32,8 +32,9 @@ inline std::string ranked(const std::string& name, std::optional<std::uint32_t> 
 /// series. Copies refer to the same file.
 class checkpoint {
  public:
-  /// Opens a checkpoint file by its path. The whole file is read and checked once. Errors: not_found, corrupt, denied,
-  /// system.
+  /// Opens a checkpoint file by its path. The whole file is read and checked once. Errors: not_found (there is no
+  /// such file), corrupt (it is damaged or no checkpoint), denied (this user may not read it), system (the kernel
+  /// refuses another call).
   explicit checkpoint(const std::string& path) {
     crossdock_checkpoint* given = nullptr;
     detail::check(crossdock_checkpoint_open(path.c_str(), &given));
@@ -59,8 +60,8 @@ class checkpoint {
     detail::check(crossdock_checkpoint_sequence(ref_.get(), named(series), &value));
     return value;
   }
-  /// Returns an attribute that is a whole number. Errors: not_found (the message names the attributes that exist),
-  /// wrong_type.
+  /// Returns an attribute that is a whole number. Errors: not_found (there is no such series or attribute; the
+  /// message names the attributes that exist), wrong_type (the attribute is no whole number).
   std::int64_t integer(const std::string& attribute, const std::string& series = {}) const {
     std::int64_t value = 0;
     detail::check(crossdock_checkpoint_integer(ref_.get(), named(series), attribute.c_str(), &value));
@@ -77,13 +78,15 @@ class checkpoint {
     detail::check(crossdock_checkpoint_text(ref_.get(), named(series), attribute.c_str(), buffer.data(), buffer.size()));
     return buffer.data();
   }
-  /// Type, shape and size of a variable. Errors: not_found.
+  /// Type, shape and size of a variable. Error: not_found (there is no such series or variable).
   crossdock_checkpoint_variable variable(const std::string& name, const std::string& series = {}) const {
     crossdock_checkpoint_variable info{};
     detail::check(crossdock_checkpoint_variable_info(ref_.get(), named(series), name.c_str(), &info));
     return info;
   }
-  /// Fills memory that has exactly the variable's size. Errors: wrong_type (another size), not_found, corrupt, system.
+  /// Fills memory that has exactly the variable's size. Errors: wrong_type (the variable has another size), not_found
+  /// (there is no such series or variable), corrupt (the data are damaged: do not use the memory's contents), system
+  /// (the file cannot be read).
   template <class T, std::size_t N>
   void read(const std::string& name, std::span<T, N> into, const std::string& series = {}) const {
     static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>, "bytes are written into the elements");
@@ -99,7 +102,8 @@ class checkpoint {
 
 /// Opens the newest undamaged checkpoint of a folder. Returns nothing if the folder has no checkpoint, so the program
 /// starts for the first time. `name` is the beginning of the files' names, if there are several. Errors: corrupt (all
-/// checkpoints are damaged), invalid (several names), denied, system.
+/// checkpoints are damaged), invalid (`name` is needed, because there are several names), denied (this user may not
+/// read the folder or a file), system (the kernel refuses another call).
 inline std::optional<checkpoint> restart(const std::string& folder, const std::string& name = {}) {
   crossdock_checkpoint* given = nullptr;
   const auto status = crossdock_checkpoint_restart(folder.c_str(), name.empty() ? nullptr : name.c_str(), &given);
@@ -109,8 +113,10 @@ inline std::optional<checkpoint> restart(const std::string& folder, const std::s
 }
 
 /// Fills the arrays of a publisher from the newest undamaged checkpoint of its series. If there is no checkpoint,
-/// because the program starts for the first time, the arrays are not changed and nothing is returned. Errors: corrupt,
-/// invalid (the checkpoint is of another number of ranks), wrong_type, denied, system.
+/// because the program starts for the first time, the arrays are not changed and nothing is returned. Errors: corrupt
+/// (all checkpoints are damaged), invalid (the checkpoint is of another number of ranks), wrong_type (a stored array
+/// has another type than the publisher's), denied (this user may not read the folder or a file), system (the kernel
+/// refuses another call).
 inline std::optional<checkpoint> restart(const publisher& into, const std::string& folder) {
   crossdock_checkpoint* given = nullptr;
   const auto status = crossdock_publisher_restart(into.get(), folder.c_str(), &given);

@@ -31,8 +31,8 @@ void construct_from_tuple(const Alloc& allocator, T* place, Tuple&& tuple) {
   std::apply([&](auto&&... args) { construct_in(allocator, place, std::forward<decltype(args)>(args)...); }, std::forward<Tuple>(tuple));
 }
 
-/// Constructs the two members in place, so that each may take the allocator. std::pair, and the pair that Boost's trees
-/// use instead, have the same layout and no other state.
+/// Constructs the two members of a pair in place, so that each member may take the allocator. P is std::pair or the
+/// pair type of Boost's trees; both have the same layout and no other state.
 template <class P, class First, class Second>
 void construct_members(P* place, First&& make_first, Second&& make_second) {
   using first_type = std::remove_const_t<typename P::first_type>;
@@ -67,7 +67,7 @@ void construct_pair(const Alloc& allocator, P* place, Args&&... args) {
               place, [&](auto* p) { construct_in(allocator, p, std::forward<Key>(key)); },
               [&](auto* p) { construct_in(allocator, p, std::forward<Mapped>(mapped)...); });
         }(std::forward<Rest>(rest)...);
-      } else if constexpr (sizeof...(Rest) == 2) {  // piecewise_construct, of std or of Boost
+      } else if constexpr (sizeof...(Rest) == 2) {  // std::piecewise_construct or that of Boost, and two tuples
         [&]<class A, class B>(A&& a, B&& b) {
           construct_members(
               place, [&](auto* p) { construct_from_tuple(allocator, p, std::forward<A>(a)); },
@@ -104,8 +104,8 @@ consteval bool has_allocator_in_it() {
 template <class T, class Alloc>
 T make_in(const Alloc& allocator);
 
-/// Converts to a field that is made with the allocator, so that an aggregate of containers needs no constructor of its
-/// own.
+/// Stands for one field in the initialisation of an aggregate: it converts to the field's type and makes the field
+/// with the allocator. So an aggregate of containers needs no constructor of its own.
 template <class Alloc>
 struct made_in {
   const Alloc& allocator;

@@ -1,6 +1,6 @@
 // The containers besides vector, string and ndarray: Boost's, with crossdock's allocator and offset_ptr. Only C++ tasks
-// can read these containers. All tasks that share one must be built with the same Boost release, which is part of the
-// type's name.
+// can read these containers. All tasks that share such a container must be built with the same Boost release, which
+// is part of the type's name.
 #pragma once
 
 #include <crossdock/allocator.hpp>
@@ -27,8 +27,8 @@ namespace detail {
 /// String keys are compared and hashed as text, so that a look-up of "name" makes no string.
 template <class K>
 using default_less = std::conditional_t<std::is_same_v<K, string>, std::less<>, std::less<K>>;
-/// The hash of a number is the number itself: a hash must be the same in every process, whatever its standard library
-/// does.
+/// The hash of a number is the number itself. A hash must be the same in every process, and std::hash may differ
+/// between standard libraries.
 struct number_hash {
   template <class N>
   std::size_t operator()(N n) const noexcept {
@@ -119,7 +119,7 @@ class unordered_map : public boost::unordered_map<K, V, Hash, Equal, allocator<s
 
 namespace detail {
 
-/// Text as a template argument.
+/// A text that can be a template argument.
 template <std::size_t N>
 struct literal {
   char text[N]{};

@@ -50,7 +50,7 @@ class error : public std::runtime_error {
 
 namespace detail {
 
-/// The message of the status that the last C call of this thread returned.
+/// The message for the status `s`, which the last C call of this thread has returned.
 inline std::string last_message(crossdock_status s) {
   return s == CROSSDOCK_NOT_YET ? crossdock_status_meaning(s) : crossdock_error_message();
 }

@@ -1,5 +1,6 @@
-// Files of managed directories that are awaited before they are opened. Unmodified programs wait through the preload
-// door. This header is for programs that the door does not serve, and for programs that want crossdock's error.
+// Waits for files of managed directories before they are opened. In unmodified programs, the preload library makes
+// each open wait. This header is for programs that the preload library does not reach, and for programs that want
+// crossdock's error.
 //
 //     crossdock::ifstream in("/data/frames/7.txt");     // waits until the producer has closed it
 #pragma once
@@ -13,8 +14,8 @@
 namespace crossdock {
 
 /// Waits until the file exists, if it lies in a managed directory that this task consumes. Otherwise it returns at
-/// once. Errors: not_found (the producers have ended without publishing the file), timed_out, system (interrupted by a
-/// signal).
+/// once. Errors: not_found (the producers have ended without publishing the file), timed_out (the directory's time
+/// limit has passed), system (a signal interrupted the wait, and its handler was installed without SA_RESTART).
 inline void await_file(const std::string& path) { detail::check(crossdock_file_await(path.c_str())); }
 
 /// A std::ifstream that waits for its file before it opens the file. Errors as for await_file.

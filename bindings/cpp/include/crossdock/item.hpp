@@ -34,7 +34,7 @@ enum class level : int {
   strict = CROSSDOCK_STRICT,            ///< the new owner always gets fresh pages
 };
 
-/// What happens to an item whose owner dies.
+/// What happens to an item when its owner dies or leaves.
 enum class on_death : int {
   keep = CROSSDOCK_KEEP,                 ///< the item stays with its task, until the task is started again
   return_to_creator = CROSSDOCK_RETURN,  ///< the item goes back to the task that made it
@@ -59,7 +59,7 @@ class item_base {
  public:
   item_base(item_base&&) noexcept = default;
   item_base& operator=(item_base&& other) noexcept {
-    ref_ = detail::item_ref();  // what this one held is let go of first
+    ref_ = detail::item_ref();  // gives up the item that this object has had so far
     ref_ = std::move(other.ref_);
     session_ = std::move(other.session_);
     return *this;
@@ -105,7 +105,9 @@ class item_base {
 /// An item that this task owns.
 class item : public item_base {
  public:
-  /// Makes an item of `size` zero bytes. Errors: exists (names the owner), no_space, invalid, denied.
+  /// Makes an item of `size` zero bytes. Errors: exists (an item has this key; the message names its owner), no_space
+  /// (the quota or the node's memory does not suffice), invalid (the key is not a name, or the size is 0), denied (no
+  /// grant to own the item).
   static item create(const std::string& key, std::uint64_t size, const item_options& options = {}, const session& s = session()) {
     const crossdock_item_options o = {static_cast<crossdock_item_level>(options.level), static_cast<crossdock_item_policy>(options.on_death)};
     crossdock_item* given = nullptr;
@@ -113,8 +115,9 @@ class item : public item_base {
     return item(detail::item_ref(given), s);
   }
 
-  /// Waits until this task owns the item. Errors: timed_out (names the owner and since when it has the item), not_found
-  /// (destroyed), busy (this process has it open).
+  /// Waits until this task owns the item. Errors: timed_out (another task still owns the item; the message names the
+  /// task and tells since when it has the item), not_found (the item was destroyed during the wait), busy (this
+  /// session has the item open), denied (no grant to own the item).
   static item access(const std::string& key, timeout wait = {}, const session& s = session()) {
     crossdock_item* given = nullptr;
     detail::check(crossdock_item_access(s.get(), key.c_str(), wait.milliseconds(), &given));
@@ -125,7 +128,8 @@ class item : public item_base {
   static result<item> try_access(const std::string& key, timeout wait = no_wait, const session& s = session()) {
     return detail::as_result([&] { return access(key, wait, s); });
   }
-  /// Waits for several items and opens the first one that this task owns. Its key says which one it is.
+  /// Waits for several items and opens the first one that this task owns. The key of the returned item says which one
+  /// it is.
   static item access_any(const std::vector<std::string>& keys, timeout wait = {}, const session& s = session()) {
     std::vector<const char*> texts;
     for (const auto& key : keys) texts.push_back(key.c_str());
@@ -135,7 +139,8 @@ class item : public item_base {
     return item(detail::item_ref(given), s);
   }
 
-  /// Returns a description of an item, also if another task owns it. Error: not_found.
+  /// Returns a description of an item, also if another task owns the item. Error: not_found (there is no item of this
+  /// key).
   static crossdock_item_info find(const std::string& key, const session& s = session()) {
     crossdock_item_info info{};
     detail::check(crossdock_item_find(s.get(), key.c_str(), &info));
@@ -148,8 +153,8 @@ class item : public item_base {
     return found == CROSSDOCK_OK;
   }
 
-  /// The memory of the item. This function cannot be called on a temporary item, which would be gone before its memory
-  /// is used.
+  /// The memory of the item. The function cannot be called on a temporary item, because the item would be gone before
+  /// its memory is used.
   std::span<std::byte> bytes() & { return elements<std::byte>(); }
   std::span<std::byte> bytes() && = delete;
   /// The memory of the item as elements of type T, as many as fit.
@@ -160,8 +165,10 @@ class item : public item_base {
   template <class T>
   std::span<T> as() && = delete;
 
-  /// Hands the item to a task in one step. `to` is "combine", "detect/1" or "#7". After an error, this object still has
-  /// the item.
+  /// Hands the item to a task in one step. `to` is a task such as "combine" (its first rank that accesses the item),
+  /// a rank such as "detect/1", or a number such as "#7" (the task that registered 7). Errors: invalid (`to` is none
+  /// of these, or is this task), denied (that task has no grant to own the item), busy (the heap in the item is
+  /// open). After an error, this object still has the item.
   void transfer(const std::string& to) && {
     detail::check(crossdock_item_transfer(get(), to.c_str()));
     (void)take();
@@ -180,7 +187,8 @@ class item : public item_base {
     detail::check(crossdock_item_copy(get(), key.c_str(), &given));
     return item(detail::item_ref(given), session_);
   }
-  /// Gives the item another size, which invalidates its spans. After the error no_space the item is as before.
+  /// Gives the item another size, which invalidates its spans. After the error no_space (the quota or the node's
+  /// memory does not suffice) the item is as before.
   void resize(std::uint64_t size) { detail::check(crossdock_item_resize(get(), size)); }
   /// Opens the heap in the item, in which containers live as in any region. create_only makes the heap from the item's
   /// zero bytes. The heap is handed on together with the item. While such a region is open, the item cannot be handed
@@ -197,8 +205,7 @@ class item : public item_base {
   item(detail::item_ref ref, session s) noexcept : item_base(std::move(ref), std::move(s)) {}
 };
 
-/// An item that is shared for reading. Its owner has such an object (from share), and so has each of its readers (from
-/// read).
+/// An item that is shared for reading. The owner gets such an object from share, and a reader gets one from read.
 class shared_item : public item_base {
  public:
   /// Waits until the owner shares the item, and opens it for reading. A reader cannot write the item.
@@ -217,9 +224,9 @@ class shared_item : public item_base {
   template <class T>
   std::span<const T> as() && = delete;
 
-  /// For the owner: takes the item back. The call waits, at most until the deadline, until the readers have closed the
-  /// item. A reader that still has it open then keeps the old bytes, and the owner gets a copy. Error: denied (for a
-  /// reader).
+  /// For the owner: takes the item back. The call waits, at most until the deadline, until the readers have closed
+  /// the item. A reader that still has the item open at the deadline keeps the old bytes, and the owner gets a copy.
+  /// Error: denied (this process is a reader).
   item unshare(timeout wait = {}) && {
     detail::check(crossdock_item_unshare(get(), wait.milliseconds()));
     return item(take(), session_);

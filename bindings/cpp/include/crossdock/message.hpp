@@ -1,5 +1,5 @@
-// A received message. As long as it exists, the consumer may read its data. When it is destroyed, the producer may
-// write to the data again.
+// A received message. As long as the message object exists, the consumer may read the data that it names. When the
+// object is destroyed, the producer may write to the data again.
 #pragma once
 
 #include <crossdock/detail/object.hpp>
@@ -34,8 +34,9 @@ class message_base {
   message_base& operator=(const message_base&) = delete;
   ~message_base() { let_go(); }
 
-  /// Gives the cell and the data back to the producer now, and throws if that fails. It is called as
-  /// `std::move(m).release()`, because the message is gone afterwards. The destructor does the same without an error.
+  /// Gives the cell and the data back to the producer now, and throws if that fails. The call is written
+  /// `std::move(m).release()`, because the message is gone afterwards. The destructor does the same, but ignores
+  /// errors.
   void release() && {
     detail::hand_over(data_);
     if (auto via = std::exchange(via_, nullptr)) via->release(message_);
@@ -65,8 +66,8 @@ class message_base {
  protected:
   message_base(std::shared_ptr<transport> via, const crossdock_message& m) noexcept : via_(std::move(via)), message_(m) {}
 
-  /// The object that the handle names. If it lies in another region, that region is kept open together with the
-  /// message.
+  /// The object that the handle names. If the object is not in the port's region, its own region is kept open
+  /// together with the message.
   template <class T>
   T* find(const region& home) {
     if (message_.handle.segment != home.id()) elsewhere_ = region::of(message_.handle, home.its_session());
@@ -81,7 +82,7 @@ class message_base {
       detail::hand_over(data_);
       try {
         via->release(message_);
-      } catch (const error&) {  // the port is closed or its other end is gone: no producer waits for this place
+      } catch (const error&) {  // the port is closed or has no producer, so no producer waits for this cell
       }
     }
   }

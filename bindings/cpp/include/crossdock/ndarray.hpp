@@ -52,9 +52,9 @@ class array_view {
   std::array<std::size_t, Rank> stride_{};
 };
 
-/// 128 bytes of header, as crossdock_ndarray. The elements are contiguous, aligned to 64 bytes, and plain data. A fresh
-/// one has rank 0 and no elements. Several readers may use it at the same time; a task that changes the shape must have
-/// it alone.
+/// The header has 128 bytes, with the layout of crossdock_ndarray. The elements are contiguous, aligned to 64 bytes,
+/// and plain data. A fresh ndarray has rank 0 and no elements. Several readers may use an ndarray at the same time.
+/// While a task changes the shape, no other task may use the ndarray.
 template <class T>
 class ndarray {
   static_assert(std::is_trivially_copyable_v<T>, "crossdock: an ndarray's elements are plain data");
@@ -76,7 +76,7 @@ class ndarray {
   ndarray(ndarray&& other, const allocator_type& a) : ndarray(a) { *this = std::move(other); }
   ~ndarray() {
     if (T* elements = data()) {
-      data_ = detail::relative_word::null;  // first: a kill in between leaks the block, the other way it is used twice
+      data_ = detail::relative_word::null;  // first: a kill before the free leaks the block; freed first, it could be used twice
       detail::in_order();
       get_allocator().raw_deallocate(elements);
     }
@@ -99,8 +99,8 @@ class ndarray {
   }
 
   /// Gives the ndarray this shape. The elements keep their order in memory, so their indices change; new elements are
-  /// 0. If the process is killed at any instruction, the ndarray stays valid. Errors: invalid (more than 8 dimensions),
-  /// no_space.
+  /// 0. If the process is killed at any instruction, the ndarray stays valid. Errors: invalid (more than 8
+  /// dimensions), no_space (the region, the quota or the node is full).
   void reshape(std::span<const size_type> shape, crossdock::order o = order::c) {
     static_assert(sizeof(size_type) == sizeof(std::uint64_t));
     const auto* extents = reinterpret_cast<const std::uint64_t*>(shape.data());

@@ -34,7 +34,7 @@ class version {
     detail::check(crossdock_series_version_time(get(), &ns));
     return std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(ns));
   }
-  /// The number of versions between this one and the one that observer::each returned before, which no longer existed.
+  /// The number of versions that observer::each skipped just before this version, because they no longer existed.
   std::uint64_t missed() const {
     std::uint64_t n = 0;
     detail::check(crossdock_series_version_missed(get(), &n));
@@ -47,8 +47,8 @@ class version {
     detail::check(crossdock_series_version_valid(get(), &valid));
     return valid != 0;
   }
-  /// The elements of a variable. Errors: not_found (also if the version was taken back), wrong_type (the message has
-  /// both types).
+  /// The elements of a variable. Errors: not_found (there is no such variable, or the version was taken back),
+  /// wrong_type (the elements are no T; the message has both types).
   template <class T>
   std::span<const T> span(const std::string& variable) const {
     const void* data = nullptr;
@@ -67,7 +67,8 @@ class version {
     detail::check(crossdock_series_version_shape(get(), variable.c_str(), &dimensions, shape.data()));
     return {shape.begin(), shape.begin() + dimensions};
   }
-  /// An attribute as a T (std::int64_t, std::uint64_t, double, std::string). Errors: not_found, wrong_type.
+  /// An attribute as a T (std::int64_t, std::uint64_t, double, std::string). Errors: not_found (the version has no
+  /// such attribute), wrong_type (the attribute is of another kind).
   template <class T>
   T attribute(const std::string& name) const {
     crossdock_value v{};
@@ -101,7 +102,7 @@ class version {
   detail::version_ref ref_;
 };
 
-/// The chunks in which two versions of a series differ. Errors: invalid (different series).
+/// The chunks in which two versions of a series differ. Error: invalid (the versions are of different series).
 inline std::vector<crossdock_change> diff(const version& before, const version& after) {
   std::size_t count = 0;
   detail::check(crossdock_series_version_diff(before.get(), after.get(), nullptr, 0, &count));
@@ -110,12 +111,13 @@ inline std::vector<crossdock_change> diff(const version& before, const version& 
   return changes;
 }
 
-/// Observes a series. Copies are the same observer: a version that next returned to one copy is not returned to the
-/// others.
+/// Observes a series. Copies are the same observer: if `next` of one copy has returned a version, the other copies do
+/// not return it again.
 class observer {
  public:
-  /// Observes the series of this name in the current run, and waits for it. Errors: not_found (no_wait), timed_out,
-  /// denied, no_space.
+  /// Observes the series of this name in the current run, and waits for it. Errors: not_found (there is no such
+  /// series, and `wait` is no_wait), timed_out (none came before the deadline), denied (no grant to observe the
+  /// series), no_space (the series has as many observers as it allows).
   explicit observer(const std::string& name, timeout wait = {}, const session& s = session()) {
     crossdock_observer* given = nullptr;
     detail::check(crossdock_observer_open(s.get(), name.c_str(), wait.milliseconds(), &given));
@@ -129,12 +131,13 @@ class observer {
     return observer(detail::observer_ref(given));
   }
 
-  /// The newest version. Errors if no version was published: not_yet; closed or peer_died if none will come.
+  /// The newest version. Errors if no version was published: not_yet (the publisher lives), closed (it has ended),
+  /// peer_died (it died).
   version latest() const {
     return taken([&](auto** v) { return crossdock_observer_latest(get(), v); });
   }
-  /// Waits for a version that is newer than the last one returned, and returns the newest. Errors: timed_out, closed,
-  /// peer_died.
+  /// Waits for a version that is newer than the last one returned, and returns the newest. Errors if there is no
+  /// newer version: timed_out (at the deadline), closed (the series ended in order), peer_died (the publisher died).
   version next(timeout wait = {}) const {
     return taken([&](auto** v) { return crossdock_observer_next(get(), wait.milliseconds(), v); });
   }
@@ -144,13 +147,13 @@ class observer {
     if (const auto s = crossdock_observer_next(get(), wait.milliseconds(), &v); s != CROSSDOCK_OK) return detail::last_failure(s);
     return version(detail::version_ref(v));
   }
-  /// Waits for the version that follows the one returned last. Versions that no longer exist are skipped, and
-  /// version::missed counts them. Errors as for next.
+  /// Waits for the version that follows the one that this observer returned last. Versions that no longer exist are
+  /// skipped, and version::missed counts them. Errors as for next.
   version each(timeout wait = {}) const {
     return taken([&](auto** v) { return crossdock_observer_each(get(), wait.milliseconds(), v); });
   }
-  /// The version with this number. Errors: not_found (it no longer exists), not_yet (it is not published yet), and with
-  /// a timeout those of next.
+  /// The version with this number. Errors: not_found (it no longer exists), not_yet (it is not published yet), and
+  /// with a timeout the errors of next.
   version at(std::uint64_t sequence, timeout wait = no_wait) const {
     return taken([&](auto** v) { return crossdock_observer_at(get(), sequence, wait.milliseconds(), v); });
   }

@@ -10,16 +10,17 @@
 
 namespace crossdock {
 
-/// A self-relative pointer of eight bytes: address = address of the offset_ptr + value. Null is the value 2^62, or near
-/// it in copies; that is farther than any object in a process, whose addresses have at most 57 bits. The value 0 is a
-/// pointer to the offset_ptr itself, as the head of an empty ring of nodes has it. Copying computes the value anew, so
-/// an offset_ptr must not be copied byte by byte. Use it for links between objects of one region; a link into another
-/// region is a handle.
+/// A self-relative pointer of eight bytes: address = address of the offset_ptr + value. A null pointer has the value
+/// 2^62, or a value near 2^62 after it was copied. This distance is farther than any object in a process can be,
+/// because addresses have at most 57 bits. The value 0 is a pointer to the offset_ptr itself, such as the head of an
+/// empty ring of nodes. Copying computes the value anew, so an offset_ptr must not be copied byte by byte. Use it for
+/// links between objects of one region; a link into another region is a handle.
 template <class T>
 class offset_ptr {
-  // A copy adds the distance between source and copy, also to null, and null stays beyond the limit. This needs no
-  // branch, so the compiler sees through the copies in registers that containers make of their links. If null were a
-  // single value, every copy would have to test for it, and a look-up in a table would take three times as long.
+  // Copying adds the distance between source and copy, also to the value of a null pointer, which stays beyond the
+  // limit. This needs no branch, so the compiler sees through the copies in registers that containers make of their
+  // links. If null were a single value, every copy would have to test for it, and a look-up in a table would take
+  // three times as long.
   static constexpr std::int64_t null = std::int64_t{1} << 62;
   static constexpr std::uintptr_t beyond = std::uintptr_t{1} << 61;
   template <class U>
@@ -90,7 +91,8 @@ class offset_ptr {
     if (a.is_null() && b.is_null()) [[unlikely]] return 0;
     return static_cast<difference_type>(a.address() - b.address()) / static_cast<difference_type>(sizeof(T));
   }
-  // The second pointer is tested first. In `it != end()` it is mostly null, and the compiler knows that.
+  // The second pointer is tested first. In `it != end()` the second pointer is mostly null, and the compiler often
+  // knows this.
   friend bool operator==(const offset_ptr& a, const offset_ptr& b) noexcept { return b.is_null() ? a.is_null() : a.address() == b.address(); }
   friend bool operator==(const offset_ptr& p, std::nullptr_t) noexcept { return p.is_null(); }
   friend std::strong_ordering operator<=>(const offset_ptr& a, const offset_ptr& b) noexcept { return std::compare_three_way{}(a.get(), b.get()); }
@@ -100,11 +102,11 @@ class offset_ptr {
   friend class offset_ptr;
 
   bool is_null() const noexcept { return address() >= beyond; }
-  // Uses integers instead of pointers. The two ends are different objects, and arithmetic on their pointers is
-  // undefined.
+  // Computes with integers instead of pointers: this offset_ptr and its target are different objects, and C++ does
+  // not define pointer arithmetic between different objects.
   std::uintptr_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(this) + static_cast<std::uintptr_t>(offset_); }
   void point_to(std::uintptr_t address) noexcept { offset_ = static_cast<std::int64_t>(address - reinterpret_cast<std::uintptr_t>(this)); }
-  // Tells the compiler that no object lies at address 0, which it cannot know.
+  // Tells the compiler that the target is not at address 0. The compiler cannot know this by itself.
   T* target() const noexcept {
     const std::uintptr_t to = address();
     if (to == 0) __builtin_unreachable();

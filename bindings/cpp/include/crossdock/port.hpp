@@ -18,7 +18,7 @@
 
 namespace crossdock {
 
-/// The number of bytes that x stands for, for the statistics.
+/// The number of bytes of the data that belongs to x, for the statistics of the port.
 template <class T>
 std::uint64_t payload_bytes(const T& x) noexcept {
   if constexpr (requires { x.data(); x.size(); }) {
@@ -29,8 +29,9 @@ std::uint64_t payload_bytes(const T& x) noexcept {
 }
 
 /// One end of a port. Every wait has a deadline, and its error names the peer that it waited for. Sending and receiving
-/// are thread-safe; recv with its reference, and reclaim, are for one thread. Errors: timed_out, closed (the other end
-/// left in order), peer_died, invalid (the wrong end).
+/// are thread-safe; recv with its reference, and reclaim, are for one thread. Errors: timed_out (the deadline
+/// passed), closed (the other end left in order, or this end is closed), peer_died (the other end died), invalid (a
+/// producer receives, or a consumer sends).
 class port {
  public:
   port(const region& home, std::unique_ptr<transport> via) : home_(home), via_(std::move(via)) {}
@@ -121,8 +122,9 @@ class port {
     return tried<message<T>>([&] { return via_->receive(wait, m); }, [&] { return got<T>(m); });
   }
 
-  /// For code that keeps its own data (Dhmem paper, section IV-D): copies the data into the shared vector before it is
-  /// sent, or out of it after it arrived. The statistics of the port count these bytes.
+  /// For code that keeps its data outside of the region (Dhmem paper, section IV-D): copies data into a shared vector
+  /// before the vector is sent, or out of the vector after it was received. The statistics of the port count the
+  /// copied bytes.
   template <class T>
   void copy_into(vector<T>& shared, std::span<const T> own) {
     shared.assign(own);
@@ -142,7 +144,8 @@ class port {
     via_->close();
   }
   crossdock_port_statistics statistics() const { return via_->statistics(); }
-  /// Adds to the statistics of bytes that this end copied, because its code does not work in shared memory.
+  /// Adds `bytes` to the port's counter of copied bytes: bytes that this end copied because its code keeps its data
+  /// outside of the region.
   void note_copied(std::uint64_t bytes) { via_->note_copied(bytes); }
 
   /// For event loops; crossdock_port_descriptor describes how to use it. Not every transport has such a descriptor.
@@ -206,7 +209,8 @@ inline std::unique_ptr<transport> low_level_t::open(const region& in, const std:
   return std::make_unique<detail::native_transport>(in.its_session().get(), name, end, options, default_wait);
 }
 
-/// Removes the name of a port. Members that have the port open keep it. Errors: not_found, denied.
+/// Removes the name of a port. Members that have the port open keep it. Errors: not_found (there is no port of this
+/// name), denied (no grant to remove it).
 inline void remove_port(const std::string& name, const session& s = session()) { detail::check(crossdock_port_remove(s.get(), name.c_str())); }
 
 }  // namespace crossdock

@@ -18,7 +18,7 @@ using publisher_ref = counted<crossdock_publisher, crossdock_publisher_ref, cros
 
 /// The options of a new series, as in crossdock_series_options of crossdock.h.
 struct series_options {
-  attributes declared{};  ///< attributes that versions will carry; only their kinds count
+  attributes declared{};  ///< the attributes that versions will carry; their values are not used
   std::uint64_t capacity = 0;
   std::uint32_t chunk = 0;
   std::uint32_t keep = 0;
@@ -32,7 +32,9 @@ struct series_options {
 /// use it.
 class publisher {
  public:
-  /// Begins to publish a series. Errors: exists (the message names the living publisher), invalid, denied, no_space.
+  /// Begins to publish a series. Errors: exists (a living publisher has the name; the message names it), invalid (a
+  /// name, type, shape or size is not allowed), denied (no grant to publish the series), no_space (the quota or the
+  /// node's memory does not suffice).
   publisher(const std::string& name, const std::vector<variable>& variables, const series_options& options = {},
             const session& s = session()) {
     std::vector<detail::native_attributes> constants;
@@ -69,7 +71,8 @@ class publisher {
     return {data, bytes};
   }
 
-  /// Gives a variable another shape, within its largest shape. New elements are zero.
+  /// Gives a variable another shape, within its largest shape. New elements are zero. Errors: invalid (the shape is
+  /// beyond the largest one), not_found (there is no such variable), busy (a version is begun).
   void resize(const std::string& variable, const std::vector<std::uint64_t>& shape) {
     detail::check(crossdock_publisher_resize(get(), variable.c_str(), shape.data(), static_cast<std::uint32_t>(shape.size())));
   }
@@ -185,7 +188,8 @@ class series_allocator {
   std::shared_ptr<std::atomic<bool>> taken_;
 };
 
-/// Removes the name of a series. Observers keep their versions. Errors: not_found, denied, busy.
+/// Removes the name of a series. Observers keep their versions. Errors: not_found (there is no series of this name),
+/// denied (no grant to remove it), busy (a member publishes the series).
 inline void remove_series(const std::string& name, const session& s = session()) { detail::check(crossdock_series_remove(s.get(), name.c_str())); }
 
 }  // namespace crossdock

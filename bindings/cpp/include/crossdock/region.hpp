@@ -16,11 +16,11 @@ namespace crossdock {
 
 class port;
 
-/// The types for simple<T>: no part of the type can grow, and no part needs a destructor.
+/// The types that simple<T> accepts: no part of the type can grow, and no part needs a destructor.
 template <class T>
 concept simple_type = is_shareable<T> && std::is_trivially_destructible_v<T> && !detail::has_allocator_in_it<T>();
 
-/// A type for container<T>: one that takes the region's allocator, or an aggregate of such types.
+/// A type that container<T> accepts: it takes the region's allocator, or it is an aggregate of such types.
 template <class T>
 concept container_type = is_shareable<T> && std::is_class_v<T>;
 
@@ -30,8 +30,8 @@ concept container_type = is_shareable<T> && std::is_class_v<T>;
 class region {
  public:
   using statistics_type = crossdock_region_statistics;
-  /// With this size an existing region may have any capacity, and a new region gets 1 GiB. A capacity is only address
-  /// space: memory is taken when it is used.
+  /// The size that a program gives if an existing region may have any capacity; a new region then gets 1 GiB. A
+  /// capacity is only address space: memory is taken when it is used.
   static constexpr std::uint64_t default_size = CROSSDOCK_ANY_SIZE;
 
   /// Opens the region of this name in the workflow, or makes it.
@@ -48,8 +48,11 @@ class region {
   }
   /// Copies the region `name` of any node of the site to this node, under the name `copy`, and opens the copy. The copy
   /// has the bytes of one moment in which no task had the region open. Handles that were saved in the region are valid in
-  /// the copy. Within `wait` the call waits for the region to be made, and for all tasks to close it. Errors: busy,
-  /// exists, not_found, no_space, denied, timed_out, disconnected. After an error there is no copy.
+  /// the copy. Within `wait` the call waits for the region to be made, and for all tasks to close it. Errors: busy (a
+  /// task still has the region open at the deadline), exists (the name `copy` is taken), not_found (no node has the
+  /// region at the deadline), no_space (the quota or this node's memory does not suffice), denied (no grant to read
+  /// the region, or to create and read the copy), timed_out (the copying takes longer than `wait`), disconnected (the
+  /// region's node or the catalog was lost meanwhile). After an error there is no copy.
   static region copied(const std::string& name, const std::string& copy, timeout wait = default_wait, session s = session()) {
     crossdock_region* given = nullptr;
     detail::check(crossdock_region_copy(s.get(), name.c_str(), copy.c_str(), wait.milliseconds(), &given));
@@ -82,7 +85,8 @@ class region {
   }
 
   /// Opens or makes an object of fixed size: a number, a struct of numbers or a fixed array (Listing 3). A new object
-  /// is T{} (zeros). Errors: wrong_type (the message has both types), no_space, invalid (name).
+  /// is T{} (zeros). Errors: wrong_type (the object has another type; the message has both types), no_space (the
+  /// region, the quota or the node is full), invalid (the name is not allowed).
   template <class T>
   T& simple(const std::string& name) {
     return simple<T>(mode::open_or_create, name);
@@ -106,8 +110,9 @@ class region {
     return *detail::open_object<T>(get(), base_, name, m, only_open_waits(m, no_wait), std::forward<Args>(args)...);
   }
 
-  /// Waits for an object that another task makes, simple or container, and opens it. Errors: not_found (no_wait),
-  /// timed_out, wrong_type.
+  /// Waits for an object that another task makes, simple or container, and opens it. Errors: not_found (there is no
+  /// such object, and `wait` is no_wait), timed_out (none came before the deadline), wrong_type (the object has
+  /// another type).
   template <class T>
   T& open(const std::string& name, timeout wait = default_wait) {
     static_assert(is_shareable<T>, "crossdock: this type cannot live in shared memory");
@@ -145,7 +150,8 @@ class region {
     detail::check(crossdock_handle_save(get(), std::addressof(object), &h));
     return h;
   }
-  /// The object that a handle names. Errors: bad_handle (of another region, freed, or invalid), wrong_type.
+  /// The object that a handle names. Errors: bad_handle (the handle is of another region, or its object was freed, or
+  /// it never named an object), wrong_type (the object has another type).
   template <class T>
   T& load(handle h) const {
     static_assert(is_shareable<T>, "crossdock: this type cannot live in shared memory");
@@ -160,7 +166,8 @@ class region {
   }
 
   /// Removes a named object with everything in it. No task may be using it. Handles to it become invalid (bad_handle).
-  /// Errors: not_found, busy, invalid (a C++ type that this process has never used; then call remove<T>).
+  /// Errors: not_found (there is no such object), busy (a living member is making it), invalid (the object is of a
+  /// C++ type that this process has never used; then call remove<T>).
   void remove(const std::string& name) { detail::remove_object(get(), name); }
   template <class T>
   void remove(const std::string& name) {
@@ -210,8 +217,8 @@ class region {
     detail::check(crossdock_region_statistics_get(get(), &s));
     return s;
   }
-  /// Repairs now what dead members left half done. The call is optional, because each member repairs such changes when
-  /// it meets them.
+  /// Repairs now what dead members left half done in the region. The call is optional, because each member that meets
+  /// a half-done change repairs it.
   void heal() { detail::check(crossdock_region_heal(get(), nullptr)); }
   const session& its_session() const noexcept { return session_; }
   /// The reference to the region, for calls of the C functions.
@@ -236,7 +243,8 @@ class region {
   std::uint64_t id_ = 0;
 };
 
-/// Removes the name of a region. Members that have the region open keep it. Errors: not_found, denied.
+/// Removes the name of a region. Members that have the region open keep it. Errors: not_found (there is no region of
+/// this name), denied (no grant to remove it).
 inline void remove_region(const std::string& name, const session& s = session()) { detail::check(crossdock_region_remove(s.get(), name.c_str())); }
 
 template <class T>

@@ -95,7 +95,8 @@ class [[nodiscard]] result<void> {
 
 namespace detail {
 
-/// The failure that the last C call of this thread reported. A poll that found nothing has no message.
+/// Makes a failure from the status that the last C call of this thread returned. The message is empty for not_yet,
+/// because not_yet is no failure of the C functions.
 inline failure last_failure(crossdock_status s) {
   return {static_cast<status>(s), s == CROSSDOCK_NOT_YET ? std::string() : last_message(s)};
 }

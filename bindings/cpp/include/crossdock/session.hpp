@@ -18,7 +18,7 @@ struct connect_options {
   std::optional<std::string> workflow{};
   std::optional<std::uint32_t> rank{};
   crossdock::timeout timeout = std::chrono::seconds(5);
-  bool private_daemon = true;  ///< start one when no endpoint is found; otherwise that is status::not_found
+  bool private_daemon = true;  ///< start a private daemon if no daemon is found; if false: status::not_found
 };
 
 /// A connection to the node daemon. Copies share the connection, and the last copy closes it. Thread-safe.
@@ -31,7 +31,10 @@ class session {
     ref_ = detail::session_ref(given);
   }
 
-  /// Connects a session of its own. Blocks at most options.timeout. Errors: not_found, denied, incompatible, timed_out.
+  /// Connects a session of its own. Blocks at most options.timeout. Errors: not_found (there is no daemon, or no
+  /// workflow of this name), denied (the daemon does not serve this user, or the endpoint is of another task or
+  /// workflow), incompatible (the daemon speaks another version of the protocol), timed_out (the daemon does not
+  /// answer in time).
   explicit session(const connect_options& options) {
     auto text = [](const std::optional<std::string>& t) { return t ? t->c_str() : nullptr; };
     const crossdock_connect_options c = {text(options.socket), text(options.task), text(options.workflow),
@@ -50,13 +53,13 @@ class session {
   std::string task() const { return text(crossdock_session_task); }
   std::string workflow() const { return text(crossdock_session_workflow); }
 
-  /// Reports how far this task is: `done` of `of` steps. `crossdock ps`, `top` and the web page show it. An `of` of 0
-  /// withdraws the report. The call never waits, so it can be made in every iteration. Errors: invalid (done is more
-  /// than of).
+  /// Reports how far this task is: `done` of `of` steps. `crossdock ps`, `top` and the web page show the report. An
+  /// `of` of 0 withdraws the report. The call never waits, so it can be made in every iteration. Error: invalid
+  /// (`done` is more than `of`).
   void progress(std::uint64_t done, std::uint64_t of) { detail::check(crossdock_session_progress(get(), done, of)); }
 
   /// Leaves the workflow now and ends all ports in order. Error: busy, while regions, items, publishers, observers or
-  /// versions of this session exist. After this error, they and the session still work.
+  /// versions of this session exist. After this error, these objects and the session still work.
   void close() { detail::check(crossdock_session_close(get())); }
 
   /// The reference to the session, for calls of the C functions.

@@ -29,8 +29,8 @@ consteval bool shareable_fields();
 template <class T>
 concept takes_allocator = std::is_class_v<T> && (std::is_constructible_v<T, const allocator<void>&> || std::uses_allocator_v<T, allocator<void>>);
 
-/// The element type of an array T[N] or std::array, at any depth; otherwise T itself. One element is examined, because
-/// examining each one would take the compiler too long.
+/// The element type of an array T[N] or std::array, at any depth; otherwise T itself. The checks below examine one
+/// element for the whole array, because examining every element would take the compiler too long.
 template <class T>
 struct element_of {
   using type = T;
@@ -47,7 +47,7 @@ consteval bool looks_shareable() {
   if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
     return true;
   } else if constexpr (!std::is_class_v<T> || std::is_polymorphic_v<T>) {
-    return false;  // pointers, references, unions; a virtual table lies elsewhere in every process
+    return false;  // pointers, references, unions, and classes with a virtual table
   } else if constexpr (std::is_aggregate_v<T> && !std::is_empty_v<T>) {
     return shareable_fields<T>();
   } else {
@@ -57,7 +57,7 @@ consteval bool looks_shareable() {
 
 }  // namespace detail
 
-/// Specialise this (std::true_type or std::false_type) if the compiler cannot see the members of a class.
+/// Specialise this template (as std::true_type or std::false_type) for a class whose members the compiler cannot see.
 template <class T>
 struct shareable : std::bool_constant<detail::looks_shareable<T>()> {};
 template <class T>
@@ -77,7 +77,8 @@ template <class T>
 struct shareable<std::atomic<T>> : std::bool_constant<shareable<T>::value && std::atomic<T>::is_always_lock_free> {};
 template <class T>
 struct shareable<offset_ptr<T>> : std::true_type {};
-// The following types are trivially copyable, but contain an address that is valid in this process only.
+// These types are not shareable. They are trivially copyable, but contain an address that is valid in this process
+// only.
 template <class T, std::size_t N>
 struct shareable<std::span<T, N>> : std::false_type {};
 template <class C, class Traits>

@@ -21,7 +21,7 @@ class timeout {
     using wide = std::chrono::duration<double, std::milli>;
     if (d <= d.zero()) {
       ms_ = 0;
-    } else if (wide(d).count() >= 9e15) {  // some 285 000 years: treated as forever
+    } else if (wide(d).count() >= 9e15) {  // 285 000 years; a longer time would not fit
       ms_ = INT64_C(9000000000000000);
     } else {
       ms_ = std::chrono::ceil<std::chrono::duration<std::int64_t, std::milli>>(d).count();

@@ -26,14 +26,14 @@ enum class pattern : int {
   fan_out = CROSSDOCK_FAN_OUT,        ///< one producer, up to 31 consumers; each message goes to all present consumers
   fan_in = CROSSDOCK_FAN_IN,          ///< up to 32 producers and one consumer
   work_queue = CROSSDOCK_WORK_QUEUE,  ///< up to 32 producers, up to 31 consumers; each message goes to one consumer
-  any = CROSSDOCK_ANY_PATTERN,        ///< whichever the port was made with; one-to-one if it is made by this
+  any = CROSSDOCK_ANY_PATTERN,        ///< that of an existing port; one-to-one for a new port
 };
 
-/// A task that opens an existing port gives the same options as the task or workflow file that made it, or leaves them
-/// open.
+/// The options of a port. A task that opens an existing port gives the same options as the task or workflow file that
+/// made the port, or leaves the options open.
 struct port_options {
   crossdock::pattern pattern = crossdock::pattern::any;
-  std::uint32_t capacity = 0;  ///< messages in flight; a power of two, 1 to 4096; 0: what the port has, 8 if made by this
+  std::uint32_t capacity = 0;  ///< messages in flight: a power of two, 1 to 4096; 0: that of an existing port, 8 for a new one
   /// If this call makes the port and this is true, the port and its messages stay after the run, until the port is
   /// removed.
   bool persistent = false;
@@ -50,8 +50,8 @@ class transport {
 
   /// `bytes` is the number of bytes that the handle stands for. It is only used for the statistics.
   virtual status send(const crossdock_message& message, std::uint64_t bytes, timeout wait) = 0;
-  /// For a producer: waits for a free cell. Returns the handle of the cell's last message, whose object no consumer
-  /// reads any more; {0,0} if the cell was not used before.
+  /// For a producer: waits for a free cell. `was_there` gets the handle of the cell's last message, whose object no
+  /// consumer reads any more; {0,0} if the cell was not used before.
   virtual status reclaim(timeout wait, handle& was_there) = 0;
   virtual status receive(timeout wait, crossdock_message& message) = 0;
   /// Gives the cell and the data of a received message back to the producer.
@@ -60,11 +60,11 @@ class transport {
   virtual void close() = 0;
   virtual crossdock_port_statistics statistics() = 0;
   virtual void note_copied(std::uint64_t bytes) = 0;
-  /// The C port, for descriptors and event loops; null if there is none.
+  /// The port of the C interface, for descriptors and event loops; null if this transport does not use such a port.
   virtual crossdock_port* native() noexcept { return nullptr; }
 };
 
-/// The transport by the queue in shared memory, between threads, processes and containers of one node.
+/// The transport that uses the queue in shared memory, between threads, processes and containers of one node.
 ///
 /// An adapter is a type like this one: an object of it goes into region::port(name, end, via), which calls
 /// `via.open(region, name, end, options)` to get a transport. adapters/mpi brings `crossdock::mpi` in this way.

@@ -50,7 +50,7 @@ consteval std::string_view scalar_name() {
   }
 }
 
-/// [n] goes before the brackets that the element has already: float[4][8] is f32[4][8], as in C.
+/// Puts [n] before the brackets that the name of the element type has already: float[4][8] is f32[4][8], as in C.
 constexpr type_text describe_array(std::string_view element, std::size_t n) {
   std::size_t base = element.size();
   while (base > 0 && element[base - 1] == ']') base = element.rfind('[', base - 1);
@@ -61,7 +61,8 @@ constexpr type_text describe_array(std::string_view element, std::size_t n) {
   return compose({element.substr(0, base), extent.view(), element.substr(base)});
 }
 
-/// Tells whether the fields have the offsets that C gives them. Those of packed and over-aligned structs do not.
+/// Tells whether the fields of a struct have the offsets that C gives them. The fields of packed and over-aligned
+/// structs have other offsets.
 template <class T, std::size_t... I>
 consteval bool naturally_laid_out(std::index_sequence<I...>) {
   std::size_t size = 0;
@@ -130,7 +131,8 @@ struct type_name<std::atomic<T>> : type_name<T> {};
 /// The type as the C functions take it.
 template <class T>
 crossdock_type type_of() noexcept {
-  // The views above end where a zero byte follows: they are literals, or the whole text of a type_text.
+  // The C functions need a zero byte behind the name. There is one behind each string view above, because each is a
+  // literal or the whole text of a type_text.
   return {type_name<T>::value.data(), sizeof(T), static_cast<std::uint32_t>(alignof(T)), 0};
 }
 

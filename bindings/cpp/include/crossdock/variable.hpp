@@ -36,7 +36,8 @@ class value {
     }
   }
 
-  /// The value as a T (std::int64_t, std::uint64_t, double, std::string). Throws wrong_type if it is of another kind.
+  /// The value as a T (std::int64_t, std::uint64_t, double, std::string). Throws wrong_type if the value is of
+  /// another kind.
   template <class T>
   const T& as() const {
     if (const T* held = std::get_if<T>(&held_)) return *held;
@@ -66,13 +67,13 @@ class value {
 /// Named values, in order: `{{"step", 3}, {"time", 0.25}}`.
 using attributes = std::vector<std::pair<std::string, value>>;
 
-/// An array that a publisher works on in place. `variable::of<double>("u", {512, 512})`.
+/// Describes an array that a publisher works on in place, for example `variable::of<double>("u", {512, 512})`.
 struct variable {
   std::string name{};
-  std::string type{};                      ///< of its elements, in the grammar of type_name
-  std::vector<std::uint64_t> shape{};      ///< at present; none for a single value
-  std::vector<std::uint64_t> max_shape{};  ///< what it can grow to; none: the shape is final
-  attributes constants{};                  ///< what never changes: spacing, units
+  std::string type{};                      ///< the element type, in the grammar of type_name
+  std::vector<std::uint64_t> shape{};      ///< the present shape; empty for a single value
+  std::vector<std::uint64_t> max_shape{};  ///< the largest shape; empty: the shape is final
+  attributes constants{};                  ///< values that never change: spacing, units
   crossdock_order order = CROSSDOCK_ORDER_C;
 
   template <class T>

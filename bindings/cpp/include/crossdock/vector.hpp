@@ -153,7 +153,7 @@ class vector {
   }
   void resize(size_type n, const T& value) {
     if (n <= size()) return truncate(n);
-    T copy(value);  // it may be one of ours, and about to move
+    T copy(value);  // `value` may be an element of this vector, which moves now
     make_room(n);
     if (n < size()) return truncate(n);
     while (size() < n) append_one(copy);
@@ -223,7 +223,7 @@ class vector {
   void swap(vector& other) {
     if (get_allocator() == other.get_allocator()) {
       block_.swap(other.block_);
-    } else {  // each stays in its region
+    } else {  // the elements of each vector must stay in its own region
       vector mine(std::move(*this), get_allocator());
       *this = std::move(other);
       other = std::move(mine);
@@ -246,8 +246,8 @@ class vector {
     std::uint64_t n = 0;
     detail::check(crossdock_vector_view(region, reinterpret_cast<const crossdock_vector*>(this), sizeof(T), &elements, &n));
   }
-  /// Makes a second copy of the header, which points to the same elements. It is used when the vector itself lies in a
-  /// block that moves.
+  /// Makes a second copy of the header, which points to the same elements. A container of vectors calls this function
+  /// when it moves its vectors to a new block.
   void relocate_to(vector* to) const noexcept { block_.relocate_to(&to->block_); }
 
  private:
@@ -266,7 +266,7 @@ class vector {
   template <class... Args>
   [[gnu::noinline]] T& emplace_back_growing(Args&&... args) {
     if constexpr (std::is_trivially_copyable_v<T>) {
-      T value(std::forward<Args>(args)...);  // before the block that it may come from goes
+      T value(std::forward<Args>(args)...);  // made first: the arguments may lie in the old block
       while (size() == capacity()) block_.reallocate(block_.grown(size() + 1));
       append_one(value);
       return back();

@@ -121,7 +121,8 @@ __all__ = [
 _show.install((Session, Port, Observer, Publisher, Version))
 
 if _sys.version_info >= (3, 12):
-    # Python looks for the buffer protocol of a class that is made in C only when this attribute is set on the class.
+    # Item is a class that is made in C. Python uses the buffer protocol of such a class only after
+    # this attribute was set on it.
     Item.__buffer__ = Item._buffer
 
 
@@ -137,7 +138,8 @@ _sessions: "_weakref.WeakSet[Session]" = _weakref.WeakSet()
 
 
 def _at_exit() -> None:
-    """Leaves in order when the program ends. If an error ended it, it does not leave, so that peers see that it died."""
+    """Leaves in order when the program ends. If an error ended the program, the program does not
+    leave, so that its peers see that it died."""
     _native._ending()
     failed = hasattr(_sys, "last_type") and not hasattr(_sys, "ps1")
     if failed:

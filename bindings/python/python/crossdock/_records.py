@@ -34,8 +34,8 @@ class MemberInfo(NamedTuple):
 
 
 class SegmentInfo(NamedTuple):
-    """A segment: a region, a port, a series or the memory of an item. Sizes are in bytes. It was made at `since`, in
-    seconds since 1970."""
+    """A segment: a region, a port, a series or the memory of an item. Sizes are in bytes. `since`
+    is the time when the segment was made, in seconds since 1970."""
 
     id: int
     kind: str

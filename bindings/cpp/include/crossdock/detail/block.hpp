@@ -17,13 +17,14 @@
 
 namespace crossdock::detail {
 
-/// Owns a block of T. Any other member may read the words at any time, also after this process was killed in the middle
-/// of a change. So the words are changed in an order in which they never show elements that do not exist.
+/// Owns a block of elements of type T. Any other member may read the four words at any time, also after this process
+/// was killed in the middle of a change. So the words are changed in an order in which they never show elements that
+/// do not exist.
 template <class T>
 class block {
  public:
   static constexpr std::size_t alignment = 64;
-  /// The argument for reallocate_with() if no new element has to be made.
+  /// The argument `make` of reallocate_with() if no new element has to be made.
   struct nothing {
     void operator()(T*) const noexcept {}
   };
@@ -32,7 +33,7 @@ class block {
   ~block() {
     if (T* elements = data()) {
       std::destroy_n(elements, size());
-      put({nullptr, 0, 0});  // before the memory goes: a kill in between leaks it, the other way it would be used twice
+      put({nullptr, 0, 0});  // first: a kill before the free leaks the block; freed first, it could be used twice
       get_allocator().raw_deallocate(elements);
     }
   }
@@ -40,7 +41,7 @@ class block {
   block& operator=(const block&) = delete;
 
   T* data() const noexcept { return static_cast<T*>(resolve(data_)); }
-  /// The address of the elements, if there are any.
+  /// The address of the elements. The caller must know that there are elements.
   T* elements() const noexcept { return static_cast<T*>(resolve_unchecked(data_)); }
   std::size_t size() const noexcept { return static_cast<std::size_t>(size_); }
   std::size_t capacity() const noexcept { return static_cast<std::size_t>(capacity_); }
@@ -58,8 +59,8 @@ class block {
     return std::max({n, capacity() * 2, least});
   }
 
-  /// Moves to a block of `n` elements (at least size()) in one step. If the process is killed, the vector has the old
-  /// block or the new one.
+  /// Moves the elements to a new block with room for `n` elements (at least size()) in one step. If the process is
+  /// killed during the call, the vector has the old block or the new one.
   void reallocate(std::size_t n) { reallocate_with(n, nothing{}); }
 
   /// Works as reallocate(), and calls make(place) for the element after the last one, while the old elements can still
@@ -88,17 +89,17 @@ class block {
     T* const old = data();
     const std::size_t count = size();
     const bool makes = !std::is_same_v<std::remove_cvref_t<Make>, nothing>;
-    if (count + makes > n && count > 0) return reallocate_with(count + makes, make);  // it has become larger by that
+    if (count + makes > n && count > 0) return reallocate_with(count + makes, make);  // prepare() has healed this vector, which is larger now
     n = std::max<std::size_t>(n, 1);
-    if (n < capacity()) capacity_ = static_cast<count_word>(n);  // never more than the block has, whichever is there after a kill
+    if (n < capacity()) capacity_ = static_cast<count_word>(n);  // a kill may leave either block: the capacity must fit both
     make(fresh + count);
     if constexpr (relocatable<T>()) {
       relocate_n(old, count, fresh);
       replace(in, {fresh, count, n}, old);
       unless_taken.memory = nullptr;
     } else {
-      // If a class has constructors of its own, elements that were already moved when the process is killed are empty
-      // in the old block.
+      // T has move constructors of its own. If the process is killed in this loop, the vector keeps the old block, in
+      // which the elements that were already moved are empty.
       try {
         std::uninitialized_move_n(old, count, fresh);
       } catch (...) {
@@ -136,7 +137,7 @@ class block {
   };
 
   void put(const state& s) noexcept {
-    size_ = count_word::zero;  // never a size without its data
+    size_ = count_word::zero;  // members must never see a size without its data
     in_order();
     data_ = relative(&data_, s.data);
     capacity_ = static_cast<count_word>(s.capacity);

@@ -23,8 +23,8 @@ class mapped {
   mapped& operator=(const mapped&) = delete;
 
   crossdock_region* get() const noexcept { return region_; }
-  /// Tells whether an address is in the region. A container that was made on the stack with the region's allocator is
-  /// not in the region, so no other task can see it.
+  /// Tells whether an address is in the region. The answer is false for a container on the stack that was made with
+  /// the region's allocator; no other task can see such a container.
   bool contains(const void* p) const noexcept { return reinterpret_cast<std::uintptr_t>(p) - start_ < capacity_; }
 
  private:

@@ -31,8 +31,8 @@ inline constexpr mode recreate = mode::recreate;
 
 namespace detail {
 
-/// For types that only C++ knows: the functions by which this process destroys objects, by type name. With them,
-/// remove("name") works without the C++ type.
+/// The functions by which this process destroys objects of types that only C++ knows, by the name of the type. With
+/// these functions, remove("name") works without the C++ type.
 class destroyers {
  public:
   using function = void (*)(void*);
@@ -79,7 +79,7 @@ void construct_object(const Alloc& alloc, T* place, Args&&... args) {
   }
 }
 
-/// An object that another task made has not been checked yet. A vector, string or ndarray is checked before its
+/// Checks an object that another task may have made. The header of a vector, string or ndarray is checked before its
 /// pointers are followed.
 template <class T>
 T* opened(crossdock_region* region, void* address) {
@@ -89,8 +89,8 @@ T* opened(crossdock_region* region, void* address) {
   return place;
 }
 
-/// Finds or makes the T called `name`. Args are for its constructor, if it is made. If the constructor throws, the name
-/// and the memory are free again.
+/// Finds or makes the object of type T called `name`. `args` are for the constructor if the object is made. If the
+/// constructor throws, the name and the memory are free again.
 template <class T, class... Args>
 T* open_object(crossdock_region* region, const void* base, const std::string& name, mode m, timeout wait, Args&&... args) {
   static_assert(alignof(T) <= 4096, "crossdock: no object is aligned to more than a page");
@@ -111,7 +111,7 @@ T* open_object(crossdock_region* region, const void* base, const std::string& na
   return place;
 }
 
-/// Waits for the T called `name`, which another task makes. This function never makes an object.
+/// Waits for the object of type T called `name`, which another task makes. This function never makes an object.
 template <class T>
 T* open_object_only(crossdock_region* region, const std::string& name, timeout wait) {
   const crossdock_type type = type_of<T>();

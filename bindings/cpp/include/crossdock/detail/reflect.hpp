@@ -1,4 +1,4 @@
-// The fields of an aggregate, without any registration by its author.
+// Finds the fields of an aggregate. The author of the aggregate need not list them.
 //
 // Boost.PFR reads aggregates, but it counts a field that is a C array (double x[3], which simulations use all the time)
 // as several fields. So the fields are counted here, and PFR's structured bindings are used with that count.
@@ -27,7 +27,8 @@ consteval bool takes(std::index_sequence<I...>) {
   return requires { T{anything_at<I>{}...}; };
 }
 
-/// T{a, a, … (before), {a, … (inside)}, a, … (after)}
+/// Tells whether T{a, a, … (before), {a, … (inside)}, a, … (after)} would compile: B, I and A are the numbers of
+/// arguments before, inside and after the inner braces.
 template <class T, std::size_t... B, std::size_t... I, std::size_t... A>
 consteval bool takes_nested(std::index_sequence<B...>, std::index_sequence<I...>, std::index_sequence<A...>) {
   return requires { T{anything_at<B>{}..., {anything_at<I>{}...}, anything_at<A>{}...}; };
@@ -39,7 +40,8 @@ inline constexpr bool takes_n = takes<T>(std::make_index_sequence<N>{});
 template <class T, std::size_t B, std::size_t I, std::size_t A>
 inline constexpr bool takes_b_i_a = takes_nested<T>(std::make_index_sequence<B>{}, std::make_index_sequence<I>{}, std::make_index_sequence<A>{});
 
-// The largest n in [lo, hi) for which Check<n> holds, given that it holds at lo and, once false, stays false.
+// The largest n in [Lo, Hi) for which Check<n> is true. Check<Lo> must be true, and if Check<n> is false, it must be
+// false for all larger n.
 template <template <std::size_t> class Check, std::size_t Lo, std::size_t Hi>
 consteval std::size_t last_true() {
   if constexpr (Hi - Lo <= 1) {

@@ -19,13 +19,13 @@ inline void* resolve_unchecked(const relative_word& word) noexcept {
   return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(&word) + static_cast<std::uintptr_t>(word));
 }
 
-/// The value that the word at `place` needs to point to `target`.
+/// The value that the word at the address `place` must have in order to point to `target`.
 inline relative_word relative(const void* place, const void* target) noexcept {
   return target ? static_cast<relative_word>(reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(place)) : relative_word::null;
 }
 
-/// Keeps the order of this process's writes for a member that reads them after this process was killed. The CPU makes
-/// whole stores visible in order, so only the compiler must be told.
+/// Keeps the stores before and after this call in their order, for a member that reads the memory after this process
+/// was killed. The CPU makes stores visible in order, so only the compiler must be kept from reordering them.
 inline void in_order() noexcept { asm volatile("" ::: "memory"); }
 
 }  // namespace crossdock::detail

@@ -35,10 +35,11 @@ consteval bool relocatable() {
   }
 }
 
-/// `to` is raw memory and becomes the object. `from` is then only bytes, which need no destructor.
+/// Moves one object. `place` is raw memory, in which the object lies afterwards. The bytes at `from` are then no
+/// object any more, and need no destructor.
 template <class T>
 void relocate(const T* from, const T* place) noexcept {
-  T* to = const_cast<T*>(place);  // of a map's pair the key is const, and yet raw memory here
+  T* to = const_cast<T*>(place);  // the key in a map's pair is const, but `place` is still raw memory
   if constexpr (std::is_trivially_copyable_v<T>) {
     std::memcpy(static_cast<void*>(to), static_cast<const void*>(from), sizeof(T));
   } else if constexpr (relocates_itself<T>) {

@@ -1,5 +1,6 @@
-// ThreadSanitizer does not see into libcrossdock, where the threads synchronize. These calls tell it that everything
-// before `hand_over` of an address happened before `take_over` of that address. In other builds they do nothing.
+// ThreadSanitizer does not see into libcrossdock, where the threads synchronize. So these calls tell ThreadSanitizer
+// that everything before `hand_over` of an address happened before `take_over` of the same address. In builds without
+// ThreadSanitizer the calls do nothing.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)

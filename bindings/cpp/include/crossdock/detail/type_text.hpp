@@ -15,8 +15,8 @@ inline constexpr std::string_view opaque_mark = "cpp:";
 
 constexpr bool is_opaque(std::string_view name) { return name.starts_with(opaque_mark); }
 
-/// A type name of at most 191 bytes. A longer name is cut and ends in a hash of the whole name, so that it stays
-/// unique.
+/// A type name of at most 191 bytes. A longer name is cut and ends in a hash of the whole name, so that different
+/// types keep different names.
 struct type_text {
   std::array<char, CROSSDOCK_TYPE_NAME_MAX + 1> bytes{};
   std::size_t length = 0;
@@ -49,8 +49,9 @@ struct type_text {
   constexpr std::string_view view() const { return {bytes.data(), length}; }
 };
 
-/// Joins the pieces of a type name. If one piece is known to C++ only, the whole type is known to C++ only. (It is
-/// constexpr because clang 14 takes a consteval function here for an escaping address.)
+/// Joins the pieces of a type name. If one piece is known to C++ only, the whole type is known to C++ only. (The
+/// function is constexpr and not consteval, because clang 14 refuses consteval here with a false error about an
+/// address.)
 constexpr type_text compose(std::initializer_list<std::string_view> pieces) {
   bool opaque = false;
   std::size_t length = 0;
