@@ -42,8 +42,8 @@ impl Folder {
     /// damaged checkpoint.
     ///
     /// # Errors
-    /// `BUSY` if another writer works on this name; `INVALID` if the name is not allowed; `DENIED`, `NO_SPACE` or
-    /// `SYSTEM` if the folder cannot be used.
+    /// `BUSY` if another writer works on this name. `INVALID` if the name is not allowed. If the folder cannot be made
+    /// or read: `DENIED` if this user may not use it, `NO_SPACE` if the disk is full, otherwise `SYSTEM`.
     pub fn open(path: &Path, name: &str, said: &mut dyn FnMut(String)) -> Result<Self> {
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) || name.len() > 200 {
             return Err(Error::new(Status::Invalid, format!("{name:?} cannot begin a file's name")));
@@ -98,8 +98,9 @@ impl Folder {
     /// example, the publisher took the version back), and they are not saved.
     ///
     /// # Errors
-    /// `NO_SPACE`, `DENIED`, `NOT_FOUND` (the folder is gone), `SYSTEM`, `INVALID` (HDF5 cannot hold it), `CLOSED`
-    /// (`good` returned false).
+    /// `INVALID` if HDF5 cannot hold the contents. `CLOSED` if `good` returned false. If the file cannot be written:
+    /// `NO_SPACE` if the disk or a quota is full, `DENIED` if this user may not write there, `NOT_FOUND` if the folder
+    /// is gone, otherwise `SYSTEM`.
     pub fn save(&mut self, contents: &Contents, good: &dyn Fn() -> bool) -> Result<Saved> {
         let begun = Instant::now();
         let name = format!("{}-{:08}.h5", self.name, self.next);
@@ -111,7 +112,7 @@ impl Folder {
                 return Err(Error::new(Status::Closed, message));
             }
             fs::rename(&new, &path).map_err(|e| error::refused(&path, "cannot put in place", &e))?;
-            // If the machine crashed now, the folder might or might not have the new name. The caller gets the error
+            // If the machine crashed now, the folder might or might not have the new name. The error tells the caller
             // that nothing has changed, so the file is removed again.
             sync_folder(&self.path).map_err(|e| {
                 let _ = fs::remove_file(&path);
@@ -145,7 +146,7 @@ impl Folder {
     /// Removes all but the newest `keep` checkpoints. Returns how many it removed.
     ///
     /// # Errors
-    /// `DENIED` or `SYSTEM` if a file cannot be removed.
+    /// If a file cannot be removed: `DENIED` if this user may not remove it, otherwise `SYSTEM`.
     pub fn prune(&self, keep: usize) -> Result<usize> {
         let mine = self.mine()?;
         let many = mine.len().saturating_sub(keep.max(1));

@@ -12,7 +12,8 @@ use crate::error::{self, Error, Result};
 /// single number or a single text.
 ///
 /// # Errors
-/// `INVALID` for a type that NumPy lacks or for two entries with the same name; `NO_SPACE`, `SYSTEM`.
+/// `INVALID` for a type that NumPy lacks or for two entries with the same name. If `out` cannot be written: `NO_SPACE`
+/// if the disk is full, otherwise `SYSTEM`.
 pub fn write_npz(out: &mut impl Write, series: &Series) -> Result<()> {
     let mut members: Vec<(String, Vec<u8>, &[u8])> = Vec::new();
     for variable in &series.variables {

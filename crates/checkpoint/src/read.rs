@@ -57,7 +57,8 @@ impl Checkpoint {
     /// Opens a checkpoint and checks its headers; [`Checkpoint::verify`] checks the data as well.
     ///
     /// # Errors
-    /// `CORRUPT` for a damaged file, `NOT_FOUND`, `DENIED`, `SYSTEM`.
+    /// `NOT_FOUND` if there is no such file, `DENIED` if this user may not read it, `CORRUPT` if it is damaged or no
+    /// checkpoint, `SYSTEM` if the kernel refuses to read it for another reason.
     pub fn open(path: &Path) -> Result<Self> {
         // With this flag, the open of a named pipe does not wait for a writer.
         let file = fs::open(OpenOptions::new().read(true).custom_flags(NONBLOCK), path);
@@ -186,7 +187,7 @@ impl Checkpoint {
     /// Gives one attribute of the version.
     ///
     /// # Errors
-    /// `NOT_FOUND`; the error names the attributes that exist.
+    /// `NOT_FOUND` if there is no such series or attribute; the error names the attributes that exist.
     pub fn attribute(&self, series: &str, name: &str) -> Result<Value> {
         let attributes = self.series_attributes(series)?;
         let found = attributes.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
@@ -204,7 +205,7 @@ impl Checkpoint {
     /// One variable of a series.
     ///
     /// # Errors
-    /// `NOT_FOUND`; the error names the variables that exist.
+    /// `NOT_FOUND` if there is no such series or variable; the error names the variables that exist.
     pub fn variable(&self, series: &str, name: &str) -> Result<&Stored> {
         let variables = self.variables(series)?;
         let found = variables.iter().find(|v| v.name == name);
@@ -217,7 +218,8 @@ impl Checkpoint {
         Error::new(Status::NotFound, message)
     }
 
-    /// Reads a variable's bytes into `into`, which must have exactly their size, and checks them there.
+    /// Reads a variable's bytes into `into`, which must have exactly the size of the variable, and checks the bytes
+    /// there.
     ///
     /// # Errors
     /// `WRONG_TYPE` if `into` has another size; `CORRUPT` if the bytes are damaged, so that they must not be used;
@@ -242,7 +244,7 @@ impl Checkpoint {
     /// Reads all data once and checks their checksums.
     ///
     /// # Errors
-    /// `CORRUPT`, with the name of the damaged variable; `SYSTEM`.
+    /// `CORRUPT` if a variable's bytes are damaged (the error names the variable), `SYSTEM` if the file cannot be read.
     pub fn verify(&self) -> Result<()> {
         let mut buffer = vec![0; 1 << 20];
         for stored in self.series.iter().flat_map(|s| &s.variables) {

@@ -44,7 +44,8 @@ pub struct Written {
 /// Writes a checkpoint into an empty file and syncs it to the disk. `path` is used only in errors.
 ///
 /// # Errors
-/// `INVALID` for names and types that HDF5 cannot hold, `NO_SPACE`, `DENIED`, `SYSTEM`.
+/// `INVALID` for names and types that HDF5 cannot hold. If the file cannot be written: `NO_SPACE` if the disk or a
+/// quota is full, `DENIED` if this user may not write it, otherwise `SYSTEM`.
 pub fn write(file: &File, path: &Path, contents: &Contents) -> Result<Written> {
     let mut plan = Plan::new(contents)?;
     plan.place();

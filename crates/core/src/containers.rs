@@ -135,7 +135,7 @@ impl Region {
     }
 
     /// A container's header stores in its word `region` the distance from the header back to the region's first byte.
-    /// This gives the distance for the header at offset `header`.
+    /// This function computes that word for the header at offset `header`.
     fn region_word(&self, header: u64) -> u64 {
         header.wrapping_neg()
     }

@@ -176,7 +176,7 @@ fn the_death_of_a_constructor_ends_the_wait_and_frees_the_name() {
     let pid = world.spawn(2, |region| {
         let claim = region.claim("x", &ty("vector<f64>"), ObjectMode::CreateOnly, POLL).unwrap();
         region.vector_resize(claim.offset, 8, 100_000).unwrap();
-        std::mem::forget(region); // it dies, rather than leave
+        std::mem::forget(region); // so the member dies and does not leave in order
         0
     });
     let waiter = std::thread::spawn({

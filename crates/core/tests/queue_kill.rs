@@ -212,7 +212,7 @@ fn consumer_dies(pattern: Pattern, fault: &str, producer_first: bool) -> bool {
             return killed;
         }
         if pattern == Pattern::FanOut {
-            return killed; // what was for the dead alone is gone with it
+            return killed; // messages for the dead consumer alone are not delivered again
         }
         for tag in 0..MESSAGES {
             let again = seen.tags.iter().filter(|seen| **seen == tag).count();

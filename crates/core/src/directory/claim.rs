@@ -32,6 +32,13 @@ impl Region {
     /// `timeout` limits two waits: for an object that another member is constructing, and, with `OpenOnly`, for an
     /// object that does not exist yet. With `None` the call waits up to 60 s for the constructing member, and does not
     /// wait for an object that does not exist.
+    ///
+    /// # Errors
+    /// `EXISTS` if `CreateOnly` finds the object. `NOT_FOUND` if `OpenOnly` does not find it and does not wait;
+    /// `TIMED_OUT` if it has waited in vain. `NOT_YET` if another member is still constructing the object at the
+    /// deadline. `WRONG_TYPE` if the object has another type. `INVALID` if the name or the type is not allowed.
+    /// `NO_SPACE` if the region cannot grow or its directory is full. `DENIED` if this task may only read the region
+    /// and the object would have to be made. `CORRUPT` if the region holds what no correct member writes.
     pub fn claim(
         self: &Arc<Self>,
         name: &str,

@@ -72,6 +72,10 @@ impl Region {
     /// block without a name, in a region where no member died, it touches one cache line in each of four pages. These
     /// lines hold this process's `Region`, the count of deaths, the head of the block's slice and the block's state
     /// byte.
+    ///
+    /// # Errors
+    /// `BAD_HANDLE` if the handle names another segment, or if no block in use starts at its offset. `WRONG_TYPE` if a
+    /// named object has another type, or if a block without a name is too small for the type.
     #[inline]
     pub fn load(&self, handle: Handle, ty: Option<&TypeRef>) -> Result<Loaded> {
         let offset = handle.offset;

@@ -57,7 +57,7 @@ impl Region {
             if let Some(index) = index.filter(|index| self.memory.entry(*index).is_some_and(free)) {
                 return Ok(index);
             }
-            self.rebuild_directory(guard); // the list was scribbled over
+            self.rebuild_directory(guard); // another process has damaged the list
         }
         let used = self.memory.entries();
         if used >= g.entries {

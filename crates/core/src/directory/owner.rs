@@ -79,8 +79,9 @@ impl Region {
         None
     }
 
-    /// The object of this directory entry, if it can have container headers that `block_around` does not lead to:
-    /// headers in the blocks of nested containers, or behind the first slice of a large object.
+    /// Gives the object of this directory entry, if the object has to be searched. This is so if it can have container
+    /// headers from which `block_around` does not lead to the object: headers in the blocks of nested containers, or
+    /// behind the first slice of a large object.
     fn owner_at(&self, index: u64) -> Option<(ObjectInfo, Type)> {
         let entry = self.memory.entry(index).filter(|entry| entry.state.load(Ordering::Acquire) == ENTRY_READY)?;
         let of = self.type_of(entry)?;

@@ -27,7 +27,7 @@ pub enum FileWaitOutcome {
     Gone(WaitFailure),
     /// The deadline passed: the program gets ETIMEDOUT.
     TimedOut(WaitFailure),
-    /// A signal handler ran that does not restart calls: the program gets EINTR.
+    /// A signal interrupted the wait, and its handler was installed without SA_RESTART: the program gets EINTR.
     Interrupted,
 }
 

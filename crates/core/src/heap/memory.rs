@@ -75,7 +75,7 @@ impl Memory {
     #[inline]
     unsafe fn at<T>(&self, offset: u64) -> &T {
         debug_assert!(offset + size_of::<T>() as u64 <= self.geometry.capacity);
-        // SAFETY: in bounds of a mapping that lives as long as self (the caller's promise).
+        // SAFETY: the caller promises that the T lies within the mapping, which lives as long as `self`.
         unsafe { &*self.base.add(offset as usize).cast::<T>() }
     }
 
@@ -92,7 +92,7 @@ impl Memory {
 
     #[inline]
     pub(crate) fn slot(&self, index: u64) -> Option<&HeapSlot> {
-        // SAFETY: the geometry has room for `slots` slots there.
+        // SAFETY: at `slots_at` there is room for `geometry.slots` heap slots.
         (index < self.geometry.slots)
             .then(|| unsafe { self.at(self.geometry.slots_at + index * size_of::<HeapSlot>() as u64) })
     }
@@ -105,7 +105,7 @@ impl Memory {
 
     #[inline]
     pub(crate) fn head(&self, slice: u64) -> Option<&SliceHead> {
-        // SAFETY: the geometry has room for `slices` heads there.
+        // SAFETY: at `heads` there is room for `geometry.slices` slice heads.
         (slice < self.geometry.slices).then(|| unsafe { &*self.heads.add(slice as usize) })
     }
 
@@ -118,7 +118,7 @@ impl Memory {
     #[inline]
     pub(crate) fn state(&self, slice: u64, block: u64) -> Option<&AtomicU8> {
         let inside = slice < self.geometry.slices && block < STATES_PER_SLICE;
-        // SAFETY: the geometry has room for STATES_PER_SLICE state bytes for each slice there.
+        // SAFETY: at `states` there is room for STATES_PER_SLICE state bytes of each slice.
         inside.then(|| unsafe { &*self.states.add((slice * STATES_PER_SLICE + block) as usize) })
     }
 
@@ -136,7 +136,7 @@ impl Memory {
     /// Word `index` of the bitmap of used slices.
     #[inline]
     pub(crate) fn used(&self, index: u64) -> Option<&AtomicU64> {
-        // SAFETY: the geometry has room for a bit per slice there, in words of 64.
+        // SAFETY: at `used_at` there is room for one bit per slice, in words of 64 bits.
         (index < self.geometry.slices.div_ceil(64)).then(|| unsafe { self.at(self.geometry.used_at + index * 8) })
     }
 
@@ -163,7 +163,7 @@ impl Memory {
 
     #[inline]
     pub(crate) fn entry(&self, index: u64) -> Option<&Entry> {
-        // SAFETY: the geometry has room for `entries` entries there.
+        // SAFETY: at `entries_at` there is room for `geometry.entries` directory entries.
         (index < self.geometry.entries)
             .then(|| unsafe { self.at(self.geometry.entries_at + index * size_of::<Entry>() as u64) })
     }

@@ -85,7 +85,7 @@ impl Region {
         let Some((group, mask)) = self.memory.next_free(slice, 0, class) else { return false };
         let active = word.with(Available::Active, 0).0;
         if head.word.compare_exchange(full, active, Ordering::SeqCst, Ordering::Relaxed).is_err() {
-            return false; // queued by the member that freed: it comes back that way
+            return false; // a member that freed a block has queued the slice, so it is found on the stack
         }
         self.set_group(local, class, slice, group, mask);
         true

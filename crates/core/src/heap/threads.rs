@@ -134,7 +134,7 @@ impl Region {
             mine.0.retain(|m| m.1.strong_count() > 0);
             mine.0.iter().find(|m| m.0 == self.serial).map(|m| m.2)
         });
-        let Ok(found) = found else { return Ok(None) }; // this thread is at its end
+        let Ok(found) = found else { return Ok(None) }; // this thread is ending
         let slot = match found {
             Some(slot) => slot,
             None => {

@@ -199,7 +199,7 @@ impl Ring {
     pub(super) fn leave(&self, side: Side, index: u8, me: MemberId) {
         let slot = self.slot(self.slot_index(side, index));
         if !slot.change_owner(me, Owner::healing(me)) {
-            return; // declared dead and healed, or overwritten: no longer ours to give up
+            return; // another member has healed this end (or overwritten the word): it is not this member's any more
         }
         crate::fault_point!("queue.leave.claimed");
         self.settle(side, index);
@@ -215,7 +215,7 @@ impl Ring {
     /// members leave in order, until a new member joins that side.
     pub(super) fn record_departure(&self, side: Side, slot: SlotRef<'_>, how: Departure) {
         if !slot.is_here() {
-            return; // never quite came, or is recorded already
+            return; // the owner did not finish joining, or its departure is recorded already
         }
         let members = self.members(side);
         if how as u32 >= members.departed.load(Acquire) & departure::HOW {

@@ -88,7 +88,7 @@ impl Spinner {
     /// Tells whether this end has learned that it pays to yield the CPU before it sleeps.
     pub fn gives_way(&self) -> bool {
         if cfg!(loom) {
-            return false; // a model has no processors to give away
+            return false; // a model has no CPUs, so yielding is pointless
         }
         let wait = self.yields.fetch_add(1, Relaxed);
         self.mode.load(Relaxed) == Waiting::Adaptive as u32 && (self.turns.load(Relaxed) > 0 || wait % 256 == 0)

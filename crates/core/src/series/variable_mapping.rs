@@ -19,7 +19,7 @@ use super::field::slot_runs;
 use super::pool::Pool;
 use crate::fault_point;
 
-/// Chunks of another version that were copied, but that the view does not show yet.
+/// Chunks of another version that were copied, but that the `VariableMapping` does not show yet.
 pub(super) struct PreparedChunks {
     slots: Vec<u32>,
     indices: Vec<usize>,
@@ -28,8 +28,8 @@ pub(super) struct PreparedChunks {
 
 pub(super) struct VariableMapping {
     reservation: Reservation,
-    /// The slots that the view shows, one for each chunk. If the variable can grow, the address range has room for
-    /// more chunks.
+    /// The slots that are shown now, one for each chunk. If the variable can grow, the address range has room for more
+    /// chunks.
     slots: Vec<u32>,
     /// True if this memory has a copy of the slots, not the mapped slots.
     copied: bool,
@@ -72,13 +72,14 @@ impl VariableMapping {
         PreparedChunks { slots: slots.to_vec(), indices, bytes }
     }
 
-    /// Shows the chunks that `prepare` copied, and gives their number. If it fails, the view is unchanged.
+    /// Shows the chunks that `prepare` copied, and gives their number. If the call fails, the same chunks are shown as
+    /// before.
     pub fn show_prepared(&mut self, prepared: PreparedChunks, pool: &Pool) -> OsResult<u64> {
         let chunk = pool.chunk();
         self.reservation.set_writable(0, self.reservation.length(), true)?;
         for (piece, index) in prepared.bytes.chunks_exact(chunk).zip(&prepared.indices) {
             assert!((index + 1) * chunk <= self.reservation.length());
-            // SAFETY: within this view's own memory, which is writable now.
+            // SAFETY: the chunk lies within this value's own memory, which is writable now.
             unsafe {
                 let to = self.reservation.start().as_ptr().add(index * chunk);
                 std::ptr::copy_nonoverlapping(piece.as_ptr(), to, chunk);
@@ -167,7 +168,7 @@ impl VariableMapping {
     fn copy(&self, index: usize, slot: u32, pool: &Pool) {
         let chunk = pool.chunk();
         assert!((index + 1) * chunk <= self.reservation.length());
-        // SAFETY: a whole slot of the mapped pool, to a chunk of this view's own memory, which is writable now.
+        // SAFETY: copies a whole slot of the mapped pool to a chunk of this value's own memory, which is writable now.
         unsafe {
             std::ptr::copy_nonoverlapping(pool.slot(slot), self.reservation.start().as_ptr().add(index * chunk), chunk)
         };

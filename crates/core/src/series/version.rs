@@ -183,9 +183,9 @@ impl Version {
             return Ok(&[]);
         }
         let view = self.view(variable)?;
-        // SAFETY: the view maps at least `length` bytes, for reading, for as long as `self`, and `refresh` needs
-        // `self` mutably. The pages are this process's own copies, or those of a pinned version, which a publisher
-        // that takes nothing back does not write.
+        // SAFETY: `view` maps at least `length` bytes, for reading, for as long as `self`, and `refresh` needs `self`
+        // mutably. The pages are this process's own copies, or those of a pinned version, which a publisher that takes
+        // nothing back does not write.
         Ok(unsafe { std::slice::from_raw_parts(view.start(), length) })
     }
 

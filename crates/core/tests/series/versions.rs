@@ -74,7 +74,7 @@ fn versions_share_what_did_not_change_and_memory_goes_back_when_no_observer_hold
         publisher.publish(&[]).unwrap();
         publisher.publish(&[]).unwrap();
         if publisher.statistics().method == Method::CopyAll {
-            continue; // this place has no such way, and says so
+            continue; // this machine does not have the method, so everything is copied
         }
         let used = || publisher_used(&series);
         let baseline = used();

@@ -92,7 +92,7 @@ messages! {
             /// The number of pulses that the sender has sent before this one.
             count: u64,
         },
-        /// Asks a service of the other node a question.
+        /// Asks the other node a question. The field `service` says which part of that node answers.
         4 Ask -> Said {
             /// The number of the service.
             service: u32,

@@ -14,7 +14,7 @@ struct Shown {
     set: Set,
     /// The enum's name in C, and the prefix of its members' names.
     c: (&'static str, &'static str),
-    /// The number of the member that is 0 in C.
+    /// The number, in Rust, of the member that has the number 0 in C. All numbers in C are smaller by this number.
     first: u32,
     /// A member that only the other languages have, for "the caller gave no value". The fields are its name in C, its
     /// number and its meaning.
