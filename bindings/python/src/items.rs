@@ -266,8 +266,8 @@ impl Item {
         })
     }
 
-    /// Gives the item another size. Old bytes stay as far as they fit, and new bytes are zero. After an InvalidError or
-    /// a NoSpaceError the item is unchanged.
+    /// Gives the item another size. The bytes up to the smaller of the two sizes stay as they are; new bytes are zero.
+    /// After an InvalidError or a NoSpaceError the item is unchanged.
     fn resize(&self, py: Python<'_>, #[pyo3(from_py_with = count)] size: u64) -> PyResult<()> {
         self.exclusively(py, "resized", move |access| access.owned()?.resize(size))
     }

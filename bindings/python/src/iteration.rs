@@ -11,7 +11,7 @@ use crate::ports::Port;
 pub struct Messages {
     /// The consumer's end of the port.
     pub port: Py<Port>,
-    /// How many seconds to wait for each message.
+    /// How many seconds to wait for each message; `None` means 60.
     pub timeout: Option<f64>,
 }
 

@@ -3,8 +3,8 @@
 //! The files: `session`, `regions`, `containers`, `texts`, `ports`, `iteration`, `messages`, `handles` and `items`
 //! define the classes; `session_state`, `open_ports` and `open_items` contain the state that the classes share;
 //! `opening` and `objects` find the memory for a name or a handle; `views` makes arrays over that memory and counts
-//! them; `dtypes` and `sizes` translate; `headers` writes headers in shared memory; every call uses `wait`, `fork` and
-//! `errors`.
+//! them; `dtypes` and `sizes` convert types and sizes between Python and crossdock; `headers` writes headers in shared
+//! memory; every call uses `wait`, `fork` and `errors`.
 
 mod checkpoints;
 mod containers;

@@ -24,7 +24,7 @@
  *     thread of the parent was using during the fork. Connect and open anew in the child.
  *  5. A member that can write a region can write anything into it. crossdock checks its own structures each time it
  *     reads them (CROSSDOCK_CORRUPT, never a crash); you must check what your own objects contain. The inline
- *     accessors below (crossdock_vector_data ..) do not check; crossdock_vector_view .. do.
+ *     accessors below (crossdock_vector_data ..) do not check the header; crossdock_vector_view .. do.
  *  6. Nothing here may be called from a signal handler.
  *
  * Conventions
@@ -186,7 +186,8 @@ crossdock_status crossdock_session_connect(const crossdock_connect_options *opti
 crossdock_status crossdock_session_default(crossdock_session **session);
 
 crossdock_status crossdock_session_ref(crossdock_session *session);
-/* Giving up the last reference closes the session. Regions and ports of the session that are open still work. */
+/* Giving up the last reference closes the session. Regions and ports that are still open keep the connection to the
+ * daemon and still work; the member leaves with the last of them. */
 crossdock_status crossdock_session_unref(crossdock_session *session);
 
 /* Leave now. The ports of this session end in order, and the daemon forgets the member. Later calls on the session give
@@ -212,15 +213,15 @@ crossdock_status crossdock_session_workflow(crossdock_session *session, char *bu
 
 /* ------------------------------------------------------------------- region */
 
-/* Open or create a region. `size` is the capacity in bytes, with the headers; memory is taken only when it is used. The
- * size is used if the region is created. CROSSDOCK_OPEN_ONLY ignores it; CROSSDOCK_OPEN_OR_CREATE gives INVALID if the
- * existing region is smaller. With CROSSDOCK_ANY_SIZE an existing region may have any size, and a new region gets 1
- * GiB. Only CROSSDOCK_OPEN_ONLY waits (timeout_ms) for another task to create the region: with CROSSDOCK_NO_WAIT it
- * gives NOT_FOUND at once, and after a deadline TIMED_OUT. Other errors: EXISTS (CROSSDOCK_CREATE_ONLY finds a
- * region), INVALID (the name is not allowed, or the size is 0), NO_SPACE (the quota or the node's memory does not
- * suffice), BUSY (the region is being copied or moved to another node), DENIED (no grant), INCOMPATIBLE (a build with
- * another memory layout made the region), DISCONNECTED (there is no daemon). The caller gets one reference. If a
- * process opens a region twice, it is mapped only once. */
+/* Open or create a region. `size` is the capacity in bytes, with the headers; memory is taken only when it is used.
+ * The size is used if the region is created. CROSSDOCK_OPEN_ONLY ignores the size; CROSSDOCK_OPEN_OR_CREATE gives
+ * INVALID if the existing region is smaller. With CROSSDOCK_ANY_SIZE an existing region may have any size, and a new
+ * region gets 1 GiB. Only CROSSDOCK_OPEN_ONLY waits (timeout_ms) for another task to create the region: with
+ * CROSSDOCK_NO_WAIT it gives NOT_FOUND at once, and after a deadline TIMED_OUT. Other errors: EXISTS
+ * (CROSSDOCK_CREATE_ONLY finds a region), INVALID (the name is not allowed, or the size is 0), NO_SPACE (the quota or
+ * the node's memory does not suffice), BUSY (the region is being copied or moved to another node), DENIED (no grant),
+ * INCOMPATIBLE (a build with another memory layout made the region), DISCONNECTED (there is no daemon). The caller
+ * gets one reference. If a process opens a region twice, it is mapped only once. */
 crossdock_status crossdock_region_open(crossdock_session *session, const char *name, crossdock_mode mode, uint64_t size,
                                        int64_t timeout_ms, crossdock_region **region);
 
@@ -240,8 +241,8 @@ crossdock_status crossdock_region_copy(crossdock_session *session, const char *n
 crossdock_status crossdock_region_move(crossdock_session *session, const char *name, int64_t timeout_ms,
                                        crossdock_region **region);
 
-/* The region that a handle points into. It is attached if this process does not have it yet. Errors: BAD_HANDLE
- * (there is no such segment, or it is no region), DENIED (no grant to read the region). */
+/* The region that a handle points into. The region is opened if this process does not have it open. Errors:
+ * BAD_HANDLE (there is no such segment, or it is no region), DENIED (no grant to read the region). */
 crossdock_status crossdock_region_of(crossdock_session *session, crossdock_handle handle, crossdock_region **region);
 
 /* A new reference to the region whose header is mapped at `base` in this process; NOT_FOUND if there is none. The
@@ -386,8 +387,8 @@ crossdock_status crossdock_handle_save(crossdock_region *region, const void *add
 crossdock_status crossdock_handle_load(crossdock_region *region, crossdock_handle handle, const crossdock_type *type,
                                        crossdock_object *object);
 
-/* Find the object that a handle names when its region is not known. The region is attached if this process does not
- * have it yet, and the caller gets a reference to it. */
+/* Find the object that a handle names when its region is not known. The region is opened if this process does not
+ * have it open, and the caller gets a reference to the region. */
 crossdock_status crossdock_session_load(crossdock_session *session, crossdock_handle handle, const crossdock_type *type,
                                         crossdock_region **region, crossdock_object *object);
 
@@ -1083,9 +1084,9 @@ crossdock_status crossdock_item_share(crossdock_item *item);
  * still has it open then keeps the old bytes, and this task gets a copy of its own. */
 crossdock_status crossdock_item_unshare(crossdock_item *item, int64_t timeout_ms);
 
-/* Give the item another size. Old bytes stay as far as they fit, and new bytes are zero. Take the address anew.
- * NO_SPACE: the quota or the node's memory does not suffice, and the item is unchanged. INVALID: the size is 0, or
- * the item is cooperative. */
+/* Give the item another size. The bytes up to the smaller of the two sizes stay as they are; new bytes are zero. Take
+ * the address anew. NO_SPACE: the quota or the node's memory does not suffice, and the item is unchanged. INVALID:
+ * the size is 0, or the item is cooperative. */
 crossdock_status crossdock_item_resize(crossdock_item *item, uint64_t size);
 
 /* The address and the size of the item in this process. The address is page-aligned. crossdock_item_writable tells

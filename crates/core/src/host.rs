@@ -57,7 +57,7 @@ pub struct PinPageGiven {
     pub page: OwnedFd,
     /// The index to pass to the next call of [`Host::pin_page`].
     pub next: u32,
-    /// The number of pages that the publisher still has to ask for.
+    /// The number of further pin pages that the publisher has to ask for.
     pub left: u32,
 }
 

@@ -1,5 +1,5 @@
 //! Handles: sixteen bytes that name an object in any segment. Any workflow system can carry handles from task to task.
-//! The idea is from Dhmem, section III-C (`docs/papers.md`).
+//! The idea is from the Dhmem paper, section III-C (`docs/papers.md`).
 
 use crate::SegmentId;
 

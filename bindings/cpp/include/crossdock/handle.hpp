@@ -1,4 +1,5 @@
-// Handles: sixteen bytes that name data for another task and that any workflow system can carry (Dhmem, section III-C).
+// Handles: sixteen bytes that name data for another task and that any workflow system can carry (Dhmem paper, section
+// III-C).
 #pragma once
 
 #include <crossdock.h>

@@ -1,4 +1,4 @@
-// A data object that exactly one task owns (CDI, section III).
+// A data object that exactly one task owns (CDI paper, section III).
 //
 //     auto frame = crossdock::item::create("frame.1", 1 << 20);
 //     fill(frame.bytes());

@@ -1,4 +1,5 @@
-// A bounded channel between tasks that carries handles, with credits that flow back (Dhmem, section III-D, Listing 8).
+// A bounded channel between tasks that carries handles, with credits that flow back (Dhmem paper, section III-D,
+// Listing 8).
 #pragma once
 
 #include <crossdock/message.hpp>

@@ -1,4 +1,4 @@
-// A region: shared memory with a heap and named objects in it (Dhmem, section III-C).
+// A region: shared memory with a heap and named objects in it (Dhmem paper, section III-C).
 #pragma once
 
 #include <crossdock/detail/object.hpp>

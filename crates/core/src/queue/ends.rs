@@ -35,9 +35,9 @@ pub(super) struct MetPeers {
     joined: u32,
     /// The other side's count of deaths at the time of the join.
     deaths: u32,
-    /// True if the other side had a living member.
+    /// True if the other side had a living member at the time of the join.
     peers: bool,
-    /// For consumers: true if there were messages in the ring that no consumer had released.
+    /// For consumers: true if, at the time of the join, there were messages in the ring that no consumer had released.
     messages: bool,
 }
 

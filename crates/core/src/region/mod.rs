@@ -299,7 +299,7 @@ impl Region {
     /// The number of members that have died so far. It starts again from 0 after 2³² deaths.
     #[inline]
     pub(crate) fn deaths(&self) -> u32 {
-        // SAFETY: the word lasts as long as `host`, which is held as long as `self` (the trait's promise).
+        // SAFETY: the trait `Host` promises that the word lasts as long as `host`, which `self` holds.
         unsafe { self.deaths.as_ref() }.load(Ordering::Acquire)
     }
 

@@ -70,8 +70,8 @@ impl Identity {
         Self { name: name.into(), workflow: "default".into(), member: crate::host::StandaloneHost::MEMBER }
     }
 
-    /// Gives the name of one of the series' segments in `/proc/PID/maps`. The names of all crossdock segments have this
-    /// form. The kernel allows 249 bytes.
+    /// Gives the name that one of the series' segments has in `/proc/PID/maps`: `crossdock:WORKFLOW:KIND:NAME`, as for
+    /// all segments. The kernel allows 249 bytes.
     pub(super) fn label(&self, kind: &str) -> String {
         let mut label = format!("crossdock:{}:{kind}:{}", self.workflow, self.name);
         label.truncate(240);

@@ -1,4 +1,4 @@
-//! A scalar or a fixed array of scalars in a region. The idea is from Dhmem, listing 3 (`docs/papers.md`).
+//! A scalar or a fixed array of scalars in a region. The idea is from the Dhmem paper, listing 3 (`docs/papers.md`).
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A vector in a region, which C++ sees as `crossdock::vector<T>`. The idea is from Dhmem, listing 4
+//! A vector in a region, which C++ sees as `crossdock::vector<T>`. The idea is from the Dhmem paper, listing 4
 //! (`docs/papers.md`).
 
 use std::marker::PhantomData;

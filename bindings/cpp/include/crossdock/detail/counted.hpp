@@ -1,4 +1,5 @@
-// One counted reference of the C interface, as a value.
+// A value that holds one counted reference of the C interface: a copy adds a reference, and the destructor gives one
+// up.
 #pragma once
 
 #include <crossdock/error.hpp>
