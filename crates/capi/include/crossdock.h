@@ -542,8 +542,9 @@ crossdock_status crossdock_port_wait_peer(crossdock_port *port, int64_t timeout_
 /* Send a message. If the port is full, wait for a free cell, that is, for a credit. NOT_YET if no cell is free, with
  * CROSSDOCK_NO_WAIT. `bytes` is the amount of data that the handle stands for; it is used for the statistics (0 if
  * unknown). The object must not change until its credit is back (caveat 2). Errors: TIMED_OUT (names the consumer
- * that has the cells), CLOSED and PEER_DIED (no cell is free, and all consumers left in order or died), INVALID (the
- * end is a consumer's, or `inline_length` is too large). After an error nothing was sent. */
+ * that has the cells), CLOSED (no cell is free, and all consumers left in order), PEER_DIED (no cell is free, and one
+ * of the consumers that are gone died), INVALID (the end is a consumer's, or `inline_length` is too large). After an
+ * error nothing was sent. */
 crossdock_status crossdock_port_send(crossdock_port *port, const crossdock_message *message, uint64_t bytes,
                                      int64_t timeout_ms);
 
@@ -555,8 +556,9 @@ crossdock_status crossdock_port_reclaim(crossdock_port *port, int64_t timeout_ms
 
 /* Receive a message. If there is none, wait for one; with CROSSDOCK_NO_WAIT: NOT_YET. The message belongs to this
  * consumer until it is released. Errors: TIMED_OUT (names the producer), CLOSED (all producers left in order),
- * PEER_DIED (the producers died), INVALID (the end is a producer's), CORRUPT (the port's memory holds what no correct
- * member writes). Messages that were sent before a producer left or died are received first. */
+ * PEER_DIED (all producers are gone, and one of them died), INVALID (the end is a producer's), CORRUPT (the port's
+ * memory holds what no correct member writes). Messages that were sent before a producer left or died are received
+ * first. */
 crossdock_status crossdock_port_receive(crossdock_port *port, int64_t timeout_ms, crossdock_message *message);
 
 /* Release a message: give its cell, and with it the data, back to the producer. Release each received message once, in
@@ -625,8 +627,8 @@ crossdock_status crossdock_port_note_copied(crossdock_port *port, uint64_t bytes
  * changes only when the version is refreshed.
  *
  * The pages of a published array stay where they are, so that it can be registered (RDMA, io_uring, CUDA, a pending
- * MPI_Irecv). Only CROSSDOCK_PAGES_MAY_MOVE and crossdock_publisher_begin move them. What a device writes through an
- * earlier registration is lost then, without an error.
+ * MPI_Irecv). Only CROSSDOCK_PAGES_MAY_MOVE and crossdock_publisher_begin move the pages. After such a move, data
+ * that a device writes through an earlier registration is lost without an error.
  *
  * One thread at a time may use a publisher; calls of other threads wait. What a forked child writes to a publisher's
  * memory, only the child sees. */

@@ -40,7 +40,7 @@ using default_hash = std::conditional_t<std::is_same_v<K, string>, text_hash, st
 template <class K>
 using default_equal = std::conditional_t<std::is_same_v<K, string>, std::equal_to<>, std::equal_to<K>>;
 
-/// A type such as std::string_view for a key of type crossdock::string.
+/// A type, such as std::string_view, that a caller may give in place of a key of type crossdock::string.
 template <class Given, class Key>
 concept text_for = std::is_same_v<Key, string> && std::is_convertible_v<const Given&, std::string_view> && !std::is_same_v<std::remove_cvref_t<Given>, string>;
 

@@ -117,8 +117,8 @@ static_assert(sizeof(string) == sizeof(crossdock_string) && std::is_standard_lay
 struct text_hash {
   using is_transparent = void;
   std::size_t operator()(std::string_view text) const noexcept {
-    // FNV-1a is the same in every process, compiler and standard library. The C++ standard does not promise this for
-    // std::hash.
+    // The hash FNV-1a has the same value with every process, compiler and standard library. The C++ standard does not
+    // promise this for std::hash.
     std::uint64_t h = UINT64_C(0xcbf29ce484222325);
     for (char c : text) h = (h ^ static_cast<unsigned char>(c)) * UINT64_C(0x100000001b3);
     return static_cast<std::size_t>(h ^ (h >> 32));

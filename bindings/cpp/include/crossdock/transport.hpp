@@ -39,8 +39,8 @@ struct port_options {
   bool persistent = false;
 };
 
-/// send, reclaim and receive return ok, or not_yet if they must not wait. Every other status is thrown as
-/// crossdock::error.
+/// Carries the messages of one end of a port. send, reclaim and receive return ok, or not_yet if `wait` is no_wait
+/// and nothing can be done yet. Every other status is thrown as crossdock::error.
 class transport {
  public:
   transport() = default;

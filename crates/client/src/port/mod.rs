@@ -87,7 +87,7 @@ impl Port {
     ///
     /// # Errors
     /// `TIMED_OUT` if no cell becomes free before the timeout (the text names the member that has the cells). If no
-    /// cell is free and no consumer is left: `CLOSED` if the consumers left in order, `PEER_DIED` if they died.
+    /// cell is free and no consumer is left: `CLOSED` if the consumers left in order, `PEER_DIED` if one of them died.
     /// `CLOSED` also if this end is closed. `INVALID` at a consumer's end. `CORRUPT` if the port's memory holds what no
     /// correct member writes. After an error nothing was sent.
     #[inline]
@@ -128,7 +128,7 @@ impl Port {
     ///
     /// # Errors
     /// `TIMED_OUT` if no message comes before the timeout (the text names the producers). If no producer is left:
-    /// `CLOSED` if the producers left in order, `PEER_DIED` if they died. `CLOSED` also if this end is closed.
+    /// `CLOSED` if the producers left in order, `PEER_DIED` if one of them died. `CLOSED` also if this end is closed.
     /// `INVALID` at a producer's end. `CORRUPT` if the port's memory holds what no correct member writes.
     #[inline]
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Message> {

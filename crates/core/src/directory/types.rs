@@ -106,6 +106,6 @@ pub struct ObjectInfo {
 pub struct Removed {
     /// The number of freed blocks: the object's own block and the blocks of its containers.
     pub blocks: u64,
-    /// The number of bytes in these blocks.
+    /// The number of bytes in the freed blocks.
     pub bytes: u64,
 }

@@ -139,10 +139,11 @@ impl End {
     /// Sends a message, and waits up to `timeout` for room. Gives the message's position.
     ///
     /// # Errors
-    /// `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED` or `PEER_DIED` if all consumers that this end has
-    /// met have left or died, and `CLOSED` after [`End::close`]. `INVALID` if this end is no producer. `CORRUPT` if
-    /// the port's memory holds what no correct member writes. `DISCONNECTED` in a forked child, or if the daemon has
-    /// declared this member dead. In each case nothing was sent.
+    /// `TIMED_OUT` if there is no room before the timeout; `NOT_YET` if there is none and the timeout is zero. `CLOSED`
+    /// if all consumers that this end has met have left, `PEER_DIED` if one of them died, and `CLOSED` after
+    /// [`End::close`]. `INVALID` if this end is no producer. `CORRUPT` if the port's memory holds what no correct
+    /// member writes. `DISCONNECTED` in a forked child, or if the daemon has declared this member dead. In each case
+    /// nothing was sent.
     #[inline]
     pub fn send(&self, message: &Message, bytes: u64, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Producer)?;
@@ -193,9 +194,10 @@ impl End {
     /// needs.
     ///
     /// # Errors
-    /// `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED` or `PEER_DIED` if all producers that this end has
-    /// met have left or died, and `CLOSED` after [`End::close`]. `INVALID` if this end is no consumer. `CORRUPT` if
-    /// the port's memory holds what no correct member writes. `DISCONNECTED` in a forked child.
+    /// `TIMED_OUT` if no message comes before the timeout; `NOT_YET` if there is none and the timeout is zero. `CLOSED`
+    /// if all producers that this end has met have left, `PEER_DIED` if one of them died, and `CLOSED` after
+    /// [`End::close`]. `INVALID` if this end is no consumer. `CORRUPT` if the port's memory holds what no correct
+    /// member writes. `DISCONNECTED` in a forked child.
     #[inline]
     pub fn receive_into(&self, out: &mut Message, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Consumer)?;
@@ -319,7 +321,7 @@ impl End {
     /// other side. This call is for a program that wants to know that a member is there before it prepares the data.
     ///
     /// # Errors
-    /// `TIMED_OUT`, or `NOT_YET` if the timeout is zero.
+    /// `TIMED_OUT` if no member comes before the timeout; `NOT_YET` if there is none and the timeout is zero.
     pub fn wait_peer(&self, timeout: Duration) -> Result<(), Error> {
         self.check(self.side)?;
         let mut attempt = || {
@@ -439,8 +441,8 @@ impl End {
     /// released a message.
     ///
     /// # Errors
-    /// `TIMED_OUT` if the timeout passes first. `CLOSED` or `PEER_DIED` if all consumers that this end has met have
-    /// left or died.
+    /// `TIMED_OUT` if the timeout passes first. If all consumers that this end has met are gone: `CLOSED` if they left,
+    /// `PEER_DIED` if one of them died.
     pub fn wait_for_releases(&self, timeout: Duration, found: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         self.check(Side::Producer)?;
         let mut attempt = || {

@@ -10,7 +10,7 @@ use crossdock_os::userfault::WriteTracker;
 const PAGE: usize = 4096;
 /// The number of pages that a measurement writes.
 const TRIAL: usize = 32;
-/// A smaller copy (in bytes) always goes through the CPU's caches, so that observers find the data there.
+/// A copy of fewer bytes than this always goes through the CPU's caches, so that observers find the data in the caches.
 const LARGE: usize = 4 << 20;
 
 /// The costs of single operations, in nanoseconds. Before the first measurement, they are typical values of a

@@ -172,8 +172,9 @@ impl Observer {
     /// between are passed over. [`Self::each`] gives those as well, as far as they still exist.
     ///
     /// # Errors
-    /// `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED` if the publisher ended and all versions were given,
-    /// `PEER_DIED` if the publisher died. Otherwise the errors of [`Self::latest`].
+    /// `TIMED_OUT` if no newer version comes before the timeout; `NOT_YET` if there is none and the timeout is zero. If
+    /// there is no newer version: `CLOSED` if the publisher has ended, `PEER_DIED` if it died. Otherwise the errors of
+    /// [`Self::latest`].
     pub fn next(&mut self, timeout: Duration) -> Result<Version> {
         self.wait_beyond(self.given, timeout)?;
         self.latest()

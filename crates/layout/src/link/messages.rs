@@ -101,7 +101,7 @@ messages! {
             /// The question's contents, which the service defines.
             body: Vec<u8> as Body,
         },
-        /// The answer of a service to a question.
+        /// The answer of the other node to a question.
         5 Said(body: Vec<u8> as Body),
         /// Says that the other node could not answer the question, or refused to.
         6 Failed {
