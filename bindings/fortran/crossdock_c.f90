@@ -1,6 +1,7 @@
 ! The declarations of crossdock.h in Fortran, for the module `crossdock`. Programs use the module `crossdock` and not
 ! this one. A test of crates/layout (`generated`) writes the enumerators and limits of this file. Change them in
-! crates/layout. SPDX-License-Identifier: Apache-2.0
+! crates/layout.
+! SPDX-License-Identifier: Apache-2.0
 module crossdock_c
   use, intrinsic :: iso_c_binding
   implicit none

@@ -1,5 +1,6 @@
 ! The declarations of crossdock.h for checkpoints in Fortran, for the module crossdock_checkpoints. Programs use that
-! module and not this one. SPDX-License-Identifier: Apache-2.0
+! module and not this one.
+! SPDX-License-Identifier: Apache-2.0
 module crossdock_checkpoints_c
   use, intrinsic :: iso_c_binding
   implicit none

@@ -13,7 +13,8 @@
 !
 ! Shapes here are in Fortran's order. In the series, and so for every other language, the dimensions are in reverse
 ! order, because the memory is the same. crossdock.h describes the calls. Programs use the module crossdock, which
-! includes this one. SPDX-License-Identifier: Apache-2.0
+! includes this one.
+! SPDX-License-Identifier: Apache-2.0
 module crossdock_series
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: real32, real64, int32, int64

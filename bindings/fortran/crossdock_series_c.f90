@@ -1,5 +1,6 @@
 ! The declarations of crossdock.h for series in Fortran, for the module `crossdock_series`. Programs use the module
-! `crossdock` and not this one. SPDX-License-Identifier: Apache-2.0
+! `crossdock` and not this one.
+! SPDX-License-Identifier: Apache-2.0
 module crossdock_series_c
   use, intrinsic :: iso_c_binding
   use crossdock_c, only: CROSSDOCK_RANK_MAX, CROSSDOCK_NAME_MAX, CROSSDOCK_TYPE_NAME_MAX

@@ -51,8 +51,8 @@ impl std::fmt::Display for MemberId {
 pub struct SegmentId(pub u64);
 
 impl SegmentId {
-    /// No segment has this id. If a message came from another node without its object, its handle contains this id.
-    /// Objects of some kinds are not copied to other nodes.
+    /// No segment has this id. If a message came from another node without its object, the message's handle contains
+    /// this id. Objects of some kinds are not copied to other nodes.
     pub const LEFT_BEHIND: Self = Self(u64::MAX >> 1);
 }
 

@@ -76,7 +76,9 @@ class ndarray {
   ndarray(ndarray&& other, const allocator_type& a) : ndarray(a) { *this = std::move(other); }
   ~ndarray() {
     if (T* elements = data()) {
-      data_ = detail::relative_word::null;  // first: a kill before the free leaks the block; freed first, it could be used twice
+      // The pointer is cleared first: a kill before the free then leaks the block. A block that is freed first could be
+      // used twice.
+      data_ = detail::relative_word::null;
       detail::in_order();
       get_allocator().raw_deallocate(elements);
     }

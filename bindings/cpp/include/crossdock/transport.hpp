@@ -33,7 +33,7 @@ enum class pattern : int {
 /// made the port, or leaves the options open.
 struct port_options {
   crossdock::pattern pattern = crossdock::pattern::any;
-  std::uint32_t capacity = 0;  ///< messages in flight: a power of two, 1 to 4096; 0: that of an existing port, 8 for a new one
+  std::uint32_t capacity = 0;  ///< messages in flight, a power of two up to 4096; 0: as the port has, or 8 if it is new
   /// If this call makes the port and this is true, the port and its messages stay after the run, until the port is
   /// removed.
   bool persistent = false;

@@ -21,7 +21,8 @@
  *
  * CDI_register makes a container id known. An object may be transferred to an id before that call; the object then
  * waits for the container. The functions use the process's default session (CROSSDOCK_SOCKET and so on, see
- * crossdock_session_default). */
+ * crossdock_session_default).
+ */
 #ifndef CROSSDOCK_CDI_H
 #define CROSSDOCK_CDI_H
 

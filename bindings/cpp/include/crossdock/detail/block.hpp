@@ -33,7 +33,9 @@ class block {
   ~block() {
     if (T* elements = data()) {
       std::destroy_n(elements, size());
-      put({nullptr, 0, 0});  // first: a kill before the free leaks the block; freed first, it could be used twice
+      // The words are cleared first: a kill before the free then leaks the block. A block that is freed first could be
+      // used twice.
+      put({nullptr, 0, 0});
       get_allocator().raw_deallocate(elements);
     }
   }
@@ -89,9 +91,11 @@ class block {
     T* const old = data();
     const std::size_t count = size();
     const bool makes = !std::is_same_v<std::remove_cvref_t<Make>, nothing>;
-    if (count + makes > n && count > 0) return reallocate_with(count + makes, make);  // prepare() has healed this vector, which is larger now
+    // If prepare() has healed this vector, the vector may be larger now.
+    if (count + makes > n && count > 0) return reallocate_with(count + makes, make);
     n = std::max<std::size_t>(n, 1);
-    if (n < capacity()) capacity_ = static_cast<count_word>(n);  // a kill may leave either block: the capacity must fit both
+    // A kill may leave the old or the new block, so the capacity must fit both.
+    if (n < capacity()) capacity_ = static_cast<count_word>(n);
     make(fresh + count);
     if constexpr (relocatable<T>()) {
       relocate_n(old, count, fresh);
