@@ -242,7 +242,8 @@ crossdock_status crossdock_region_move(crossdock_session *session, const char *n
                                        crossdock_region **region);
 
 /* The region that a handle points into. The region is opened if this process does not have it open. Errors:
- * BAD_HANDLE (there is no such segment, or it is no region), DENIED (no grant to read the region). */
+ * BAD_HANDLE (there is no such segment, this task may not see it, or it is no region), DENIED (the grant of this task
+ * does not allow to read the region), BUSY (the region is being copied or moved to another node). */
 crossdock_status crossdock_region_of(crossdock_session *session, crossdock_handle handle, crossdock_region **region);
 
 /* A new reference to the region whose header is mapped at `base` in this process; NOT_FOUND if there is none. The

@@ -94,8 +94,9 @@ impl Session {
     /// opened again for the next message.
     ///
     /// # Errors
-    /// `BAD_HANDLE` if the handle names no existing segment, or one that is no region. `DENIED` without a grant to read
-    /// the region.
+    /// `BAD_HANDLE` if the handle names no existing segment, one that this task may not see, or one that is no region.
+    /// `DENIED` if the grant of this task does not allow to read the region. `BUSY` while the region is being copied or
+    /// moved to another node.
     pub fn region_of(&self, handle: Handle) -> Result<Region> {
         let id = SegmentId(handle.segment);
         if let Some(region) = self.session_objects().region(id) {

@@ -84,9 +84,9 @@ impl Session {
     /// use it.
     ///
     /// # Errors
-    /// `NOT_FOUND` if there is no such segment. `DENIED` if this session may not see it. `WRONG_TYPE` if the segment is
-    /// no port. `NOT_YET` if no member has formatted the port yet. `CORRUPT` or `INCOMPATIBLE` if the memory does not
-    /// hold a port of this version.
+    /// `NOT_FOUND` if there is no such segment, or if this session may not see it. `DENIED` if the grant of this task
+    /// allows neither end of the port. `WRONG_TYPE` if the segment is no port. `NOT_YET` if no member has formatted the
+    /// port yet. `CORRUPT` or `INCOMPATIBLE` if the memory does not hold a port of this version.
     pub fn port_report(&self, id: SegmentId) -> Result<PortReport> {
         let opened = self.attach_segment(id)?;
         if opened.kind != SegmentKind::Port {

@@ -103,9 +103,9 @@ impl Session {
     /// it.
     ///
     /// # Errors
-    /// `NOT_FOUND` if there is no such segment. `DENIED` if this session may not see it. `WRONG_TYPE` if the segment is
-    /// no series. `CORRUPT` if the pool holds what no correct publisher writes. `INCOMPATIBLE` if a build with another
-    /// memory layout published the series.
+    /// `NOT_FOUND` if there is no such segment, or if this session may not see it. `DENIED` if the grant of this task
+    /// does not allow to observe the series. `WRONG_TYPE` if the segment is no series. `CORRUPT` if the pool holds what
+    /// no correct publisher writes. `INCOMPATIBLE` if a build with another memory layout published the series.
     pub fn series_report(&self, id: SegmentId) -> Result<SeriesReport> {
         let opened = self.attach_segment(id)?;
         if opened.kind != SegmentKind::Series {
