@@ -48,7 +48,7 @@ pub(crate) enum HelloFailure {
     Ended(Error),
     /// This process or the daemon has no descriptor or memory left. Another attempt may succeed.
     NoRoom(Error),
-    /// Another attempt would fail in the same way.
+    /// The attempt failed for a reason that will not change, so another attempt would fail in the same way.
     Final(Error),
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct OpenedSegment {
     /// The descriptor of the segment. It is sealed against shrinking, growing and further seals. It is read-only if the
     /// grant has no WRITE.
     pub descriptor: OwnedFd,
-    /// The size in bytes. The daemon knows how much of it is reserved; `Session::reserve` reserves more.
+    /// The size in bytes. The daemon counts how many of these bytes are reserved; `SessionHost::reserve` asks for more.
     pub size: u64,
     pub attribute: u64,
     pub writable: bool,
