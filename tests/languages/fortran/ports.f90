@@ -1,4 +1,4 @@
-! Tests rows P1 to P16 of the table in ../conformance.md: ports.
+! Tests rows P1 to P17 of the table in ../conformance.md: ports.
 module ports
   use suite
   use regions, only: open_object
