@@ -10,7 +10,8 @@
 
 namespace bench {
 
-/// CPU time of this thread. Time of other programs is not counted, although they may cost caches.
+/// CPU time of this thread. The time of other programs is not counted. Other programs can still slow this thread down,
+/// because they evict its data from the caches.
 struct clock {
   using duration = std::chrono::nanoseconds;
   using rep = duration::rep;

@@ -162,7 +162,7 @@ class worker {
     }
     auto made = crossdock::detail::as_result([&] { return crossdock::item::create(name('i'), item_bytes, {}, session_); });
     if (!made && made.status() != status::exists) throw crossdock::error(made.status(), "create");
-    // An item of this name exists, because the previous round did not hand it on.
+    // If the item could not be made, it exists already, because the previous round did not hand it on.
     auto i = made ? std::move(*made) : crossdock::item::access(name('i'), crossdock::no_wait, session_);
     const auto all = i.as<std::int64_t>();
     fill(all.subspan(1), stamp | 1);

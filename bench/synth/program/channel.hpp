@@ -1,4 +1,5 @@
-// The interface of one end of a port, for every method.
+// The interface of one end of a channel between two tasks. Each way of passing data that the benchmark compares
+// (crossdock, MPI, files and others) implements it.
 #pragma once
 
 #include <cstddef>

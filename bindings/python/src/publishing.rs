@@ -51,10 +51,10 @@ impl Drop for PublisherArrayBase {
     }
 }
 
-/// The publisher of a series. `Session.publisher` makes it. It is a context manager, which ends the series. The
-/// variables are its attributes and its items: NumPy arrays that the program reads and writes in place. Their pages
-/// stay in the same place, so that they can be registered (RDMA, io_uring, CUDA). There are two exceptions:
-/// `pages="may_move"`, and after `begin` was called.
+/// The publisher of a series. `Session.publisher` makes it. It is a context manager, which ends the series. Each
+/// variable `u` is a NumPy array, `publisher.u` or `publisher["u"]`, which the program reads and writes in place. The
+/// pages of the arrays stay in the same place, so that they can be registered (RDMA, io_uring, CUDA), except with the
+/// option `pages="may_move"` and after a call of `begin`.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Publisher {
     open_publisher: Arc<OpenPublisher>,

@@ -173,7 +173,8 @@ unsafe extern "C" fn crossdock_ndarray_open(
 ) -> i32 {
     call(|| {
         let place = out(array, "ndarray")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated texts, and a shape of that rank.
+        // SAFETY: `crossdock.h` requires that each text ends with a zero byte, and that `shape` points to `rank`
+        // lengths.
         let (name, element, shape) =
             unsafe { (text(name, "object's name")?, text(element_type, "element type")?, shape_in(rank, shape)?) };
         let (order, mode) = (self::order(order)?, self::mode(mode)?);

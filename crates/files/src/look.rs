@@ -74,7 +74,7 @@ pub struct FileUser {
     pub task: String,
 }
 
-/// A file name with its state and its users.
+/// A file's name, its state, and the processes that wait for the file or have it open.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FileLine {
     /// The path of the file, relative to the managed directory.

@@ -103,7 +103,7 @@ fn each_kind_of_lie_ends_the_liars_connection_and_only_that() {
         wait_for_end(socket);
         assert_eq!(honest.ask(ECHO, b"fine", soon()).unwrap(), b"fine", "after {what}");
     }
-    // These messages are wrong after the greeting.
+    // A peer that has sent its greeting must not send any of these messages.
     let after: Vec<(&str, Vec<u8>)> = vec![
         ("a second greeting", hello(Purpose::Control, [0; 16]).encode(0)),
         ("bytes wanted by the control connection", fetch(5).encode(1)),

@@ -86,7 +86,7 @@ impl Board {
 }
 
 impl Watcher {
-    /// Notes that the watcher has seen this registration now.
+    /// Notes the present time as the time at which the watcher saw the registration `number`.
     pub fn report(&self, number: usize) {
         let delay = now_ns().saturating_sub(self.board.begun[number].load(Ordering::SeqCst)) as f64 / 1e3;
         self.delays.lock().expect("no watcher panics").push((number, delay));

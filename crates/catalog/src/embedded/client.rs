@@ -27,7 +27,7 @@ const THINGS_MAX: usize = 1_000_000;
 
 /// Makes connections to the keeper.
 pub trait Dial: Send + Sync {
-    /// Opens a new stream to the keeper, at most until the deadline.
+    /// Connects a new stream to the keeper. The attempt ends at the deadline.
     ///
     /// # Errors
     /// No connection could be made before the deadline.

@@ -90,8 +90,8 @@ impl Item {
         }
     }
 
-    /// Opens the item again after a request failed. If the daemon has shared the item, and only this process failed to
-    /// map it, returns the shared item; otherwise returns `None`.
+    /// Opens the item again after a request to hand it on or to share it failed. Returns the shared item if the daemon
+    /// has shared it, and only this process failed to map it. In all other cases returns `None`.
     fn open_again(&mut self) -> Option<SharedItem> {
         let answer = self.open.session.ask_item(ItemRequest::Reopen { item: self.id() }, None);
         let is_shared = |answer: &Answered| matches!(&answer.0, Answer::Item(given) if !given.writable);

@@ -55,8 +55,9 @@ impl Region {
     }
 
     fn search_containers(&self, header: u64) -> Option<(ObjectInfo, Type)> {
-        // Most regions have no object that has to be searched (see `owner_at`). The first search after a change of the
-        // directory finds this out.
+        // In most regions, there is no object whose inside must be searched for container headers (see `owner_at`). The
+        // first search after a change of the directory finds this out and stores the directory's version. Later calls
+        // compare the versions and search nothing.
         let version = self.memory.header().directory_version.load(Ordering::Acquire);
         if self.owners.flat_version.load(Ordering::Relaxed) == version {
             return None;

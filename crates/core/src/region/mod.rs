@@ -80,7 +80,7 @@ pub struct Region {
     pub(crate) host: Arc<dyn Host>,
     /// The number of this mapping in this process. No number is used twice.
     pub(crate) serial: u64,
-    /// The process that attached the region. A forked child of it must not use this value.
+    /// The process that attached the region. It is recorded because a forked child must not use this `Region`.
     process: fork::ProcessToken,
     /// The address of the count of deaths in the liveness table. It is kept here because looking it up would touch half
     /// a dozen pages.

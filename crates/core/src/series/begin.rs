@@ -108,8 +108,8 @@ impl Publisher {
         let chunk = self.pool.chunk();
         for FreshSlots { field, chunk: first, run } in &taken {
             let from = self.fields[*field].memory(&self.pool).wrapping_add(*first as usize * chunk);
-            // SAFETY: the begun memory has all of the variable's chunks, and the slots were taken just now, so no
-            // version has them.
+            // SAFETY: the memory that `begin` gave is as long as all chunks of the variable. The slots were taken just
+            // now, so no version uses them.
             unsafe { std::ptr::copy_nonoverlapping(from, self.pool.slot(run.first), run.count as usize * chunk) };
         }
         // The ordinary memory is kept until the version is published. If no record is free for the version, `publish`

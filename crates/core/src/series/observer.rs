@@ -43,7 +43,7 @@ pub struct AttachParts {
     pub slot: u32,
     /// The member that publishes the series, as the daemon says.
     pub publisher: MemberId,
-    /// The process's host: it tells, among other things, which members are dead.
+    /// The session of this process with the daemon, as `core` sees it: for example, it tells which members are dead.
     pub host: Arc<dyn Host>,
 }
 

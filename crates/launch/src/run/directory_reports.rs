@@ -27,7 +27,8 @@ const SOCKET: &str = "looks";
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long `crossdock ls` waits for the supervisor, and the supervisor for `crossdock ls` to read the answer.
 const LONGEST: Duration = Duration::from_secs(15);
-/// How long the catalog may take to say what the hosts that did not answer have announced.
+/// How long the catalog may take to answer. The supervisor asks the catalog for the files that each silent host has
+/// announced.
 const CATALOG: Duration = Duration::from_secs(2);
 /// The most questions that wait for answers. Further connections are closed at once.
 const QUESTIONS: usize = 64;

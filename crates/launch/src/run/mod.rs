@@ -51,7 +51,7 @@ pub fn default_logs(workflow: &str) -> PathBuf {
 pub mod code {
     /// All tasks have ended without an error.
     pub const OK: u8 = 0;
-    /// The command line is wrong. The number is that of the library clap.
+    /// The command line is wrong. The library clap, which reads the command line, ends the program with the same code.
     pub const USAGE: u8 = 2;
     /// The workflow file has problems.
     pub const FILE: u8 = 65;

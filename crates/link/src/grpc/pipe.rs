@@ -30,7 +30,7 @@ struct State {
     wakers: Vec<Waker>,
 }
 
-/// Pieces of bytes, in order.
+/// A queue of byte buffers in memory, with one writing and one reading side.
 #[derive(Default)]
 pub struct Pipe {
     state: Mutex<State>,

@@ -31,7 +31,7 @@ use tonic::{Code, Streaming};
 
 /// The most calls of one connection at the same time.
 const CALLS: u32 = 256;
-/// The most calls that wait until the listener takes them.
+/// How many gRPC calls of other nodes may wait until the listener takes them.
 const WAITING: usize = 64;
 /// A connection without a call is closed after this time.
 const IDLE: Duration = Duration::from_secs(60);

@@ -42,7 +42,7 @@ pub enum Sabotage {
     ForgetPins,
     /// Publishers are not told of new pin pages.
     TellNoPublisher,
-    /// The endpoint to which a pin page belongs is forgotten.
+    /// The journal loses the endpoint to which a pin page belongs.
     ForgetEndpoints,
     /// Observers can write to the pool of a series.
     WritablePools,

@@ -31,9 +31,9 @@ pub const LEADERLESS_MS: [u64; 4] = [500, 3000, 8000, 20_000];
 pub struct Leader {
     is_lost: AtomicBool,
     pub losses: AtomicU64,
-    /// Commits in flight that were made, and whose caller got no answer.
+    /// How many commits were made whose caller got no answer, because a fault hit the catalog meanwhile.
     pub made: AtomicU64,
-    /// Commits in flight that were not made, and whose caller got no answer.
+    /// How many commits were not made and got no answer, because a fault hit the catalog meanwhile.
     pub dropped: AtomicU64,
     /// Calls that failed because there was no leader.
     pub refused: AtomicU64,

@@ -64,7 +64,7 @@ impl Planted {
 pub enum Form {
     /// Everything that this simulation knows.
     Whole,
-    /// Members look no items up, all items are small, no link is slow, and the catalog does not lose its leader.
+    /// No member looks up an item, all items are small, no link is slow, and the catalog does not lose its leader.
     Early,
 }
 

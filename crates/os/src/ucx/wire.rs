@@ -244,8 +244,8 @@ impl Wire {
                 OutgoingMessage::Small(bytes) => (&bytes[..], SendMode::Copied),
                 OutgoingMessage::Large(bytes) => (*bytes, SendMode::Fetched),
             };
-            // SAFETY: the worker is connected. This call does not return, and changes neither header nor bytes, before
-            // the operation is complete or the wire has ended.
+            // SAFETY: the worker is connected. The function around this send returns only when the operation is complete
+            // or the wire has ended. Until then it changes neither the header nor the bytes.
             in_flight.push_back(unsafe { worker.send(header, bytes, way) });
             begun += 1;
         }
