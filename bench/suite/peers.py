@@ -5,7 +5,7 @@ import os
 
 from . import isolate
 
-# The peer's name in the results, and its folder in bench/peers.
+# For each name of a peer in the results: the peer's folder in bench/peers.
 PYTHON = {"Vineyard": "vineyard", "Vineyard, blob in place": "vineyard", "Ray": "ray", "ADIOS2 SST": "adios2", "gRPC": "grpc",
           "multiprocessing.shared_memory": "multiprocessing"}
 ARGUMENTS = {"Vineyard, blob in place": ["--in-place"]}

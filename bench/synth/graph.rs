@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-/// The method that carries the data of a port.
+/// How the data of one connection between two tasks is passed: by a port of crossdock, by MPI, by TCP, and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Method {
     Crossdock,

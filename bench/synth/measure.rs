@@ -7,7 +7,7 @@ use crate::graph::Graph;
 use crate::run::Said;
 use crate::verify;
 
-/// The figures of a run.
+/// The results of one run of a synthetic workflow, computed from what its tasks reported.
 #[derive(Debug, Serialize)]
 pub struct Figures {
     pub tasks: usize,

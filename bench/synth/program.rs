@@ -25,7 +25,7 @@ const SOURCES: [(&str, &str); 12] = [
 const FLAGS: [&str; 8] =
     ["-std=c++20", "-O3", "-DNDEBUG", "-Wall", "-Wextra", "-pthread", "-Wl,-rpath,$ORIGIN", "-Wl,--disable-new-dtags"];
 
-/// The name under which the tasks' program loads the library.
+/// The file name of crossdock's C library, which the tasks' program loads.
 pub const LIBRARY: &str = "libcrossdock.so.0";
 
 /// Compiles the program if necessary, and gives the folder that has `program` and its library.

@@ -19,7 +19,7 @@ fn mix(a: u64, b: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Computes `a` and `b` for a buffer with this many elements.
+/// Computes `a` and `b` of the checksum `a * seed + b` of a buffer with this many elements.
 fn checksum_line(elements: u64) -> (u64, u64) {
     let (mut a, mut b) = (0u64, 0u64);
     for (number, start) in (0..elements).step_by(BLOCK as usize).enumerate() {

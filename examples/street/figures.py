@@ -24,7 +24,7 @@ SPEED = COMPARED[:2]
 # The figures that are shown for each part of a run, as in figures 3 (one host) and 4 (several hosts) of the paper. For each of
 # them: its heading, and the parts.
 BY_PART = {"cpu_ms": ("CPU ms a frame", PARTS), "memory_mb": ("memory, MB", (*PARTS, "shared"))}
-# The opacity of the colour for each part.
+# The opacity of the colour of each part in a bar, in the order of the parts in BY_PART.
 SHADES = (1, 0.7, 0.45, 0.85, 0.3)
 
 

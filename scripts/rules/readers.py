@@ -44,7 +44,7 @@ STEPS = [
     ("series", "PinSlot", "crates/core/src/series/", "the pins of observers"),
     ("files", "Notice", "crates/core/src/files/", "written by the service, read by consumers"),
 ]
-# The folders of `core` in which the words of a module of `layout` are.
+# For each module of `layout`: the folders of `core` whose code may use the words of its headers.
 PARTS = {
     "queue": ["queue"],
     "item": ["item"],

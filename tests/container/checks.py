@@ -193,7 +193,7 @@ def copies(run):
     """LAMMPS' buffer is copied in once, and nothing is copied after that"""
     positions, results = run.port("positions"), run.port("results")
     for port in (positions, results):
-        # After its tables, the analysis sends two histories.
+        # To the port `results`, the analysis sends a table for each frame, and two histories at its end.
         messages = FRAMES + 2 * (port is results)
         assert port["messages"] == port["received"] == messages, port
     assert positions["bytes_copied"] == FRAMES * FRAME_BYTES, positions

@@ -131,7 +131,7 @@ def page_at(run, width, height, dark):
         check(browser.eval(number) == first, "the version changed under the slider")
         browser.click("#viewer-live")
         browser.until(f"{number} > {first}")
-        # A log.
+        # The page shows the log of the task that is chosen in its menu.
         browser.eval("const menu = document.querySelector('#log-task'); menu.value = 'plot'; menu.dispatchEvent(new Event('change'))")
         browser.until("document.querySelector('#log').textContent.includes('begins')")
         check(browser.eval("document.documentElement.scrollWidth") <= width, "the page is wider than the screen")

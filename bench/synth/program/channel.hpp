@@ -24,7 +24,7 @@ struct Slots {
 
 struct Out {
   virtual ~Out() = default;
-  /// Waits until no consumer reads this slot.
+  /// Waits until no consumer reads the buffer `slot` any more, so that the task can fill it again.
   virtual void ready(unsigned slot) = 0;
   virtual void send(unsigned slot) = 0;
   virtual void finish() {}
@@ -48,7 +48,7 @@ struct In {
 struct Group {
   virtual ~Group() = default;
   virtual void barrier() = 0;
-  /// Returns the value of task 0 to every task.
+  /// Returns to every task the `value` that task 0 passed. `task` is the number of the calling task.
   virtual std::uint64_t agree(unsigned task, std::uint64_t value) = 0;
 };
 

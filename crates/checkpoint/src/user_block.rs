@@ -19,7 +19,7 @@ pub struct UserBlock {
 }
 
 impl UserBlock {
-    /// Gives the bytes as they are in the file.
+    /// Encodes the user block as it stands at the beginning of the file.
     pub fn bytes(&self) -> Vec<u8> {
         let mut text = String::from("crossdock checkpoint 1\n");
         let _ = write!(

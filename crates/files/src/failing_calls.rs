@@ -35,7 +35,8 @@ impl Folders {
         Store::open(&self.at(""), &self.memory.path().join("notice"), "simulate", single)
     }
 
-    /// A store with a file that a producer has finished.
+    /// Makes a store in whose stage a producer has finished the file `a/f`. With `single` above 0, that many consumers
+    /// have folders of their own.
     fn with_file(&self, single: usize) -> Store {
         let store = self.open(single).unwrap();
         std::fs::create_dir(self.at("stage/a")).unwrap();

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 const ROUND: usize = 64;
 /// The pause after each round, so that a task that sends without end costs little time of a CPU.
 const PAUSE: Duration = Duration::from_millis(2);
-/// The shortest time between two writes of a file of records.
+/// How long the service waits at least before it writes changed records to their files again.
 const SAVE: Duration = Duration::from_millis(100);
 /// The most bytes of a path that a record keeps.
 const NAME_BYTES: usize = 1024;
@@ -204,7 +204,7 @@ impl Shared {
         }
     }
 
-    /// Takes the messages of one task, up to the limit of a round.
+    /// Takes the messages in the socket of one task's door, at most `ROUND` of them.
     fn take_from(&self, token: u64) {
         let mut buffer = [0; MESSAGE_BYTES];
         let mut state = self.state();

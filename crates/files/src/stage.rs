@@ -34,7 +34,7 @@ impl Deref for StagedPath {
 }
 
 impl StagedPath {
-    /// Makes a place from a path whose folders no producer can replace.
+    /// Wraps a path whose folders no producer can replace, so that no folder needs to be held open.
     fn of(path: PathBuf) -> Self {
         Self { _folder: None, path }
     }

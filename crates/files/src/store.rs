@@ -449,7 +449,7 @@ fn present<T>(tried: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Tells whether this name is one of the file with this metadata.
+/// Tells whether `path` names the very file that `meta` describes (same device and inode).
 pub(crate) fn same(path: &Path, meta: &fs::Metadata) -> io::Result<bool> {
     let there = present(fs::symlink_metadata(path))?;
     Ok(there.is_some_and(|there| (there.dev(), there.ino()) == (meta.dev(), meta.ino())))

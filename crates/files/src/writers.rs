@@ -55,7 +55,8 @@ impl Writers {
         self.known.clear();
     }
 
-    /// A copy of the descriptor that is readable when [`Writers::take_in`] has something to do.
+    /// Gives a copy of the descriptor that is readable when the kernel has reported an open or a close; `None` if the
+    /// kernel reports none.
     pub(crate) fn descriptor(&self) -> Option<OwnedFd> {
         self.openers.as_ref()?.as_fd().try_clone_to_owned().ok()
     }

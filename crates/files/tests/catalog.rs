@@ -109,7 +109,7 @@ fn a_lost_host_ends_waits_with_its_name_and_with_what_was_lost_and_goes_on_when_
     let seen = crossdock_files::look(&b.root, &b.root.with_extension("notice"), "/f").unwrap();
     let states: Vec<_> = seen.lines.iter().map(|line| (line.name.to_str().unwrap(), line.state.word())).collect();
     assert_eq!(states, [("huge", "lost"), ("x", "published")]);
-    // Another service starts on the host, in the same store.
+    // The service of host `a` starts again in the same store, from which the lost file was removed.
     std::fs::remove_file(a.root.join("stage/huge")).unwrap();
     a.restart(&site(Arc::new(catalog.client()), "s"));
     a.service().producers(Phase::Producing);

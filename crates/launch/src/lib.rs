@@ -15,7 +15,7 @@ mod ssh;
 pub fn fuzz_workflow(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Err(problems) = file::parse(std::path::Path::new("/nowhere/workflow.yaml"), text) {
-        // Also the printing of the problems must work for any input.
+        // Printing the problems must also work for any input.
         let _ = problems.to_string();
     }
 }

@@ -16,9 +16,9 @@ const WORDS_MAX: usize = 4096;
 /// left out: they would take away the connection's standard input, session or foreground, or give the other host access
 /// to something of this host (its agent, its display).
 const PASSED: [&str; 6] = ["-4", "-6", "-C", "-a", "-v", "-x"];
-/// The options with a value that are passed on to the host's ssh.
+/// The options with a value that are passed on from a launcher's ssh command to the host's ssh.
 const PASSED_WITH_VALUE: [&str; 2] = ["-c", "-m"];
-/// The settings (`-o NAME=VALUE`) that are passed on to the host's ssh.
+/// The settings (`-o NAME=VALUE`) that are passed on from a launcher's ssh command to the host's ssh.
 const SETTINGS: [&str; 15] = [
     "addressfamily",
     "batchmode",

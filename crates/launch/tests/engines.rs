@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crossdock_launch::engine::{self, Request, RunContext};
 use crossdock_launch::file::{Files, Mount, Task, User};
 
-/// Makes a task that uses every setting that reaches a command line.
+/// Makes a task with every setting that changes the engine's command line.
 fn task(folder: &Path, files: Files) -> Task {
     let mut task = Task::example(["python3", "a b.py", "it's", "$HOME", ""].map(str::to_owned).to_vec());
     task.name = "simulate".into();

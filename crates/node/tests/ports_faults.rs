@@ -53,7 +53,7 @@ struct World {
     net: Arc<Net>,
     /// How long a task waits for a message or for a free place at the port.
     patience: Option<Duration>,
-    /// The ports that perhaps had a consumer's end without a task.
+    /// The ports that may have had a consumer's end without a task, because an answer to the opening was lost.
     stray_ends: Mutex<BTreeSet<String>>,
     /// How often a consumer of a port in `stray_ends` got a message after a message that was sent later.
     out_of_order: AtomicU64,

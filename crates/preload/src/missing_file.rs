@@ -112,7 +112,7 @@ pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
 /// `path` must be null or a terminated string.
 pub(crate) unsafe fn refused(deed: Deed, folder: c_int, path: *const c_char) {
     let found = errno();
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that the path is null or a terminated string.
     let given = unsafe { why_refused(deed, found, folder, path) };
     set_errno(given);
 }

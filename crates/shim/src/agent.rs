@@ -16,7 +16,7 @@ use crate::arguments::{self, Arguments};
 use crate::message::{End, Message, ReceiveResult, connect, receive, send};
 use crate::{FAILED, place};
 
-/// The numbers of the signals that are passed on.
+/// The numbers of the signals that the agent passes on, through the keeper, to the command on the other host.
 const PASSED: [i32; 8] = [1, 2, 3, 10, 12, 15, 18, 20];
 
 /// Handles a command line of ssh, given without the program's name. Returns the exit code.

@@ -18,11 +18,11 @@ pub mod wire;
 
 pub use fuzz::fuzz_shim;
 
-/// The path of the keeper's folder in a container.
+/// The path at which a container sees the folder of the MPI job's keeper.
 pub const PLACE: &str = "/run/crossdock-mpi";
 /// The environment variable with the path of the keeper's folder, if the folder is not at [`PLACE`].
 pub const PLACE_VARIABLE: &str = "CROSSDOCK_MPI";
-/// The name of the keeper's socket in its folder.
+/// The name of the socket, in the keeper's folder, by which processes of the container reach the keeper.
 pub const SOCKET: &str = "keeper.sock";
 /// The name of this program's file.
 pub const PROGRAM: &str = "crossdock-shim";

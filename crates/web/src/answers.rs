@@ -7,7 +7,7 @@ use crate::frames::Key;
 use crate::server::Shared;
 use crate::{metrics, picture};
 
-/// The answer to a request.
+/// The server's answer to an HTTP request.
 pub struct Answer {
     pub status: u16,
     pub kind: &'static str,

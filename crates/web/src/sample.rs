@@ -242,7 +242,7 @@ impl Sampler {
         Self { scope, before: None, inside: HashMap::new(), events: VecDeque::new() }
     }
 
-    /// Makes a sample.
+    /// Asks the daemons, reads the states of the runs, and makes a sample of both.
     pub fn look(&mut self) -> Sample {
         let now = Instant::now();
         let usage = usage::all();

@@ -45,7 +45,7 @@ impl Board {
         })
     }
 
-    /// Adds a watcher.
+    /// Adds a watcher, whose reports of registrations this board collects.
     pub fn watcher(self: &Arc<Self>) -> Watcher {
         let delays = Delays::default();
         self.watchers.lock().expect("no watcher panics").push(Arc::clone(&delays));

@@ -39,7 +39,7 @@ use real::Real;
 use rows::{DISK, EMBEDDED, FLOOR, Rows};
 use simulated::Simulated;
 
-/// The nodes of a site, which register names in the catalog.
+/// What registers names in the measured catalog: real nodes, simulated nodes, or plain clients without crossdock.
 trait Nodes: Sync {
     /// How many registrations these nodes can make at the same time.
     fn lanes(&self) -> usize;

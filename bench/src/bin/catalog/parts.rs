@@ -10,7 +10,7 @@ use crate::Nodes;
 use crate::board::Board;
 use crate::rows::{BUSY, BUSY_99, DELAY, DELAY_99, LAST, ONE, REPORTED, TOGETHER};
 
-/// How much is measured.
+/// How much the benchmark measures: the number of rounds, and the size of each part of a round.
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub rounds: usize,

@@ -58,7 +58,7 @@ impl Side for Futex<'_> {
     }
 
     fn send(&mut self) {
-        // The asking side sends first; the answering side receives first.
+        // The signal carries the number of the trip. The asking side has not yet received the signal of this trip.
         self.there.store(self.trip + u32::from(self.asks), Ordering::Release);
         futex::wake(self.there, 1);
     }
@@ -69,7 +69,7 @@ impl Side for Futex<'_> {
     }
 }
 
-/// Sends a message through the relaying process.
+/// A hand-over that only sends a message to the other side, through the relaying process.
 pub struct Messages<'a>(pub &'a OwnedFd);
 
 impl Side for Messages<'_> {

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The port of the serving `ucx_perftest`.
+/// The TCP port at which the serving `ucx_perftest` listens.
 const PORT: &str = "13377";
 /// Keeps UCX from shared memory, as the daemon does. Otherwise the two namespaces of one machine could reach each other
 /// through shared memory.

@@ -47,7 +47,7 @@ pub fn measure(times: &mut Times, place: &Place, program: Option<&str>) -> Optio
     Some(&HUGE)
 }
 
-/// The bytes of memory that new objects may fill.
+/// Gives how many bytes of memory are available (`MemAvailable` in `/proc/meminfo`); 0 if this is not known.
 fn available_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

@@ -47,7 +47,7 @@ const SIZES: [Size; 5] = [
 ];
 const MOST: usize = SIZES[SIZES.len() - 1].bytes;
 
-/// How the two nodes are reached.
+/// The path of `crossdock`, how to run a command on node `b`, and the addresses of both nodes.
 struct Place<'a> {
     command: &'a Path,
     /// The words that start a command on node `b`.

@@ -34,7 +34,7 @@ pub struct SiteSetting {
     pub files: String,
 }
 
-/// The data that the receiver needs.
+/// The setting that the sending process passes to the receiving process as an argument, in JSON.
 #[derive(Serialize, Deserialize)]
 pub struct Setting {
     pub address: String,

@@ -16,7 +16,7 @@ use crate::shared::{look, measure, numbers, pin, work};
 /// The ways in which the data gets from the producer to the observer.
 const WAYS: [&str; 5] = ["function call", "file", "mmap with a queue", "series", "series, begin"];
 
-/// Measures all points of figure 2.
+/// Measures all points of figure 2 of the TCASM paper.
 pub fn figure(daemon: &Daemon, sizes: &[usize], runs: usize, seconds: f64) -> Vec<Point> {
     pin(true);
     let mut points = Vec::new();

@@ -71,7 +71,7 @@ impl Queue {
         self.announce();
     }
 
-    /// Announces one more message.
+    /// Adds 1 to the number of announced messages, and wakes a reader that waits for it.
     pub fn announce(&self) {
         self.word(0).fetch_add(1, Ordering::Release);
         futex::wake(self.word(0), 1);
@@ -114,7 +114,7 @@ pub struct SharedFile {
 }
 
 impl SharedFile {
-    /// Makes the names for a file in this folder.
+    /// Chooses the paths of the file and of its next state in the folder `folder`. Makes no file.
     pub fn new(folder: &Path) -> Self {
         Self { path: folder.join("state"), new: folder.join("state.new") }
     }

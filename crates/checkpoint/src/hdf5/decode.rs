@@ -9,7 +9,7 @@ use super::message::kind;
 use super::{SIGNATURE, SUPERBLOCK, lookup3};
 use crate::contents::Value;
 
-/// The contents of a header.
+/// The contents of an HDF5 object header.
 #[derive(Debug, Default)]
 pub struct Object {
     /// The attributes, in the order of the header.

@@ -3,7 +3,7 @@
 use crossdock_checkpoint as file;
 use crossdock_client::{FullPolicy, Observer, Value, Version};
 
-/// Converts one version of one series.
+/// Converts one version of the series `name` into the form that checkpoint files hold.
 pub fn of<'a>(name: &str, observer: &Observer, version: &'a Version) -> Result<file::Series<'a>, String> {
     let mut variables = Vec::new();
     for variable in &observer.description().variables {

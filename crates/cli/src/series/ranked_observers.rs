@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_client::{Observer, SeriesState, Status, Version};
 
-/// Observers of all ranks.
+/// One observer for the series of each rank, such as `field/0` to `field/3`.
 pub struct RankedObservers {
     names: Vec<String>,
     observers: Vec<Observer>,
@@ -21,7 +21,7 @@ impl RankedObservers {
         self.names.iter().zip(&self.observers)
     }
 
-    /// Gives a number by which these publishers differ from those before and after them.
+    /// Gives the id of the first rank's series. It changes when the publishers are started again.
     pub fn incarnation(&self) -> u64 {
         self.observers[0].id().0
     }

@@ -11,9 +11,9 @@ use crossdock_layout::files::Phase;
 use crossdock_layout::name;
 use crossdock_link::bad_node_name;
 
-/// The longest value of an entry, in bytes.
+/// The longest value, in bytes, of a host's entry in the catalog for a directory.
 const VALUE_MAX: usize = 512;
-/// The longest address, in bytes.
+/// The longest address in such a value, in bytes.
 const ADDRESS_MAX: usize = 255;
 
 /// What a host does with the files of a directory.
@@ -50,7 +50,7 @@ pub struct Announcement {
     pub phase: Option<Phase>,
     /// How many files the producers of the host have published.
     pub published: u64,
-    /// The bytes of these files.
+    /// How many bytes these files have together.
     pub bytes: u64,
     /// How many files of the host were not published because their writer was killed.
     pub torn: u64,

@@ -25,7 +25,7 @@ pub(super) struct AwaitedNames {
     /// The inode number of the notice, on whose page waiting threads sleep.
     notice: u64,
     names: Arc<HashSet<PathBuf>>,
-    /// When the kernel is asked again.
+    /// When the service asks the kernel again for which files consumers wait; `None` before the first time.
     next: Option<Instant>,
 }
 

@@ -17,7 +17,7 @@ use super::messages::{ChangeKind, Entry};
 /// The most files of one directory that are fetched from one host at the same time.
 pub const LANES: usize = 4;
 
-/// A change that must be carried out.
+/// A change of a file name on another host that this host must still carry out for its consumers.
 #[derive(Clone, Debug)]
 pub struct PendingChange {
     /// The position of the change in the order of all changes.

@@ -90,7 +90,7 @@ impl ChangeLog {
         }
     }
 
-    /// Removes the entry of a name.
+    /// Removes the newest change of a file name from the log.
     fn forget(&mut self, rest: &Path) {
         if let Some(number) = self.numbers.remove(rest) {
             self.entries.remove(&number);

@@ -18,7 +18,7 @@ use super::registry::{Registry, Site};
 use super::serving::ServedDirectories;
 use super::{Service, Shared};
 
-/// The other hosts of a managed directory.
+/// Between which hosts the files of one managed directory go, as one host knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteHosts {
     /// True if this host has producers.

@@ -137,9 +137,9 @@ enum Failed {
     Room(String),
     /// The bytes of the file could not be read from the other host.
     Bytes(crossdock_link::Error),
-    /// This host refuses an operation on the file.
-    Here(String),
     /// An operation on the file failed on this host; the text says why.
+    Here(String),
+    /// The other host reported a newer change of the file name, so this fetch ended.
     Overtaken,
     /// The fetching thread must end.
     Over,
@@ -502,7 +502,7 @@ impl Fetcher {
     }
 }
 
-/// The most names in the line about a lost host.
+/// The most file names in the line about a lost host.
 const NAMES: usize = 5;
 
 /// Says what is lost with a host.

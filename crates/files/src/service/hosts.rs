@@ -12,7 +12,7 @@ use crossdock_link::{Link, LinkOptions, Node, Transports};
 
 use super::announcement::Announcement;
 
-/// The other hosts.
+/// The other hosts that have announced themselves in the catalog, and the links to them.
 pub(super) struct Hosts {
     transports: Transports,
     own: Node,
@@ -30,7 +30,7 @@ struct Host {
     /// The address that the host announced last, and the number of that start of its service.
     at: (String, u64),
     link: Option<Arc<Link>>,
-    /// The directories for which the host has an entry.
+    /// The directories for which the host has an entry in the catalog.
     announced: BTreeSet<String>,
 }
 
@@ -73,7 +73,7 @@ impl Hosts {
         }
     }
 
-    /// Tells whether the host has ever had an entry.
+    /// Tells whether the host has ever had an entry in the catalog.
     pub fn is_met(&self, node: &str) -> bool {
         self.known().hosts.contains_key(node)
     }

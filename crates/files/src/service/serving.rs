@@ -18,7 +18,7 @@ use crate::store::ordinary;
 
 /// The longest time that a request for changes waits. The asking host then asks again.
 const WAIT: Duration = Duration::from_secs(5);
-/// The time that is reserved for an answer's way back.
+/// The time that is kept for sending the answer back to the asking host.
 const TRAVEL: Duration = Duration::from_millis(500);
 
 /// How many requests for changes may wait at the same time, because each takes a thread of the server and the server
@@ -36,7 +36,7 @@ pub(super) struct ServedDirectories {
 struct RequestGuard<'a>(&'a AtomicUsize);
 
 impl<'a> RequestGuard<'a> {
-    /// Counts a request. Also returns whether the request may wait.
+    /// Counts a request. The second value says whether the request may wait for changes.
     fn new(count: &'a AtomicUsize) -> (Self, bool) {
         let before = count.fetch_add(1, Ordering::Relaxed);
         (Self(count), before < WAITING_MOST)
@@ -152,7 +152,7 @@ impl Shared {
 }
 
 impl State {
-    /// The index of a host among the hosts that fetch from this host.
+    /// Gives the index of the host `node` among the hosts that fetch from this host. Refuses any other host.
     fn reader(&self, node: &str) -> Result<usize, Refusal> {
         let text = || format!("node '{node}' has no consumer of this managed directory");
         self.ledger.reader(node).ok_or_else(|| Refusal::new(Status::Denied, text()))

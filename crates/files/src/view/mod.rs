@@ -54,7 +54,7 @@ pub type MovedFiles = Arc<Mutex<std::collections::HashMap<(u64, u64), (u64, u64)
 #[derive(Debug)]
 pub struct View {
     at: PathBuf,
-    /// True if the mount's folder was made for the view.
+    /// True if the view made the folder `at`. It then removes the folder at its end.
     made: bool,
     shared: Arc<Shared>,
     session: Option<BackgroundSession>,

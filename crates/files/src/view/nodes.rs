@@ -22,9 +22,9 @@ pub(super) struct ViewNode {
     pub identity: Option<Identity>,
     /// The attributes at the last open. They answer `fstat` on a file whose name was removed.
     pub attributes: Option<FileAttr>,
-    /// The backing file from which the kernel reads all opens of this number.
+    /// The backing file from which the kernel reads for all opens of this inode number.
     pub backing: Weak<BackingId>,
-    /// The number of opens that are not yet released.
+    /// How many opens of this inode number are not yet released.
     pub opens: u64,
     lookups: u64,
 }

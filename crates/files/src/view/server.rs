@@ -23,7 +23,7 @@ use super::MovedFiles;
 use super::nodes::{Identity, ROOT, ViewNodes};
 use crate::rules::is_hidden;
 
-/// The functions to which a view reports.
+/// The functions that a view calls to report what its readers did.
 pub struct ViewCallbacks {
     /// Called when a process has closed a file that it had opened for reading; the path is relative to the directory.
     pub read: Box<dyn Fn(&Path) + Send + Sync>,
@@ -74,7 +74,7 @@ struct Handle {
 #[derive(Debug)]
 pub(super) struct Server(pub Arc<Shared>);
 
-/// The error code that the server answers if there is no file.
+/// The error code with which the server answers a request that it cannot fulfil.
 type Refused = Errno;
 
 impl Shared {
@@ -89,7 +89,7 @@ impl Shared {
         Self { faces, seen_at, views, moved, callbacks, state: Mutex::new(state), over: AtomicBool::new(false) }
     }
 
-    /// Ends all waits.
+    /// Ends the waits of all requests that wait for a file in this view.
     pub fn end(&self) {
         self.over.store(true, Ordering::Release);
     }

@@ -10,12 +10,12 @@ use crossdock_os::Deadline;
 const SITE: &str = "site";
 const WORKFLOW: &str = "flow";
 
-/// Gives the site of this catalog.
+/// Makes a site whose catalog is `catalog`.
 pub fn site(catalog: impl Catalog + 'static) -> Site {
     Site { catalog: Arc::new(catalog), name: SITE.into(), workflow: WORKFLOW.into(), lease: Site::LEASE }
 }
 
-/// Announces a host with producers. It never loses its entry.
+/// Writes an entry into the catalog: the host `node` has producers. The entry has no lease, so it stays.
 pub fn announce(catalog: &dyn Catalog, directory: &str, node: &str, address: &str) {
     let announced = Announcement::producing(1, address);
     let key = entry_key(SITE, WORKFLOW, directory, node);

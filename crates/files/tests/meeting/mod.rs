@@ -17,7 +17,7 @@ pub use crossdock_os::testing::until;
 
 const LONG: Duration = Duration::from_secs(120);
 
-/// Makes clients of one catalog.
+/// A function that makes a new client of the test's catalog with each call.
 pub type Clients<'a> = &'a dyn Fn() -> Arc<dyn Catalog>;
 
 /// A claim about hosts that use one catalog.

@@ -18,7 +18,7 @@ use crate::file::{Task, Workflow};
 /// The result of trying an engine.
 #[derive(Clone, Debug)]
 pub struct EngineTrial {
-    /// The name of the engine.
+    /// The name of the engine that was tried.
     pub engine: &'static str,
     /// The engine's version, or why it cannot be used.
     pub result: Result<String, Unavailable>,

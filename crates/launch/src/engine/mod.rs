@@ -94,16 +94,16 @@ pub struct RunContext {
 /// What an engine prepared for a task and all of its ranks.
 #[derive(Clone, Debug, Default)]
 pub struct Prepared {
-    /// The skeleton of the task's root; `None` if an image provides the root.
+    /// The small folder over which the folders of the task's root are mounted; `None` if an image provides the root.
     pub skeleton: Option<Skeleton>,
-    /// The image to run.
+    /// The name of the image that the engine runs, if it runs one.
     pub image: Option<String>,
 }
 
 /// A request to start one rank of a task.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// The run of the task.
+    /// What the engine must know of the task's run.
     pub run: &'a RunContext,
     /// The task of the rank.
     pub task: &'a Task,
@@ -186,7 +186,7 @@ pub trait Engine: Send + Sync {
         None
     }
 
-    /// Kills one container.
+    /// Kills the container with this name. An engine that gives containers no names does nothing.
     fn kill(&self, _container: &str) {}
 
     /// Removes every container and image of a run. If there are none, it does nothing.

@@ -22,7 +22,7 @@ const ETC_MAX: u64 = 4 << 20;
 /// A small folder with the outline of a task's root, and the list of folders to bind over it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skeleton {
-    /// The path of the skeleton's folder.
+    /// The path of the small folder over which the folders of the task's root are mounted.
     pub folder: PathBuf,
     /// Pairs of a path on the host and an absolute path in the task's file system. They are bound read-only in this
     /// order.

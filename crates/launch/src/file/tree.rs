@@ -33,7 +33,7 @@ pub enum Value {
     /// The text of the value. Escapes are replaced if the text was quoted. `plain` is true if the text had no quotes;
     /// only such a text can be read as a number, a boolean or null.
     Scalar {
-        /// The text.
+        /// The text of the value, without quotes.
         text: String,
         /// True if the text has no quotes and no block style.
         plain: bool,

@@ -35,20 +35,20 @@ pub struct Job {
     /// link.
     #[serde(default)]
     pub endpoint_mounts: Vec<Bind>,
-    /// The variables of the container.
+    /// The environment variables that the container gets.
     pub environment: Vec<(String, String)>,
-    /// The folder in which commands start.
+    /// The folder in which the job's commands start, as the container sees it.
     pub workdir: String,
     /// The size of `/dev/shm` in bytes. `None` gives the kernel's default, half of the memory.
     pub shm: Option<u64>,
-    /// The number of ranks.
+    /// The number of ranks on all hosts together.
     pub ranks: u32,
     /// The MPI that the user asked for and the program of the job, as `MPI:PROGRAM`. The shim's `detect` reads this
     /// text.
     pub mpi: String,
     /// The MPI of the first host, once it is known. All other hosts must have the same MPI.
     pub expected: Option<String>,
-    /// The hosts' ssh program with its options.
+    /// The ssh program, with its options, by which one host of the job reaches another.
     pub ssh: Vec<String>,
     /// The path of `crossdock` on the other hosts.
     pub starter: String,

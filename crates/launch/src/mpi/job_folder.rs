@@ -13,10 +13,10 @@ use crossdock_shim::program::{self, Linkage};
 /// The beginning of the names of all job folders.
 const NAME: &str = "mpi-";
 
-/// The folder of a job.
+/// The private folder that an MPI job has on each of its hosts, with the same path on all of them.
 #[derive(Clone, Debug)]
 pub struct JobFolder {
-    /// The path of the folder.
+    /// The path of the job's folder.
     pub folder: PathBuf,
 }
 
@@ -26,7 +26,7 @@ impl JobFolder {
         Self { folder: base().join(format!("{NAME}{id}")) }
     }
 
-    /// Makes the folder, unless it exists.
+    /// Makes the job's folder on this host, unless it exists. Only this user may write to it.
     pub fn make(&self) -> Result<(), String> {
         let uid = spawn::user_and_group().0;
         for folder in
@@ -45,7 +45,7 @@ impl JobFolder {
         Ok(())
     }
 
-    /// Gives the part of the folder that the container sees.
+    /// Gives the path, on the host, of the inner folder that the job's container sees.
     pub fn inside(&self) -> PathBuf {
         self.folder.join("in")
     }
@@ -99,7 +99,7 @@ impl JobFolder {
         Ok(())
     }
 
-    /// Removes the folder.
+    /// Removes the job's folder from this host.
     pub fn remove(&self) {
         let _ = fs::remove_dir_all(&self.folder);
         let _ = fs::remove_dir_all(private_shm(&self.folder));

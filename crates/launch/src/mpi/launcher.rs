@@ -9,11 +9,11 @@ use crate::engine;
 
 /// What an MPI launcher must start, and how: the input of [`words`].
 pub struct Plan<'a> {
-    /// The path of the keeper's folder in the container.
+    /// The path at which the container sees the folder of the job's keeper.
     pub place: &'a str,
     /// The hosts with their numbers of ranks.
     pub hosts: &'a [Host],
-    /// The number of ranks.
+    /// The number of ranks of the job.
     pub ranks: u32,
     /// The folder in which ranks start.
     pub workdir: &'a str,
@@ -21,7 +21,7 @@ pub struct Plan<'a> {
     pub bind: &'a str,
     /// Files that the shell of each rank reads before it starts the program.
     pub sources: &'a [String],
-    /// More arguments for the launcher.
+    /// Arguments of the user for the launcher itself.
     pub arguments: &'a [String],
     /// True if the user is root.
     pub root: bool,

@@ -7,7 +7,7 @@ use crossdock_shim::message::{End, Message, Rank};
 
 const BEGIN: &str = "\u{1e}crossdock-mpi";
 const BETWEEN: char = '\u{1f}';
-/// The most bytes of one field of a mark.
+/// The most bytes of one field of a mark, which is a line that a task of a Slurm step sends to the front.
 const FIELD_MAX: usize = 240;
 
 /// Writes this message as a mark, which is one line of text. Gives `None` for messages that tasks do not pass on to the

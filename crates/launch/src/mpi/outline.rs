@@ -16,7 +16,7 @@ const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt",
 /// The outline of a root folder: what a container needs to see the root with additional mount points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outline {
-    /// The path of the outline's folder.
+    /// The path of the small folder over which the folders of the root are mounted.
     pub folder: PathBuf,
     /// Pairs of a path on the host and a path in the container. They are bound read-only, in this order: an outer
     /// folder comes before the folders in it.

@@ -21,7 +21,7 @@ use super::GREETING;
 use super::job::Job;
 use crate::ssh;
 
-/// An event of a connection.
+/// An event for the keeper, from a connection to another host or from a thread that looks up a host name.
 pub enum Event {
     /// The starter of this connection has sent a message.
     Said(u32, Message),

@@ -17,7 +17,7 @@ use crate::engine::tool;
 /// How long a keeper may take from its start until it listens.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A client's connection to its keeper.
+/// A client's connection to the keeper that an MPI job has on this host.
 pub struct Session {
     /// The socket that leads to the keeper.
     pub keeper: OwnedFd,

@@ -33,13 +33,13 @@ pub fn pmi_of(found: &MpiInstallation) -> &'static str {
 pub struct Plan<'a> {
     /// The PMI that srun offers: `pmi2` or `pmix`.
     pub pmi: &'a str,
-    /// The number of ranks.
+    /// The number of ranks of the job.
     pub ranks: u32,
     /// The hosts that the user has named. With `None`, Slurm chooses hosts from its allocation.
     pub hosts: Option<&'a [Host]>,
     /// True if the other ranks may continue after a rank has ended badly.
     pub keep_going: bool,
-    /// More arguments for srun.
+    /// Arguments of the user for srun itself.
     pub arguments: &'a [String],
     /// The path of `crossdock` on the hosts.
     pub starter: &'a str,
@@ -66,7 +66,7 @@ pub fn words(plan: &Plan<'_>) -> Vec<String> {
     words
 }
 
-/// An srun that is running.
+/// The running process srun, which has started the tasks of the Slurm step.
 pub struct Srun {
     /// A socket on which the tasks' reports and the end of srun arrive as messages.
     pub link: OwnedFd,

@@ -21,7 +21,7 @@ use super::session::{self, Session};
 use super::{launcher, marks};
 use crate::run::code;
 
-/// The environment variable in which each task finds its [`Step`].
+/// The environment variable in which each task of a Slurm step finds the [`Step`].
 pub const VARIABLE: &str = "CROSSDOCK_MPI_TASK";
 /// The beginnings of the names of Slurm's and PMI's variables, which differ for each rank.
 const STEP_VARIABLES: [&str; 4] = ["SLURM", "PMI_", "PMI2_", "PMIX_"];
@@ -40,7 +40,7 @@ const LEAVING: Duration = Duration::from_secs(10);
 /// ended.
 const LATE: Duration = Duration::from_millis(500);
 
-/// The settings that are the same for all tasks of a step.
+/// The settings that are the same for all tasks of a Slurm step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Step {
     pub job: Job,
@@ -54,7 +54,7 @@ pub struct Step {
 /// A failure on this host: what failed, and a hint.
 type StepFailure = (String, String);
 
-/// Runs the hidden command `mpi-task` and returns the exit code.
+/// Runs one task of a Slurm step (the hidden command `mpi-task`) and returns its exit code.
 pub fn task() -> u8 {
     let Some(step) = env::var(VARIABLE).ok().and_then(|text| serde_json::from_str::<Step>(&text).ok()) else {
         eprintln!("this command is a part of `crossdock mpirun --launcher srun`");

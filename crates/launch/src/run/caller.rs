@@ -21,7 +21,7 @@ const NAMES: [&str; 14] = [
     "INVOCATION_ID",
 ];
 
-/// Collects the caller's variables that are passed to other hosts.
+/// Collects the variables of this process's environment that the run's other hosts get.
 pub fn variables() -> Vec<(String, String)> {
     let all =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::files::{RunningDirectory, running_directories};
 use super::hosts::node_name;
 
-/// The name of the socket in the run's folder.
+/// The name of the socket, in the run's folder, at which the supervisor answers `crossdock ls --files`.
 const SOCKET: &str = "looks";
 /// How long the parts may take to answer. After that time, the supervisor names the hosts that did not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ pub struct DirectoryAnswer {
 /// The managed directories of a run that could be looked at, and the problems with the other directories.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DirectoryReports {
-    /// The directories.
+    /// The managed directories that could be looked at, one entry for each directory on each host.
     pub seen: Vec<DirectoryAnswer>,
     /// For each directory or host that could not be looked at, the reason.
     pub troubles: Vec<String>,

@@ -18,7 +18,7 @@ use crate::engine;
 pub struct RunFolder {
     /// The run's id, unique on this node.
     pub id: String,
-    /// The path of the folder.
+    /// The path of the run's folder.
     pub path: PathBuf,
     /// The lock that front and supervisor hold. The kernel releases it when both have ended.
     _lock: File,

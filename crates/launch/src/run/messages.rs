@@ -62,9 +62,9 @@ pub enum ToPart {
 pub enum FromPart {
     /// The part is ready for its first task.
     Ready {
-        /// The name of the engine.
+        /// The name of the engine that the part uses.
         engine: String,
-        /// The version of the engine.
+        /// The version of this engine.
         version: String,
         /// What tasks share with their host, in words for the user; `None` if they share nothing.
         shared: Option<String>,
@@ -114,7 +114,7 @@ pub enum FromPart {
     },
     /// The answer to `Look`.
     Looked {
-        /// The number of the question.
+        /// The number of the question, as in `Look`.
         number: u64,
         /// What is in the managed directories of this host.
         found: DirectoryReports,
@@ -146,7 +146,7 @@ pub struct PartOrder {
     pub text: String,
     /// The engine that the user asked for, or `auto`.
     pub engine: String,
-    /// Variables of the caller's environment.
+    /// The variables from the environment of the user's `crossdock run`. The part runs with them.
     pub environment: Vec<(String, String)>,
     /// The run's site. It is given if the workflow needs daemons, or if files go from host to host.
     pub site: Option<SiteOrder>,
@@ -157,14 +157,14 @@ pub struct PartOrder {
 pub struct SiteOrder {
     /// The name of the site.
     pub name: String,
-    /// The name of this node.
+    /// The name that the part's host has as a node of the site.
     pub node: String,
     /// The node whose daemon or supervisor keeps the catalog.
     pub keeper: String,
     /// The address of the host on which the catalog is kept. With `None`, the part takes the address from which its
     /// connection came.
     pub address: Option<String>,
-    /// The port where the catalog listens.
+    /// The TCP port at which the catalog listens.
     pub port: u16,
     /// What protects this node's connections to the other nodes.
     pub protection: OrderedProtection,

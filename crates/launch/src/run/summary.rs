@@ -130,11 +130,11 @@ pub struct SeriesLine {
 /// The figures of one item.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ItemLine {
-    /// The key of the item.
+    /// The name of the item.
     pub item: String,
     /// The size of the item in bytes.
     pub size: u64,
-    /// The name of the last owner.
+    /// The owner of the item when the figures were collected: a task, a rank or a number.
     pub owner: String,
     /// How often the item was transferred to another owner.
     pub transfers: u64,

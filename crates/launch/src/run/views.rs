@@ -15,7 +15,7 @@ const LINES: usize = 100;
 /// The reasons why waits of one view ended without a file, until they are written to a log.
 #[derive(Default)]
 struct WaitReports {
-    /// The number of reasons so far.
+    /// How many waits of the view ended without a file so far, including those that are not in `waiting`.
     count: usize,
     waiting: Vec<String>,
 }

@@ -21,7 +21,7 @@ const TOGETHER: u64 = 1000;
 #[derive(Default)]
 pub(super) struct Departed {
     names: BTreeMap<SiteName, (String, u64)>,
-    /// The names in the order in which they were dropped.
+    /// Every name that the catalog dropped, with the time of that, the oldest first.
     order: VecDeque<(SiteName, u64)>,
 }
 

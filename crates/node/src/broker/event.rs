@@ -19,7 +19,7 @@ pub enum Descriptor {
     Memory {
         /// The size of the memory in bytes.
         size: u64,
-        /// The kernel's number for this memory, which no other memory ever has; 0 if there is none.
+        /// The inode number of the memfd, which no other memfd gets before the next boot; 0 if there is none.
         number: u64,
     },
     /// The pool of a series: memory that is sealed against writing. Only mappings that existed before the seal can
@@ -27,7 +27,7 @@ pub enum Descriptor {
     Pool {
         /// The size of the pool in bytes.
         size: u64,
-        /// The kernel's number for the memory; 0 if there is none.
+        /// The inode number of the pool's memfd, as in `Memory`; 0 if there is none.
         number: u64,
     },
     /// A descriptor of any other kind.
@@ -63,17 +63,17 @@ pub enum Event<'a> {
     /// A member is proved dead: by its pidfd, by its process's start time, or by the roll, in which each living member
     /// holds a lock.
     ProcessDied {
-        /// The dead member.
+        /// The member that is proved dead.
         member: MemberId,
     },
     /// The answer to [`Effect::Make`] and the other effects that make memory. It comes before any other event.
     Made {
-        /// The kernel's number for the memory, or why the memory could not be made.
+        /// The inode number of the new memfd (0 for an item's file), or why the memory could not be made.
         outcome: Result<u64, String>,
     },
     /// The answer to [`Effect::ProveItem`]. It comes before any other event.
     Proved {
-        /// The item of the file.
+        /// The item whose file was examined.
         item: SegmentId,
         /// The file that was examined.
         file: SegmentId,
@@ -110,7 +110,7 @@ pub enum Effect {
     /// Make a segment, pass it to the keeper, and answer with [`Event::Made`]. This is always the last effect of its
     /// event.
     Make {
-        /// The segment's id.
+        /// The id that the new segment gets.
         segment: SegmentId,
         /// The segment's size in bytes.
         size: u64,
@@ -122,20 +122,20 @@ pub enum Effect {
     /// Make a pin page with all of its memory allocated, pass it to the keeper, and answer with [`Event::Made`]. This
     /// is always the last effect of its event.
     MakePage {
-        /// The page's id.
+        /// The id that the new pin page gets.
         page: SegmentId,
         /// The name that `/proc/PID/maps` shows for the memory.
         label: String,
     },
     /// Tell the publisher of this series, through the liveness table, that the series has one more pin page.
     TellOfPage {
-        /// The series.
+        /// The id of the series.
         series: SegmentId,
     },
     /// Make an item's file, pass it to the keeper, and answer with [`Event::Made`]. This is always the last effect of
     /// its event.
     MakeItem {
-        /// The file's id.
+        /// The id that the item's new file gets.
         file: SegmentId,
         /// The file's size in bytes.
         size: u64,
@@ -186,7 +186,7 @@ pub enum Effect {
     },
     /// Keep the next descriptor that came with the client's message, as the memory of this segment.
     Adopt {
-        /// The segment's id.
+        /// The id of the segment to which the memory belongs from now on.
         segment: SegmentId,
     },
     /// Keep the descriptor that came with the client's message, as the listening socket of this endpoint.
@@ -196,17 +196,17 @@ pub enum Effect {
     },
     /// Close an endpoint's listening socket in the broker and in the keeper.
     Unlisten {
-        /// The endpoint's number.
+        /// The number of the endpoint whose socket is closed.
         endpoint: u64,
     },
     /// Close a segment's descriptor in the broker and in the keeper.
     Forget {
-        /// The segment's id.
+        /// The id of the segment whose descriptor is closed.
         segment: SegmentId,
     },
     /// Fill some slots of a pin page with zeros, so that they pin no version any more.
     ClearPins {
-        /// The pin page.
+        /// The id of the pin page.
         page: SegmentId,
         /// The first slot to clear.
         from: u32,
@@ -225,7 +225,7 @@ pub enum Effect {
     /// A member is proved dead, or it said that it leaves. Mark the member as dead in the liveness table, and wake all
     /// members that wait for a death.
     Dead {
-        /// The dead member.
+        /// The member that is dead or has left.
         member: MemberId,
     },
     /// Send a message to a client.
@@ -259,7 +259,7 @@ pub enum Attachment {
     },
     /// The memory of a segment.
     Segment {
-        /// The segment's id.
+        /// The id of the segment whose memory the member gets.
         segment: SegmentId,
         /// Whether the member may write to the segment.
         writable: bool,
@@ -267,16 +267,16 @@ pub enum Attachment {
     /// A descriptor of an item's file. The host opens the file anew for this member, so the open file description
     /// belongs to this member alone.
     Item {
-        /// The file's id.
+        /// The id of the item's file.
         file: SegmentId,
         /// Whether the member may write. Otherwise the file is opened through the read-only door.
         writable: bool,
     },
     /// A series: its pool (read-only) and one of its pin pages.
     Series {
-        /// The pool's id.
+        /// The id of the series' pool.
         pool: SegmentId,
-        /// The page's id.
+        /// The id of the pin page.
         page: SegmentId,
         /// The slot of the pin page that the observer gets.
         slot: u32,

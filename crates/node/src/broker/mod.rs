@@ -67,7 +67,7 @@ pub struct Limits {
     pub connections: usize,
     /// The most members that may connect through one endpoint.
     pub members: usize,
-    /// The time for a connection's hello, in milliseconds.
+    /// How long a new connection may take to send its hello, in milliseconds.
     pub hello_ms: u64,
     /// A number that differs for each keeper, and so changes when the descriptors were lost with a keeper.
     pub incarnation: u64,
@@ -100,7 +100,7 @@ impl Default for Limits {
     }
 }
 
-/// The position of a node's number in the ids of its segments.
+/// The bit at which the number of a segment's node begins in the segment's id.
 pub const NODE_SHIFT: u32 = 50;
 /// The most requests of one connection that may wait at the same time.
 const PARKED: usize = 64;

@@ -100,9 +100,9 @@ pub enum NodeOrder {
         id: u64,
         /// The node that has the port.
         node: String,
-        /// The workflow.
+        /// The name of the workflow.
         workflow: String,
-        /// The port.
+        /// The name of the port.
         port: String,
         /// The task's name.
         task: String,
@@ -119,9 +119,9 @@ pub enum NodeOrder {
         id: u64,
         /// The node that has the series.
         node: String,
-        /// The workflow.
+        /// The name of the workflow.
         workflow: String,
-        /// The series.
+        /// The name of the series.
         series: String,
         /// True if a series of a former run is acceptable as well.
         former: bool,
@@ -134,11 +134,11 @@ pub enum NodeOrder {
         id: u64,
         /// The node that has the region; `None` if this node has it.
         node: Option<String>,
-        /// The workflow.
+        /// The name of the workflow.
         workflow: String,
-        /// The region.
+        /// The name of the region.
         name: String,
-        /// The name of the copy.
+        /// The name of the new copy on this node.
         copy: String,
         /// True for a move: this node then gets the region's name as well.
         moves: bool,
@@ -159,7 +159,7 @@ pub enum NodeOrder {
     },
     /// No member uses this mirror any more.
     MirrorLeft {
-        /// The mirror's id.
+        /// The id of the mirror on this node.
         mirror: SegmentId,
         /// For the mirror of a port: true if the member that had the mirror died, false if the member closed it or left
         /// in order.
@@ -223,7 +223,7 @@ pub enum NodeEvent {
         id: u64,
         /// The node that asks. Under TLS its certificate has proved the name.
         node: String,
-        /// The kind of object.
+        /// The kind of the wanted object.
         kind: SegmentKind,
         /// The object's id on this node.
         object: u64,

@@ -183,7 +183,7 @@ impl Broker {
         own.into_iter().for_each(|(series, pin, _)| self.free_pin(series, pin));
     }
 
-    /// Forgets which slots of a series are in doubt, because the series is gone.
+    /// Forgets which slots of a series wait for their observers to say whether they still use them: the series is gone.
     pub(super) fn forget_slots(&mut self, series: SegmentId) {
         let ids = self.lasting.segments.get(&series).map_or(1, super::Segment::ids);
         self.pages.forget(series, ids);

@@ -53,7 +53,7 @@ impl Pages {
         self.unsure.remove(&slot);
     }
 
-    /// Gives the slots that are in doubt.
+    /// Gives the slots of pin pages whose observers have not said yet whether they still use them.
     pub fn unsure(&self) -> Vec<SegmentId> {
         self.unsure.iter().copied().collect()
     }

@@ -261,7 +261,7 @@ messages! {
         50 Renamed {
             /// The region's segment.
             segment: SegmentId,
-            /// The new name.
+            /// The name that the region gets.
             name: String,
             /// The member's request for which the region came to this node.
             cause: Cause,
@@ -282,12 +282,12 @@ messages! {
             /// The member's process.
             peer: Peer,
         },
-        /// The kernel's numbers for the memory of segments with successive ids. This record is written before any
-        /// client is told of the ids.
+        /// The inode numbers of the memfds of segments with successive ids. This record is written before any client
+        /// is told of the ids.
         32 Numbers {
             /// The first of the ids. The others follow it.
             segment: SegmentId,
-            /// The kernel's numbers, one for each id.
+            /// The inode numbers, one for each id.
             numbers: Vec<u64>,
         },
         ..Item(ItemRecord) "Something about items.",

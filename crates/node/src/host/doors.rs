@@ -43,7 +43,7 @@ enum DoorState {
     Open,
 }
 
-/// The doors to all files.
+/// The doors to the files of all items.
 pub(super) struct Doors {
     files: HashMap<u64, Vec<DoorPath>>,
     count: usize,

@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// How many lines may be written at once.
+/// How many lines may be written one right after another, until [`EACH`] limits them.
 const BURST: u32 = 64;
 /// The interval after which one more line may be written: at most 8640 lines a day.
 const EACH: Duration = Duration::from_secs(10);

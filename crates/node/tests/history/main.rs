@@ -84,7 +84,7 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} has to be a number")))
 }
 
-/// What happened besides the operations.
+/// How many processes were killed, and how often an item was opened on another node than before.
 struct Kills {
     tasks: usize,
     brokers: usize,

@@ -20,11 +20,11 @@ pub struct Asked {
 pub struct Publishing {
     pub name: String,
     pub size: u64,
-    /// The pin pages that the publisher knows, with the numbers of their memory.
+    /// The pin pages that the publisher knows, each with the simulated inode number of its memory.
     pub pages: BTreeMap<SegmentId, u64>,
     /// The number of the page that the publisher asks for next.
     pub next: u32,
-    /// The kernel's number for the memory of the pool.
+    /// The simulated inode number of the pool's memory.
     pub number: u64,
 }
 

@@ -46,7 +46,7 @@ pub struct Model {
     pub planted_grant: bool,
     pub planted_quota: bool,
     pub told_members: BTreeSet<MemberId>,
-    /// The kernel's number of the memory of each id, as the journal has it.
+    /// For each id, the simulated inode number of its memory, as the journal has it.
     pub numbers: BTreeMap<SegmentId, u64>,
     pub promises: BTreeMap<SegmentId, Promise>,
     /// The largest ids that the journal ever had.

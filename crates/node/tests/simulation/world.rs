@@ -40,7 +40,7 @@ pub struct World {
     /// The copies of items that are running: item and target file.
     pub copies: Vec<(SegmentId, SegmentId)>,
     pub incarnation: u64,
-    /// The kernel's number of the memory that was made last.
+    /// The simulated inode number of the memory that was made last.
     pub last_number: u64,
     /// If set: the number of effects after which the broker is killed.
     pub fuse: Option<usize>,

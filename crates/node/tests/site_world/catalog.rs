@@ -15,7 +15,7 @@ use crossdock_os::Deadline;
 /// Defects that are planted on purpose.
 #[derive(Clone, Copy)]
 pub struct Defects {
-    /// The conditions that the catalog does not check.
+    /// Tells whether the catalog leaves this condition of a commit unchecked.
     pub unfenced: fn(&Expect) -> bool,
     /// The catalog answers a client that its lease is renewed, although the lease has ended.
     pub lost_lease_ignored: bool,
@@ -35,7 +35,7 @@ pub struct Leader {
     pub made: AtomicU64,
     /// How many commits were not made and got no answer, because a fault hit the catalog meanwhile.
     pub dropped: AtomicU64,
-    /// Calls that failed because there was no leader.
+    /// How many calls failed because there was no leader.
     pub refused: AtomicU64,
 }
 
@@ -66,7 +66,7 @@ pub struct Handle {
     /// Set when the leader is lost: the next commit was in flight at that moment. The value says whether the commit was
     /// made.
     in_flight: Mutex<Option<bool>>,
-    /// Whether the next commit gets no answer and arrives later.
+    /// True if the next commit reaches the catalog late: its caller gets an error at once.
     pub delay: Mutex<bool>,
     pub late: Mutex<Vec<Commit>>,
 }

@@ -62,7 +62,7 @@ impl Planted {
 /// What may happen in a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Everything that this simulation knows.
+    /// Everything that this simulation can do may happen.
     Whole,
     /// No member looks up an item, all items are small, no link is slow, and the catalog does not lose its leader.
     Early,

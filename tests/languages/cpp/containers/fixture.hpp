@@ -1,4 +1,4 @@
-// A region for each test, and the claim that nothing of it leaks.
+// Gives each test a region of its own, and checks at the end of the test that it leaked no memory of the region.
 #pragma once
 
 #include <crossdock/crossdock.hpp>

@@ -15,7 +15,7 @@ using crossdock::vector;
 
 class Nested : public InRegion {};
 
-/// The struct in the paper's Listing 4.
+/// The struct in Listing 4 of the Dhmem paper.
 struct S {
   S(allocator<void> alloc) : v1(alloc), v2(alloc) {}
   vector<int> v1, v2;

@@ -126,7 +126,7 @@ trait Network {
     /// queue.
     fn find(&self, agent: u64, name: String, mine: String, events: Events) -> std::io::Result<()>;
 
-    /// Starts a command on another host.
+    /// Starts on another host the command that an agent asked for. `streams` get its output and its errors.
     fn connect(
         &self,
         job: &Job,

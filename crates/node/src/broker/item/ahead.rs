@@ -21,7 +21,7 @@ use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::waits::Due;
 use crate::broker::{Broker, Effect, NodeFailure, NodeOrder};
 
-/// The service to which a node sends the bytes of an item.
+/// The number of the service to which a node sends an item's bytes ahead of the catalog's report.
 pub(in crate::broker) const AHEAD: u32 = 13;
 
 /// The largest memory, in bytes, of an item whose bytes travel ahead; a larger item is pulled. The bytes and their head

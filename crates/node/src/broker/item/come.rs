@@ -12,7 +12,7 @@ use crate::broker::{Broker, Cause, Effect, NodeFailure, NodeOrder, Record, SiteO
 
 /// How long pulling an item's bytes may take, in addition to the time that the slowest link needs for them.
 const PULL_MS: u64 = 30_000;
-/// The speed of the slowest link, in bytes per millisecond.
+/// The speed, in bytes per millisecond, that the time limit of a pull assumes for the slowest link.
 const SLOWEST: u64 = 1_000;
 
 impl Broker {

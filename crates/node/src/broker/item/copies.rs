@@ -23,7 +23,7 @@ use crate::broker::{Attachment, Broker, Cause, Effect, NodeFailure, NodeOrder, R
 const AGAIN_MS: u64 = 2_000;
 /// How long a pull may take, in addition to the time that the slowest link needs for the bytes.
 const PULL_MS: u64 = 30_000;
-/// The speed of the slowest link, in bytes per millisecond.
+/// The speed, in bytes per millisecond, that the time limit of a pull assumes for the slowest link.
 const SLOWEST: u64 = 1_000;
 
 /// This node's copy of another node's item.

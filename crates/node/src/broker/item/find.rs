@@ -31,7 +31,7 @@ use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::waits::Due;
 use crate::broker::{Broker, Effect, NodeFailure, Requester, SiteOrder};
 
-/// The service by which a node asks another one to describe an item.
+/// The number of the service by which a node asks another one to describe an item.
 pub(in crate::broker) const FIND: u32 = 12;
 
 /// How long a request waits for an item that is on its way between two nodes, or for the catalog. The answer of a node
@@ -43,7 +43,7 @@ const FIRST_PAUSE_MS: u64 = 2;
 /// How much longer a request may look for its items, and the pause before it asks the catalog again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// The time at which the request fails.
+    /// The time, in milliseconds of the broker's clock, at which the request fails.
     until: u64,
     pause_ms: u64,
 }

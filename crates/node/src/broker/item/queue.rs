@@ -26,7 +26,7 @@ pub(super) struct Wait {
     pub(super) workflow: u64,
     /// The keys for which the request waits. Never empty.
     pub(super) keys: Vec<String>,
-    /// The time at which the request came.
+    /// The time, in milliseconds of the broker's clock, at which the request came.
     pub(super) since: u64,
     pub(super) deadline: u64,
     /// How long, in milliseconds, the member asked to wait for the items.

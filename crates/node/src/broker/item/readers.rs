@@ -38,7 +38,8 @@ record! {
         version: u32,
         workflow: String,
         key: String,
-        /// The number of the sharing of which the asking node has a copy; 0 if a request wants to read the item.
+        /// The number of the sharing whose bytes the asking node has copied. 0 if the message only says that a member
+        /// of that node wants to read the item.
         sharing: u64,
         /// How many members of the asking node have the copy open. With 0, the node does not read the item any more.
         readers: u32,
