@@ -17,7 +17,7 @@ pub struct Trial {
     pub iterations: u64,
     /// The checksum as text, because a number in JSON cannot hold 64 bits exactly.
     pub checksum: String,
-    /// With `--latency`: the times at which each buffer was sent, or received.
+    /// With `--latency`: the time just before each send and just after each receive of a buffer, in their order.
     #[serde(default)]
     pub at: Vec<u64>,
     /// With `--latency`: the times at which each buffer had been read.

@@ -31,7 +31,7 @@ use crate::view::MovedFiles;
 pub const SPILL_FAULT_POINTS: &[&str] =
     &["files.spill.copied", "files.spill.shown", "files.spill.unstaged", "files.spill.hidden", "files.spill.moved"];
 
-/// The folder on a disk to which the service moves files of one managed directory, and how far it is with that.
+/// The folder on a disk to which the service moves files of one managed directory, and the state of these moves.
 #[derive(Debug)]
 pub(crate) struct Spill {
     disk: PathBuf,

@@ -37,7 +37,7 @@ const BATCH: usize = 48 << 10;
 /// An object of more bytes than this is not part of the request that brings its message: the other side pulls the
 /// object.
 const SMALL: u64 = 16 << 10;
-/// The maximum number of messages in one request.
+/// The maximum number of messages in one request to the other daemon.
 const MOST: usize = 256;
 /// The size of the first piece of an object that is pulled, in bytes. The piece is read directly into shared memory, so
 /// this side of the channel cannot end before the piece has come.
@@ -46,7 +46,7 @@ const PIECE: usize = 8 << 20;
 const PIECE_MOST: usize = 64 << 20;
 /// The minimum size of a piece, in bytes. If a piece did not come in time, the next piece is half as large.
 const PIECE_LEAST: usize = 64 << 10;
-/// A piece that has not come within this time is asked for again.
+/// A piece of an object that has not come within this time is pulled again.
 const PULL: Duration = Duration::from_secs(1);
 /// How often a source looks for the next message of a work queue while its task still works on an earlier message.
 const LOOK: Duration = Duration::from_millis(5);

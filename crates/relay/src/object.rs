@@ -121,7 +121,7 @@ fn word(region: &Region, offset: u64) -> Result<u64> {
 /// Tells whether `bytes` hold the first word of a container at a multiple of eight bytes. `offset` is the place of the
 /// bytes in the region, a multiple of eight.
 fn holds_container(bytes: &[u8], offset: u64) -> bool {
-    /// How many bytes make a group. Only if a fast comparison of the group finds something, each word is tested.
+    /// How many bytes make a group. The words of a group are tested only if a fast comparison finds something.
     const GROUP: usize = 4096;
     let number = |half: &[u8]| u32::from_le_bytes(half.try_into().expect("four bytes"));
     bytes.chunks(GROUP).zip((offset..).step_by(GROUP)).any(|(group, from)| {

@@ -18,7 +18,7 @@ use super::registry::{Registry, Site};
 use super::serving::ServedDirectories;
 use super::{Service, Shared};
 
-/// Between which hosts the files of one managed directory go, as one host knows it.
+/// The hosts between which the files of one managed directory go, as one of them sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteHosts {
     /// True if this host has producers.

@@ -60,7 +60,7 @@ const PIECE: usize = 4 << 20;
 const PIECE_MOST: usize = 64 << 20;
 /// The smallest size of a piece. A piece that took five seconds halves the size of the next one.
 const PIECE_LEAST: usize = 256 << 10;
-/// A piece that has not come within this time is asked for again.
+/// A piece of a file that has not come from the other host within this time is asked for again.
 const PULL: Duration = Duration::from_secs(10);
 /// How often the bytes of a file are asked for before the file is given up.
 const TRIES: u32 = 3;

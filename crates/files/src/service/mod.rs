@@ -453,7 +453,7 @@ fn two(stop: &OwnedFd, (other, token): (impl std::os::fd::AsFd, u64)) -> OsResul
 }
 
 impl State {
-    /// Carries out all events that are in the queue.
+    /// Handles all events of the watched folders that the kernel has queued.
     fn take_in(&mut self, shared: &Shared) {
         let events = match self.watch.read() {
             Ok(events) => events,
@@ -779,7 +779,7 @@ impl State {
         }
     }
 
-    /// Counts the reads of consumers that are in the queue of events.
+    /// Counts the reads of consumers that the kernel has reported in its queue of events.
     fn take_in_reads(&mut self) {
         for event in self.reads.read().unwrap_or_default() {
             let Some((consumer, folder)) = self.read_folders.get(&event.folder) else { continue };

@@ -21,7 +21,7 @@ const TOGETHER: u64 = 1000;
 #[derive(Default)]
 pub(super) struct Departed {
     names: BTreeMap<SiteName, (String, u64)>,
-    /// Every name that the catalog dropped, with the time of that, the oldest first.
+    /// Every name that the catalog dropped, with the time at which it was dropped, the oldest first.
     order: VecDeque<(SiteName, u64)>,
 }
 

@@ -91,7 +91,7 @@ fn may_be_taken(events: &[Event], e: &Event) -> bool {
     events.iter().filter(leaves_the_name).any(|of| before(&of))
 }
 
-/// Searches an order of the operations on one item in which all answers are right. Fails if there is none.
+/// Searches for an order of the operations on one item in which all answers are right. Fails if there is none.
 fn linearize(events: &[Event], across: bool) -> Result<(), String> {
     // An order of operations that is not complete yet: the first operation that is missing in it, the later operations
     // that are in it, and the item's state after them.

@@ -169,9 +169,9 @@ struct Keeper {
     place: JobFolder,
     host: String,
     epoll: event::Epoll,
-    /// The socket for the processes of the container.
+    /// The listening socket for the processes of the container.
     listener: OwnedFd,
-    /// The socket for clients.
+    /// The listening socket for clients: the front, starters, and tasks of a Slurm step.
     clients: OwnedFd,
     signals: OwnedFd,
     events: Events,
