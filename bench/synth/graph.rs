@@ -155,7 +155,7 @@ impl Graph {
         Ok(order)
     }
 
-    /// Checks the limits for descriptions and options.
+    /// Checks a graph, whether it comes from a file with a description or from options of the command line.
     pub fn check(&self) -> Result<(), String> {
         if self.ports.is_empty() {
             return Err("no task sends to another; a pipeline has at least 2 tasks, a scatter-gather 3".into());

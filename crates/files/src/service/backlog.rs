@@ -121,7 +121,7 @@ impl Backlog {
         is_wanted
     }
 
-    /// Reduces the number of running lanes by one.
+    /// Reduces the number of running lanes (threads that carry out changes) by one.
     pub fn close_lane(&mut self) {
         debug_assert!(self.lanes > 0, "a lane ended that was never counted");
         self.lanes -= 1;

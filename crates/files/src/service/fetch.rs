@@ -65,7 +65,7 @@ const PULL: Duration = Duration::from_secs(10);
 /// How often the bytes of a file are asked for before the file is given up.
 const TRIES: u32 = 3;
 
-/// A lane ends after it had nothing to do for this time.
+/// A lane (a thread that carries out changes) ends after it had nothing to do for this time.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Tells threads that they must end.

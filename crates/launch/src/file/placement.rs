@@ -87,7 +87,7 @@ pub fn share(ranks: u32, hosts: u32, at: usize) -> u32 {
     ranks / hosts + u32::from((at as u32) < ranks % hosts)
 }
 
-/// The hosts of all processes of a run, by their numbers.
+/// On which host each process of a run is. Hosts are named by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
     /// The host of each process, first by task in the order of the file, and in each task by process. A process is a

@@ -61,7 +61,7 @@ pub struct Options {
     pub engine: String,
     /// The hosts, each with its number of ranks, in the form `n1:2,n2:2`.
     pub hosts: Option<String>,
-    /// A file with the list of hosts.
+    /// The path of a file that lists the hosts.
     pub hosts_file: Option<PathBuf>,
     /// The number of ranks. The default is the number of slots of all hosts.
     pub ranks: Option<u32>,

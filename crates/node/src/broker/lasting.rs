@@ -100,7 +100,7 @@ pub struct Lasting {
     /// Members whose session is over, but which are not proved dead. Their slots of the liveness table stay taken.
     pub ghosts: BTreeMap<MemberId, Peer>,
     pub era: Option<ProofScope>,
-    /// For each id of a segment or a pin page, the inode number of its memfd.
+    /// For each id of a segment or a pin page, the inode number of its memfd; 0 for an item's file.
     pub numbers: BTreeMap<SegmentId, u64>,
     pub segments: BTreeMap<SegmentId, Segment>,
     /// Names and their segments. Removed segments are not in this table.

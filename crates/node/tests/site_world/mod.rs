@@ -79,7 +79,7 @@ pub struct Totals {
     pub passed: u64,
     /// How many of the passed items went on before their bytes had come.
     pub chained: u64,
-    /// How many items should have gone to another node, but stayed.
+    /// How many items should have gone to another node, but stayed, because the catalog did not make the change.
     pub kept: u64,
     /// How many items were lost with a daemon.
     pub lost: u64,

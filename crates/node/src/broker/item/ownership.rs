@@ -46,7 +46,7 @@ record! {
         key: String,
         task: String,
         rank: u32,
-        /// The numbers that the task has registered.
+        /// The numbers that the waiting rank has registered as parties. An item of such a number is the rank's item.
         numbers: Vec<u64>,
     }
 }

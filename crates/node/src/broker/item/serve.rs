@@ -12,7 +12,7 @@ use crate::broker::{Broker, Cause, Effect, Record, Requester, text};
 
 /// The largest size of an item in bytes. A larger item would not fit into any machine's address space.
 pub(super) const MAX_SIZE: u64 = 1 << 46;
-/// The most numbers that one task may register.
+/// The most numbers that one rank may register as parties.
 const NUMBERS: usize = 256;
 /// The most parties that may have a number for owner words in one workflow.
 const WORDS_OF_WORKFLOW: usize = 4096;
