@@ -37,7 +37,7 @@ module crossdock_series_c
     enumerator :: CROSSDOCK_SERIES_DIED = 2
   end enum
 
-  !> The bits of a number of any kind.
+  !> A value of an attribute or a constant: its kind, and the bits of a number or a text.
   type, bind(c) :: c_value
     integer(c_int32_t) :: kind = 0
     integer(c_int32_t) :: reserved = 0
@@ -87,7 +87,7 @@ module crossdock_series_c
     integer(c_int64_t) :: last_ns, longest_ns, no_space, taken_back, method
   end type
 
-  !> A range of bytes in a variable, counted from 0, that may differ.
+  !> A range of bytes of one variable in which two versions may differ. `variable` and `from` count from 0.
   type, bind(c) :: crossdock_change
     integer(c_int32_t) :: variable = 0
     integer(c_int32_t) :: reserved = 0

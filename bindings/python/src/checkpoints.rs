@@ -52,7 +52,7 @@ impl Checkpoint {
         Ok(Self { found: Restart { checkpoint: opened.or_raise(py)?, skipped: Vec::new() } })
     }
 
-    /// The path of the file.
+    /// The path of the checkpoint file.
     #[getter]
     fn path(&self) -> PathBuf {
         self.found.checkpoint.path().to_owned()

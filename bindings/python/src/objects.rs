@@ -60,7 +60,7 @@ impl Kind {
     }
 }
 
-/// The place and the kind of an object.
+/// Where an object lies, and of which kind it is.
 pub struct ObjectRef {
     /// The region that the object is in.
     pub open_region: Arc<OpenRegion>,
@@ -194,7 +194,7 @@ impl ObjectRef {
         Ok((self.handle_in(&region), self.bytes_in(py, &region)?))
     }
 
-    /// Makes the Python object for this place.
+    /// Makes the Python object: a `Vector`, an `Ndarray`, a `Text` or a `Simple`, as the kind says.
     pub fn into_object(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         let base = |object| PyClassInitializer::from(Object { object });
         Ok(match self.kind {

@@ -44,7 +44,7 @@ impl Observer {
         }
     }
 
-    /// Fails in a forked child.
+    /// Fails if this process is a forked child of the one that made the observer.
     fn usable(&self, py: Python<'_>) -> PyResult<()> {
         let here = lock(&self.inner).as_ref().is_none_or(Own::here);
         if here { Ok(()) } else { Err(elsewhere(py, &format!("the observer of series '{}'", self.name))) }

@@ -105,7 +105,7 @@ pub struct OpenItem {
 pub struct Bytes {
     /// The address of the first byte in this process.
     pub base: *mut u8,
-    /// The number of bytes.
+    /// The number of bytes of the item's data.
     pub size: u64,
     /// Tells whether this process may write the bytes.
     pub writable: bool,
@@ -146,7 +146,8 @@ impl OpenItem {
         found.or_raise(py)
     }
 
-    /// Adds one view. The bytes stay at their address until the view is dropped.
+    /// Counts one more array over the bytes. The bytes stay at their address until the returned `ItemArrayBase` is
+    /// dropped.
     pub fn view(self: &Arc<Self>, py: Python<'_>) -> PyResult<(Bytes, ItemArrayBase)> {
         self.check_process(py)?;
         let found = {
@@ -169,7 +170,7 @@ impl OpenItem {
         self.change(py, verb, false, change)
     }
 
-    /// Makes a change that leaves the memory at its address. Views may exist.
+    /// Makes a change that leaves the memory at its address, so arrays over the memory may exist.
     pub fn beside_views<T: Send>(
         &self,
         py: Python<'_>,

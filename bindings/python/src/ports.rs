@@ -181,7 +181,7 @@ impl Port {
         self.port.get(py)?.arm().or_raise(py)
     }
 
-    /// Undoes `_arm`.
+    /// Undoes `_arm`: until the next `_arm`, the descriptor does not become readable.
     fn _disarm(&self, py: Python<'_>) -> PyResult<()> {
         self.port.get(py)?.disarm();
         Ok(())

@@ -37,7 +37,7 @@ impl SessionState {
         }
     }
 
-    /// Tells whether the session has left.
+    /// Tells whether `leave` has ended the session.
     pub fn is_over(&self) -> bool {
         lock(&self.session).is_none()
     }
@@ -113,7 +113,7 @@ impl SessionState {
         lock(&self.regions).values().filter_map(Weak::upgrade).filter(|open_region| open_region.is_open()).collect()
     }
 
-    /// Leaves in order. A region with arrays is unmapped together with its last array.
+    /// Ends the session in order. A region with arrays is unmapped together with its last array.
     pub fn leave(&self, py: Python<'_>) -> PyResult<()> {
         let Some(session) = lock(&self.session).take() else { return Ok(()) };
         if !session.here() {

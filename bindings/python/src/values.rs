@@ -65,7 +65,7 @@ pub fn kind_of(given: &Bound<'_, PyAny>) -> PyResult<Kind> {
     })
 }
 
-/// Converts values to a dict.
+/// Makes a Python dict from values and their names.
 pub fn dict<'py>(py: Python<'py>, values: &[(String, Value)]) -> PyResult<Bound<'py, PyDict>> {
     let all = PyDict::new(py);
     for (name, value) in values {

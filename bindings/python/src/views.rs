@@ -36,7 +36,7 @@ pub struct OpenRegion {
     pub name: String,
     /// The number of open `crossdock.Region` objects of this region.
     pub opens: AtomicUsize,
-    /// The number of live views of each object, by the object's offset.
+    /// The number of live NumPy arrays over the memory of each object, by the object's offset.
     views: Mutex<HashMap<u64, usize>>,
 }
 
@@ -66,7 +66,7 @@ impl OpenRegion {
         lock(&self.region).as_ref().is_some_and(Own::here)
     }
 
-    /// The number of live views of all objects together.
+    /// The number of live NumPy arrays over the memory of all objects together.
     pub fn view_count(&self) -> usize {
         lock(&self.views).values().filter(|count| **count != MOVING).sum()
     }
@@ -120,7 +120,7 @@ impl OpenRegion {
         Err(error(py, Status::Busy, format!("{what} is being changed by another thread; look at it afterwards")))
     }
 
-    /// Fails if any view into the region is alive.
+    /// Fails if any NumPy array over memory of the region is alive.
     pub fn refuse_if_any_view(&self, py: Python<'_>) -> PyResult<()> {
         match self.view_count() {
             0 => Ok(()),

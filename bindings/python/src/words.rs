@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use crate::errors::error;
 
-/// Finds the member of a closed set by its word. Underscores count as hyphens.
+/// Finds the value of the enumeration `T` that has this word. Underscores count as hyphens.
 pub fn member<T: ClosedSet>(py: Python<'_>, argument: &str, word: &str) -> PyResult<T> {
     let words = || T::SET.members.iter().map(|member| member.word);
     let same = |known: &&str| known.replace('_', "-") == word.replace('_', "-");

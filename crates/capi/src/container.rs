@@ -225,7 +225,7 @@ unsafe extern "C" fn crossdock_ndarray_reshape(
     shape: *const u64,
 ) -> i32 {
     call(|| {
-        // SAFETY: `crossdock.h` asks for a shape of that rank.
+        // SAFETY: `crossdock.h` asks for `rank` lengths at `shape`.
         let shape = unsafe { shape_in(rank, shape)? };
         let region = self::region(&region)?;
         region.ndarray_reshape(header(region, array)?, element(element_size)?, self::order(order)?, shape)

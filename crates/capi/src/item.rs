@@ -323,7 +323,7 @@ unsafe extern "C" fn crossdock_item_set_array(
     shape: *const u64,
 ) -> i32 {
     call(|| {
-        // SAFETY: `crossdock.h` asks for zero-terminated text, and for a shape of that rank.
+        // SAFETY: `crossdock.h` asks for zero-terminated text, and for `rank` lengths at `shape`.
         let (ty, shape) = unsafe { (text(element_type, "element type")?, crate::container::shape_in(rank, shape)?) };
         let order = crate::container::order(order)?;
         let contents = Contents::Array { ty: ty.to_owned(), shape: shape.to_vec(), order };

@@ -127,7 +127,7 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
-    /// Adds one more reference for the caller.
+    /// Counts one more reference to the value, which the caller has to give up later.
     pub(crate) fn add(&self, reference: u64) -> Result<()> {
         self.change(reference, 0, |state| {
             if state & REFERENCES == REFERENCES {

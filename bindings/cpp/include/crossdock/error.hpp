@@ -57,7 +57,7 @@ inline std::string last_message(crossdock_status s) {
 
 [[noreturn]] inline void raise(crossdock_status s) { throw error(static_cast<status>(s), last_message(s)); }
 
-/// Turns a failed C call into the exception.
+/// Throws crossdock::error if `s` is the status of a C call that failed.
 inline void check(crossdock_status s) {
   if (s != CROSSDOCK_OK) [[unlikely]] {
     raise(s);

@@ -137,7 +137,7 @@ class ndarray {
   std::span<T> span() noexcept { return {data(), size()}; }
   std::span<const T> span() const noexcept { return {data(), size()}; }
 
-  /// A view for loops. Error: invalid if the ndarray has another rank.
+  /// An array_view of all elements, for loops. Error: invalid if the ndarray has another rank than `Rank`.
   template <std::size_t Rank>
   array_view<T, Rank> view() {
     return {data(), extents<Rank>(), order()};
@@ -192,7 +192,7 @@ class ndarray {
     other.capacity_bytes_ = 0;
     other.rank_ = 0;
   }
-  /// Reshapes an ndarray on the stack, which no other task sees.
+  /// Reshapes an ndarray that lies on the stack and not in a region, so that no other task sees it.
   void reshape_outside(std::span<const size_type> shape, crossdock::order o) {
     if (shape.size() > max_rank) throw error(status::invalid, "an ndarray has at most 8 dimensions");
     size_type n = 1;

@@ -72,7 +72,7 @@ class [[nodiscard]] result {
   std::variant<stored, failure> state_;
 };
 
-/// Success, or a failure.
+/// The result of a call that gives no value: success or a failure.
 template <>
 class [[nodiscard]] result<void> {
  public:

@@ -38,7 +38,7 @@ class timeout {
 /// The timeout of a call that does not wait. If the object does not exist or no message is ready, the result is
 /// status::not_yet (ports) or status::not_found (names).
 inline constexpr timeout no_wait{std::chrono::seconds(0)};
-/// The default deadline, 60 s.
+/// The timeout of a call for which the program gives none: 60 s.
 inline constexpr timeout default_wait{};
 
 }  // namespace crossdock

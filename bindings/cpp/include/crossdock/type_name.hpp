@@ -128,7 +128,7 @@ struct type_name<handle> {
 template <class T>
 struct type_name<std::atomic<T>> : type_name<T> {};
 
-/// The type as the C functions take it.
+/// Describes the type T to the C functions: its name, size and alignment.
 template <class T>
 crossdock_type type_of() noexcept {
   // The C functions need a zero byte behind the name. There is one behind each string view above, because each is a

@@ -133,7 +133,7 @@ consteval std::size_t count_fields() {
 template <class T>
 inline constexpr std::size_t field_count = count_fields<T>();
 
-/// References to the fields of x, as PFR's tuple.
+/// Returns references to the fields of `x`, in a tuple of the library Boost.PFR.
 template <class T>
 constexpr auto tie_fields(T& x) noexcept {
   return boost::pfr::detail::tie_as_tuple(x, boost::pfr::detail::size_t_<field_count<std::remove_cv_t<T>>>{});
