@@ -73,7 +73,7 @@ impl StandaloneHost {
     /// The member id of a program that has only one member.
     pub const MEMBER: MemberId = MemberId::new(1, 1);
 
-    /// Makes a host for which these members are alive and all others are dead.
+    /// Makes a `StandaloneHost` for which only these members are alive. If the list is empty, no member is dead.
     #[must_use]
     pub fn with(living: &'static [MemberId]) -> Self {
         let length = size_of::<LivenessTable>();
@@ -87,7 +87,7 @@ impl StandaloneHost {
     }
 }
 
-/// Makes a host for which no member is dead.
+/// Makes a `StandaloneHost` for which no member is dead.
 impl Default for StandaloneHost {
     fn default() -> Self {
         Self::with(&[])

@@ -254,7 +254,7 @@ fn what_is_no_region_is_refused() {
     // SAFETY: the write goes to the version in the header of this test's own region.
     unsafe { region.base().add(8).write_volatile(99) };
     assert_eq!(world.try_attach(2, true).unwrap_err().status, Status::Incompatible);
-    // SAFETY: the magic word's place.
+    // SAFETY: the write goes to the magic number in the header of this test's own region.
     unsafe { region.base().write_volatile(1) };
     assert_eq!(world.try_attach(3, true).unwrap_err().status, Status::Corrupt);
 }

@@ -29,7 +29,7 @@ impl MemberId {
         (self.0 & (MAX_MEMBERS as u64 - 1)) as usize
     }
 
-    /// The counter in the id, which only grows.
+    /// The counter in the id. A member that joins later has a greater one.
     pub const fn counter(self) -> u64 {
         self.0 >> SLOT_BITS
     }

@@ -6,9 +6,9 @@
 
 use crate::Wild;
 
-/// The name of the socket in the folder of a task's endpoint.
+/// The name of the socket, in the folder of a task's endpoint, to which the task sends the message.
 pub const SOCKET: &str = "refusals";
-/// The greatest length of a message in bytes.
+/// The greatest length of the message about refused writes, in bytes.
 pub const MESSAGE_BYTES: usize = 8 + 4096;
 
 /// Encodes the message. `count` is the number of refusals since the last message that the task sent. Gives `None` if

@@ -123,7 +123,7 @@ impl Region {
         Ok(())
     }
 
-    /// Finds the entry that this process is constructing at `offset`.
+    /// Finds the directory entry of the object that this process is constructing at `offset`.
     pub(super) fn claimed(&self, offset: u64) -> Result<(u64, &Entry)> {
         let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         let index = claims.iter().find(|c| c.0 == offset).map(|c| u64::from(c.1));

@@ -21,7 +21,7 @@ const HEADERS: u32 = 4096;
 /// ordering.
 #[derive(Debug)]
 pub(crate) struct OwnerSearch {
-    /// The directory entry of the object that was found last.
+    /// The index of the directory entry whose object had the container that was found last.
     last_entry: AtomicU64,
     /// The last version of the directory at which no object had to be searched (see `owner_at`).
     flat_version: AtomicU64,

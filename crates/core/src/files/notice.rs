@@ -27,7 +27,7 @@ impl NoticeReader {
     }
 }
 
-/// The mapping through which the service writes a notice.
+/// The mapping through which the service of a managed directory writes the directory's notice.
 #[derive(Debug)]
 pub struct NoticeWriter(Mapping);
 

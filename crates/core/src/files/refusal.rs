@@ -32,7 +32,7 @@ pub struct WriteRefusal {
     path: Vec<u8>,
     deed: Deed,
     cause: Cause,
-    /// The path of the socket that takes the report.
+    /// The path of the socket on which the directory's service takes reports of refused changes.
     socket: PathBuf,
 }
 
@@ -40,7 +40,7 @@ pub struct WriteRefusal {
 enum Cause {
     /// The task only reads the files of `directory`. `producers` is `None` if the directory's notice cannot be read.
     OnlyReads { directory: String, producers: Option<String> },
-    /// The file was published this long ago.
+    /// The file is published, so it is final. `ago` is the time since then, if it is known.
     Published { ago: Option<Duration> },
 }
 

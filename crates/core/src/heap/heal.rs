@@ -21,7 +21,7 @@ use crate::{Result, fault_point};
 pub struct HealReport {
     /// The number of dead members' slots that were healed and are vacant now.
     pub slots: u64,
-    /// The number of operations that were finished or undone.
+    /// The number of operations of dead members that were finished or undone.
     pub operations: u64,
     /// The number of objects that were removed because their constructor or remover had died.
     pub objects: u64,

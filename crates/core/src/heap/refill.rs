@@ -44,7 +44,7 @@ impl Region {
         Err(self.corrupt("its heap has more slices without blocks than slices"))
     }
 
-    /// Makes a slice the current one. No group of its blocks is chosen yet.
+    /// Makes a slice the thread's current slice of this class. No group of its blocks is chosen yet.
     fn enter_slice(&self, local: &mut LocalSlot, class: usize, slice: u64) {
         let known = &mut local.classes[class];
         known.clear();

@@ -35,7 +35,7 @@ pub type PartyNumbers = Vec<u32>;
 /// an exchange. Handing the item over consumes the value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HolderToken {
-    /// The address of the item's memory.
+    /// The address, in this process, of the memory of the item that the member has.
     of: usize,
 }
 

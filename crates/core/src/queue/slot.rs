@@ -41,7 +41,7 @@ impl Owner {
         (!self.is_none() && !self.is_healing()).then_some(MemberId(self.0))
     }
 
-    /// Tells whether the member that the word names is dead.
+    /// Tells whether the member that holds or heals the end is dead.
     pub(super) fn is_gone(self, alive: &dyn LivenessSource) -> bool {
         alive.is_dead(MemberId(self.0 & !HEALING))
     }

@@ -94,7 +94,7 @@ impl Spinner {
         self.mode.load(Relaxed) == Waiting::Adaptive as u32 && (self.turns.load(Relaxed) > 0 || wait % 256 == 0)
     }
 
-    /// Records whether the last yield of the CPU paid.
+    /// Records whether yielding the CPU paid, that is, whether the awaited change came soon, while this end yielded.
     pub fn learn_way(&self, paid: bool) {
         let score = self.turns.load(Relaxed);
         self.turns.store(if paid { (score + 1).min(BEST) } else { score / 2 }, Relaxed);

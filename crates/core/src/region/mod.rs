@@ -48,7 +48,8 @@ pub struct RegionParts {
     pub writable: bool,
     /// The member that uses the region.
     pub member: MemberId,
-    /// The process's host, which tells which members are dead and counts memory against the quota.
+    /// The session of this process with the daemon, as `core` sees it: it tells which members are dead, and counts
+    /// memory against the quota.
     pub host: Arc<dyn Host>,
 }
 
@@ -62,7 +63,8 @@ pub struct MappedRegionParts {
     pub writable: bool,
     /// The member that uses the region.
     pub member: MemberId,
-    /// The process's host, which tells which members are dead and counts memory against the quota.
+    /// The session of this process with the daemon, as `core` sees it: it tells which members are dead, and counts
+    /// memory against the quota.
     pub host: Arc<dyn Host>,
 }
 
@@ -209,7 +211,7 @@ impl Region {
             }
             let takes = seen == 0 || self.host.liveness().is_dead(MemberId(seen));
             if takes && self.writable {
-                // The page with the init word gets memory before this process writes the word.
+                // The page that contains `init` must have memory before this process writes `init`.
                 let me = self.member.0;
                 self.reserve_range(0, crossdock_layout::region::PAGE)?;
                 if init.compare_exchange(seen, me, Ordering::AcqRel, Ordering::Acquire).is_ok() {

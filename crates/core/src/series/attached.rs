@@ -22,7 +22,7 @@ use crate::Host;
 use crate::error::Reason;
 use crate::{Error, Result, fault_point};
 
-/// The most attempts of an observer to pin a version while the publisher decides whether to retire that version.
+/// How often an observer tries to pin a version while the publisher decides whether to retire that version.
 /// After that the observer gives up.
 const PATIENCE: u32 = 1000;
 /// The number of attempts to pin a version after which the observer asks the kernel whether the publisher is dead.
@@ -43,7 +43,7 @@ pub(super) struct Attached {
     /// The mapped pin page. This observer's slot in it has the index `slot`.
     pub pins: Mapping,
     pub slot: u32,
-    /// The pins that are in use, one bit each.
+    /// The pins of this observer that are in use, one bit for each pin.
     pub in_use: Mutex<u32>,
     pub host: Arc<dyn Host>,
     pub process: fork::ProcessToken,

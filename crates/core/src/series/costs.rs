@@ -17,19 +17,19 @@ const LARGE: usize = 4 << 20;
 /// present-day machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// The time for copying one byte.
+    /// The time, in nanoseconds, for copying one byte.
     pub copy_byte: f64,
-    /// The time for comparing one byte with the last version.
+    /// The time, in nanoseconds, for comparing one byte with the last version.
     pub compare_byte: f64,
-    /// The time for finding out whether one page is a private copy.
+    /// The time, in nanoseconds, for finding out whether one page is a private copy.
     pub scan_private: f64,
-    /// The time for finding out whether one protected page was written, and for protecting it again.
+    /// The time, in nanoseconds, for finding out whether one protected page was written, and for protecting it again.
     pub scan_protect: f64,
-    /// The time of the program's first write to a page of the pool that is mapped privately.
+    /// The time, in nanoseconds, of the program's first write to a page of the pool that is mapped privately.
     pub fault_private: f64,
-    /// The time of the program's first write to a write-protected page.
+    /// The time, in nanoseconds, of the program's first write to a write-protected page.
     pub fault_protect: f64,
-    /// The time for mapping one run of chunks again.
+    /// The time, in nanoseconds, for mapping one run of chunks again.
     pub map_run: f64,
 }
 

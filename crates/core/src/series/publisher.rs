@@ -206,7 +206,7 @@ impl Publisher {
             descriptor: descriptor.clone(),
             name: identity.name,
         };
-        // In tests, the host may have pin pages before the publisher exists.
+        // In tests, `host` may have pin pages before the publisher exists.
         publisher.pins.update(&*publisher.host);
         // Memory for one version is reserved now, so that the first publish causes no page faults.
         publisher

@@ -43,7 +43,7 @@ impl World {
     }
 
     pub fn liveness(&self) -> &LivenessTable {
-        // SAFETY: zeroed shared memory of that size, all atomics.
+        // SAFETY: the mapping is at least as long as the table, and began as zeros. The table is all atomics.
         unsafe { self.table.start().cast().as_ref() }
     }
 

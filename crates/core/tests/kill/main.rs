@@ -107,7 +107,7 @@ fn check_directory(region: &Arc<Region>, what: &str) {
     }
 }
 
-/// Gives the number of slice-sized blocks that fit into the region.
+/// Fills the region with blocks of a slice's size, and gives their number.
 fn fill(region: &Arc<Region>) -> usize {
     let mut count = 0;
     while region.allocate(65536, 16).is_ok() {

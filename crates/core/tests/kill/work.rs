@@ -86,7 +86,7 @@ pub fn work(world: &World, region: Arc<Region>) {
     region.commit(array).unwrap();
     region.ndarray_reshape(array, 4, Order::C, &[10, 20]).unwrap();
     region.ndarray_reshape(array, 4, Order::Fortran, &[20, 10]).unwrap();
-    // Makes prepared blocks, of which some replace others and some are kept.
+    // Makes nested vectors. One of them gets a prepared block as its elements.
     let nested = claim(&region, "nested", &TypeRef::new("{i64,vector<vector<f64>>}").unwrap());
     region.commit(nested).unwrap();
     region.vector_resize(nested + 8, 32, 3).unwrap();

@@ -8,7 +8,7 @@ use crossdock_os::testing::Random;
 use crate::WAYS;
 use crate::series_world::{Series, World, as_numbers, numbers, pages, spec};
 
-/// The spec of a variable of 1 MiB, in chunks of 4 KiB.
+/// The spec of a series with one variable of 1 MiB, in chunks of 4 KiB.
 fn in_pages(detect: Detect) -> Spec {
     Spec { chunk: Some(4096), detect, pages: pages(detect), ..spec(131_072) }
 }

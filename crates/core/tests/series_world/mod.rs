@@ -148,7 +148,7 @@ impl World {
 
 impl LivenessSource for World {
     fn table(&self) -> &LivenessTable {
-        // SAFETY: zeroed shared memory of that size, all atomics.
+        // SAFETY: the mapping is at least as long as the table, and began as zeros. The table is all atomics.
         unsafe { self.memory.start().cast().as_ref() }
     }
 }

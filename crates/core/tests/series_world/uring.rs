@@ -61,7 +61,7 @@ impl Ring {
             at.cast::<u8>()
         };
         let (submissions, completions, entries) = (map(0), map(OFFSET_COMPLETIONS), map(OFFSET_ENTRIES).cast());
-        // SAFETY: a name.
+        // SAFETY: the name ends with a zero byte, and the kernel makes the descriptor for this process.
         let file = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"read".as_ptr(), 0)) };
         Some(Self { ring, file, parameters, submissions, completions, entries })
     }

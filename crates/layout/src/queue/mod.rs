@@ -56,7 +56,7 @@ pub const SIGNAL_STEP: u32 = 2;
 pub mod departure {
     use super::Departure;
 
-    /// The bits that say how the last member left.
+    /// The bits of the word that say how the last member left: a [`Departure`] as a number.
     pub const HOW: u32 = 3;
     /// The number that each death adds to the word. The count starts again from 0 when it overflows.
     pub const DEATH: u32 = 4;
@@ -209,7 +209,7 @@ pub struct EndHolder {
     /// 1 while the member is at the port; 0 while it is still joining, or already leaving.
     pub here: AtomicU32,
     _pad: AtomicU32,
-    /// The task's name. The rest of the field is zero.
+    /// The name of the task whose member has the end. The rest of the field is zero.
     pub name: [AtomicU64; NAME_BYTES / 8],
 }
 

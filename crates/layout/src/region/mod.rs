@@ -101,7 +101,7 @@ pub struct RegionHeader {
     _pad4: [u8; 4096 - 512],
 }
 
-/// The number of former segments that a region remembers.
+/// The length of the list `former`, in which a region remembers from which segments it was copied.
 pub const MAX_FORMER: usize = 32;
 
 /// A number that changes with every change of the layout. Builds with different fingerprints refuse each other.

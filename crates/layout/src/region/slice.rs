@@ -33,7 +33,7 @@ pub enum SliceKind {
     LargeNamed = 3,
 }
 
-/// Says which member knows that a slice of small blocks has free blocks.
+/// Says whether the owner of a slice of small blocks knows that the slice has free blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Available {

@@ -19,13 +19,13 @@ pub const OP_PREPARED: u32 = 1;
 /// the holder dies, healing completes both steps.
 pub const OP_REPLACING: u32 = 2;
 
-/// The first phase of freeing a block, in the low bits of a cell that names the block: the block's state may still be
+/// The first phase of freeing a block, in the low bits of a word that names the block: the block's state may still be
 /// USED.
 pub const PHASE_BEGUN: u64 = 1;
 /// The second phase of freeing a block: this slot has marked the block DYING. If the block no longer has the mark, the
 /// block has been freed.
 pub const PHASE_MARKED: u64 = 2;
-/// The bits of a cell that are the phase.
+/// In a word that names a block being freed: the bits that are the phase of the freeing.
 pub const PHASE_MASK: u64 = 15;
 
 /// A change of several steps, which is recorded before it begins. The slot's holder writes the record, or the member

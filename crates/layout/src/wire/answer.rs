@@ -32,7 +32,7 @@ answers! {
         /// (a file with a lock for each living member). Through one descriptor of the roll, the member holds its own
         /// lock; through the other descriptor of the roll, it asks about the locks of other members.
         1 Welcome [3] {
-            /// The member that this connection is from now on.
+            /// The id of the member to which this connection belongs.
             member: MemberId,
             /// A number that changes when the daemon has lost its descriptors. When this number has changed, members
             /// have to offer their segments to the daemon again.
@@ -58,7 +58,7 @@ answers! {
             size: u64,
             /// The number of bytes, from the segment's start, that are reserved.
             reserved: u64,
-            /// The value that the segment's maker gave to the daemon.
+            /// A number that the segment's maker gave to the daemon, which only stores it.
             attribute: u64,
             /// The kind of the segment: region or port.
             kind: SegmentKind,

@@ -69,7 +69,8 @@ record! {
         size: u64,
         /// The number of bytes that count against the quota.
         reserved: u64,
-        /// The value that the segment's maker gave to the daemon.
+        /// The number that the segment's maker gave to the daemon. For a series instead: the number of its observers in
+        /// the upper 32 bits, and the largest number that it allows in the lower 32 bits.
         attribute: u64,
         /// The member that made the segment.
         creator: MemberId,

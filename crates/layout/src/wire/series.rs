@@ -52,7 +52,7 @@ record! {
         size: u64,
         /// The bytes of the pool that count against the quota.
         reserved: u64,
-        /// The value that the publisher gave to the daemon.
+        /// A number that the publisher gave to the daemon, which only stores it.
         attribute: u64,
         /// The member that publishes the series, or that published it until it ended.
         publisher: MemberId,

@@ -98,7 +98,7 @@ requests! {
         /// Registers a number as a second name of the asking rank of the asking task. Other tasks can give items to
         /// this number.
         62 Register -> Done {
-            /// The number to register.
+            /// The number that the asking rank gets as its second name.
             number: u64,
         },
         /// Asks for the number that stands for a party in the owner words of cooperative items.
