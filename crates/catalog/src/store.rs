@@ -11,9 +11,9 @@ use crate::codec::Writer;
 use crate::entry::{check_key, check_prefix};
 use crate::{CatalogError, CatalogResult, Commit, Committed, Entry, Event, LeaseId, Listing, Operation, Revision};
 
-/// The most entries of a catalog.
+/// The largest number of entries in a catalog.
 const ENTRIES: usize = 200_000;
-/// The most leases of a catalog.
+/// The largest number of leases in a catalog.
 const LEASES: usize = 10_000;
 /// The number of past changes that are kept for watches.
 const HISTORY: usize = 10_000;

@@ -152,7 +152,7 @@ fn a_follower_that_missed_more_changes_than_are_kept_lists_again() {
     assert!(matches!(&news[0], EntryChange::Gone(entry) if entry.key == "gone"), "{:?}", news[0]);
     assert_eq!((news.len(), follower.known()["a"].modified), (66, revision));
     assert_eq!(follower.known()["many/63"].value, [159]);
-    // The new watch continues after the list.
+    // The follower's new watch reports the changes after the listing.
     c.put("b", b"2", None, soon()).unwrap();
     assert!(matches!(&follower.next(&c, soon()).unwrap()[..], [EntryChange::Put(entry)] if entry.key == "b"));
 }

@@ -112,7 +112,7 @@ fn each_member_is_the_first_one_for_some_of_the_nodes() {
     let mut first = [0; 3];
     for number in 0..9 {
         let options = EtcdOptions { members: members.clone(), name: format!("n{number}"), ..EtcdOptions::default() };
-        // No member answers, and the deadline passes before the client asks the next one.
+        // No etcd member answers, and the deadline passes before the client asks the next one.
         Etcd::new(&options).unwrap().get("a", Deadline::after(Duration::from_millis(400))).unwrap_err();
         for (count, listener) in first.iter_mut().zip(&listeners) {
             *count += usize::from(listener.accept().is_ok());

@@ -37,7 +37,7 @@ fn open() -> MutexGuard<'static, OpenAtExit> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds a new session to the list of sessions to end.
+/// Notes a new session, so that it ends when this process exits in order.
 pub(crate) fn keep_session(objects: &Arc<SessionObjects>, connection: &Arc<Connection>) {
     exit::at_normal_exit(leave);
     let mut open = open();
@@ -45,7 +45,7 @@ pub(crate) fn keep_session(objects: &Arc<SessionObjects>, connection: &Arc<Conne
     open.sessions.push((Arc::downgrade(objects), Arc::downgrade(connection)));
 }
 
-/// Adds a series to the list of series to end, when its publishing begins.
+/// Notes a series that this process begins to publish, so that it ends when this process exits in order.
 pub(crate) fn keep_series(mark: &Arc<EndMark>) {
     let mut open = open();
     open.series.retain(|mark| mark.strong_count() > 0);

@@ -10,7 +10,7 @@ use crossdock_os::{Deadline, child, file, spawn};
 use crate::handshake::{self, ClientIdentity, HelloFailure, Welcome};
 use crate::{ConnectOptions, Error, Result};
 
-/// The path of the endpoint inside a container.
+/// The path at which a process in a container finds its task's endpoint.
 const IN_CONTAINER: &str = "/run/crossdock/endpoint.sock";
 
 /// The longest wait for a daemon that was just started. After this time, the program tries to start a daemon again.
@@ -123,7 +123,7 @@ pub(crate) fn start(path: &Path, deadline: Deadline) -> Result<()> {
     Ok(())
 }
 
-/// The folder of the user's own daemon.
+/// The folder in which the user's own daemon has its socket.
 fn user_folder() -> PathBuf {
     match file::runtime_folder() {
         Some(folder) => folder.join("crossdock"),

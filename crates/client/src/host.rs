@@ -29,7 +29,7 @@ pub(crate) struct SessionHost {
 }
 
 impl SessionHost {
-    /// Makes the `SessionHost` of an object whose memory is complete and counted.
+    /// Makes the `SessionHost` of an object that never grows: the daemon has counted all of its memory already.
     pub fn new(session: &Session, openings: Vec<SegmentOpening>) -> Self {
         let (registration, segment) = (OnceLock::new(), OnceLock::new());
         Self { _openings: openings, registration, segment, patience: None, session: session.clone() }

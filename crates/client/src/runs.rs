@@ -19,12 +19,12 @@ const ATTACH: &str = "attach";
 /// The first character of the folder's name until the run holds the lock in the folder.
 pub const MAKING: char = '.';
 
-/// A run that is alive.
+/// A run that has not ended: a process still holds the lock in its folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LivingRun {
     /// The id of the run, as `crossdock ps` prints it.
     pub id: String,
-    /// The folder of the run.
+    /// The run's own folder in [`base`], with its lock.
     pub folder: PathBuf,
     /// The daemon's socket and the workflow's name. `None` until they exist, and for a run that needs no daemon.
     pub attach: Option<(PathBuf, String)>,

@@ -65,7 +65,7 @@ pub(crate) enum PassOutcome {
 struct PassEntries {
     /// The entry of the item's name.
     named: Option<Entry>,
-    /// The entry of the item.
+    /// The entry of the item itself, which says which node owns it.
     found: Option<Entry>,
     /// The entry of the next node.
     there: Option<Entry>,

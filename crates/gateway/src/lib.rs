@@ -61,9 +61,9 @@ pub enum GatewayRequest {
     Announce(Vec<Name>),
     /// Move a name from the node `from` to this node. The node `from` has agreed. The answer is [`GatewayEvent::Claimed`].
     Take {
-        /// The name.
+        /// The name that moves to this node.
         name: Name,
-        /// The node that has the name until then.
+        /// The node that has the name before the move.
         from: String,
     },
     /// Give the item and its name to another node. The answer [`GatewayEvent::Passed`] comes when the outcome is

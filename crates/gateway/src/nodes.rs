@@ -26,7 +26,7 @@ use crate::{GatewayEvent, LinkReport, Mailbox, NodeRecord};
 /// The number of a service that answers with the body of the request.
 pub const ECHO: u32 = 1;
 
-/// How often the thread looks at the links' states.
+/// How often the thread of [`Nodes::look_after`] reports the state of each link.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often the round trip of a link is measured.
 const MEASURE: Duration = Duration::from_secs(5);

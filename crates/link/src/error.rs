@@ -43,7 +43,7 @@ impl Error {
         self
     }
 
-    /// Adds a hint.
+    /// Adds what the user can do about the error.
     #[must_use]
     pub fn hint(mut self, hint: &'static str) -> Self {
         self.hint = hint;

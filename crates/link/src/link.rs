@@ -35,7 +35,7 @@ type AnswerSlot = Option<Result<NodeMessage>>;
 enum Phase {
     /// There is no connection. The error is that of the last attempt to connect, if there was one.
     Dialing(Option<Error>),
-    /// There is a connection.
+    /// There is a connection to the other node.
     Connected(Connected),
     /// The link was closed by this node.
     Closed,
@@ -79,7 +79,7 @@ pub(crate) struct Shared {
     pub options: LinkOptions,
     state: Mutex<State>,
     changed: Condvar,
-    /// The transports of pulls.
+    /// The transports by which this link can pull bytes.
     pub pull_transports: PullTransports,
     /// Data connections that no pull uses at the moment, each with the number of its session and its transport.
     pub idle: Mutex<Vec<([u8; 16], PullTransport, Frames)>>,

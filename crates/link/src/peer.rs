@@ -21,11 +21,11 @@ pub struct LinkOptions {
     pub pulse: Duration,
     /// A peer that was silent for this time counts as away. It may come back, so its tasks do not count as dead.
     pub away: Duration,
-    /// The most streams that share a pull.
+    /// The largest number of streams among which one pull is divided.
     pub streams: usize,
     /// The least number of bytes that each stream of a pull brings, if several streams share the pull.
     pub share: usize,
-    /// The most connections that a server serves at the same time.
+    /// The largest number of connections that a server serves at the same time.
     pub connections: usize,
 }
 

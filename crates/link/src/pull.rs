@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use twox_hash::XxHash3_64;
 
-/// The most data connections that are kept for the next pull.
+/// The largest number of data connections that a link keeps for its next pull.
 const KEPT: usize = 8;
 /// How often a chunk that arrived wrong is asked for again. If the chunk is wrong once more, the error names the other
 /// node's memory as a possible cause, besides the network.

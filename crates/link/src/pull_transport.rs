@@ -23,7 +23,7 @@ const RETRY_MOST: Duration = Duration::from_secs(600);
 /// connections.
 const PULLS: u32 = 2;
 
-/// The other transport of a link, for pulls only.
+/// A second transport of a link, which only carries pulls; or the reason why there is none.
 #[derive(Clone, Default)]
 pub struct OtherTransport {
     transport: Option<Arc<dyn Transport>>,
@@ -246,7 +246,7 @@ mod tests {
         // that the other transport works again.
         pull_transports.note(PullTransport::Other, BIG, Duration::from_millis(1));
         assert!(pull_transports.lock().failed.is_some());
-        // After the pause, a pull by the other transport shows that it works.
+        // The failure is dated back, so that the pause is over. Then a pull by the other transport shows that it works.
         pull_transports.lock().failed.as_mut().unwrap().at -= RETRY * 8;
         pull_transports.note(PullTransport::Other, BIG, Duration::from_millis(1));
         assert!(pull_transports.lock().failed.is_none());

@@ -19,11 +19,11 @@ use twox_hash::XxHash3_64;
 
 /// The maximum time from the arrival of a connection until the peer's greeting is complete.
 const GREETING: Duration = Duration::from_secs(5);
-/// The most connections that may be in their greeting at the same time.
+/// The largest number of connections that may be in their greeting at the same time.
 const GREETINGS: usize = 64;
-/// The most questions of one connection that are answered at the same time.
+/// The largest number of questions of one connection that are answered at the same time.
 const QUESTIONS: usize = 64;
-/// The most threads that answer questions.
+/// The largest number of threads that answer questions.
 const WORKERS: usize = 256;
 /// The number of bytes that are sent with one header. It is small, so that the bytes are still in the CPU's cache when
 /// they are sent, after they were copied or their checksum was computed.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MOST: Duration = Duration::from_secs(60);
 
-/// The trials of better transports during one connection.
+/// While one connection lasts, tries from time to time whether a better transport works.
 pub struct TransportTrials {
     /// The index of the transport in use, in the link's list of transports. The list begins with the best one.
     than: usize,

@@ -78,7 +78,7 @@ fn each_kind_of_lie_ends_the_liars_connection_and_only_that() {
         offset: 0,
         length,
     };
-    // These messages are wrong before the greeting.
+    // A peer must not begin a connection with any of these messages.
     let mut of_other_magic = hello(Purpose::Control, [0; 16]).encode(0);
     of_other_magic[FRAME_HEADER] ^= 1;
     let mut of_other_purpose = hello(Purpose::Control, [0; 16]).encode(0);

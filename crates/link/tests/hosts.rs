@@ -21,7 +21,7 @@ use std::time::Duration;
 
 const SIZE: usize = 8 << 20;
 const FOLDER: &str = "CROSSDOCK_TEST_PAPERS";
-/// The variable with the name of the transport.
+/// The environment variable that names the transport to test.
 const TRANSPORT: &str = "CROSSDOCK_TEST_TRANSPORT";
 /// The words that come before a command. They give the command a mount namespace in which `/sys` shows the interfaces
 /// of its network namespace, because UCX reads the interfaces there.

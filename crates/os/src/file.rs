@@ -154,7 +154,7 @@ pub struct Look {
     pub is_ordinary: bool,
     /// True for a folder.
     pub is_folder: bool,
-    /// The permissions.
+    /// The permission bits of the file, as in `chmod`.
     pub mode: u32,
     /// The number of names of the file.
     pub links: u64,

@@ -113,7 +113,7 @@ impl RollLock {
             .context("mmap", named)?;
         let page = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
         let entry = Self { page, process: fork::ProcessToken::current() };
-        // SAFETY: this mapping, which holds no bytes.
+        // SAFETY: the range is the mapping made above, which no code reads or writes.
         unsafe { sys::mm::madvise(start, PAGE, Advice::LinuxDontFork) }.context("madvise", named)?;
         Ok(entry)
     }

@@ -116,7 +116,7 @@ mod tests {
     use crate::pagemap::{PageFilter, PageMap};
     use crate::reservation::Reservation;
 
-    /// Opens the write notes; `None` if the kernel or a filter forbids them.
+    /// Opens a `WriteTracker`; `None` if the kernel or a filter forbids it.
     fn notes() -> Option<WriteTracker> {
         WriteTracker::open().ok()
     }

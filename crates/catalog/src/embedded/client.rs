@@ -1,4 +1,4 @@
-//! The client of an embedded catalog. It connects again when a connection is lost.
+//! The client of a catalog that another daemon keeps. It connects again when a connection is lost.
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -58,7 +58,7 @@ struct Connections {
     kept: Mutex<Vec<(Instant, Framed)>>,
 }
 
-/// A client of an embedded catalog.
+/// The client of a catalog that another daemon keeps (see [`super`]).
 pub struct Client {
     connections: Arc<Connections>,
 }

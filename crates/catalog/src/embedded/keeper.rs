@@ -18,7 +18,7 @@ use super::watchers::{Watcher, Watchers};
 use crate::store::{Change, Record, Store};
 use crate::{CatalogError, CatalogResult, LEASE_MIN, Listing, Revision};
 
-/// The maximum number of connections at the same time.
+/// The maximum number of connections that the keeper serves at the same time.
 const CONNECTIONS: usize = 4096;
 /// How long a client may take for its first message (the hello), and for the rest of any message after its first bytes.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ const IDLE: Duration = Duration::from_secs(60);
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How often a waiting thread looks whether the keeper stops.
 const SLICE: Duration = Duration::from_millis(250);
-/// The maximum time of a lease.
+/// The longest lease that the keeper grants.
 const LEASE_MAX: Duration = Duration::from_secs(86_400);
 
 /// The options of a keeper of the catalog.

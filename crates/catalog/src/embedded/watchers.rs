@@ -12,7 +12,7 @@ pub(super) struct Watchers {
     counters: Mutex<BTreeMap<String, Arc<AtomicU32>>>,
 }
 
-/// One watch. It belongs to the [`Watchers`] until it is dropped.
+/// One client's watch of the keys below `prefix`. [`Watchers::wake`] can wake it until it is dropped.
 pub(super) struct Watcher {
     watchers: Arc<Watchers>,
     prefix: String,
@@ -77,7 +77,7 @@ mod tests {
         let before = [&a, &same, &b].map(Watcher::wakes);
         watchers.wake(|prefix| "a/1".starts_with(prefix));
         assert_eq!([&a, &same, &b].map(Watcher::wakes), [before[0] + 1, before[1] + 1, before[2]]);
-        // The wake came after the number was read, so this wait ends at once.
+        // `wake` was called after `before` was read, so this wait ends at once.
         a.wait(before[0], Deadline::after(Duration::from_secs(3600)));
         b.wait(before[2], Deadline::after(Duration::from_millis(1)));
     }

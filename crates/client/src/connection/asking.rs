@@ -198,7 +198,7 @@ impl State {
         self.tell_as(0, request);
     }
 
-    /// Sends a request without waiting for the answer.
+    /// Sends a request whose answer is ignored. Does nothing if there is no connection.
     pub(super) fn tell_to_do(&mut self, request: &Request) {
         let number = self.next;
         self.next += 1;
@@ -254,7 +254,7 @@ impl State {
     }
 }
 
-/// Tells whether this process had the item open before it sent the request.
+/// Tells whether the answer gives an item that this process had open before it sent the request.
 fn keeps_item(request: &Request, answer: &Answer) -> bool {
     let of_open = matches!(
         request,

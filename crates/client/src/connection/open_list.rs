@@ -59,7 +59,7 @@ impl Connection {
         }
     }
 
-    /// Removes an item that was made for a call that then failed.
+    /// Makes the daemon destroy an item that it made for a call of this process that then failed.
     pub(crate) fn unmake(&self, given: &ItemGiven) {
         if given.created && self.is_ours() {
             self.lock().tell_to_do(&Request::Item(ItemRequest::Destroy { item: given.item }));

@@ -10,17 +10,17 @@ use crossdock_os::socket;
 use super::{Connection, State};
 use crate::Result;
 
-/// The shortest time between two messages.
+/// The shortest time between two messages that report the program's progress to the daemon.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The last report of the program, and whether the daemon has it.
+/// The last progress that the program has reported, and whether it was sent to the daemon.
 #[derive(Default)]
 pub(super) struct Progress {
     /// The last report of the program: the steps done, and the steps in all.
     last: Option<(u64, u64)>,
     /// True if the report has not been sent on the present connection yet.
     untold: bool,
-    /// The time at which the last message was sent.
+    /// The time at which a report was last sent on the present connection.
     told_at: Option<Instant>,
 }
 

@@ -53,7 +53,7 @@ impl Connection {
         }
     }
 
-    /// Makes one attempt. It does nothing while another thread tries or reads.
+    /// Tries once to connect again. Does nothing while another thread tries this, or reads.
     pub(super) fn try_again(&self, deadline: Deadline) -> ConnectAttempt {
         {
             let mut state = self.lock();

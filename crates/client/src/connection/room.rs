@@ -29,7 +29,7 @@ pub(super) fn wanted(request: &Request) -> usize {
 }
 
 impl State {
-    /// Reserves places for `more` descriptors.
+    /// Reserves `more` places in the descriptor table, for descriptors that answers will bring.
     pub(super) fn make_room(&mut self, more: usize) -> Result<()> {
         let all = self.awaited() + more;
         while more > 0 && self.room.len() < all {

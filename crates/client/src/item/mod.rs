@@ -85,13 +85,13 @@ impl Item {
         self.memory().map_or(std::ptr::null_mut(), ItemMemory::base)
     }
 
-    /// The item's data. A spent item has none.
+    /// The item's data; empty if this value no longer has the item.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.memory().map_or(&[], ItemMemory::bytes)
     }
 
-    /// The item's data, to be changed. A spent item has none.
+    /// The item's data, to be changed; empty if this value no longer has the item.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.state {

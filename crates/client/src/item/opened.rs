@@ -34,7 +34,7 @@ impl OpenItem {
         self.given.item
     }
 
-    /// The number of bytes of data. A spent item still gives this number.
+    /// The number of bytes of data. This number remains when the item has gone to another owner.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.given.size

@@ -76,7 +76,7 @@ impl Port {
         self.shared.end.side()
     }
 
-    /// The port's segment.
+    /// The id of the port's segment.
     #[must_use]
     pub fn id(&self) -> SegmentId {
         self.shared.id

@@ -92,7 +92,7 @@ impl Caller {
 
 const CONNECT: &str = "connect";
 
-/// Runs a task, and waits for its result until the deadline. A task that has no result by then is ended.
+/// Runs an asynchronous task, and waits for its result until the deadline. A task that has no result by then is ended.
 fn wait<T: Send + 'static>(
     event_loop: &EventLoop,
     deadline: Deadline,

@@ -13,16 +13,16 @@ use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder
 /// The path of the call in HTTP/2.
 pub const PATH: &str = "/crossdock.Links/Carry";
 
-/// The most bytes of one piece that a node sends. A piece from a peer may have up to [`MESSAGE`] bytes.
+/// The largest number of bytes in one piece that a node sends. A piece from a peer may have up to [`MESSAGE`] bytes.
 pub const PIECE: usize = 256 << 10;
 
-/// The largest message that is accepted.
+/// The largest gRPC message that this node accepts from a peer, in bytes.
 pub const MESSAGE: usize = 1 << 20;
 
 /// The field `data` of the message: field 1, whose bytes follow their length.
 const DATA: u8 = 1 << 3 | 2;
 
-/// Encodes and decodes a piece of bytes as a message of gRPC.
+/// Puts each piece of bytes into a gRPC message of its own, and takes it out again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pieces;
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
 
-/// The thread waits at most this long for tasks that are still closing connections.
+/// The thread waits at most this long for asynchronous tasks that are still closing connections.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Starts tasks in the thread of the event loop.
+/// Starts asynchronous tasks in the thread of the event loop.
 #[derive(Clone)]
 pub struct Spawn {
     handle: Handle,
@@ -20,7 +20,7 @@ pub struct Spawn {
 }
 
 impl Spawn {
-    /// Starts a task.
+    /// Starts the future `task` as an asynchronous task in the thread of the event loop.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
         let alive = self.alive.clone();
         self.handle.spawn(async move {
@@ -38,7 +38,7 @@ impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for Spawn 
     }
 }
 
-/// The thread that runs the tasks of gRPC. Dropping this value ends it.
+/// The thread that runs the asynchronous tasks of gRPC. Dropping this value ends the thread.
 pub struct EventLoop {
     spawn: Option<Spawn>,
     stop: Option<oneshot::Sender<()>>,
@@ -66,7 +66,7 @@ impl EventLoop {
         Ok(Self { spawn: Some(spawn), stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Gives the value that starts tasks in the thread.
+    /// Gives the value that starts asynchronous tasks in the thread.
     pub fn spawn(&self) -> &Spawn {
         self.spawn.as_ref().expect("it is taken only in drop")
     }

@@ -28,9 +28,9 @@ pub(crate) use server::IncomingCalls;
 /// The number of bytes of a call that a peer may send before this node has taken them. For all calls of a connection
 /// together, the limit is twice as high.
 const WINDOW: u32 = 4 << 20;
-/// The largest frame of HTTP/2.
+/// The largest HTTP/2 frame that this node accepts, in bytes.
 const FRAME: u32 = 256 << 10;
-/// The most bytes of a call that wait until the socket takes them.
+/// How many bytes of one call may wait until the socket takes them.
 const SEND: usize = 1 << 20;
 
 /// Carries streams in calls of gRPC. Cloning this value is cheap; the clones share a thread.

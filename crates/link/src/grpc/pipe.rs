@@ -26,7 +26,7 @@ struct State {
     pieces: VecDeque<Bytes>,
     held: usize,
     end: Option<End>,
-    /// The tasks that wait for a change of the pipe.
+    /// The asynchronous tasks that wait for a change of the pipe.
     wakers: Vec<Waker>,
 }
 
@@ -124,7 +124,7 @@ impl Pipe {
         Poll::Pending
     }
 
-    /// Puts a piece in, from a task. The piece is dropped if the stream has ended.
+    /// Puts a piece in, for an asynchronous task. The piece is dropped if the stream has ended.
     pub async fn put_async(&self, piece: Bytes) {
         let mut piece = Some(piece);
         std::future::poll_fn(|context| {
@@ -143,7 +143,7 @@ impl Pipe {
         .await;
     }
 
-    /// Takes the next piece, from a task. `None` means that the stream has ended.
+    /// Takes the next piece, for an asynchronous task. `None` means that the stream has ended.
     pub fn poll_take(&self, context: &Context<'_>) -> Poll<Option<Bytes>> {
         self.poll(context, |state| match state.pieces.pop_front() {
             Some(piece) => {
@@ -154,7 +154,7 @@ impl Pipe {
         })
     }
 
-    /// Waits, from a task, until the stream has ended.
+    /// Lets an asynchronous task wait until the stream has ended.
     pub async fn ended(&self) {
         std::future::poll_fn(|context| self.poll(context, |state| state.end.is_some().then_some(()))).await;
     }

@@ -29,7 +29,7 @@ use tonic::body::Body;
 use tonic::server::{Grpc, StreamingService};
 use tonic::{Code, Streaming};
 
-/// The most calls of one connection at the same time.
+/// How many calls one connection may have at the same time.
 const CALLS: u32 = 256;
 /// How many gRPC calls of other nodes may wait until the listener takes them.
 const WAITING: usize = 64;
@@ -37,7 +37,7 @@ const WAITING: usize = 64;
 const IDLE: Duration = Duration::from_secs(60);
 /// How long a connection may take to end after its listener has ended.
 const LINGER: Duration = Duration::from_secs(1);
-/// The most bytes of the header fields of a call.
+/// How many bytes the header fields of a call may have.
 const HEADERS: u32 = 16 << 10;
 
 /// The calls that arrive at one listener. Dropping this value ends their connections.
@@ -133,7 +133,7 @@ impl Arriving for QueuedCall {
     }
 }
 
-/// One connection.
+/// A connection that a peer has made, with what its calls need.
 struct ServedConnection {
     connection: Arc<Connection>,
     event_loop: Weak<EventLoop>,

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The most slices of bytes that one system call sends.
+/// The largest number of byte slices that one system call sends.
 const PARTS: usize = crossdock_os::tcp::MAX_PARTS;
 
 /// The reason why a connection broke. It becomes the error of the streams that the connection carried.
@@ -54,7 +54,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Registers the connection. The call works only in a task.
+    /// Registers the connection with the event loop. The call works only in an asynchronous task.
     ///
     /// # Errors
     /// The system refuses.

@@ -86,7 +86,7 @@ pub fn through_a_proxy() -> Vec<(Way, Way)> {
     kinds().into_iter().flat_map(pairs).collect()
 }
 
-/// Gives the pairs inside TLS.
+/// Gives those pairs of [`transports`] that use TLS.
 pub fn inside_tls() -> Vec<(Way, Way)> {
     transports().into_iter().filter(|(a, _)| a.name().ends_with("+tls")).collect()
 }

@@ -50,9 +50,9 @@ pub struct Gate(OwnedFd);
 /// What a process tried when the gate refused it, with the number of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RefusedAccess {
-    /// The process opened a file through a door that is shut.
+    /// The process with this id opened a file through a door that is shut.
     Open(i32),
-    /// The process read a file by a system call (read, splice, sendfile) instead of through a mapping.
+    /// The process with this id read a file by a system call (read, splice, sendfile) and not through a mapping.
     Read(i32),
 }
 
@@ -112,7 +112,8 @@ impl Gate {
                 // SAFETY: a descriptor that came with the event, for us to close.
                 let file = unsafe { OwnedFd::from_raw_fd(event.fd) };
                 let answer = libc::fanotify_response { fd: event.fd, response: libc::FAN_DENY };
-                // SAFETY: a whole answer. A process that was killed while it waited needs none.
+                // SAFETY: the call reads one whole `fanotify_response`. It fails if the waiting process was killed,
+                // which does no harm.
                 unsafe { libc::write(self.0.as_raw_fd(), (&raw const answer).cast(), size_of_val(&answer)) };
                 drop(file);
             }

@@ -14,7 +14,7 @@ const WAITING: usize = 16 << 20;
 
 /// A message that has arrived and was not read yet.
 pub enum UnreadMessage {
-    /// Its bytes.
+    /// All bytes of the message, which have arrived with it.
     Small(Vec<u8>),
     /// UCX's description of bytes that are still with the sender, and the number of these bytes.
     Large(*mut c_void, usize),

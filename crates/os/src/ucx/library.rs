@@ -136,7 +136,7 @@ fn calm(handle: *mut c_void) {
 pub struct Fabric {
     pub(super) library: Arc<Library>,
     pub(super) context: *mut c_void,
-    /// The lock that a thread holds while it makes or destroys a worker.
+    /// The lock that a thread holds while it makes or destroys a UCX worker.
     pub(super) making: Mutex<()>,
 }
 

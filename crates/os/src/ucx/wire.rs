@@ -49,7 +49,7 @@ pub enum WireError {
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// So many bytes.
+    /// The number of bytes that were read.
     Bytes(usize),
     /// The peer ended the wire without an error.
     End,
@@ -85,7 +85,7 @@ struct State {
 pub struct Wire {
     fabric: Arc<Fabric>,
     life: OwnedFd,
-    /// The eventfd that wakes the leading thread.
+    /// The eventfd that wakes the leading thread, which sleeps in `poll`.
     bell: OwnedFd,
     state: Mutex<State>,
     changed: Condvar,
@@ -483,7 +483,7 @@ impl State {
 
 /// A message to be sent.
 enum OutgoingMessage<'a> {
-    /// Bytes of small parts, copied together.
+    /// The bytes of one or more small parts, copied into one message.
     Small(Vec<u8>),
     /// A piece of a large part.
     Large(&'a [u8]),

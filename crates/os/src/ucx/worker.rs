@@ -28,7 +28,7 @@ pub enum SendMode {
     Fetched,
 }
 
-/// A worker. It is destroyed when this value is dropped.
+/// A worker of UCX, through which one wire sends and receives. Dropping this value destroys it.
 pub struct Worker {
     fabric: Arc<Fabric>,
     worker: *mut c_void,
