@@ -23,7 +23,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// Puts a record into a plot that has one panel.
+    /// Puts a measurement into a plot that has one panel.
     #[must_use]
     pub fn new(record: Record, figure: &'static str, x: usize, series: impl Into<String>) -> Self {
         Self { record, figure: Some(figure), panel: None, x: Some(x as f64), series: Some(series.into()) }

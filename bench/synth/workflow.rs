@@ -10,7 +10,7 @@ use crate::program::first_of;
 /// The path of the run's folder inside a container.
 const INSIDE: &str = "/synth";
 
-/// Writes the graph with all its numbers as text.
+/// Gives the graph and the numbers of its measurement as text, for the C++ program of the tasks.
 pub fn graph_text(graph: &Graph, options: &Synth, run: &str) -> String {
     let warmup = options.warmup.unwrap_or(u64::from(graph.depth) + 2).max(1);
     let trial_ns = (options.seconds.max(0.0) * 1e9) as u64;

@@ -21,7 +21,7 @@ struct Node {
     place: Place,
     /// The socket at which tasks publish.
     socket: String,
-    /// The socket at which commands observe.
+    /// The socket to which the `crossdock` commands of the tests connect to observe the series.
     observed: String,
     children: Vec<Child>,
 }

@@ -139,7 +139,7 @@ impl Region {
     }
 }
 
-/// The offset of the words of a container's header that make it empty when they are zero, and these zeros. In a
+/// What makes a container empty: the offset of words in its header, and the zeros that must be written there. In a
 /// vector's header the words are the pointer to the elements, the size and the capacity; in an ndarray's header they
 /// are the pointer and the capacity.
 pub(crate) fn emptied(header: u64, is_ndarray: bool) -> (u64, &'static [u64]) {

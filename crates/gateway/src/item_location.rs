@@ -160,8 +160,9 @@ impl Member {
             return Ok(Step::Kept("its name is not this node's any more".into()));
         };
         if named.lease != Some(joined.lease) {
-            // The name's entry belongs to another lease than the present one. A commit of an earlier call may still
-            // succeed, until the name is announced again or that other lease ends.
+            // The name's entry hangs on an earlier lease of this node. The catalog may still carry out a commit that an
+            // earlier call sent, so this call must not say that the item stays. The doubt ends when the node announces
+            // the name under its present lease, or when the earlier lease ends.
             return Err(CatalogFailure::Failed(format!("the entry '{name}' hangs on another lease")));
         }
         let next = seen.there.as_ref().and_then(|entry| {

@@ -72,7 +72,8 @@ fn survive_breaking() {
     if DONE.load(Ordering::Acquire) {
         return;
     }
-    // SAFETY: the structures live through the calls; the handler touches nothing. A handler that is there stays.
+    // SAFETY: the structures live through the calls; the handler of this module does nothing. If the process has
+    // installed a handler already, that handler is left in place.
     unsafe {
         let mut present = std::mem::zeroed::<libc::sigaction>();
         if libc::sigaction(libc::SIGIO, std::ptr::null(), &raw mut present) == 0

@@ -1,4 +1,4 @@
-//! Pipes, and plain reads and writes of descriptors other than files.
+//! Pipes, and plain `read` and `write` on descriptors that are no regular files, such as pipes and sockets.
 
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;

@@ -181,8 +181,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Makes every page of a private mapping a private copy with the same contents, as if each page had been written.
-    /// It takes memory but no further mapping.
+    /// Makes each page of this range of a private mapping a private copy with the same contents, as if the page had
+    /// been written. The copies take memory, but the mapping stays one mapping.
     pub fn make_own(&self, offset: usize, length: usize) -> OsResult<()> {
         const MADV_POPULATE_WRITE: i32 = 23;
         let at = self.range(offset, length, "madvise")?;

@@ -52,7 +52,7 @@ fn soon() -> Deadline {
 const LINKS: std::ops::Range<usize> = 2..WAYS.len();
 /// The range of [`WAYS`] for which the project has an aim, a limit of the time.
 const OURS: std::ops::Range<usize> = 2..6;
-/// The name of a peer: a unary call of gRPC, by a program without crossdock.
+/// The name, in the results, of a unary gRPC call between two programs that do not use crossdock.
 const UNARY: &str = "gRPC";
 /// The name of a peer: a get of UCX, measured by the program of UCX's authors.
 const PERFTEST: &str = "ucx_perftest, ucp_get";

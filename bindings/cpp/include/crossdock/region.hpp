@@ -195,7 +195,7 @@ class region {
     return all;
   }
 
-  /// Opens one end of a port of this workflow (Listing 8). `via` selects the transport: low_level, or the transport of
+  /// Opens one end of a port of this workflow (Dhmem paper, Listing 8). `via` selects the transport: low_level, or the transport of
   /// an adapter (mpi).
   template <class Via = low_level_t>
   crossdock::port port(const std::string& name, port_end end, const Via& via = {}, const port_options& options = {});

@@ -243,8 +243,9 @@ impl Version {
             let length = (chunk - within).min(to.len() - done);
             let from = self.attached.pool.slot(slots[at / chunk]);
             let (from, to) = (from.wrapping_add(within), to[done..].as_mut_ptr());
-            // SAFETY: within a slot of the mapped pool; `to` is this process's own. A publisher that takes nothing
-            // back does not write the slots of a pinned version.
+            // SAFETY: `from` lies within a slot of the mapped pool, and `to` is memory of this process alone. A
+            // publisher that takes no version back does not write the slots of a pinned version. If the publisher may take the
+            // version back, it may write while `copy_racing` reads, which this function allows.
             unsafe {
                 match self.attached.takes_back {
                     true => crossdock_os::copy::copy_racing(to, from, length),

@@ -79,7 +79,8 @@ impl World {
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
-            // If the test ends early, the kernel kills its children together with the thread that made them.
+            // When the thread that made this child ends, for example because the test failed, the kernel kills the
+            // child.
             // SAFETY: a setting of this process.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));

@@ -321,8 +321,8 @@ fn apptainer(job: &Job, place: &JobFolder, binds: &[Bind]) -> Result<Vec<String>
     Ok(words)
 }
 
-/// Gives the arguments that `podman run` and `docker run` have in common, from the program up to, but without, the
-/// image.
+/// Gives the common beginning of a `podman run` and a `docker run` command: the engine's program (`program`), `run` and
+/// all options. The caller adds the image and the command.
 fn run_words(job: &Job, program: &[&str], binds: &[Bind], outline: Option<&Outline>) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));

@@ -132,8 +132,8 @@ impl Part {
         }
         daemon::make_folders(&folder, workflow.tasks.len()).map_err(system)?;
         for (index, task) in workflow.tasks.iter().enumerate().filter(|(_, task)| task.is_over_hosts()) {
-            // An MPI job's ranks on other hosts than its launcher's are not started by the run. So their endpoint
-            // folders get their files now, and not at the start of a rank.
+            // The run does not itself start the ranks of an MPI job on hosts other than the launcher's. So the files in
+            // the endpoint folders of these ranks are written now, and not when a rank starts.
             let endpoint = daemon::endpoint(&folder, index);
             link_folders(task, &endpoint).map_err(system)?;
             files.door(task, &endpoint).map_err(|e| PartRefusal::of_task(&task.name, e))?;

@@ -27,8 +27,8 @@ pub struct JobHosts {
 }
 
 impl JobHosts {
-    /// Divides the ranks among the hosts `found`, each given with the folder of the task's endpoint on it. Ranks with
-    /// successive numbers share a host.
+    /// Divides the ranks among the hosts in blocks: the first host gets the first ranks, and so on. `found` has the name
+    /// of each host and, for each host, the path of the folder of the task's endpoint.
     pub fn new(found: &[(&str, PathBuf)], ranks: u32, hosts: &Hosts) -> Self {
         let count = found.len().max(1) as u32;
         let share = |at: usize| share(ranks, count, at);

@@ -108,7 +108,8 @@ pub struct RemotePart {
     /// True if the part's connection broke after the greeting, so that files or processes may be left on the part's
     /// host.
     pub is_broken: bool,
-    /// What tasks on the part's host share with that host, in words for the user; `None` if they share nothing.
+    /// What the engine of the part's tasks does not separate from their host, for example the network, in words for the
+    /// user; `None` if the engine separates everything.
     pub shared: Option<String>,
     /// The MPI tasks with ranks on several hosts, each with the folder of its endpoint on the part's host.
     pub endpoints: Vec<(String, PathBuf)>,

@@ -1,10 +1,11 @@
 //! Copies of other nodes' items for readers on this node. For each sharing of an item, a node has one copy for all of
 //! its readers.
 //!
-//! [`super::readers`] says what the nodes tell each other. A copy is dropped when no member has it open, and when no
-//! unanswered question to another node can still bring a reader. After a broker was killed, the next broker does not
-//! know of the copies. Members that read a copy keep it. The node that has the item is not asked again about the copy.
-//! New readers get a new copy.
+//! [`super::readers`] says what the nodes tell each other. This node drops a copy as soon as no member has the copy
+//! open and no question to another node, whose answer would let a further member open the copy, is unanswered. After a
+//! broker was killed, the next broker does not know its predecessor's copies: members that have such a copy open keep
+//! it, and the broker sends the item's node no message about it. For a new reader, the broker asks that node for a new
+//! copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -114,8 +114,8 @@ pub(super) struct TransientItems {
     /// For each item, the number of orders to pass it on that are not answered yet. If one answer says that the item
     /// was passed, this answer decides. Otherwise the last answer decides.
     passes: BTreeMap<SegmentId, u32>,
-    /// The running pulls of items' bytes, by the ids of their orders. The values are the item and the file that is
-    /// filled.
+    /// The pulls of items' bytes that are running. The key is the id under which the broker told the host to pull. The
+    /// values are the item and the file that receives the bytes.
     pulls: BTreeMap<u64, (SegmentId, SegmentId)>,
     /// Bytes of items that other nodes have sent ahead of the catalog's report.
     parcels: EarlyItems,
