@@ -379,7 +379,8 @@ impl Session {
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such object. `DENIED` without a grant to remove it. `BUSY` if members have the object
-    /// open (the text names them) and `in_use` forbids to remove it.
+    /// open (the text names them) and `in_use` forbids to remove it. In a site: `DISCONNECTED` if the node that has the
+    /// object does not answer; then the object is possibly removed.
     pub fn remove(&self, kind: SegmentKind, name: &str, in_use: InUse) -> Result<()> {
         check_name(kind.word(), name)?;
         self.ask(Request::Remove { kind, in_use, name: name.to_owned() }).map(drop)

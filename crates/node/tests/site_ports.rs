@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crossdock_client::{
-    ConnectOptions, End, Handle, Inline, Message, Mode, ObjectMode, Order, Pattern, Port, PortOptions, Region, Session,
-    Status,
+    ConnectOptions, End, Handle, InUse, Inline, Message, Mode, ObjectMode, Order, Pattern, Port, PortOptions, Region,
+    SegmentInfo, SegmentKind, SeriesOptions, Session, Status, Variable,
 };
 use support::sites::{World, until};
 use support::{Daemon, kill};
@@ -327,4 +327,36 @@ fn the_loss_of_a_node_is_a_death_of_its_tasks() {
     assert_eq!(error.status, Status::PeerDied, "{error}");
     let error = (0..20).find_map(|tag| producer.send(&tagged(tag), LONG).err()).unwrap();
     assert_eq!(error.status, Status::PeerDied, "{error}");
+}
+
+#[test]
+fn ports_regions_and_series_are_removed_from_another_node() {
+    let world = World::new(2);
+    let (a, b) = (world.session(0, "one"), world.session(1, "two"));
+    let port = a.port("p", End::Consumer, &options(Pattern::FanIn, 4), None).unwrap();
+    let series = SeriesOptions { variables: vec![Variable::new("u", "f64", &[4])], ..SeriesOptions::default() };
+    let publisher = a.publisher("s", &series).unwrap();
+    drop(region(&a, "r"));
+    // The answer is that of the object's node, which knows the members that use the object.
+    let is_busy = |outcome: crossdock_client::Result<()>| outcome.is_err_and(|error| error.status == Status::Busy);
+    until("node b knows the port", || is_busy(b.remove(SegmentKind::Port, "p", InUse::Refuse)));
+    let busy = b.remove(SegmentKind::Port, "p", InUse::Refuse).unwrap_err();
+    assert_eq!(busy.status, Status::Busy, "{busy}");
+    assert!(busy.to_string().contains("one"), "{busy}");
+    until("node b knows the series", || is_busy(b.remove_series("s")));
+    publisher.end().unwrap();
+
+    b.remove_port("p").unwrap();
+    b.remove_series("s").unwrap();
+    until("node b knows the region", || b.remove_region("r").is_ok());
+    let left = a.list().unwrap().segments;
+    let named = |segment: &&SegmentInfo| !segment.removed && ["p", "s", "r"].contains(&&*segment.name);
+    assert_eq!(left.iter().find(named), None);
+    // A second removal finds nothing, whether or not the catalog has told node b of the first one.
+    for (kind, name) in [(SegmentKind::Port, "p"), (SegmentKind::Series, "s"), (SegmentKind::Region, "r")] {
+        let none = b.remove(kind, name, InUse::Keep).unwrap_err();
+        assert_eq!(none.status, Status::NotFound, "{none}");
+    }
+    // The end of the port that is open stays open, as on one node.
+    assert_eq!(port.receive(POLL).unwrap_err().status, Status::NotYet);
 }

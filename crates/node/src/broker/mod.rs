@@ -25,6 +25,7 @@ mod pages;
 mod publishing;
 mod record;
 mod regions;
+mod removal;
 mod runs;
 mod segments;
 mod series;
@@ -154,6 +155,7 @@ pub struct Broker {
     regions: regions::Regions,
     /// The names of series that move from node to node.
     succession: succession::Succession,
+    removals: removal::Removals,
     dead: VecDeque<(u64, MemberEntry)>,
     effects: Vec<Effect>,
 }
@@ -196,6 +198,7 @@ impl Broker {
             mirrors: mirrors::Mirrors::default(),
             regions: regions::Regions::default(),
             succession: succession::Succession::default(),
+            removals: removal::Removals::default(),
             dead: VecDeque::new(),
             effects: Vec::new(),
         };

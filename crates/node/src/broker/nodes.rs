@@ -8,6 +8,7 @@ use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
 
 use super::item::{AHEAD, ENDED, FIND, OWN, READ, SHARED, SHARING};
+use super::removal::REMOVE;
 use super::succession::GIVE_UP;
 use super::{Broker, Effect, PARKED, Requester};
 
@@ -265,6 +266,7 @@ impl Broker {
             NodeEvent::Answered { id, outcome } if self.succession.has_asked(id) => {
                 self.series_name_given_up(id, outcome);
             }
+            NodeEvent::Answered { id, outcome } if self.removals.has_asked(id) => self.removed_elsewhere(id, outcome),
             NodeEvent::Answered { id, outcome } => self.item_question_answered(id, outcome),
             NodeEvent::Pulled { id, outcome } => self.item_pulled(id, outcome),
             NodeEvent::Asked { id, service: GIVE_UP, body, .. } => self.series_name_wanted(id, &body),
@@ -276,6 +278,7 @@ impl Broker {
                     READ => self.reading_wanted(&node, &body),
                     SHARED => self.item_shared_elsewhere(&body),
                     FIND => self.item_sought(&body),
+                    REMOVE => self.removal_wanted(&body),
                     _ => {
                         let text = format!(
                             "this node has no service {service}; run the same version of crossdock on all nodes"

@@ -3,7 +3,7 @@
 use crossdock_layout::wire::{Answer, InUse, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
-use super::{Broker, Cause, DEFAULT_WORKFLOW, Effect, Record, Requester, Segment, Series, text};
+use super::{Broker, Cause, DEFAULT_WORKFLOW, Effect, NodeFailure, Record, Requester, Segment, Series, text};
 
 impl Broker {
     /// Checks that this many bytes exceed neither the workflow's whole quota nor the daemon's limit.
@@ -120,28 +120,20 @@ impl Broker {
         if kind == SegmentKind::Item {
             return self.remove_item(asker, workflow, in_use, name);
         }
-        let Some(segment) = self.lasting.names.get(&(workflow, kind, name.to_owned())).copied() else {
-            let text = format!("there is no {} '{name}' to remove", kind.word());
-            return self.fail(asker, Status::NotFound, text);
-        };
-        if in_use == InUse::Refuse {
-            if let Some(text) = self.users(segment) {
-                return self.fail(asker, Status::Busy, format!("{} '{name}' {text}", kind.word()));
-            }
+        let here = self.lasting.names.contains_key(&(workflow, kind, name.to_owned()));
+        if let Some(node) = self.owner_elsewhere(workflow, kind, name).filter(|_| !here) {
+            let Some(name) = self.site_name(workflow, kind, name) else { return };
+            return self.ask_to_remove(asker, name, in_use, node);
         }
-        if let Some(publisher) = self.living_publisher(segment).filter(|_| in_use != InUse::Force) {
-            let text = format!("series '{name}' is being published by {}; it has to end first", self.who(publisher));
-            return self.fail(asker, Status::Busy, text);
+        let cause = Cause { member: asker.member, request: asker.number };
+        match self.remove_here(workflow, kind, in_use, name, cause) {
+            Ok(()) => self.answer(asker, &Answer::Done { value: 0 }),
+            Err(NodeFailure { status, text }) => self.fail(asker, status, text),
         }
-        if !self.journal_works(asker) {
-            return;
-        }
-        self.take_name(segment, Cause { member: asker.member, request: asker.number });
-        self.answer(asker, &Answer::Done { value: 0 });
     }
 
     /// Gives the members that have the segment open, as text for messages; `None` if there are none.
-    fn users(&self, segment: SegmentId) -> Option<String> {
+    pub(super) fn users(&self, segment: SegmentId) -> Option<String> {
         let holders = self.open_segments.of(segment);
         let count = holders.len();
         let names: Vec<_> = holders.take(3).map(|(member, _)| self.who(member)).collect();

@@ -2,7 +2,7 @@
 //! lists have their length in front.
 
 use crossdock_layout::wire::{
-    Encoding, Grant, ItemLevel, Malformed, OnDeath, Party, Reader, SegmentKind, Wire, Writer,
+    Encoding, Grant, InUse, ItemLevel, Malformed, OnDeath, Party, Reader, SegmentKind, Wire, Writer,
 };
 use crossdock_layout::{MemberId, Rights, SegmentId};
 
@@ -46,7 +46,7 @@ macro_rules! as_on_the_wire {
     )+};
 }
 
-as_on_the_wire! { u32, u64, bool, [u8; 16], MemberId, SegmentId, Rights, SegmentKind, ItemLevel, OnDeath }
+as_on_the_wire! { u32, u64, bool, [u8; 16], MemberId, SegmentId, Rights, SegmentKind, InUse, ItemLevel, OnDeath }
 
 impl Encoding<String> for Stored {
     const WHAT: &'static str = "text";

@@ -3,7 +3,7 @@
 //! The catalog and the host behave as the real ones do: an answer comes only to a question, and only once. The other
 //! nodes may send anything: their catalog entries, questions and answers have any content.
 
-use crossdock_layout::wire::SegmentKind;
+use crossdock_layout::wire::{InUse, SegmentKind};
 use crossdock_layout::{SegmentId, Status};
 
 use super::super::{
@@ -11,10 +11,12 @@ use super::super::{
 };
 use super::{World, take};
 use crate::broker::item::fuzz as words;
+use crate::broker::removal::{self, REMOVE};
 use crate::broker::succession::{self, GIVE_UP};
 
 const NODES: [&str; 3] = ["here", "there", "elsewhere"];
 const SERIES: [&str; 3] = ["a", "b", "out/c"];
+const IN_USE: [InUse; 3] = [InUse::Refuse, InUse::Keep, InUse::Force];
 const KINDS: [SegmentKind; 4] = [SegmentKind::Region, SegmentKind::Port, SegmentKind::Series, SegmentKind::Item];
 
 /// The broker's orders that have no answer yet, and the questions of other nodes to the broker.
@@ -123,12 +125,15 @@ impl World {
         }
     }
 
-    /// Lets another node ask the fuzzed broker a question about an item, a series' name or anything else.
+    /// Lets another node ask the fuzzed broker a question about an item, a series' name, a removal or anything else.
     fn question(&mut self, argument: u8, rest: &mut &[u8]) {
         let id = self.site().number();
         self.site().asked.push(id);
         let (item, sharing) = (self.some_item(argument), self.site().sharing.map_or(0, |(_, number)| number));
         let (service, body) = match argument % 32 {
+            30 if argument >= 128 => {
+                (REMOVE, removal::question(&name(number(rest)), IN_USE[usize::from(argument / 32) % 3]))
+            }
             30 => (GIVE_UP, succession::question("default", SERIES[usize::from(argument / 32) % 3])),
             _ => words::question(number(rest), item, sharing),
         };
