@@ -115,10 +115,13 @@ static void i2(const char *role, const char *argument)
 {
     (void)argument;
     enum { SIZE = 1000000 };
-    static const char *const suffixes[] = {"", "b", "c"};
+    static const struct {
+        crossdock_item_level level;
+        const char *suffix;
+    } levels[] = {{CROSSDOCK_VERIFIED, ""}, {CROSSDOCK_STRICT, "b"}, {CROSSDOCK_COOPERATIVE, "c"}};
     int b = *role ? 0 : start("B", NULL);
-    for (int level = CROSSDOCK_COOPERATIVE; level <= CROSSDOCK_STRICT; level++) {
-        const char *suffix = suffixes[level - 1];
+    for (int i = 0; i < 3; i++) {
+        const char *suffix = levels[i].suffix;
         crossdock_item *item;
         if (*role) {
             item = access_item(suffix);
@@ -127,7 +130,7 @@ static void i2(const char *role, const char *argument)
             hand(item, "test");
             continue;
         }
-        item = create_with(suffix, SIZE, level, CROSSDOCK_KEEP);
+        item = create_with(suffix, SIZE, levels[i].level, CROSSDOCK_KEEP);
         fill(item, SIZE, 7);
         hand(item, "peer");
         item = access_item(suffix);

@@ -569,6 +569,8 @@ static void s19(const char *role, const char *argument)
         crossdock_series_version *held = latest(observer), *newest;
         tell(0, "held");
         expect(0, "go");
+        /* On another node, an observer that comes now waits until the newest version has come to this node. */
+        EQUAL(number(latest(observe())), MORE + 1);
         for (int i = 0; i < N; i++)
             CHECK(data(held)[i] == 1);
         OK(crossdock_observer_next(observer, WAIT, &newest));

@@ -11,6 +11,7 @@
 enum { FAILED = 1, SKIPPED = 77, LEFT_MAX = 16 };
 
 static char prefix[64], row_id[8];
+static const char *own_role = "";
 static bool is_peer;
 static int report = -1; /* where a row's process says why it failed */
 static crossdock_session *own;
@@ -53,6 +54,8 @@ _Noreturn void fail(const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     if (is_peer) {
+        /* The test may fail before it reads this line, so the reason is also in the log. */
+        fprintf(stderr, "%s, role %s: %s\n", row_id, own_role, text);
         parent_tell(text);
     } else if (write(report, text, strlen(text)) < 0) {
         _exit(FAILED);
@@ -216,6 +219,7 @@ int main(int count, char **arguments)
                 continue;
             if (peer) {
                 is_peer = true;
+                own_role = arguments[3];
                 snprintf(row_id, sizeof row_id, "%s", r->id);
                 snprintf(prefix, sizeof prefix, "%s", arguments[4]);
                 alarm(60);

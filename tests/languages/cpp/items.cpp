@@ -50,7 +50,7 @@ void made_and_gone(const part&) {
 }
 
 void there_and_back(const part& me) {
-  constexpr level levels[] = {level::cooperative, level::verified, level::strict};
+  constexpr level levels[] = {level::verified, level::strict, level::cooperative};
   const char* const suffixes[] = {"", "b", "c"};
   std::optional<process> b;
   if (me.role.empty()) b.emplace("B");

@@ -337,6 +337,8 @@ void stuck(const part& me) {
     const auto held = o.latest();
     tell("held");
     expect("go");
+    // On another node, an observer that comes now waits until the newest version has come to this node.
+    EQUAL(observe().latest().sequence(), more + 1U);
     CHECK(shows(held, 1));
     const auto newest = o.next(wait);
     EQUAL(newest.sequence(), more + 1U);

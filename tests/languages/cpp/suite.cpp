@@ -23,7 +23,10 @@ namespace {
 std::string row_id;
 std::string prefix;
 bool is_peer = false;
+/// The suffix of the region by which peers open ports.
+constexpr const char* peers = "-peers";
 std::optional<crossdock::region> shared_region;
+std::optional<crossdock::region> ports_region;
 
 std::string lower(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -55,7 +58,8 @@ void hear(int from, const std::string& wanted) {
 
 void clean_up() {
   shared_region.reset();
-  for (const char* suffix : {"", "b", "c"}) {
+  ports_region.reset();
+  for (const char* suffix : {"", "b", "c", peers}) {
     try {
       crossdock::remove_region(name(suffix));
     } catch (const crossdock::error&) {
@@ -114,13 +118,16 @@ int run_apart(const row& r) {
 std::string name(const std::string& suffix) { return prefix + "/" + lower(row_id) + suffix; }
 
 crossdock::region& region() {
-  // Across nodes each process has a region of its own, because a region belongs to one node.
-  const bool across = std::getenv("CROSSDOCK_PEER_SOCKET") != nullptr;
-  if (!shared_region) shared_region = region(across && is_peer ? "-" + std::to_string(::getpid()) : "", crossdock::open_or_create);
+  if (!shared_region) shared_region = region("", crossdock::open_or_create);
   return *shared_region;
 }
 crossdock::region region(const std::string& suffix, crossdock::mode m, std::uint64_t size) { return crossdock::region(m, name(suffix), size); }
-crossdock::port port(crossdock::port_end end, pattern p, std::uint32_t capacity) { return region().port(name(), end, {p, capacity}); }
+crossdock::port port(crossdock::port_end end, pattern p, std::uint32_t capacity) { return port_named("", end, {p, capacity}); }
+crossdock::port port_named(const std::string& suffix, crossdock::port_end end, const crossdock::port_options& options) {
+  if (!is_peer) return region().port(name(suffix), end, options);
+  if (!ports_region) ports_region = region(peers, crossdock::open_or_create);
+  return ports_region->port(name(suffix), end, options);
+}
 
 process::process(const std::string& role, const std::string& argument) : role_(role) {
   std::array<int, 2> to{};

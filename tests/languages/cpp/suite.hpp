@@ -53,6 +53,9 @@ crossdock::region& region();
 crossdock::region region(const std::string& suffix, crossdock::mode m, std::uint64_t size = 16 << 20);
 /// Opens one end of the row's port. The port is removed when the row ends.
 crossdock::port port(crossdock::port_end end, pattern p = pattern::one_to_one, std::uint32_t capacity = 8);
+/// Opens one end of the port name(suffix). A process opens ports by a region of its node: the test's first process by the
+/// row's region, and its peers by another region, because they may be on another node.
+crossdock::port port_named(const std::string& suffix, crossdock::port_end end, const crossdock::port_options& options = {});
 
 /// Another process of the row: this program, started again. The two processes exchange lines through pipes.
 class process {

@@ -120,23 +120,24 @@ contains
 
   subroutine i2()
     type(crossdock_item) :: item
+    integer, parameter :: levels(3) = [CROSSDOCK_VERIFIED, CROSSDOCK_STRICT, CROSSDOCK_COOPERATIVE]
     character(1), parameter :: suffixes(3) = ['a', 'b', 'c']
     integer(int32), pointer :: x(:)
     integer(c_int) :: b
-    integer :: stat, level
+    integer :: stat, i
     b = 0
     if (first()) b = start('B')
-    do level = CROSSDOCK_COOPERATIVE, CROSSDOCK_STRICT
+    do i = 1, 3
       if (first()) then
-        call create(item, 1000000, suffixes(level), value=7, level=level)
+        call create(item, 1000000, suffixes(i), value=7, level=levels(i))
         call hand(item, 'peer')
-        call take_item(item, suffixes(level))
+        call take_item(item, suffixes(i))
         call item%view(x, stat)
         call check(x(1) == 9, 'the first number')
         call all_are(item, 7, from=2)
         call destroy(item)
       else
-        call take_item(item, suffixes(level))
+        call take_item(item, suffixes(i))
         call all_are(item, 7)
         call item%view(x, stat)
         call check(size(x) == 250000, 'the size')

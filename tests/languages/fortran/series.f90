@@ -593,7 +593,7 @@ contains
 
   subroutine s19()
     integer, parameter :: N = 65536, MORE = 40
-    type(crossdock_observer) :: observer
+    type(crossdock_observer) :: observer, another
     type(crossdock_publisher) :: field
     type(crossdock_version) :: held, newest
     type(crossdock_publisher_statistics) :: statistics
@@ -608,6 +608,12 @@ contains
       call ok(stat, 'latest')
       call tell_test('held')
       call expect_test('go')
+      ! On another node, an observer that comes now waits until the newest version has come to this node.
+      call observe(another)
+      call another%latest(newest, stat)
+      call ok(stat, 'latest')
+      call newest%view('u', seen, stat)
+      call check(all(seen == MORE + 1), 'the newest of another observer')
       call held%view('u', seen, stat)
       call check(all(seen == 1), 'what is held')
       call observer%next(newest, stat, timeout_ms=WAIT)

@@ -1,7 +1,7 @@
 ! Runs the rows. Each row runs in a process of its own, which may start other processes (../c/peer.h).
 module suite
   use, intrinsic :: iso_c_binding
-  use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64
+  use, intrinsic :: iso_fortran_env, only: error_unit, int32, int64, real32, real64
   use crossdock
   implicit none
   public
@@ -125,6 +125,8 @@ contains
   subroutine fail(text)
     character(*), intent(in) :: text
     integer :: ignored
+    ! The test may fail before it reads the line of a peer, so the peer's reason is also in the log.
+    if (.not. first()) write (error_unit, '(a)') row_id // ', role ' // role // ': ' // text
     ignored = c_parent_tell(text // c_null_char)
     call finish(1)
   end subroutine

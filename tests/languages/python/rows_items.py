@@ -68,7 +68,7 @@ def I1(t):
     create(t, 10_000).destroy()
 
 
-LEVELS = (("", "cooperative"), ("b", "verified"), ("c", "strict"))
+LEVELS = (("", "verified"), ("b", "strict"), ("c", "cooperative"))
 
 
 @row("transfer there and back")

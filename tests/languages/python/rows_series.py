@@ -472,6 +472,8 @@ def S19_B(t):
     held = o.latest()
     say("held")
     heed("go")
+    # On another node, an observer that comes now waits until the newest version has come to this node.
+    check("another observer's latest", observe(t).latest().sequence, 41)
     shows(held, 1)
     newest = o.next(timeout=DEADLINE_S)
     check("sequence", newest.sequence, 41)

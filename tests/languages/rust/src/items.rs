@@ -10,7 +10,7 @@ const SHORT: Option<Duration> = Some(Duration::from_millis(200));
 /// The name of the task as which the harness connects the first process of a row.
 const TEST: &str = "conformance";
 const LEVELS: [(&str, ItemLevel); 3] =
-    [("", ItemLevel::Cooperative), ("b", ItemLevel::Verified), ("c", ItemLevel::Strict)];
+    [("", ItemLevel::Verified), ("b", ItemLevel::Strict), ("c", ItemLevel::Cooperative)];
 
 pub fn rows() -> Vec<Row> {
     vec![

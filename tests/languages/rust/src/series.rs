@@ -439,6 +439,8 @@ fn s19_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
     say_ready();
     // This process waits here until the test begins to publish the series `go`.
     context.session.observe(&context.name("go"), WAIT).map_err(text)?;
+    // On another node, an observer that comes now waits until the newest version has come to this node.
+    latest(&mut observe(context)?, 41, 41.0)?;
     shows(&held, 1.0)?;
     let newest = observer.next(WAIT).map_err(text)?;
     equal("sequence", newest.sequence(), 41)?;
