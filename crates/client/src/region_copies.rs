@@ -122,15 +122,33 @@ impl Session {
     }
 
     /// Claims, in the site, the name that the complete copy `region` shall get. `order` is the number of the broker's
-    /// order to copy the region. If `named` is true, the copy also gets the name now. The call is for the daemon
-    /// itself.
+    /// order to copy the region. `former` is the segment from which the region was copied. If `named` is true, the copy
+    /// also gets the name now. The call is for the daemon itself.
     ///
     /// # Errors
     /// `EXISTS` if the name was taken meanwhile. `DISCONNECTED` if the catalog did not answer. `CLOSED` if the member
     /// that asked for the copy is gone. `DENIED` if `region` is no copy that this session has made.
-    pub fn adopt_region(&self, order: u64, region: &Region, named: bool, wait: Duration) -> Result<()> {
-        let adopt = Request::Adopt { order, named, segment: region.id() };
+    pub fn adopt_region(
+        &self,
+        order: u64,
+        region: &Region,
+        former: SegmentId,
+        named: bool,
+        wait: Duration,
+    ) -> Result<()> {
+        let adopt = Request::Adopt { order, named, segment: region.id(), former };
         self.connection().ask(adopt, None, Some(wait), Deadline::after(wait)).map(drop)
+    }
+
+    /// Promises that this node opens the region `segment`, which this session has frozen, only if the region has not
+    /// moved. The region becomes the segment `becomes` of the node `node`, if it moves. The call is for the daemon
+    /// itself.
+    ///
+    /// # Errors
+    /// `CLOSED` (the region is not frozen any more), `NO_SPACE` (the daemon's journal cannot be written).
+    pub fn hand_over_region(&self, segment: SegmentId, becomes: SegmentId, node: &str) -> Result<()> {
+        let hand_over = Request::HandOver { segment, becomes, node: node.to_owned() };
+        self.connection().ask(hand_over, None, None, self.deadline()).map(drop)
     }
 }
 

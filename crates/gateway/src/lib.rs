@@ -57,6 +57,13 @@ pub enum GatewayRequest {
     Claim(Name),
     /// Make this name free again.
     Release(Name),
+    /// Give a name that this node has taken back to the node `to`. If that node has no lease, the name is free.
+    GiveBack {
+        /// The name.
+        name: Name,
+        /// The node from which this node has taken the name.
+        to: String,
+    },
     /// Tell the catalog, after [`GatewayEvent::Joined`], that this node has exactly these names.
     Announce(Vec<Name>),
     /// Move a name from the node `from` to this node. The node `from` has agreed. The answer is [`GatewayEvent::Claimed`].

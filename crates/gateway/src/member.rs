@@ -243,13 +243,23 @@ impl Member {
         Ok(entry.and_then(|entry| keys::read_owner(&entry.value)))
     }
 
-    /// Makes the name free, unless it belongs to another node.
-    pub fn release(&self, name: &Name) -> Result<(), CatalogFailure> {
+    /// Makes a name of this node free, or gives it to the node `to`. Changes nothing if the name belongs to another node.
+    pub fn release(&self, name: &Name, to: Option<&str>) -> Result<(), CatalogFailure> {
         let key = keys::name(&self.site, name);
-        if let Some(entry) = self.catalog.get(&key, by())?.filter(|entry| self.is_own(entry)) {
-            self.drop_entry(&entry)?;
+        let Some(entry) = self.catalog.get(&key, by())?.filter(|entry| self.is_own(entry)) else { return Ok(()) };
+        let Some(to) = to else { return self.drop_entry(&entry) };
+        let node = keys::node(&self.site, to);
+        let Some((there, lease)) =
+            self.catalog.get(&node, by())?.and_then(|there| Some((there.modified, there.lease?)))
+        else {
+            return self.drop_entry(&entry);
+        };
+        let commit = Commit::new().expect_at(&key, entry.modified).expect_at(&node, there);
+        match self.catalog.commit(&commit.put(&key, &keys::owner(to), Some(lease)), by()) {
+            Ok(done) if done.done => Ok(()),
+            Ok(_) | Err(CatalogError::Unknown(_)) => Err(CatalogFailure::Failed(format!("the entry '{key}' changed"))),
+            Err(error) => Err(error.into()),
         }
-        Ok(())
     }
 
     fn drop_entry(&self, entry: &Entry) -> Result<(), CatalogFailure> {

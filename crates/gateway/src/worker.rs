@@ -39,8 +39,9 @@ pub(crate) struct Worker {
     mailbox: Arc<Mailbox>,
     stop: Arc<AtomicBool>,
     state: State,
-    /// Names that this node does not want. They are released as soon as the catalog answers.
-    strays: VecDeque<Name>,
+    /// Names that this node does not want, each with the node that gets it. Without such a node, the name is released.
+    /// This happens as soon as the catalog answers.
+    strays: VecDeque<(Name, Option<String>)>,
     /// Requests about items, the oldest first. Each is repeated until its outcome is certain.
     items: VecDeque<GatewayRequest>,
 }
@@ -126,20 +127,20 @@ impl Worker {
                 let outcome = self.claim(&name, false);
                 if matches!(outcome, Claimed::Failed(_)) {
                     // The claim may have succeeded although its answer was lost, so the name is released.
-                    self.strays.push_back(name.clone());
+                    self.strays.push_back((name.clone(), None));
                 }
                 self.mailbox.put(GatewayEvent::Claimed { name, outcome });
             }
             GatewayRequest::Take { name, from } => {
                 let outcome = self.claim_with(&name, |member, joined| member.take(joined, &name, &from));
                 if matches!(outcome, Claimed::Failed(_)) {
-                    // The name may belong to this node by now, although the answer was lost. So the name is released,
-                    // and the other node claims it again.
-                    self.strays.push_back(name.clone());
+                    // The name may belong to this node by now, although the answer was lost.
+                    self.strays.push_back((name.clone(), Some(from)));
                 }
                 self.mailbox.put(GatewayEvent::Claimed { name, outcome });
             }
-            GatewayRequest::Release(name) => self.strays.push_back(name),
+            GatewayRequest::Release(name) => self.strays.push_back((name, None)),
+            GatewayRequest::GiveBack { name, to } => self.strays.push_back((name, Some(to))),
             GatewayRequest::Find(name) => {
                 let outcome = match self.is_in() {
                     true => self.member.node_of(&name).map_err(|refused| reason(&refused)),
@@ -193,6 +194,7 @@ impl Worker {
             GatewayRequest::Claim(_)
             | GatewayRequest::Take { .. }
             | GatewayRequest::Release(_)
+            | GatewayRequest::GiveBack { .. }
             | GatewayRequest::Announce(_)
             | GatewayRequest::Find(_) => Ok(None),
         }
@@ -208,7 +210,7 @@ impl Worker {
         name: &Name,
         claim: impl FnOnce(&Member, &NodeLease) -> Result<(), CatalogFailure>,
     ) -> Claimed {
-        self.strays.retain(|stray| stray != name);
+        self.strays.retain(|(stray, _)| stray != name);
         let State::In { joined, .. } = &self.state else {
             return Claimed::Failed("this node has no lease of the site".into());
         };
@@ -243,8 +245,8 @@ impl Worker {
     }
 
     fn release_strays(&mut self) {
-        while let (Some(name), State::In { .. }) = (self.strays.front(), &self.state) {
-            if self.member.release(name).is_err() {
+        while let (Some((name, to)), State::In { .. }) = (self.strays.front(), &self.state) {
+            if self.member.release(name, to.as_deref()).is_err() {
                 return;
             }
             self.strays.pop_front();

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use crossdock_client::{ConnectOptions, Handle, Mode, ObjectMode, Order, Region, SegmentKind, Session, Status};
+use crossdock_client::{ConnectOptions, Handle, InUse, Mode, ObjectMode, Order, Region, SegmentKind, Session, Status};
 use crossdock_layout::Rights;
 use crossdock_layout::wire::{Grant, NodeState};
 use crossdock_os::socket;
@@ -370,10 +370,21 @@ fn moves_while_a_node_is_killed(dies: usize) {
             nodes.iter().any(|node| node.name == names_of_nodes[dies] && node.state == NodeState::Gone)
         });
         let mut region = None;
-        until("the living node has the region or nothing of it", || {
-            region = sessions[lives].region("frames", Mode::OpenOnly, 0, None).ok();
-            region.is_some() || names(&sessions[lives]).is_empty()
+        let mut is_undecided = false;
+        until("the living node has the region, has nothing of it, or does not know whether it has moved", || {
+            match sessions[lives].region("frames", Mode::OpenOnly, 0, None) {
+                Ok(found) => region = Some(found),
+                Err(error) => is_undecided = error.to_string().contains("Only that node knows"),
+            }
+            region.is_some() || is_undecided || names(&sessions[lives]).is_empty()
         });
+        if is_undecided {
+            // The next node decides, and it is lost. The region is given up.
+            assert_eq!(dies, to, "node {} does not decide", names_of_nodes[dies]);
+            let refused = sessions[lives].remove_region("frames").unwrap_err();
+            assert_eq!(refused.status, Status::Busy, "{refused}");
+            sessions[lives].remove(SegmentKind::Region, "frames", InUse::Force).unwrap();
+        }
         let is_lost = region.is_none();
         if let Some(region) = region {
             check(&region, elements);

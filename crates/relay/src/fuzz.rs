@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use crate::messages::{self, BodyField, ChannelKey, ChannelKeys, Deliver, Ended, Open, Opened, Released};
-use crate::region::{CopyEnded, CopyStateRequest, FreezeRequest, FrozenExtents};
+use crate::region::{FreezeRequest, FrozenExtents, HandOver};
 use crate::series::messages::{Find, FoundSeries, Offered, SeriesEnded, Supplied, Supply, VersionAck};
 
 /// Decodes bytes as the body of a request to a service of this crate, or of an answer. The first byte chooses the type
@@ -11,7 +11,7 @@ use crate::series::messages::{Find, FoundSeries, Offered, SeriesEnded, Supplied,
 /// encoding.
 pub fn fuzz_decode(bytes: &[u8]) {
     let Some((which, body)) = bytes.split_first() else { return };
-    match messages::OPEN + u32::from(which % 18) {
+    match messages::OPEN + u32::from(which % 17) {
         messages::OPEN => one_encoding::<Open>(body),
         messages::DELIVER => one_encoding::<Deliver>(body),
         messages::RELEASED => one_encoding::<Released>(body),
@@ -27,8 +27,7 @@ pub fn fuzz_decode(bytes: &[u8]) {
         112 => one_encoding::<SeriesEnded>(body),
         113 => one_encoding::<FreezeRequest>(body),
         114 => one_encoding::<FrozenExtents>(body),
-        115 => one_encoding::<CopyEnded>(body),
-        116 => one_encoding::<CopyStateRequest>(body),
+        115 => one_encoding::<HandOver>(body),
         _ => one_encoding::<ChannelKey>(body),
     }
 }

@@ -236,12 +236,6 @@ impl Relay {
         self.shared.copy_region(want).map_err(|error| (error.status, error.to_string()))
     }
 
-    /// Finds out whether a region has moved to the node `node`, to which the catalog has given the region's name. If it
-    /// has moved, removes the region from this node. Blocks until the result is known.
-    pub fn region_left(&self, node: &str, workflow: &str, name: &str, segment: SegmentId) {
-        self.shared.region_left(node, workflow, name, segment);
-    }
-
     /// Notes that no member uses this mirror any more. `died` says whether the last one died.
     pub fn left(&self, mirror: SegmentId, died: bool) {
         if self.shared.series.left(mirror) {

@@ -5,23 +5,32 @@
 //!                     <- FREEZE          a member of the daemon opens the region alone ("freezes" it)
 //!   size, extents, ticket ->
 //!                     <- pulls the extents' bytes into a segment that no task can see
-//!                                        for a move, the catalog gives the name to node b
-//!                     <- STILL_FROZEN    node a still keeps the region closed (move)
-//!                                        the segment gets its name
-//!                     <- COPY_ENDED      node a removes the region (move), or lets other members open it again
 //! ```
 //!
-//! If COPY_ENDED is lost, or the daemon of node b dies, node a asks node b for the state of the copy (COPY_STATE). Node
-//! b finds the answer in its region with the name of the copy, because that region records the segment from which it
-//! was copied. So after a move, exactly one of the two regions remains.
+//! For a copy, the segment then gets its name. Node b sends COPY_ENDED, and node a lets other members open the region
+//! again. Node a does the same if node b says that it does not make the copy any more (COPY_STATE), or if node b is
+//! silent for [`SILENT`], because a copy changes nothing on node a.
+//!
+//! A move continues with the brokers of both nodes:
+//!
+//! ```text
+//! node a                                 node b
+//!                                        its broker notes the move; the catalog gives the name to node b
+//!                     <- HAND_OVER       "the region becomes this segment"
+//!   its broker notes that the move's outcome belongs to node b, and keeps the region closed
+//!   done ->
+//!                                        the segment gets its name: now the region has moved
+//! ```
+//!
+//! Until HAND_OVER, node a may end the move alone: then it refuses HAND_OVER, and node b gives up. After HAND_OVER, only
+//! node b's broker knows the outcome. The two brokers exchange it, also after restarts: see `regions` in the broker.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossdock_client::{Error, InUse, Mode, Region, Result, SegmentId, SegmentKind, Session, Status};
+use crossdock_client::{Error, Mode, Region, Result, SegmentId, SegmentKind, Session, Status};
 use crossdock_core::shared_access;
 use crossdock_link::{Buffer, Refusal, Source};
 use crossdock_os::Deadline;
@@ -34,17 +43,20 @@ use crate::{Peers, Shared, lock, mirror_name};
 /// Asks the node of a region to freeze the region and to offer its bytes. The body is a [`FreezeRequest`], the answer
 /// is [`FrozenExtents`].
 const FREEZE: u32 = 30;
-/// Tells the daemon of the original region whether the copy has got its name. The body is a [`CopyEnded`], the answer
-/// is empty.
+/// Tells the daemon of the original region that the copy is not made any more. The body is the copy's key, the answer is
+/// empty.
 const COPY_ENDED: u32 = 31;
-/// Asks for the state of a copy. The body is a [`CopyStateRequest`], the answer is a number of [`CopyState`].
+/// Asks whether a copy is being made. The body is the copy's key, the answer is 1 (it is being made) or 0.
 const COPY_STATE: u32 = 32;
 
 /// Asks whether a region is still frozen. If it is, the answer is empty. If not, the request is refused with `Closed`.
 const STILL_FROZEN: u32 = 33;
+/// Hands the outcome of a move over to the node that asks. The body is a [`HandOver`], the answer is empty. If the region
+/// is not frozen any more, the request is refused with `Closed`.
+const HAND_OVER: u32 = 34;
 
 /// The numbers of the services that are about regions.
-pub const SERVICES: std::ops::RangeInclusive<u32> = FREEZE..=STILL_FROZEN;
+pub const SERVICES: std::ops::RangeInclusive<u32> = FREEZE..=HAND_OVER;
 
 /// The maximum number of bytes in one pull. On a slow network a pull brings less, but at least `SMALL_PART`.
 const PART: u64 = 64 << 20;
@@ -59,8 +71,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 const LEAST: Duration = Duration::from_secs(1);
 /// How often the daemon of the original region asks for the state of the copy.
 const ASK: Duration = Duration::from_secs(1);
-/// If the copying node does not answer for this time, the original region is opened again. This is done only for a
-/// copy, not for a move.
+/// If the copying node does not answer for this time, the freeze ends. A move that was handed over is not affected,
+/// because its region is not frozen any more, but closed by the broker.
 const SILENT: Duration = Duration::from_secs(30);
 
 /// The request of a task of this node to copy or move a region to this node.
@@ -105,35 +117,16 @@ pub struct FrozenExtents {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CopyEnded {
+pub struct HandOver {
     pub key: ChannelKey,
-    pub named: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CopyStateRequest {
-    pub key: ChannelKey,
-    pub workflow: String,
-    pub copy: String,
-    pub segment: u64,
+    /// The id that the region gets on the asking node.
+    pub becomes: u64,
 }
 
 spell! {
     FreezeRequest { key, workflow, name, copy, moves }
     FrozenExtents { segment, capacity, counted, ticket, extents }
-    CopyEnded { key, named }
-    CopyStateRequest { key, workflow, copy, segment }
-}
-
-/// The state of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CopyState {
-    /// The copy does not exist, and is not being made.
-    Missing = 0,
-    /// The copy is being made, or its state is not known yet.
-    Making = 1,
-    /// The copy has its name.
-    Named = 2,
+    HandOver { key, becomes }
 }
 
 /// The bytes of a frozen region, which another node can pull.
@@ -159,15 +152,15 @@ struct Frozen {
     offer: FrozenExtents,
     session: Session,
     region: Mutex<Option<Region>>,
-    /// Whether the copy has its name; `None` until this is known.
-    outcome: Mutex<Option<bool>>,
-    ended: Condvar,
+    /// Whether the freeze has ended: the copy is not made any more, or the move was handed over.
+    ended: Mutex<bool>,
+    end: Condvar,
 }
 
 impl Frozen {
-    fn end(&self, named: bool) {
-        lock(&self.outcome).get_or_insert(named);
-        self.ended.notify_all();
+    fn end(&self) {
+        *lock(&self.ended) = true;
+        self.end.notify_all();
     }
 }
 
@@ -182,12 +175,12 @@ pub struct RegionTransfers {
 impl RegionTransfers {
     /// Notes that the lease of a node has ended. The copies that the node was making count as failed.
     pub fn gone(&self, node: &str) {
-        lock(&self.frozen).values().filter(|frozen| frozen.peer == node).for_each(|frozen| frozen.end(false));
+        lock(&self.frozen).values().filter(|frozen| frozen.peer == node).for_each(|frozen| frozen.end());
     }
 
     /// Unfreezes all regions, because the daemon ends.
     pub fn drop_now(&self) {
-        lock(&self.frozen).values().for_each(|frozen| frozen.end(false));
+        lock(&self.frozen).values().for_each(|frozen| frozen.end());
     }
 }
 
@@ -202,12 +195,13 @@ impl Shared {
             FreezeRequest { key, workflow: workflow.clone(), name: name.clone(), copy: copy.clone(), moves: *moves };
         let made = self.freeze_at(node.as_deref(), &request, by).and_then(|offer| self.fill(want, &offer, key, by));
         lock(&self.regions.making).remove(&key);
-        // If this report is lost, the node of the original region asks for the state of the copy.
-        let report = CopyEnded { key, named: made.is_ok() };
+        // If this report is lost, the node of the original region asks for the state of the copy. The report of a move
+        // is needed only if the move was not handed over.
         match node {
+            Some(_) if *moves && made.is_ok() => {}
             // The task that waits for the error must get it in time, even if the other node is lost.
-            Some(node) => drop(self.ask(node, COPY_ENDED, &report.encode(), if report.named { ANSWER } else { LEAST })),
-            None => self.copy_ended("", &report),
+            Some(node) => drop(self.ask(node, COPY_ENDED, &key.encode(), if made.is_ok() { ANSWER } else { LEAST })),
+            None => self.copy_ended("", key),
         }
         made
     }
@@ -264,16 +258,17 @@ impl Shared {
                     }
                 }
             }
-            let region = incoming.finish(SegmentId(offer.segment))?;
+            let former = SegmentId(offer.segment);
+            let region = incoming.finish(former)?;
             let wait = || by.left().max(ANSWER);
             if let Some(node) = node.as_deref().filter(|_| want.moves) {
-                // The other daemon may have restarted since the freeze, and may have opened the region to its tasks. If
-                // it confirms now that the region is still frozen, it will learn from the catalog that the name belongs
-                // to this node.
-                session.adopt_region(*order, &region, false, wait())?;
-                self.ask_for_region(node, STILL_FROZEN, &key.encode(), ANSWER)?;
+                session.adopt_region(*order, &region, former, false, wait())?;
+                // The other daemon may have restarted since the freeze, and may have opened the region to its tasks.
+                // Then it refuses to hand the region over.
+                let hand_over = HandOver { key, becomes: region.id().0 };
+                self.ask_for_region(node, HAND_OVER, &hand_over.encode(), ANSWER)?;
             }
-            session.adopt_region(*order, &region, true, wait())
+            session.adopt_region(*order, &region, former, true, wait())
         })();
         filled.map(|()| id).or_else(|error| {
             self.remove(workflow, vec![(SegmentKind::Region, mirror)]);
@@ -329,20 +324,6 @@ impl Shared {
         self.session(workflow, "copies", 0, true)?.region(name, Mode::OpenOnly, 0, None)
     }
 
-    /// Returns the state of the copy `question.copy` on this node.
-    fn own_copy_state(&self, question: &CopyStateRequest) -> CopyState {
-        if lock(&self.regions.making).contains(&question.key) {
-            return CopyState::Making;
-        }
-        match self.region_named(&question.workflow, &question.copy) {
-            Ok(region) if region.is_copied_from(SegmentId(question.segment)) => CopyState::Named,
-            // The region may be moving on to a third node, or the daemon is busy. The state is not known yet, so the
-            // other node asks again.
-            Err(error) if error.status != Status::NotFound => CopyState::Making,
-            _ => CopyState::Missing,
-        }
-    }
-
     /// Freezes a region of this node for the node `peer`, and offers its bytes. A repeated request gets the same
     /// answer.
     fn freeze(self: &Arc<Self>, peer: &str, request: &FreezeRequest) -> Result<FrozenExtents> {
@@ -367,8 +348,8 @@ impl Shared {
             offer: offer.clone(),
             session,
             region: Mutex::new(Some(region)),
-            outcome: Mutex::default(),
-            ended: Condvar::new(),
+            ended: Mutex::default(),
+            end: Condvar::new(),
         });
         lock(&self.regions.frozen).insert(*key, Arc::clone(&frozen));
         let own = Arc::clone(self);
@@ -381,76 +362,62 @@ impl Shared {
         Ok(offer)
     }
 
-    /// Waits until the outcome of the copy is known. If the region has moved, removes it from this node. If not, lets
-    /// other members open it again.
+    /// Waits until the freeze has ended, and closes the region. Then other members can open the region again, unless its
+    /// move was handed over.
     fn look_after(&self, frozen: &Frozen) {
         let mut heard = Instant::now();
-        let named = loop {
-            let outcome = lock(&frozen.outcome);
-            let waited = frozen.ended.wait_timeout_while(outcome, ASK, |outcome| outcome.is_none());
-            if let Some(named) = *waited.unwrap_or_else(PoisonError::into_inner).0 {
-                break named;
+        loop {
+            let ended = lock(&frozen.ended);
+            let waited = frozen.end.wait_timeout_while(ended, ASK, |ended| !*ended);
+            if *waited.unwrap_or_else(PoisonError::into_inner).0 {
+                break;
             }
             if frozen.peer.is_empty() {
                 continue;
             }
-            match self.remote_copy_state(frozen) {
-                Some(CopyState::Making) => heard = Instant::now(),
-                Some(state) => break state == CopyState::Named,
-                // The other node may have given the copy its name. So a region that moves stays frozen until the
-                // outcome is known.
-                None if !frozen.request.moves && heard.elapsed() > SILENT => break false,
+            match self.is_being_made(frozen) {
+                Some(true) => heard = Instant::now(),
+                Some(false) => break,
+                None if heard.elapsed() > SILENT => break,
                 None => {}
             }
-        };
-        self.withdraw(frozen.offer.ticket);
-        if named && frozen.request.moves {
-            let name = &frozen.request.name;
-            // `Force` is needed because this daemon's own member has the region open.
-            if let Err(error) = frozen.session.remove(SegmentKind::Region, name, InUse::Force) {
-                self.log(&format!("region '{name}' has moved to node {}, and stays here, too: {error}", frozen.peer));
-            }
         }
+        // From now on, the move cannot be handed over.
+        frozen.end();
+        self.withdraw(frozen.offer.ticket);
         drop(lock(&frozen.region).take());
         lock(&self.regions.frozen).remove(&frozen.request.key);
     }
 
-    /// Finds out whether a region has moved to `node`, to which the catalog has given the region's name. Asks that node
-    /// until the answer is known. If the region has moved, removes it from this node.
-    pub(crate) fn region_left(&self, node: &str, workflow: &str, name: &str, segment: SegmentId) {
-        let (key, copy) = (ChannelKey { by: 0, number: 0 }, name.to_owned());
-        let question = CopyStateRequest { key, workflow: workflow.to_owned(), copy, segment: segment.0 }.encode();
-        while !self.stop.load(Ordering::Acquire) {
-            let state = self.ask(node, COPY_STATE, &question, ANSWER).ok().and_then(|body| u64::decode(&body).ok());
-            if state == Some(CopyState::Named as u64) {
-                return self.remove(workflow, vec![(SegmentKind::Region, name.to_owned())]);
-            }
-            // The other node may have given up the name, or its lease may have ended. Then the name belongs to this
-            // node again.
-            if self.region_named(workflow, name).is_ok_and(|region| region.id() == segment) {
-                return;
-            }
-            thread::sleep(ASK);
-        }
+    /// Asks the other node whether it still makes the copy. Returns `None` if it does not answer.
+    fn is_being_made(&self, frozen: &Frozen) -> Option<bool> {
+        let body = self.ask(&frozen.peer, COPY_STATE, &frozen.request.key.encode(), ANSWER).ok()?;
+        Some(u64::decode(&body).ok()? != 0)
     }
 
-    /// Asks the other node for the state of the copy. Returns `None` if it does not answer.
-    fn remote_copy_state(&self, frozen: &Frozen) -> Option<CopyState> {
-        let FreezeRequest { key, workflow, copy, .. } = frozen.request.clone();
-        let question = CopyStateRequest { key, workflow, copy, segment: frozen.offer.segment };
-        let body = self.ask(&frozen.peer, COPY_STATE, &question.encode(), ANSWER).ok()?;
-        match u64::decode(&body).ok()? {
-            1 => Some(CopyState::Making),
-            2 => Some(CopyState::Named),
-            _ => Some(CopyState::Missing),
-        }
+    fn frozen_for(&self, peer: &str, key: ChannelKey) -> Option<Arc<Frozen>> {
+        lock(&self.regions.frozen).get(&key).filter(|frozen| frozen.peer == peer).cloned()
     }
 
-    fn copy_ended(&self, peer: &str, report: &CopyEnded) {
-        let frozen = lock(&self.regions.frozen).get(&report.key).filter(|frozen| frozen.peer == peer).cloned();
-        if let Some(frozen) = frozen {
-            frozen.end(report.named);
+    fn copy_ended(&self, peer: &str, key: ChannelKey) {
+        self.frozen_for(peer, key).inspect(|frozen| frozen.end());
+    }
+
+    /// Hands the outcome of a move over to the node `peer`: from now on, only that node's broker knows whether the region
+    /// has moved.
+    fn hand_over(&self, peer: &str, question: &HandOver) -> Result<()> {
+        let over = || Error::new(Status::Closed, "the region is not kept for this node any more; try again");
+        let frozen = self.frozen_for(peer, question.key).filter(|frozen| frozen.request.moves).ok_or_else(over)?;
+        // The lock is held until the broker has answered, so the freeze does not end meanwhile.
+        let mut ended = lock(&frozen.ended);
+        if *ended {
+            return Err(over());
         }
+        let segment = SegmentId(frozen.offer.segment);
+        frozen.session.hand_over_region(segment, SegmentId(question.becomes), peer)?;
+        *ended = true;
+        frozen.end.notify_all();
+        Ok(())
     }
 
     /// Answers a request of another node to one of [`SERVICES`].
@@ -466,17 +433,19 @@ impl Shared {
                 offer.map(|offer| offer.encode()).map_err(|error| Refusal::new(error.status, error.to_string()))
             }
             COPY_ENDED => {
-                self.copy_ended(node, &CopyEnded::decode(body)?);
+                self.copy_ended(node, ChannelKey::decode(body)?);
                 Ok(Vec::new())
             }
             COPY_STATE => {
-                let state = self.own_copy_state(&CopyStateRequest::decode(body)?);
-                Ok((state as u64).encode())
+                let is_being_made = lock(&self.regions.making).contains(&ChannelKey::decode(body)?);
+                Ok(u64::from(is_being_made).encode())
+            }
+            HAND_OVER => {
+                let handed_over = self.hand_over(node, &HandOver::decode(body)?);
+                handed_over.map(|()| Vec::new()).map_err(|error| Refusal::new(error.status, error.to_string()))
             }
             STILL_FROZEN => {
-                let key = ChannelKey::decode(body)?;
-                let frozen = lock(&self.regions.frozen).get(&key).filter(|frozen| frozen.peer == node).cloned();
-                match frozen.filter(|frozen| lock(&frozen.outcome).is_none()) {
+                match self.frozen_for(node, ChannelKey::decode(body)?).filter(|frozen| !*lock(&frozen.ended)) {
                     Some(_) => Ok(Vec::new()),
                     None => {
                         Err(Refusal::new(Status::Closed, "the region is not kept for this node any more; try again"))

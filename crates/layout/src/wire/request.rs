@@ -187,6 +187,18 @@ requests! {
             named: bool as Padded,
             /// The id of the region's copy on this node.
             segment: SegmentId,
+            /// The id of the region's segment on the node from which the region came.
+            former: SegmentId,
+        },
+        /// Promises that this node opens a frozen region only if the region has not moved to the other node. Only the
+        /// member of the node daemon that has frozen the region sends a HandOver.
+        20 HandOver -> Done {
+            /// The region's id on this node.
+            segment: SegmentId,
+            /// The id that the region gets on the other node. This id names the move.
+            becomes: SegmentId,
+            /// The name of the other node.
+            node: String,
         },
         /// Begins a series. The descriptor of the series' pool comes with a Publish message. Observers can attach to
         /// the series as soon as the daemon has answered.

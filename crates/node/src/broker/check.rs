@@ -107,7 +107,7 @@ impl Broker {
             Due::Item(connection, number) => self.items.waits_until(connection, number, at),
             // A deadline of one of these kinds may remain after its purpose has ended, for example after a question was
             // answered. When it passes, the broker does nothing.
-            Due::AskOwner(..) | Due::Readers(_) | Due::ReadAgain(..) | Due::LookUp | Due::Ahead => true,
+            Due::AskOwner(..) | Due::Readers(_) | Due::ReadAgain(..) | Due::LookUp | Due::Ahead | Due::Moves => true,
             Due::Parked(..) => false,
         });
         // A request ends with its connection. So the requests that wait on existing connections are all the requests
@@ -124,6 +124,7 @@ impl Broker {
             assert!(there, "{segment} is waited for and has no name");
         }
         for (id, found) in &self.lasting.segments {
+            assert!(found.handed_over.is_none() || found.moving, "{id} was handed over and does not move");
             let Some(series) = &found.series else { continue };
             assert!(series.pages.len() <= series.observers as usize, "{id} has more pin pages than observers");
             assert!(

@@ -84,8 +84,34 @@ pub struct Segment {
     /// True if the segment is a region that is about to move to another node. The other node may have the region's name
     /// already.
     pub moving: bool,
+    /// Set if the segment is a region, and another node decides whether the region has moved to that node.
+    pub handed_over: Option<HandedOver>,
     /// The state that only a series has; `None` for other kinds of segments.
     pub series: Option<Series>,
+}
+
+/// The move of a region about which another node decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandedOver {
+    /// The other node's name.
+    pub node: String,
+    /// The segment that the region becomes on the other node.
+    pub becomes: SegmentId,
+}
+
+/// The move of a region to this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// The name of the node from which the region comes.
+    pub node: String,
+    /// The region's segment on that node.
+    pub former: SegmentId,
+    /// The name of the region's workflow.
+    pub workflow: String,
+    /// The region's name.
+    pub name: String,
+    /// True if the segment on this node has the region's name, so that the region has moved.
+    pub named: bool,
 }
 
 /// The whole lasting state of a broker.
@@ -111,6 +137,9 @@ pub struct Lasting {
     /// Bytes that all segments have reserved together.
     pub reserved: u64,
     pub items: Items,
+    /// The moves of regions to this node whose outcome the former node may not know yet, by the regions' segments on
+    /// this node.
+    pub arrivals: BTreeMap<SegmentId, Arrival>,
 }
 
 impl Lasting {
@@ -217,6 +246,7 @@ impl Lasting {
                     since_ms: *since_ms,
                     removed: None,
                     moving: false,
+                    handed_over: None,
                     series: None,
                 };
                 self.add_segment(*segment, fresh, *cause);
@@ -244,8 +274,19 @@ impl Lasting {
             Record::Moving { segment, moves } => {
                 if let Some(found) = self.segments.get_mut(segment) {
                     found.moving = *moves;
+                    found.handed_over = None;
                 }
             }
+            Record::HandedOver { segment, becomes, node } => {
+                if let Some(found) = self.segments.get_mut(segment) {
+                    found.handed_over = Some(HandedOver { node: node.clone(), becomes: *becomes });
+                }
+            }
+            Record::Arriving { segment, former, node, workflow, name, named } => {
+                let (node, workflow, name) = (node.clone(), workflow.clone(), name.clone());
+                self.arrivals.insert(*segment, Arrival { node, former: *former, workflow, name, named: *named });
+            }
+            Record::ArrivalKnown { segment } => drop(self.arrivals.remove(segment)),
             Record::Renamed { segment, name, cause } => {
                 let Some(found) = self.segments.get_mut(segment).filter(|found| found.removed.is_none()) else {
                     return;
@@ -257,6 +298,9 @@ impl Lasting {
                     self.names.remove(&key);
                 }
                 self.names.insert(renamed, *segment);
+                if let Some(arrival) = self.arrivals.get_mut(segment) {
+                    arrival.named = true;
+                }
                 self.remember(*cause, Outcome::Made(*segment));
             }
             Record::Series { .. }
@@ -435,12 +479,19 @@ impl Lasting {
             if s.moving {
                 records.push(Record::Moving { segment: *id, moves: true });
             }
+            if let Some(HandedOver { node, becomes }) = &s.handed_over {
+                records.push(Record::HandedOver { segment: *id, becomes: *becomes, node: node.clone() });
+            }
             if let Some(holders) = &s.removed {
                 let holders = holders.clone();
                 records.push(Record::Removed { segment: *id, holders, cause: Cause::NONE });
             }
         }
         records.extend(self.items.snapshot().into_iter().map(Record::Item));
+        records.extend(self.arrivals.iter().map(|(segment, arrival)| {
+            let Arrival { node, former, workflow, name, named } = arrival.clone();
+            Record::Arriving { segment: *segment, former, node, workflow, name, named }
+        }));
         // The records of members come last. If a member's record came earlier, applying a later record could add an
         // outcome to that member.
         for (id, m) in &self.members {

@@ -108,7 +108,9 @@ impl Broker {
             (None, Request::Attach { segment, access }) => self.attach(asker, segment, access),
             (None, Request::Item(request)) => self.serve_item(asker, request),
             (None, Request::Publish { name, .. }) => self.publish_again(asker, &name),
-            (None, Request::Adopt { order, named, segment }) => self.adopt(asker, order, segment, named),
+            (None, Request::Adopt { order, named, segment, former }) => {
+                self.adopt(asker, order, (segment, former), named);
+            }
             (None, request) => self.open(asker, request),
         }
     }

@@ -223,6 +223,7 @@ impl Broker {
                 Due::AskOwner(connection, number) => self.ask_for_items((connection, number)),
                 Due::LookUp => self.look_up_again(),
                 Due::Ahead => self.drop_old_parcels(),
+                Due::Moves => self.ask_about_moves_again(),
                 Due::Readers(item) => self.drop_silent_readers(item),
                 Due::ReadAgain(item, sharing) => self.read_again(item, sharing),
             }

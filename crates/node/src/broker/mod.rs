@@ -17,6 +17,7 @@ mod listing;
 mod lost;
 mod members;
 mod mirrors;
+mod moves;
 mod nodes;
 mod observing;
 mod open;
@@ -44,7 +45,9 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 pub use event::{Attachment, Connection, Descriptor, Effect, Event};
 pub use fuzz::{fuzz, fuzz_in_site};
 pub use item::{BytesSource, Item, ItemRecord, Residence, Verdict, memory_of};
-pub use lasting::{DEFAULT_WORKFLOW, Endpoint, Lasting, MAIN_ENDPOINT, Member, Outcome, Segment, Workflow};
+pub use lasting::{
+    Arrival, DEFAULT_WORKFLOW, Endpoint, HandedOver, Lasting, MAIN_ENDPOINT, Member, Outcome, Segment, Workflow,
+};
 pub use nodes::{NodeEvent, NodeFailure, NodeOrder};
 pub use record::{Cause, Peer, ProofScope, Record};
 pub use series::{Part, Pin, Series};
@@ -153,6 +156,8 @@ pub struct Broker {
     mirrors: mirrors::Mirrors,
     /// Regions that come from other nodes or go to other nodes.
     regions: regions::Regions,
+    /// Questions about the outcome of moves.
+    moves: moves::Moves,
     /// The names of series that move from node to node.
     succession: succession::Succession,
     removals: removal::Removals,
@@ -197,6 +202,7 @@ impl Broker {
             node_orders: 0,
             mirrors: mirrors::Mirrors::default(),
             regions: regions::Regions::default(),
+            moves: moves::Moves::default(),
             succession: succession::Succession::default(),
             removals: removal::Removals::default(),
             dead: VecDeque::new(),
@@ -262,6 +268,7 @@ impl Broker {
         self.settle_mirrors();
         self.settle_regions();
         self.settle_site();
+        self.settle_moves();
         if cfg!(debug_assertions) {
             self.check();
         }
@@ -376,7 +383,8 @@ impl Broker {
             Request::Progress { done, of } => self.progress(member, done, of),
             request @ Request::CopyRegion { .. } => self.copy_region(asker, request),
             Request::Freeze { segment, moves } => self.freeze(asker, segment, moves),
-            Request::Adopt { order, named, segment } => self.adopt(asker, order, segment, named),
+            Request::Adopt { order, named, segment, former } => self.adopt(asker, order, (segment, former), named),
+            Request::HandOver { segment, becomes, node } => self.hand_over(asker, segment, becomes, node),
             request @ Request::Publish { .. } => self.publish(asker, request, descriptors),
             Request::Pins { segment, from } => self.pins(asker, segment, from),
             Request::Observe { wait_ms, former, name } => self.observe(asker, wait_ms, former, name),

@@ -8,6 +8,7 @@ use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
 
 use super::item::{AHEAD, ENDED, FIND, OWN, READ, SHARED, SHARING};
+use super::moves::{MOVE_ENDED, MOVE_STATE};
 use super::removal::REMOVE;
 use super::succession::GIVE_UP;
 use super::{Broker, Effect, PARKED, Requester};
@@ -146,18 +147,6 @@ pub enum NodeOrder {
         /// How long the copying may take, in milliseconds.
         wait_ms: u64,
     },
-    /// Another node has the name of this region, which was about to move to that node before this broker started. Ask
-    /// that node what became of the region. If the region has moved, remove it from this node.
-    RegionLeft {
-        /// The other node.
-        node: String,
-        /// The workflow.
-        workflow: String,
-        /// The region.
-        name: String,
-        /// The region's segment on this node.
-        segment: SegmentId,
-    },
     /// No member uses this mirror any more.
     MirrorLeft {
         /// The id of the mirror on this node.
@@ -267,6 +256,7 @@ impl Broker {
                 self.series_name_given_up(id, outcome);
             }
             NodeEvent::Answered { id, outcome } if self.removals.has_asked(id) => self.removed_elsewhere(id, outcome),
+            NodeEvent::Answered { id, outcome } if self.moves.has_asked(id) => self.move_question_answered(id, outcome),
             NodeEvent::Answered { id, outcome } => self.item_question_answered(id, outcome),
             NodeEvent::Pulled { id, outcome } => self.item_pulled(id, outcome),
             NodeEvent::Asked { id, service: GIVE_UP, body, .. } => self.series_name_wanted(id, &body),
@@ -279,6 +269,8 @@ impl Broker {
                     SHARED => self.item_shared_elsewhere(&body),
                     FIND => self.item_sought(&body),
                     REMOVE => self.removal_wanted(&body),
+                    MOVE_ENDED => self.move_ended(&node, &body),
+                    MOVE_STATE => self.move_state_wanted(&body),
                     _ => {
                         let text = format!(
                             "this node has no service {service}; run the same version of crossdock on all nodes"

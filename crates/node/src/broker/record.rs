@@ -273,6 +273,35 @@ messages! {
             /// Whether the region is about to move.
             moves: bool,
         },
+        /// The node to which a region is about to move decides from now on whether the region has moved.
+        52 HandedOver {
+            /// The region's segment.
+            segment: SegmentId,
+            /// The segment that the region becomes on the other node.
+            becomes: SegmentId,
+            /// The other node's name.
+            node: String,
+        },
+        /// All bytes of a region that moves to this node are in a segment. The node is about to take the region's name.
+        53 Arriving {
+            /// The segment on this node.
+            segment: SegmentId,
+            /// The region's segment on the former node.
+            former: SegmentId,
+            /// The former node's name.
+            node: String,
+            /// The name of the region's workflow.
+            workflow: String,
+            /// The region's name.
+            name: String,
+            /// Whether the segment has got the region's name. Only compacted journals have true here.
+            named: bool,
+        },
+        /// The former node of a region knows whether the region has moved to this node.
+        54 ArrivalKnown {
+            /// The segment on this node.
+            segment: SegmentId,
+        },
         /// From now on the daemon has another roll, or runs in another namespace of process ids.
         30 Era(era: ProofScope),
         /// A member's session is over, but the member is not proved dead: it may still use what it has mapped.

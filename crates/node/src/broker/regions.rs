@@ -11,10 +11,9 @@
 //! region open, and no other member can open the region until this member closes it.
 //!
 //! The name of a region that moves may go to the other node while this node still has the region. Then the name counts
-//! as contested here until the host's member has removed the region, or until the name is free again. A record says
-//! which regions are about to move ([`Record::Moving`]). So a broker that starts lets no member open such a region
-//! before the catalog has said to which node the region's name belongs. If the name belongs to the other node, that
-//! node is asked what became of the region ([`NodeOrder::RegionLeft`]).
+//! as contested here until the region is removed, or until the name is free again. A record says which regions are about
+//! to move ([`Record::Moving`]). So a broker that starts lets no member open such a region before the catalog has said to
+//! which node the region's name belongs. `moves` says how the two nodes agree whether the region has moved.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,6 +41,10 @@ struct AwaitedRegion {
 /// A region that one member of the host has frozen, so that no other member can open it.
 struct Frozen {
     member: MemberId,
+    /// True if the region cannot be handed over any more, because the other node has given its name up.
+    is_over: bool,
+    /// The segments of other nodes to which the region is not handed over, because those moves have ended.
+    refused: BTreeSet<SegmentId>,
 }
 
 /// The regions that come to this node or leave it.
@@ -49,7 +52,7 @@ struct Frozen {
 pub(super) struct Regions {
     coming: BTreeMap<u64, AwaitedRegion>,
     frozen: BTreeMap<SegmentId, Frozen>,
-    /// Names of regions that went to another node while this node still had the region.
+    /// Names of regions that went to another node while this node still had the region. They are contested.
     pub leaving: BTreeSet<SiteName>,
     /// Regions that were about to move when the node lost its lease, or before this broker started. The catalog has not
     /// said yet which node has their names.
@@ -163,7 +166,8 @@ impl Broker {
 
     /// Claims the name of a complete copy in the site, and gives the copy this name if `named` is set. The request comes
     /// from a member of the host.
-    pub(super) fn adopt(&mut self, asker: Requester, order: u64, segment: SegmentId, named: bool) {
+    pub(super) fn adopt(&mut self, asker: Requester, order: u64, segments: (SegmentId, SegmentId), named: bool) {
+        let (segment, former) = segments;
         let is_daemon = self.is_admin(asker.connection) && self.open_segments.has(segment, asker.member);
         let found = self.lasting.segments.get(&segment).filter(|found| found.removed.is_none() && found.kind == KIND);
         let Some(name) = found.map(|found| found.name.clone()).filter(|name| is_daemon && is_mirror(name)) else {
@@ -180,13 +184,30 @@ impl Broker {
             let text = format!("region '{copy}' was made meanwhile; take another name for the copy");
             return self.fail(asker, Status::Exists, text);
         }
-        let again = Request::Adopt { order, named, segment };
-        let is_ours = match from {
-            Some(from) => self.has_taken_name(asker, workflow, &copy, &from, again),
+        if let Some(node) = from.clone().filter(|_| !named && !self.lasting.arrivals.contains_key(&segment)) {
+            if !self.journal_works(asker) {
+                return;
+            }
+            // The record comes before the order to the catalog. So if this broker is killed, the next one gives the name
+            // back.
+            let Some(workflow) = self.lasting.workflow_name(workflow) else { return };
+            self.commit(Record::Arriving { segment, former, node, workflow, name: copy.clone(), named: false });
+        }
+        let again = Request::Adopt { order, named, segment, former };
+        let is_ours = match &from {
+            Some(from) => self.has_taken_name(asker, workflow, &copy, from, again),
             None => self.has_name(asker, workflow, KIND, &copy, || again),
         };
         if !is_ours || !self.journal_works(asker) {
             return;
+        }
+        if named && from.is_some() {
+            let name = self.site_name(workflow, KIND, &copy);
+            let is_lost = name.is_some_and(|name| self.is_contested_by_another(&name, ""));
+            if is_lost || !self.lasting.arrivals.contains_key(&segment) {
+                let text = format!("the name of region '{copy}' was not claimed, or became another node's; try again");
+                return self.fail(asker, Status::Closed, text);
+            }
         }
         if named {
             self.commit(Record::Renamed { segment, name: copy, cause });
@@ -238,7 +259,8 @@ impl Broker {
             }
             self.commit(Record::Moving { segment, moves });
         }
-        self.regions.frozen.insert(segment, Frozen { member: asker.member });
+        let frozen = Frozen { member: asker.member, is_over: false, refused: BTreeSet::new() };
+        self.regions.frozen.insert(segment, frozen);
         self.answer(asker, &Answer::Done { value: 0 });
     }
 
@@ -248,7 +270,28 @@ impl Broker {
         let found = self.lasting.segments.get(&segment)?;
         let frozen = self.regions.frozen.get(&segment).is_some_and(|frozen| frozen.member != member);
         let unsure = found.moving && self.regions.unsure.values().any(|unsure| *unsure == segment);
-        (frozen || unsure).then(|| is_frozen(&found.name))
+        self.decided_elsewhere(segment).or_else(|| (frozen || unsure).then(|| is_frozen(&found.name)))
+    }
+
+    /// Tells whether this member has frozen the region, and may hand it over to the segment `becomes` of another node.
+    pub(super) fn is_frozen_for(&self, segment: SegmentId, member: MemberId, becomes: SegmentId) -> bool {
+        let frozen = self.regions.frozen.get(&segment);
+        frozen.is_some_and(|frozen| frozen.member == member && !frozen.is_over && !frozen.refused.contains(&becomes))
+    }
+
+    /// Notes that a frozen region is not to be handed over to the segment `becomes` any more.
+    pub(super) fn refuse_hand_over(&mut self, segment: SegmentId, becomes: SegmentId) {
+        if let Some(frozen) = self.regions.frozen.get_mut(&segment) {
+            frozen.refused.insert(becomes);
+        }
+    }
+
+    /// Notes that the region of this name, which may be frozen, is not to be handed over any more.
+    pub(super) fn end_freeze(&mut self, name: &SiteName) {
+        let segment = self.moving(name);
+        if let Some(frozen) = segment.and_then(|segment| self.regions.frozen.get_mut(&segment)) {
+            frozen.is_over = true;
+        }
     }
 
     /// Gives the segment of this name's region, if the region is about to move to another node.
@@ -260,7 +303,8 @@ impl Broker {
     /// After the broker's start, and when the node has a new lease: asks the catalog which node has the names of the
     /// regions that were about to move.
     pub(super) fn look_for_moving(&mut self) {
-        let moving = self.lasting.segments.iter().filter(|(_, found)| found.moving && found.removed.is_none());
+        let is_unsure = |found: &Segment| found.moving && found.removed.is_none() && found.handed_over.is_none();
+        let moving = self.lasting.segments.iter().filter(|(_, found)| is_unsure(found));
         let unsure = moving
             .filter_map(|(segment, found)| Some((self.site_name(found.workflow, found.kind, &found.name)?, *segment)));
         self.regions.unsure = unsure.collect();
@@ -275,12 +319,9 @@ impl Broker {
     /// Notes that the catalog has said to which node the name of a region belongs: `to`, or this node if `to` is
     /// `None`.
     pub(super) fn moving_is_at(&mut self, name: &SiteName, to: Option<&str>) {
-        let was_unsure = self.regions.unsure.remove(name).is_some();
-        let (Some(segment), Some(to)) = (self.moving(name), to) else { return };
-        let is_new = self.regions.leaving.insert(name.clone());
-        if (is_new || was_unsure) && !self.regions.frozen.contains_key(&segment) {
-            let (node, SiteName { workflow, name, .. }) = (to.to_owned(), name.clone());
-            self.effects.push(Effect::Nodes(NodeOrder::RegionLeft { node, workflow, name, segment }));
+        self.regions.unsure.remove(name);
+        if to.is_some() && self.moving(name).is_some() {
+            self.regions.leaving.insert(name.clone());
         }
     }
 
@@ -288,8 +329,10 @@ impl Broker {
     pub(super) fn settle_regions(&mut self) {
         self.regions.frozen.retain(|segment, frozen| self.open_segments.has(*segment, frozen.member));
         let leaving = std::mem::take(&mut self.regions.leaving);
-        self.regions.leaving = leaving.into_iter().filter(|name| self.is_here(name)).collect();
-        let moving = self.lasting.segments.iter().filter(|(_, found)| found.moving && found.removed.is_none());
+        self.regions.leaving =
+            leaving.into_iter().filter(|name| self.is_here(name) && self.is_contested_by_another(name, "")).collect();
+        let is_undecided = |found: &Segment| found.moving && found.removed.is_none() && found.handed_over.is_none();
+        let moving = self.lasting.segments.iter().filter(|(_, found)| is_undecided(found));
         let stays = |segment: &SegmentId, found: &Segment| {
             let name = self.site_name(found.workflow, found.kind, &found.name);
             let leaves = name

@@ -113,6 +113,9 @@ impl Broker {
         let Some(segment) = self.lasting.names.get(&(workflow, kind, name.to_owned())).copied() else {
             return Err(none_to_remove(kind, name));
         };
+        if let Some(text) = self.why_not_removed(segment, in_use) {
+            return busy(text);
+        }
         if in_use == InUse::Refuse {
             if let Some(text) = self.users(segment) {
                 return busy(format!("{} '{name}' {text}", kind.word()));

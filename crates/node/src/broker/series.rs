@@ -152,6 +152,7 @@ impl Lasting {
                     since_ms: *since_ms,
                     removed: None,
                     moving: false,
+                    handed_over: None,
                     series: Some(series),
                 };
                 self.add_segment(*segment, fresh, *cause);

@@ -64,6 +64,13 @@ pub enum SiteOrder {
     },
     /// Release the name, so that it is free.
     Release(SiteName),
+    /// Give the name of a region that has not moved to this node back to the node from which it was taken.
+    GiveBack {
+        /// The name.
+        name: SiteName,
+        /// The node that gets the name. If it has no lease, the name is free.
+        to: String,
+    },
     /// Announce to the catalog that this node has these names and no others.
     Announce(Vec<SiteName>),
     /// Give the item and its name to another node, with this epoch. The answer is [`SiteEvent::Passed`].
@@ -324,6 +331,11 @@ impl Site {
         self.given.remove(name)
     }
 
+    /// Tells whether this node has the name or is claiming it.
+    pub(super) fn has_or_claims(&self, name: &SiteName) -> bool {
+        self.owned.contains(name) || self.claims.contains_key(name)
+    }
+
     /// Tells whether the name belongs to this node, as far as this node knows.
     pub(super) fn is_own(&self, name: &SiteName) -> bool {
         self.owned.contains(name) && !self.contested.contains_key(name)
@@ -458,6 +470,11 @@ impl Broker {
             return false;
         }
         let Some(name) = self.site_name(workflow, kind, name) else { return true };
+        if self.is_arriving(&name) {
+            let text = format!("{} '{}' is moving to this node; try again", kind.word(), name.name);
+            self.fail(asker, Status::Exists, text);
+            return false;
+        }
         self.claims_name(asker, name, None, request)
     }
 
@@ -522,6 +539,17 @@ impl Broker {
         false
     }
 
+    /// Tells whether this node may claim the name of an object that it has, because the catalog may not have the name
+    /// any more.
+    pub(super) fn may_claim_again(&self, name: &SiteName) -> bool {
+        self.site.as_ref().is_some_and(|site| site.is_in() && site.is_own(name))
+    }
+
+    /// Tells whether the name belongs to another node than this one and the node `node`, as far as this node knows.
+    pub(super) fn is_contested_by_another(&self, name: &SiteName, node: &str) -> bool {
+        self.site.as_ref().and_then(|site| site.contested.get(name)).is_some_and(|at| at.node != node)
+    }
+
     /// Handles a report about the site.
     pub(super) fn site_news(&mut self, news: SiteEvent) {
         let now = self.now;
@@ -535,6 +563,9 @@ impl Broker {
                 site.contested.clear();
                 site.lapsed.clear();
                 let names = site.owned.iter().chain(site.claims.keys()).cloned().collect();
+                // A former broker of this node may have taken names of regions that have not moved. They go back before
+                // the announcement would free them.
+                self.give_names_back();
                 self.effects.push(Effect::Site(SiteOrder::Announce(names)));
                 self.look_for_moving();
                 self.ask_for_moving();
@@ -543,7 +574,7 @@ impl Broker {
             SiteEvent::Synced => {
                 site.synced = now;
                 for name in std::mem::take(&mut site.lapsed) {
-                    if site.owned.contains(&name) && !site.contested.contains_key(&name) {
+                    if self.may_claim_again(&name) {
                         self.effects.push(Effect::Site(SiteOrder::Claim(name)));
                     }
                 }
@@ -612,9 +643,25 @@ impl Broker {
                         }
                         _ => self.end_waits_for(&name),
                     }
-                } else if !site.owned.contains(&name) {
+                } else if site.owned.contains(&name) {
+                    if name.kind == SegmentKind::Region {
+                        // Another node may have given the name back, because the region has not moved.
+                        site.contested.remove(&name);
+                        site.elsewhere.remove(&name);
+                        if self.regions.leaving.remove(&name) {
+                            self.end_freeze(&name);
+                        }
+                    }
+                } else {
                     site.elsewhere.remove(&name);
-                    site.given.insert(name);
+                    if name.kind != SegmentKind::Region {
+                        site.given.insert(name);
+                    } else if !site.claims.contains_key(&name) {
+                        // The name of a region came back to this node, and the region was removed meanwhile. Or this
+                        // node has taken the name of a region that has not moved.
+                        let order = self.way_back(name);
+                        self.effects.push(Effect::Site(order));
+                    }
                 }
             }
             SiteEvent::Unnamed { name } => {
@@ -622,21 +669,28 @@ impl Broker {
                 if let Some(node) = site.elsewhere.remove(&name) {
                     site.departed.dropped(name.clone(), node, now);
                 }
-                // A region of this name was about to move to another node, but that node gave the name up. So the
-                // region stays on this node.
-                if self.regions.leaving.remove(&name) {
+                // The other node that had the name of a region of this node has given the name up or lost its lease. If
+                // the region was handed over to that node, it may have moved and have been removed there, so it stays
+                // closed until that node has said whether it has moved.
+                if name.kind == SegmentKind::Region {
                     site.contested.remove(&name);
+                    if self.regions.leaving.remove(&name) {
+                        self.end_freeze(&name);
+                    }
                 }
-                let is_held = site.owned.contains(&name) && !site.contested.contains_key(&name);
-                if is_held && site.is_in() {
-                    // The catalog removed the name's entry together with a former lease of this node, so this node claims the
-                    // name again.
+                if self.may_claim_again(&name) {
+                    // The catalog removed the name's entry together with a former lease of this node, or the other node
+                    // gave it up, so this node claims the name again.
                     self.effects.push(Effect::Site(SiteOrder::Claim(name)));
-                } else if !site.owned.contains(&name) {
+                } else if !self.site.as_ref().is_some_and(|site| site.owned.contains(&name)) {
                     self.series_name_is_free(&name);
                 }
             }
             SiteEvent::Found { name, outcome } => {
+                if let Ok(node) = &outcome {
+                    self.name_of_move_is_at(&name, node.as_deref());
+                }
+                let Some(site) = &mut self.site else { return };
                 match &outcome {
                     Ok(Some(node)) if *node != site.limits.node => {
                         self.site_news(SiteEvent::Named { name: name.clone(), node: node.clone() });
@@ -682,7 +736,8 @@ impl Broker {
                 let is_series = name.kind == SegmentKind::Series && !site.owned.contains(&name);
                 let node = at.node.clone();
                 if site.owned.contains(&name) {
-                    // The item came to this node, but its name belongs to another node.
+                    // The item came to this node, but its name belongs to another node. Or a region has not moved, and
+                    // its name has not come back yet.
                     site.contested.insert(name.clone(), at.clone());
                 }
                 site.elsewhere.insert(name.clone(), at.node);
@@ -839,7 +894,8 @@ impl Broker {
             let contested = site.contested.remove(&name).is_some();
             if site.owned.remove(&name) && !contested {
                 self.succession.released(&name);
-                self.effects.push(Effect::Site(SiteOrder::Release(name)));
+                let order = self.way_back(name);
+                self.effects.push(Effect::Site(order));
             }
         }
     }

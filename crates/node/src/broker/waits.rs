@@ -43,6 +43,8 @@ pub(super) enum Due {
     LookUp,
     /// Bytes that another node sent ahead have been kept long enough.
     Ahead,
+    /// It is time to ask other nodes again about the outcome of moves.
+    Moves,
 }
 
 /// The waiting requests, by their ids and by their names; and all deadlines.

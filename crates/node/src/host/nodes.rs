@@ -277,10 +277,6 @@ impl Host<'_> {
                     reach.queues.put(NodeEvent::RegionCopied { id, outcome: Err(busy()) });
                 }
             }
-            NodeOrder::RegionLeft { node, workflow, name, segment } => {
-                let relay = Arc::clone(&reach.relay);
-                reach.workers.run(Box::new(move || relay.region_left(&node, &workflow, &name, segment)));
-            }
             NodeOrder::MirrorLeft { mirror, died } => reach.relay.left(mirror, died),
             NodeOrder::Opened { id, outcome } => {
                 let queues = Arc::clone(&reach.queues);

@@ -157,6 +157,7 @@ impl From<SiteOrder> for GatewayRequest {
             SiteOrder::Claim(name) => Self::Claim(there(name)),
             SiteOrder::Take { name, from } => Self::Take { name: there(name), from },
             SiteOrder::Release(name) => Self::Release(there(name)),
+            SiteOrder::GiveBack { name, to } => Self::GiveBack { name: there(name), to },
             SiteOrder::Announce(names) => Self::Announce(names.into_iter().map(there).collect()),
             SiteOrder::Pass { name, to } => Self::Pass { name: there(name), to: place(to) },
             SiteOrder::Describe(is) => Self::Describe(place(is)),

@@ -238,8 +238,7 @@ impl World {
             NodeOrder::Mirror { .. }
             | NodeOrder::MirrorSeries { .. }
             | NodeOrder::MirrorLeft { .. }
-            | NodeOrder::CopyRegion { .. }
-            | NodeOrder::RegionLeft { .. } => {
+            | NodeOrder::CopyRegion { .. } => {
                 unreachable!("no member opens a port or a series, or copies a region")
             }
             NodeOrder::Answer { id, outcome } => {

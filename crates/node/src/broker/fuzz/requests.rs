@@ -53,7 +53,10 @@ pub(super) fn some_request(which: u8) -> Request {
         0 => open(OpenMode::CreateOnly, 0),
         8 if which < 64 => Request::CopyRegion { wait_ms: 100, moves: which & 32 != 0, name: name.clone(), copy: name },
         8 if which < 128 => Request::Freeze { segment, moves: which & 32 != 0 },
-        8 => Request::Adopt { order: u64::from(which % 2), named: which & 32 != 0, segment },
+        8 if which < 192 => {
+            Request::Adopt { order: u64::from(which % 2), named: which & 32 != 0, segment, former: SegmentId(7) }
+        }
+        8 => Request::HandOver { segment, becomes: SegmentId(u64::from(which / 16 % 2)), node: "there".into() },
         1 | 9 => open(OpenMode::OpenOnly, 100),
         2 | 10 => open(OpenMode::OpenOrCreate, 0),
         3 | 11 => open(OpenMode::Recreate, 0),

@@ -11,6 +11,7 @@ use super::super::{
 };
 use super::{World, take};
 use crate::broker::item::fuzz as words;
+use crate::broker::moves::{self, MOVE_STATE};
 use crate::broker::removal::{self, REMOVE};
 use crate::broker::succession::{self, GIVE_UP};
 
@@ -80,7 +81,11 @@ impl World {
             SiteOrder::Announce(names) => self.site().claims.extend(names),
             SiteOrder::Find(name) => self.site().finds.push(name),
             SiteOrder::Pass { to, .. } => self.site().passes.push((to.item, to.epoch)),
-            SiteOrder::Release(_) | SiteOrder::Describe(_) | SiteOrder::Forget { .. } | SiteOrder::Look { .. } => {}
+            SiteOrder::Release(_)
+            | SiteOrder::GiveBack { .. }
+            | SiteOrder::Describe(_)
+            | SiteOrder::Forget { .. }
+            | SiteOrder::Look { .. } => {}
         }
     }
 
@@ -97,7 +102,7 @@ impl World {
                     assert!(self.held.contains(&file), "{file} is given to another node but not held");
                 }
             }
-            NodeOrder::MirrorLeft { .. } | NodeOrder::RegionLeft { .. } => {}
+            NodeOrder::MirrorLeft { .. } => {}
             NodeOrder::Ask { .. }
             | NodeOrder::Send { .. }
             | NodeOrder::Fill { .. }
@@ -131,6 +136,7 @@ impl World {
         self.site().asked.push(id);
         let (item, sharing) = (self.some_item(argument), self.site().sharing.map_or(0, |(_, number)| number));
         let (service, body) = match argument % 32 {
+            29 => moves::question(SegmentId(u64::from(number(rest) % 4)), argument / 32),
             30 if argument >= 128 => {
                 (REMOVE, removal::question(&name(number(rest)), IN_USE[usize::from(argument / 32) % 3]))
             }
@@ -169,6 +175,9 @@ impl World {
             return self.event(Event::Nodes(NodeEvent::Answered { id: u64::from(argument), outcome }));
         }
         let news = match self.site().orders.swap_remove(usize::from(argument) % count) {
+            NodeOrder::Ask { id, service: MOVE_STATE, .. } if !failed => {
+                NodeEvent::Answered { id, outcome: Ok(moves::answer(argument / 4)) }
+            }
             NodeOrder::Ask { id, service, .. } | NodeOrder::Send { id, service, .. } => {
                 let item = self.some_item(argument / 4);
                 let body = mutated(words::answer(service, number(rest), item), argument / 64, rest);
@@ -187,10 +196,7 @@ impl World {
                 let outcome = here.filter(|_| !failed).ok_or_else(|| failure(argument / 4));
                 NodeEvent::RegionCopied { id, outcome }
             }
-            NodeOrder::Answer { .. }
-            | NodeOrder::Opened { .. }
-            | NodeOrder::MirrorLeft { .. }
-            | NodeOrder::RegionLeft { .. } => unreachable!(),
+            NodeOrder::Answer { .. } | NodeOrder::Opened { .. } | NodeOrder::MirrorLeft { .. } => unreachable!(),
         };
         self.event(Event::Nodes(news));
     }
