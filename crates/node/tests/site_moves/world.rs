@@ -1,0 +1,745 @@
+//! The nodes, their catalog, the faults, and the checks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossdock_catalog::{Catalog, Faults, Memory};
+use crossdock_gateway::simulated::SimulatedGateway;
+use crossdock_gateway::{CatalogAddress, GatewayEvent, GatewayOptions};
+use crossdock_layout::wire::{Answer, SegmentKind};
+use crossdock_layout::{MemberId, SegmentId};
+use crossdock_node::broker::{
+    Broker, Effect, Event, Lasting, Limits, MAIN_ENDPOINT, NodeEvent, NodeOrder, Record, Segment, SiteEvent, SiteLimits,
+};
+use crossdock_os::Deadline;
+
+use crate::catalog::{Defects, Handle, LEADERLESS_MS, Leader};
+use crate::host::{CopyOrder, Copying, Host, MOVE_ENDED, index};
+use crate::network::Network;
+use crate::tasks::Task;
+use crossdock_os::testing::Random;
+
+/// A defect that is planted on purpose, and that the simulation must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    Nothing,
+    /// The region's node removes a region that moves when its last part was sent, and not when it has moved.
+    RemovedEarly,
+    /// The next node names a region that moves without asking whether the region was kept closed all the time.
+    HandOverSkipped,
+    /// The host opens a region to copy it, and does not keep tasks from opening it.
+    FreezeSkipped,
+    /// The next node forgets a move before the former node knows the outcome.
+    RecordForgotten,
+    /// The former node opens a region again if the next node knows nothing of the move.
+    UnknownIsNotMoved,
+    /// The former node opens a region that was handed over again when the region's name is free.
+    UnnamedIsNotMoved,
+    /// A report about an earlier move acts on a later region of the same name.
+    NameMeansRegion,
+}
+
+/// Counts of what happened in a schedule.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// How many regions were made.
+    pub made: u64,
+    /// How many regions moved.
+    pub moved: u64,
+    /// How many copies got their names.
+    pub copied: u64,
+    /// How many copies ended without a name.
+    pub ended: u64,
+    /// How often a region was not frozen because a task had it open.
+    pub refused: u64,
+    /// How often a node was asked what became of a copy.
+    pub asked_again: u64,
+    /// How many regions were handed over to the nodes to which they moved.
+    pub handed_over: u64,
+    /// How many regions were handed over and then did not move.
+    pub came_back: u64,
+    /// How often a node removed a region because the next node had lost its state.
+    pub given_up: u64,
+    /// How many parts of regions went through a slow link.
+    pub slow_parts: u64,
+    /// How often the bytes of a region were checked.
+    pub checked: u64,
+    /// How many regions may have been lost with a daemon or with a lease.
+    pub lost: u64,
+    /// How often the catalog lost its leader.
+    pub leaders_lost: u64,
+}
+
+impl Totals {
+    pub fn add(&mut self, more: Self) {
+        self.made += more.made;
+        self.moved += more.moved;
+        self.copied += more.copied;
+        self.ended += more.ended;
+        self.refused += more.refused;
+        self.asked_again += more.asked_again;
+        self.handed_over += more.handed_over;
+        self.came_back += more.came_back;
+        self.given_up += more.given_up;
+        self.slow_parts += more.slow_parts;
+        self.checked += more.checked;
+        self.lost += more.lost;
+        self.leaders_lost += more.leaders_lost;
+    }
+}
+
+pub const NAMES: [&str; 3] = ["a", "b", "c"];
+/// How many parts a region has. Each part is pulled by a message of its own.
+pub const PARTS: usize = 4;
+const LEASE: Duration = Duration::from_secs(10);
+/// The defects of this simulation are in the brokers and hosts, and not in the catalog.
+const NO_DEFECTS: Defects = Defects { unfenced: |_| false, lost_lease_ignored: false, unknown_is_done: false };
+
+/// The bytes of a region. One number stands for each part.
+#[derive(Clone, Debug, Default)]
+pub struct Bytes {
+    pub parts: [u64; PARTS],
+    /// How many parts have been pulled, for a copy that is being made.
+    pub came: usize,
+    /// The line to which the region belongs: a region keeps it when it moves.
+    pub line: u64,
+}
+
+/// What the test knows of a region, on whichever node it is.
+pub struct Line {
+    /// The bytes that tasks wrote last.
+    pub parts: [u64; PARTS],
+    /// True if a task asked to remove the region.
+    pub may_be_removed: bool,
+    /// False if a daemon or a lease was lost with the region: then the region may be gone, or its name may belong to
+    /// another region.
+    pub is_certain: bool,
+}
+
+/// A connection of a task or of the host.
+pub struct Session {
+    pub member: MemberId,
+    /// The number of the last request. Only the host uses it.
+    pub last: u64,
+    /// The answers that the host has not read yet.
+    pub answers: BTreeMap<u64, Answer>,
+}
+
+pub struct Node {
+    pub lasting: Lasting,
+    /// The memory that the keeper holds.
+    pub memory: BTreeMap<SegmentId, Bytes>,
+    number: u64,
+    token: u64,
+    /// Grows with each end of a broker.
+    life: u64,
+    pub broker: Option<Broker>,
+    steps: SimulatedGateway,
+    catalog: Arc<Memory>,
+    handle: Arc<Handle>,
+    pub stopped: bool,
+    /// Reports of the gateway that came before the node had its number.
+    early: Vec<GatewayEvent>,
+    pub sessions: BTreeMap<u64, Session>,
+    pub host: Host,
+}
+
+pub struct World {
+    pub random: Random,
+    pub planted: Planted,
+    leader: Arc<Leader>,
+    /// When the catalog has a leader again, if it has none.
+    leader_back: u64,
+    catalog: Memory,
+    clock: Arc<AtomicU64>,
+    pub nodes: Vec<Node>,
+    pub tasks: Vec<Task>,
+    pub network: Network,
+    pub lines: BTreeMap<u64, Line>,
+    /// The names of the regions that were handed over, by the segments that they become.
+    pub moved_names: BTreeMap<SegmentId, String>,
+    next: u64,
+    /// If set: the number of effects after which the working broker is killed.
+    pub fuse: Option<usize>,
+    /// True if the fuse loses the whole daemon, and not only kills its broker.
+    pub fuse_loses_daemon: bool,
+    /// If set: a node that is lost soon after a region has moved to it, the region, and the number of steps until then.
+    doomed: Option<(usize, String, u64)>,
+    /// True if no more faults come.
+    is_settling: bool,
+    /// True if the schedule is calm: nothing fails, and messages are only late.
+    pub calm: bool,
+    pub wrong: Option<String>,
+    pub totals: Totals,
+}
+
+fn gateway(handle: &Arc<Handle>, clock: &Arc<AtomicU64>, node: &str, token: u64, number: u64) -> SimulatedGateway {
+    let options = GatewayOptions {
+        site: "s".into(),
+        node: node.into(),
+        catalog: CatalogAddress::Keep(String::new()),
+        catalog_socket: None,
+        listen: None,
+        certificates: None,
+        trusted_network: false,
+        transport: crossdock_link::Choice::Auto,
+        number,
+        token,
+        folder: "/".into(),
+        lease: LEASE,
+    };
+    let clock = Arc::clone(clock);
+    SimulatedGateway::new(&options, Arc::clone(handle) as Arc<dyn Catalog>, move || clock.load(Ordering::Relaxed))
+}
+
+impl World {
+    pub fn new(seed: u64, planted: Planted) -> Self {
+        let (catalog, clock) = (Memory::with_manual_clock(), Arc::new(AtomicU64::new(0)));
+        let leader = Arc::new(Leader::default());
+        let node = |name: &&str| {
+            let own = Arc::new(catalog.client());
+            let handle = Arc::new(Handle::new(Arc::clone(&own), &leader, NO_DEFECTS));
+            Node {
+                lasting: Lasting::default(),
+                memory: BTreeMap::new(),
+                number: 0,
+                token: 1,
+                life: 0,
+                broker: None,
+                steps: gateway(&handle, &clock, name, 1, 0),
+                catalog: own,
+                handle,
+                stopped: false,
+                early: Vec::new(),
+                sessions: BTreeMap::new(),
+                host: Host::default(),
+            }
+        };
+        let nodes = NAMES.iter().map(node).collect();
+        let mut world = Self {
+            random: Random(seed),
+            planted,
+            leader: Arc::clone(&leader),
+            leader_back: 0,
+            catalog,
+            clock,
+            nodes,
+            tasks: Vec::new(),
+            network: Network::default(),
+            lines: BTreeMap::new(),
+            moved_names: BTreeMap::new(),
+            next: 1000,
+            fuse: None,
+            fuse_loses_daemon: false,
+            doomed: None,
+            is_settling: false,
+            calm: seed % 4 == 3,
+            wrong: None,
+            totals: Totals::default(),
+        };
+        for node in 0..NAMES.len() {
+            for task in ["t", "u"] {
+                let task = Task::new(node, format!("{task}{node}"), world.fresh());
+                world.tasks.push(task);
+            }
+        }
+        world
+    }
+
+    /// Gives a number that was not used before.
+    pub fn fresh(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub fn now(&self) -> u64 {
+        self.clock.load(Ordering::Relaxed)
+    }
+
+    pub fn fail(&mut self, why: String) {
+        self.wrong.get_or_insert(why);
+    }
+
+    fn start_broker(&mut self, n: usize) {
+        let (now, base) = (self.now(), self.fresh() * 100_000);
+        let node = &mut self.nodes[n];
+        let site = SiteLimits { site: "s".into(), node: NAMES[n].into(), number: node.number };
+        let limits = Limits { site: Some(site), incarnation: node.token, began_ms: base, ..Limits::default() };
+        let held: BTreeSet<_> = node.memory.keys().copied().collect();
+        let listening = BTreeSet::from([MAIN_ENDPOINT]);
+        let (broker, effects) = Broker::new(limits, node.lasting.clone(), base, &held, &listening, now);
+        node.broker = Some(broker);
+        self.perform(n, effects);
+        for t in 0..self.tasks.len() {
+            if self.tasks[t].node == n && self.nodes[n].broker.is_some() {
+                self.connect_task(t);
+            }
+        }
+    }
+
+    pub fn event(&mut self, n: usize, event: Event<'_>) {
+        let now = self.now();
+        let Some(broker) = &mut self.nodes[n].broker else { return };
+        let effects = broker.handle(now, event);
+        self.perform(n, effects);
+    }
+
+    fn perform(&mut self, n: usize, effects: Vec<Effect>) {
+        let life = self.nodes[n].life;
+        for effect in effects {
+            // The effects of a broker that was killed meanwhile are not carried out.
+            if self.nodes[n].life != life {
+                return;
+            }
+            if let Some(left) = self.fuse {
+                if left == 0 {
+                    self.fuse = None;
+                    return match self.fuse_loses_daemon {
+                        true => self.crash_daemon(n),
+                        false => self.crash_broker(n),
+                    };
+                }
+                self.fuse = Some(left - 1);
+            }
+            self.effect(n, effect);
+        }
+    }
+
+    fn effect(&mut self, n: usize, effect: Effect) {
+        match effect {
+            Effect::Record(record) => {
+                self.note(n, &record);
+                self.nodes[n].lasting.apply(&record);
+            }
+            Effect::Make { segment, .. } => {
+                let bytes = Bytes { line: segment.0, ..Bytes::default() };
+                self.nodes[n].memory.insert(segment, bytes);
+                self.event(n, Event::Made { outcome: Ok(segment.0) });
+            }
+            Effect::Nodes(NodeOrder::CopyRegion { id, node, name, copy, moves, wait_ms, .. }) => {
+                let (node, by) = (node.map_or(n, |node| index(&node)), self.now() + wait_ms);
+                self.bring_region(n, CopyOrder { id, node, name, copy, moves, by });
+            }
+            Effect::Nodes(NodeOrder::Ask { id, node, service, body, wait_ms }) => {
+                self.ask_for_broker(n, index(&node), id, (service, body), wait_ms);
+            }
+            Effect::Nodes(NodeOrder::Answer { id, outcome }) => {
+                let outcome = outcome.map_err(|failure| failure.status);
+                self.nodes[n].host.answers.insert(id, outcome);
+            }
+            Effect::Nodes(order) => unreachable!("no task uses anything but regions: {order:?}"),
+            Effect::Log { line } if line.contains("has lost its state") => self.totals.given_up += 1,
+            Effect::Site(order) => self.nodes[n].steps.order(order.into()),
+            Effect::Forget { segment } => drop(self.nodes[n].memory.remove(&segment)),
+            Effect::Send { connection, message, with } => self.deliver(n, connection, &message, with),
+            Effect::Close { connection, .. } => {
+                self.nodes[n].sessions.remove(&connection);
+                for task in self.tasks.iter_mut().filter(|of| of.node == n && of.connection == connection) {
+                    task.connection = 0;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes new regions, and checks a copy at the moment when it gets its name.
+    fn note(&mut self, n: usize, record: &Record) {
+        match record {
+            Record::Segment { segment, kind: SegmentKind::Region, name, .. }
+                if !name.starts_with(crossdock_layout::name::MIRROR) =>
+            {
+                self.totals.made += 1;
+                self.lines.insert(segment.0, Line { parts: [0; PARTS], may_be_removed: false, is_certain: true });
+            }
+            Record::Renamed { segment, .. } => self.named_now(n, *segment),
+            Record::HandedOver { segment, becomes, .. } => {
+                if let Some(name) = self.name_of(n, *segment) {
+                    self.moved_names.insert(*becomes, name);
+                }
+            }
+            Record::Moving { segment, moves: false } if self.is_handed_over(n, *segment) => self.totals.came_back += 1,
+            _ => {}
+        }
+    }
+
+    /// Gives the name of a node's segment.
+    pub fn name_of(&self, n: usize, segment: SegmentId) -> Option<String> {
+        self.nodes[n].lasting.segments.get(&segment).map(|found| found.name.clone())
+    }
+
+    pub fn is_handed_over(&self, n: usize, segment: SegmentId) -> bool {
+        self.nodes[n].lasting.segments.get(&segment).is_some_and(|found| found.handed_over.is_some())
+    }
+
+    /// Does what a broker with a planted defect would do when the catalog reports a free name.
+    fn planted_unnamed(&mut self, n: usize, news: &GatewayEvent) {
+        let GatewayEvent::Unnamed { name } = news else { return };
+        if self.planted != Planted::UnnamedIsNotMoved {
+            return;
+        }
+        for (segment, _) in self.named(n, &name.name) {
+            let found = self.nodes[n].lasting.segments.get(&segment);
+            let Some(to) = found.and_then(|found| found.handed_over.clone()) else { continue };
+            let body = [&segment.0.to_le_bytes()[..], &to.becomes.0.to_le_bytes(), &[0; 4]].concat();
+            let (id, node) = (self.fresh(), to.node);
+            self.event(n, Event::Nodes(NodeEvent::Asked { id, node, service: MOVE_ENDED, body }));
+        }
+    }
+
+    fn named_now(&mut self, n: usize, segment: SegmentId) {
+        let moves = self.nodes[n].host.making.values().find(|of| of.segment == segment).map(|of| of.moves());
+        let Some(bytes) = self.nodes[n].memory.get_mut(&segment) else {
+            return self.fail(format!("{segment} gets a name on node {} and is not held", NAMES[n]));
+        };
+        let parts = bytes.parts;
+        let truth = self.lines.get(&bytes.line);
+        let is_certain = truth.is_some_and(|truth| truth.is_certain);
+        let last = truth.map_or(parts, |truth| truth.parts);
+        match moves {
+            Some(true) if !self.calm && !self.is_settling && self.doomed.is_none() && self.random.one_in(4) => {
+                let name = self.nodes[n].host.making.values().find(|of| of.segment == segment).map(Copying::name);
+                self.doomed = name.map(|name| (n, name, 3 + self.random.below(8)));
+                self.network.cut_off(n);
+            }
+            Some(true) => {}
+            // A copy is a region of its own from now on.
+            Some(false) => {
+                bytes.line = segment.0;
+                self.lines.insert(segment.0, Line { parts, may_be_removed: false, is_certain });
+            }
+            None => return self.fail(format!("{segment} gets a name on node {} and is no copy", NAMES[n])),
+        }
+        self.totals.checked += 1;
+        let is_torn = parts.iter().any(|part| *part != parts[0]);
+        // A plain copy may be older than the region: the region's daemon may have started anew since it was frozen.
+        if is_torn || moves == Some(true) && parts != last {
+            self.fail(format!("{segment} gets its name on node {} with {parts:?}; {last:?} were written", NAMES[n]));
+        }
+    }
+
+    /// Lets the gateway do all that is due, and gives its reports to the broker. Then the host does what is due.
+    fn step(&mut self, n: usize) {
+        for _ in 0..3 {
+            self.nodes[n].steps.step();
+            let mut early = std::mem::take(&mut self.nodes[n].early);
+            early.extend(self.nodes[n].steps.news());
+            for news in &early {
+                if let GatewayEvent::Joined { number } = news {
+                    self.nodes[n].number = *number;
+                }
+            }
+            if self.nodes[n].number == 0 {
+                self.nodes[n].early = early;
+                continue;
+            }
+            for news in early {
+                if self.nodes[n].broker.is_none() {
+                    self.start_broker(n);
+                }
+                if let GatewayEvent::NodeGone { node } = &news {
+                    self.nodes[n].host.gone(index(node));
+                }
+                self.planted_unnamed(n, &news);
+                let news: SiteEvent = news.into();
+                self.event(n, Event::Site(news));
+            }
+        }
+        // The host also asks the kernel about deaths that were not reported to it.
+        let away: Vec<_> = self.nodes[n].broker.iter().flat_map(Broker::unproved).collect();
+        for member in away {
+            if !self.is_alive(n, member) {
+                self.event(n, Event::ProcessDied { member });
+            }
+        }
+        self.event(n, Event::Tick);
+        self.host_step(n);
+    }
+
+    /// Gives the segments with this name on a node, with their lines.
+    pub fn named(&self, n: usize, name: &str) -> Vec<(SegmentId, u64)> {
+        let names =
+            self.nodes[n].lasting.names.iter().filter(|((_, kind, of), _)| *kind == SegmentKind::Region && of == name);
+        names.filter_map(|(_, segment)| Some((*segment, self.nodes[n].memory.get(segment)?.line))).collect()
+    }
+
+    /// Notes that the regions of a node, and the names that it has taken for regions that come to it, may be lost. If the
+    /// node loses its daemon, regions of other nodes that were handed over to it may be lost, too.
+    fn doubt(&mut self, n: usize, loses_daemon: bool) {
+        let own = self.nodes[n].memory.values().map(|bytes| bytes.line);
+        let coming: BTreeSet<_> = self.nodes[n].lasting.arrivals.values().map(|arrival| arrival.former).collect();
+        let elsewhere = self.nodes.iter().flat_map(|node| node.lasting.segments.iter().map(move |found| (node, found)));
+        let elsewhere = elsewhere.filter(|(_, (segment, found))| {
+            let is_handed_over = found.handed_over.as_ref().is_some_and(|to| to.node == NAMES[n]);
+            coming.contains(segment) || loses_daemon && is_handed_over
+        });
+        let elsewhere = elsewhere.filter_map(|(node, (segment, _))| Some(node.memory.get(segment)?.line));
+        for line in own.chain(elsewhere).collect::<Vec<_>>() {
+            if let Some(truth) = self.lines.get_mut(&line).filter(|truth| truth.is_certain) {
+                truth.is_certain = false;
+                self.totals.lost += 1;
+            }
+        }
+    }
+
+    /// Lets time pass, and lets all running nodes do what is due.
+    pub fn round(&mut self, ms: u64) {
+        self.clock.fetch_add(ms, Ordering::Relaxed);
+        if self.leader.is_lost() && self.now() >= self.leader_back {
+            self.leader_returns();
+        }
+        // A new leader keeps the leases that the former one knew, so no lease ends while there is none.
+        if !self.leader.is_lost() {
+            self.catalog.advance(Duration::from_millis(ms));
+        }
+        let by = Deadline::after(Duration::from_secs(60));
+        for (n, name) in NAMES.iter().enumerate() {
+            let entry = self.catalog.client().get(&format!("crossdock/s/node/{name}"), by).unwrap();
+            if entry.is_none() {
+                self.doubt(n, false);
+            }
+        }
+        for n in 0..self.nodes.len() {
+            if !self.nodes[n].stopped {
+                self.step(n);
+            }
+        }
+    }
+
+    fn lose_leader(&mut self) {
+        if self.leader.is_lost() {
+            return;
+        }
+        self.leader.set_lost(true);
+        self.leader_back = self.now() + self.random.pick(&LEADERLESS_MS);
+        for node in &self.nodes {
+            node.handle.leader_is_lost(self.random.one_in(2));
+        }
+    }
+
+    fn leader_returns(&mut self) {
+        self.leader.set_lost(false);
+        for node in &self.nodes {
+            node.handle.leader_is_back();
+        }
+    }
+
+    /// Kills a broker, and the host's members with it. Its keeper, its memory and its tasks live on.
+    pub fn crash_broker(&mut self, n: usize) {
+        let clock = Arc::clone(&self.clock);
+        self.network.forget_node(n);
+        let node = &mut self.nodes[n];
+        node.broker = None;
+        node.life += 1;
+        node.host = Host::default();
+        node.sessions.clear();
+        node.early.clear();
+        node.steps = gateway(&node.handle, &clock, NAMES[n], node.token, node.number);
+        node.stopped = false;
+        for task in self.tasks.iter_mut().filter(|task| task.node == n) {
+            task.connection = 0;
+        }
+        if self.nodes[n].number != 0 {
+            self.start_broker(n);
+        }
+    }
+
+    /// Kills a daemon with all that it has. Another daemon of the same node name begins without any state.
+    pub fn crash_daemon(&mut self, n: usize) {
+        self.doubt(n, true);
+        let clock = Arc::clone(&self.clock);
+        self.network.forget_node(n);
+        let token = self.fresh();
+        let node = &mut self.nodes[n];
+        (node.lasting, node.memory, node.broker) = (Lasting::default(), BTreeMap::new(), None);
+        node.host = Host::default();
+        node.sessions.clear();
+        node.early.clear();
+        (node.number, node.token, node.stopped) = (0, token, false);
+        node.life += 1;
+        node.steps = gateway(&node.handle, &clock, NAMES[n], token, 0);
+        for t in 0..self.tasks.len() {
+            if self.tasks[t].node == n {
+                self.replace_task(t);
+            }
+        }
+    }
+
+    /// Lets the tasks of a node change a region that has just moved to it. Then loses the node, before the former node
+    /// knows that the region has moved.
+    fn doom(&mut self) {
+        let Some((n, name, left)) = self.doomed.take() else { return };
+        if left == 0 {
+            self.network.end_cuts();
+            return self.crash_daemon(n);
+        }
+        self.use_region(n, &name);
+        self.doomed = Some((n, name, left - 1));
+    }
+
+    fn disturb(&mut self) {
+        self.doom();
+        let n = self.random.below(3);
+        match self.random.below(if self.calm { 66 } else { 100 }) {
+            0..66 => self.act(),
+            66..70 => {
+                let faults = match self.random.below(5) {
+                    0 => Faults { cut: true, ..Faults::default() },
+                    1 => Faults { fail: 2, ..Faults::default() },
+                    // Only this direction is cut: the catalog gets what the node sends.
+                    2 => Faults { lose: self.random.pick(&[1, 5, 50]), hold: true, ..Faults::default() },
+                    _ => Faults::default(),
+                };
+                if !self.leader.is_lost() {
+                    self.nodes[n].catalog.set_faults(faults);
+                }
+            }
+            70..74 => {
+                let (to, delay) = (self.random.below(3), self.random.pick(&[300, 1500, 4000]));
+                self.network.slow_down(n, to, delay);
+            }
+            74..76 => self.lose_leader(),
+            76..79 => self.nodes[n].stopped = !self.nodes[n].stopped,
+            79..83 => self.crash_broker(n),
+            83..90 => self.fuse = Some(self.random.below(8)),
+            90 if self.random.one_in(2) => self.crash_daemon(n),
+            91..94 => {
+                let (to, both) = (self.random.below(3), self.random.one_in(2));
+                self.network.cut(n, to, both);
+            }
+            94 => self.catalog.compact(),
+            _ => {}
+        }
+    }
+
+    fn check(&self) {
+        self.nodes.iter().filter_map(|node| node.broker.as_ref()).for_each(Broker::check_at_rest);
+    }
+
+    /// Removes all faults. Then checks that every request ends, and that every region is on exactly one node and can be
+    /// opened there.
+    pub fn settle(&mut self) -> Result<(), String> {
+        (self.fuse, self.doomed, self.is_settling) = (None, None, true);
+        self.network.heal();
+        self.leader_returns();
+        for node in &mut self.nodes {
+            node.catalog.set_faults(Faults::default());
+            node.stopped = false;
+        }
+        // A copy whose node was lost keeps its region closed until the lease of the node has ended.
+        for _ in 0..200 {
+            self.quiet_round();
+            (0..self.tasks.len()).for_each(|t| self.close_all(t));
+        }
+        if let Some(task) = self.tasks.iter().find(|task| task.pending.is_some()) {
+            return Err(format!("{:?} of {} was never answered", task.pending, task.name));
+        }
+        self.check_leftovers()?;
+        for line in self.lines.keys() {
+            let places = self.places(*line);
+            if places.len() > 1 {
+                return Err(format!("region {line} is at {places:?}"));
+            }
+        }
+        let lines = self.lines.iter().filter(|(_, of)| of.is_certain).map(|(line, of)| (*line, of.may_be_removed));
+        for (line, may_be_removed) in lines.collect::<Vec<_>>() {
+            self.check_place(line, may_be_removed)?;
+        }
+        Ok(())
+    }
+
+    fn quiet_round(&mut self) {
+        self.round(500);
+        for _ in 0..12 {
+            self.network_step(false);
+        }
+    }
+
+    /// Gives the places of a region: the node, the name, and whether the node gives the name out.
+    pub fn places(&self, line: u64) -> Vec<(usize, String)> {
+        let mut places = Vec::new();
+        for (n, node) in self.nodes.iter().enumerate() {
+            for ((_, kind, name), segment) in &node.lasting.names {
+                let is_it = node.memory.get(segment).is_some_and(|bytes| bytes.line == line);
+                if is_it && *kind == SegmentKind::Region && !name.starts_with(crossdock_layout::name::MIRROR) {
+                    places.push((n, name.clone()));
+                }
+            }
+        }
+        places
+    }
+
+    fn check_place(&mut self, line: u64, may_be_removed: bool) -> Result<(), String> {
+        let places = self.places(line);
+        let [(n, name)] = &places[..] else {
+            let is_removed = places.is_empty() && may_be_removed;
+            return if is_removed { Ok(()) } else { Err(format!("region {line} is at {places:?}")) };
+        };
+        let t = self.tasks.iter().position(|task| task.node == *n).expect("each node has tasks");
+        self.want(t, name);
+        let is_open = self.tasks[t].open.values().any(|of| *of == line);
+        self.close_all(t);
+        match is_open {
+            true => Ok(()),
+            false => Err(format!("region '{name}' ({line}) of node {} cannot be opened", NAMES[*n])),
+        }
+    }
+
+    fn check_leftovers(&self) -> Result<(), String> {
+        for (n, node) in self.nodes.iter().enumerate() {
+            let name = NAMES[n];
+            if !node.steps.is_in() {
+                return Err(format!("node {name} is not back"));
+            }
+            if !node.host.is_idle() {
+                return Err(format!("the host of node {name} still copies or moves a region"));
+            }
+            if let Some(((_, _, mirror), _)) =
+                node.lasting.names.iter().find(|((_, _, of), _)| of.starts_with(crossdock_layout::name::MIRROR))
+            {
+                return Err(format!("{mirror} is left over on node {name}"));
+            }
+            // A region whose name another node took while this node was cut off may still count as about to move.
+            let own = node.broker.as_ref().map(|broker| broker.site_names().1).unwrap_or_default();
+            let is_own = |of: &Segment| of.removed.is_none() && own.iter().any(|name| name.name == of.name);
+            let moving = node.lasting.segments.iter().find(|(_, of)| of.moving && is_own(of));
+            if let Some((segment, _)) = moving {
+                return Err(format!("{segment} on node {name} still counts as about to move"));
+            }
+            let stray = node.memory.keys().find(|segment| !node.lasting.names.values().any(|of| of == *segment));
+            if let Some(segment) = stray {
+                return Err(format!("{segment} is left over on node {name}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn totals(&self) -> Totals {
+        Totals { leaders_lost: self.leader.losses.load(Ordering::Relaxed), ..self.totals.clone() }
+    }
+}
+
+/// Runs one schedule.
+pub fn run(seed: u64, planted: Planted) -> Result<Totals, String> {
+    let mut world = World::new(seed, planted);
+    world.round(0);
+    for step in 0..200 {
+        world.disturb();
+        for _ in 0..if world.calm { 8 } else { world.random.below(20) } {
+            world.network_step(!world.calm);
+        }
+        let late = world.random.pick(&[0, 0, 20, 20, 20, 100, 100, 100, 300, 300, 2000, 6000]);
+        let ms = if world.calm { late.min(400) } else { late };
+        world.round(ms);
+        world.check();
+        if let Some(why) = world.wrong.take() {
+            return Err(format!("seed {seed}, step {step}: {why}"));
+        }
+    }
+    world.settle().map_err(|why| format!("seed {seed}, at the end: {why}"))?;
+    match world.wrong.take() {
+        Some(why) => Err(format!("seed {seed}, at the end: {why}")),
+        None => Ok(world.totals()),
+    }
+}
