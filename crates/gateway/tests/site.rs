@@ -236,6 +236,37 @@ fn a_name_belongs_to_the_first_and_is_free_again_when_it_is_released_or_its_node
     assert_eq!(a.claim(&name("y")), Claimed::Ours);
 }
 
+/// A name that goes back hangs on the lease of the node that gets it, so it outlives the node that gave it back.
+#[test]
+fn a_name_that_was_taken_goes_back_to_its_node_or_is_free_without_that_node() {
+    let site = Site::new();
+    let mut a = Node::start(&site.keeper());
+    let mut b = Node::start(&site.other("b"));
+    let mut c = Node::start(&site.other("c"));
+    a.joined();
+    b.joined();
+    c.joined();
+    let is_at = |node: &str| {
+        let named = GatewayEvent::Named { name: name("x"), node: node.into() };
+        move |news: &GatewayEvent| (*news == named).then_some(())
+    };
+    assert_eq!(b.claim(&name("x")), Claimed::Ours);
+    a.until("b has x", is_at("b"));
+    c.gateway.order(GatewayRequest::Take { name: name("x"), from: "b".into() });
+    a.until("c has taken x", is_at("c"));
+    c.gateway.order(GatewayRequest::GiveBack { name: name("x"), to: "b".into() });
+    a.until("x is back", is_at("b"));
+    drop(c);
+    a.until("c is gone", |news| (*news == GatewayEvent::NodeGone { node: "c".into() }).then_some(()));
+    assert!(matches!(a.claim(&name("x")), Claimed::Theirs(place) if place.node == "b"));
+    a.gateway.order(GatewayRequest::Take { name: name("x"), from: "b".into() });
+    a.until("a has taken x", is_at("a"));
+    drop(b);
+    a.until("b is gone", |news| (*news == GatewayEvent::NodeGone { node: "b".into() }).then_some(()));
+    a.gateway.order(GatewayRequest::GiveBack { name: name("x"), to: "b".into() });
+    a.until("x is free", |news| (*news == GatewayEvent::Unnamed { name: name("x") }).then_some(()));
+}
+
 #[test]
 fn another_daemon_of_the_same_name_waits_and_says_who_has_it() {
     let site = Site::new();
