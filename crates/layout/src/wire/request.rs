@@ -177,8 +177,9 @@ requests! {
             /// True if the region's name will go to another node.
             moves: bool as Padded,
         },
-        /// Claims the name of a region that came from another node, or gives the region this name. Only members of the
-        /// node daemon itself send an Adopt, after they have copied the region's bytes.
+        /// Claims in the site's catalog the name of a region whose bytes came from another node. A second Adopt, with
+        /// `named`, gives the copy this name. Only members of the node daemon itself send an Adopt, after they have
+        /// copied the region's bytes.
         19 Adopt -> Done {
             /// The number of the broker's order to copy a region.
             order: u64,

@@ -52,7 +52,8 @@ struct Frozen {
 pub(super) struct Regions {
     coming: BTreeMap<u64, AwaitedRegion>,
     frozen: BTreeMap<SegmentId, Frozen>,
-    /// Names of regions that went to another node while this node still had the region. They are contested.
+    /// Names that belong to another node in the catalog although their regions are still on this node. They are
+    /// contested.
     pub leaving: BTreeSet<SiteName>,
     /// Regions that were about to move when the node lost its lease, or before this broker started. The catalog has not
     /// said yet which node has their names.
