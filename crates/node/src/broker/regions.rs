@@ -44,7 +44,7 @@ struct Frozen {
     /// True if the region cannot be handed over any more, because the other node has given its name up.
     is_over: bool,
     /// The segments of other nodes to which the region is not handed over, because those moves have ended.
-    refused: BTreeSet<SegmentId>,
+    ended_moves: BTreeSet<SegmentId>,
 }
 
 /// The regions that come to this node or leave it.
@@ -260,7 +260,7 @@ impl Broker {
             }
             self.commit(Record::Moving { segment, moves });
         }
-        let frozen = Frozen { member: asker.member, is_over: false, refused: BTreeSet::new() };
+        let frozen = Frozen { member: asker.member, is_over: false, ended_moves: BTreeSet::new() };
         self.regions.frozen.insert(segment, frozen);
         self.answer(asker, &Answer::Done { value: 0 });
     }
@@ -277,13 +277,14 @@ impl Broker {
     /// Tells whether this member has frozen the region, and may hand it over to the segment `becomes` of another node.
     pub(super) fn is_frozen_for(&self, segment: SegmentId, member: MemberId, becomes: SegmentId) -> bool {
         let frozen = self.regions.frozen.get(&segment);
-        frozen.is_some_and(|frozen| frozen.member == member && !frozen.is_over && !frozen.refused.contains(&becomes))
+        frozen
+            .is_some_and(|frozen| frozen.member == member && !frozen.is_over && !frozen.ended_moves.contains(&becomes))
     }
 
     /// Notes that a frozen region is not to be handed over to the segment `becomes` any more.
     pub(super) fn refuse_hand_over(&mut self, segment: SegmentId, becomes: SegmentId) {
         if let Some(frozen) = self.regions.frozen.get_mut(&segment) {
-            frozen.refused.insert(becomes);
+            frozen.ended_moves.insert(becomes);
         }
     }
 
