@@ -23,6 +23,8 @@ const SILENT: u64 = 30_000;
 /// Services of the broker that are about the outcome of moves.
 pub const MOVE_ENDED: u32 = 35;
 pub const MOVE_STATE: u32 = 36;
+/// The number of the service by which a node asks another node to remove an object.
+pub const REMOVE: u32 = 47;
 
 #[derive(Clone, Debug)]
 pub enum Question {
@@ -302,6 +304,7 @@ impl World {
             Question::Broker { service, body } => {
                 let id = self.fresh();
                 self.planted_defects(n, service, &body);
+                self.note_removal(n, service, &body);
                 let node = NAMES[peer].to_owned();
                 self.event(n, Event::Nodes(NodeEvent::Asked { id, node, service, body }));
                 match self.nodes[n].host.answers.remove(&id)? {

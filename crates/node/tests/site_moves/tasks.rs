@@ -6,7 +6,7 @@ use crossdock_layout::wire::{Answer, FINGERPRINT, InUse, OpenMode, PROTOCOL_VERS
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Rights, SegmentId, Status};
 use crossdock_node::broker::{Attachment, Event, MAIN_ENDPOINT, Peer};
 
-use crate::host::open_region;
+use crate::host::{REMOVE, open_region};
 use crate::world::{PARTS, Session, World};
 
 /// A task: a process on a node.
@@ -160,13 +160,32 @@ impl World {
     }
 
     pub fn remove(&mut self, t: usize, name: &str) {
-        let node = self.tasks[t].node;
-        for (_, line) in self.named(node, name) {
+        self.may_be_removed(self.tasks[t].node, name);
+        self.ask(t, Request::Remove { kind: SegmentKind::Region, in_use: InUse::Refuse, name: name.to_owned() });
+    }
+
+    /// Notes that the question of another node, which arrives at the node `n`, may remove a region there.
+    pub fn note_removal(&mut self, n: usize, service: u32, body: &[u8]) {
+        if service != REMOVE {
+            return;
+        }
+        self.totals.removals_asked += 1;
+        // The name is the last field of the question, behind its length.
+        for name in ["x", "y", "copy/x", "copy/y"] {
+            let field = [&(name.len() as u32).to_le_bytes(), name.as_bytes()].concat();
+            if body.ends_with(&field) {
+                self.may_be_removed(n, name);
+            }
+        }
+    }
+
+    /// Notes that the regions of this name that the node `n` has may be removed.
+    fn may_be_removed(&mut self, n: usize, name: &str) {
+        for (_, line) in self.named(n, name) {
             if let Some(truth) = self.lines.get_mut(&line) {
                 truth.may_be_removed = true;
             }
         }
-        self.ask(t, Request::Remove { kind: SegmentKind::Region, in_use: InUse::Refuse, name: name.to_owned() });
     }
 
     /// Writes the next part of a region. A value is complete when all parts have it.

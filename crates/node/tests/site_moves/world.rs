@@ -62,6 +62,8 @@ pub struct Totals {
     pub came_back: u64,
     /// How often a node removed a region because the next node had lost its state.
     pub given_up: u64,
+    /// How often a node asked another node to remove a region.
+    pub removals_asked: u64,
     /// How many parts of regions went through a slow link.
     pub slow_parts: u64,
     /// How often the bytes of a region were checked.
@@ -83,6 +85,7 @@ impl Totals {
         self.handed_over += more.handed_over;
         self.came_back += more.came_back;
         self.given_up += more.given_up;
+        self.removals_asked += more.removals_asked;
         self.slow_parts += more.slow_parts;
         self.checked += more.checked;
         self.lost += more.lost;
