@@ -85,6 +85,9 @@ impl World {
 
     fn send(&mut self, t: usize, number: u64, request: &Request) {
         let Task { node, connection, .. } = self.tasks[t];
+        if let Request::Remove { name, .. } = request {
+            self.may_be_removed(node, name);
+        }
         let bytes = request.encode(number, 0);
         self.event(node, Event::Message { connection, bytes: Some(&bytes), descriptors: &[] });
     }
@@ -160,7 +163,6 @@ impl World {
     }
 
     pub fn remove(&mut self, t: usize, name: &str) {
-        self.may_be_removed(self.tasks[t].node, name);
         self.ask(t, Request::Remove { kind: SegmentKind::Region, in_use: InUse::Refuse, name: name.to_owned() });
     }
 
