@@ -175,6 +175,8 @@ pub struct World {
     /// True if the schedule is calm: nothing fails, and messages are only late.
     pub calm: bool,
     pub wrong: Option<String>,
+    /// Why the last request of a task failed.
+    pub refusal: String,
     pub totals: Totals,
 }
 
@@ -239,6 +241,7 @@ impl World {
             doomed: None,
             is_settling: false,
             calm: seed % 4 == 3,
+            refusal: String::new(),
             wrong: None,
             totals: Totals::default(),
         };
@@ -685,7 +688,10 @@ impl World {
         self.close_all(t);
         match is_open {
             true => Ok(()),
-            false => Err(format!("region '{name}' ({line}) of node {} cannot be opened", NAMES[*n])),
+            false => {
+                let (node, why) = (NAMES[*n], &self.refusal);
+                Err(format!("region '{name}' ({line}) of node {node} cannot be opened: {why}"))
+            }
         }
     }
 
