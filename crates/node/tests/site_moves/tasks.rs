@@ -271,7 +271,7 @@ impl World {
             (Answer::Failed { status: Status::Corrupt | Status::Incompatible | Status::Denied, text, .. }, request) => {
                 self.fail(format!("{request:?} is answered by: {text}"));
             }
-            (Answer::Failed { text, .. }, _) => self.refusal = text.clone(),
+            (Answer::Failed { text, .. }, _) => self.refusal = text,
             _ => {}
         }
     }
