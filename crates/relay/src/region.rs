@@ -74,6 +74,8 @@ const ASK: Duration = Duration::from_secs(1);
 /// If the copying node does not answer for this time, the freeze ends. A move that was handed over is not affected,
 /// because its region is not frozen any more, but closed by the broker.
 const SILENT: Duration = Duration::from_secs(30);
+/// The text of the refusal for a node that still pulls a region, or wants it handed over, after its freeze has ended.
+const NOT_KEPT: &str = "the region is not kept for this node any more; try again";
 
 /// The request of a task of this node to copy or move a region to this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -406,7 +408,7 @@ impl Shared {
     /// Hands the outcome of a move over to the node `peer`: from now on, only that node's broker knows whether the region
     /// has moved.
     fn hand_over(&self, peer: &str, question: &HandOver) -> Result<()> {
-        let over = || Error::new(Status::Closed, "the region is not kept for this node any more; try again");
+        let over = || Error::new(Status::Closed, NOT_KEPT);
         let frozen = self.frozen_for(peer, question.key).filter(|frozen| frozen.request.moves).ok_or_else(over)?;
         // The lock is held until the broker has answered, so the freeze does not end meanwhile.
         let mut ended = lock(&frozen.ended);
@@ -447,9 +449,7 @@ impl Shared {
             STILL_FROZEN => {
                 match self.frozen_for(node, ChannelKey::decode(body)?).filter(|frozen| !*lock(&frozen.ended)) {
                     Some(_) => Ok(Vec::new()),
-                    None => {
-                        Err(Refusal::new(Status::Closed, "the region is not kept for this node any more; try again"))
-                    }
+                    None => Err(Refusal::new(Status::Closed, NOT_KEPT)),
                 }
             }
             other => Err(Refusal::new(Status::Incompatible, format!("regions have no service {other}"))),

@@ -5,7 +5,9 @@ use crossdock_layout::id::MAX_MEMBERS;
 use crossdock_layout::wire::{Answer, FINGERPRINT, PROTOCOL_VERSION, Request};
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Status};
 
-use super::{Attachment, Broker, Connection, DEFAULT_WORKFLOW, Due, Effect, MAIN_ENDPOINT, Record, Requester, text};
+use super::{
+    Attachment, Broker, Connection, DEFAULT_WORKFLOW, Due, Effect, MAIN_ENDPOINT, NodeFailure, Record, Requester, text,
+};
 
 /// The task name of a program that names no task.
 pub(super) const NAMELESS_TASK: &str = "program";
@@ -78,9 +80,8 @@ impl Broker {
             );
             return self.refuse(asker, Status::NoSpace, text);
         };
-        if let Err(why) = &self.journal {
-            let text = format!("the daemon's journal cannot be written ({why}); make room and try again");
-            return self.refuse(asker, Status::NoSpace, text);
+        if let Err(NodeFailure { status, text }) = self.check_journal() {
+            return self.refuse(asker, status, text);
         }
         let member = MemberId::new(self.lasting.next_member, slot);
         if !visitor {

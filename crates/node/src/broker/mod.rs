@@ -452,14 +452,21 @@ impl Broker {
 
     /// Refuses a request if the journal accepts no records, because the broker could not promise a lasting change.
     fn journal_works(&mut self, asker: Requester) -> bool {
-        match &self.journal {
+        match self.check_journal() {
             Ok(()) => true,
-            Err(why) => {
-                let text = format!("the daemon's journal cannot be written ({why}); make room and try again");
-                self.fail(asker, Status::NoSpace, text);
+            Err(NodeFailure { status, text }) => {
+                self.fail(asker, status, text);
                 false
             }
         }
+    }
+
+    /// Gives the failure of a request that needs the journal, if the journal accepts no records.
+    fn check_journal(&self) -> Result<(), NodeFailure> {
+        self.journal.as_ref().copied().map_err(|why| NodeFailure {
+            status: Status::NoSpace,
+            text: format!("the daemon's journal cannot be written ({why}); make room and try again"),
+        })
     }
 
     fn is_admin(&self, connection: Connection) -> bool {

@@ -368,10 +368,7 @@ impl Broker {
 
     /// Carries out the outcome of a move: removes the region if it has moved, otherwise lets members open it again.
     fn move_is_over(&mut self, segment: SegmentId, moved: bool) -> Result<(), NodeFailure> {
-        if let Err(why) = &self.journal {
-            let text = format!("the daemon's journal cannot be written ({why})");
-            return Err(NodeFailure { status: Status::NoSpace, text });
-        }
+        self.check_journal()?;
         if moved {
             self.take_name(segment, Cause::NONE);
             return Ok(());

@@ -125,10 +125,7 @@ impl Broker {
             let who = self.who(publisher);
             return busy(format!("series '{name}' is being published by {who}; it has to end first"));
         }
-        if let Err(why) = &self.journal {
-            let text = format!("the daemon's journal cannot be written ({why}); make room and try again");
-            return Err(NodeFailure { status: Status::NoSpace, text });
-        }
+        self.check_journal()?;
         self.take_name(segment, cause);
         Ok(())
     }

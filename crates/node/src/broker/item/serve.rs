@@ -8,7 +8,7 @@ use super::find::{self, Patience};
 use super::handover::Purpose;
 use super::queue::WaitPurpose;
 use super::{Item, ItemRecord, Making, Phase, Refusal, Residence, memory_of};
-use crate::broker::{Broker, Cause, Effect, Record, Requester, text};
+use crate::broker::{Broker, Cause, Effect, NodeFailure, Record, Requester, text};
 
 /// The largest size of an item in bytes. A larger item would not fit into any machine's address space.
 pub(super) const MAX_SIZE: u64 = 1 << 46;
@@ -50,9 +50,7 @@ impl Broker {
     }
 
     fn journalled(&self) -> Result<(), Refusal> {
-        self.journal.as_ref().map(|_| ()).map_err(|why| {
-            (Status::NoSpace, format!("the daemon's journal cannot be written ({why}); make room and try again"))
-        })
+        self.check_journal().map_err(|NodeFailure { status, text }| (status, text))
     }
 
     fn create_item(
