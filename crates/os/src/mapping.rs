@@ -7,9 +7,13 @@ use crate::sys;
 use rustix::fd::AsFd;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const PAGE: u64 = 4096;
+
+/// The address at which a mapping for huge pages was last unmapped; 0 if there is none. The next one fits there in one
+/// system call, if it is not longer and the addresses are still free. To reserve other addresses takes three more.
+static FREE_PLACE: AtomicUsize = AtomicUsize::new(0);
 
 /// What a process may do through a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +22,15 @@ pub enum Access {
     Read,
     /// The memory can be read and written.
     ReadWrite,
+}
+
+impl Access {
+    fn protection(self) -> ProtFlags {
+        match self {
+            Self::Read => ProtFlags::READ,
+            Self::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        }
+    }
 }
 
 /// A mapping of memory that other processes see too. It gives out only the address. Code that makes references from the
@@ -37,13 +50,10 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps the first `length` bytes of `fd` as shared memory.
     pub fn new(fd: impl AsFd, length: usize, access: Access) -> OsResult<Self> {
-        let protection = match access {
-            Access::Read => ProtFlags::READ,
-            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
-        };
         // SAFETY: a new mapping at an address the kernel chooses; no existing memory is touched.
-        let start = unsafe { sys::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd, 0) }
-            .context("mmap", || format!("{length} bytes of a segment"))?;
+        let start =
+            unsafe { sys::mm::mmap(std::ptr::null_mut(), length, access.protection(), MapFlags::SHARED, fd, 0) }
+                .context("mmap", || format!("{length} bytes of a segment"))?;
         let start = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
         Ok(Self { start, length })
     }
@@ -54,12 +64,35 @@ impl Mapping {
         if length < HUGE {
             return Self::new(fd, length, access);
         }
+        if let Some(mapping) = Self::at_free_place(&fd, length, access)? {
+            return Ok(mapping);
+        }
         // At first `reservation` owns the reserved addresses. When the file is mapped at them, the mapping owns them.
         let reservation = crate::reservation::Reservation::reserve(length)?;
         let mapping = Self { start: reservation.start(), length };
         std::mem::forget(reservation);
         mapping.replace(fd, access)?;
         Ok(mapping)
+    }
+
+    /// Maps the file where a mapping for huge pages was last unmapped. `None` if there was none, or if the kernel chose
+    /// an address that does not fit huge pages, because something else is there now.
+    fn at_free_place(fd: impl AsFd, length: usize, access: Access) -> OsResult<Option<Self>> {
+        let place = FREE_PLACE.swap(0, Ordering::Relaxed);
+        if place == 0 {
+            return Ok(None);
+        }
+        // SAFETY: the address is only a hint, so the kernel replaces no existing memory.
+        let start = unsafe { sys::mm::mmap(place as *mut _, length, access.protection(), MapFlags::SHARED, fd, 0) }
+            .context("mmap", || format!("{length} bytes of a segment"))?;
+        let start = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
+        let mapping = Self { start, length };
+        Ok(Some(mapping).filter(Self::fits_huge_pages))
+    }
+
+    /// Tells whether the mapping begins at a multiple of a huge page and has room for one.
+    fn fits_huge_pages(&self) -> bool {
+        self.length >= HUGE && self.start.as_ptr() as usize % HUGE == 0
     }
 
     /// Maps a part of the same memory once more, at other addresses. It needs no descriptor. `offset` and `length` must
@@ -144,14 +177,10 @@ impl Mapping {
     /// Maps another file at the addresses of this mapping in one step. A reader sees the old bytes or the new ones, and
     /// never a gap.
     pub fn replace(&self, fd: impl AsFd, access: Access) -> OsResult<()> {
-        let protection = match access {
-            Access::Read => ProtFlags::READ,
-            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
-        };
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: exactly the range that this mapping owns; what was there is shared memory that any process may change
         // at any time, so no reference into it can rely on its contents.
-        unsafe { sys::mm::mmap(self.start.as_ptr().cast(), self.length, protection, flags, fd, 0) }
+        unsafe { sys::mm::mmap(self.start.as_ptr().cast(), self.length, access.protection(), flags, fd, 0) }
             .context("mmap", || format!("{} bytes of a segment, in place of others", self.length))?;
         Ok(())
     }
@@ -211,6 +240,9 @@ impl Drop for Mapping {
         // SAFETY: exactly the range that `new` mapped; no reference into it outlives this owner.
         let unmapped = unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
         debug_assert_eq!(unmapped, 0, "munmap of an own mapping cannot fail");
+        if self.fits_huge_pages() {
+            FREE_PLACE.store(self.start.as_ptr() as usize, Ordering::Relaxed);
+        }
     }
 }
 
@@ -240,6 +272,26 @@ mod tests {
         let reader = Mapping::for_huge_pages(&fd, LENGTH, Access::Read).unwrap();
         // SAFETY: the address lies within the mapping.
         assert_eq!(unsafe { reader.start().as_ptr().add(HUGE + 5).read_volatile() }, 7);
+    }
+
+    #[test]
+    fn mappings_for_huge_pages_fit_them_wherever_an_earlier_one_was() {
+        const LENGTH: usize = 2 * HUGE;
+        let fd = memfd::create("crossdock-test", 2 * LENGTH as u64).unwrap();
+        let place = || {
+            let mapping = Mapping::for_huge_pages(&fd, LENGTH, Access::ReadWrite).unwrap();
+            assert!(mapping.fits_huge_pages());
+            mapping.start().as_ptr() as usize
+        };
+        // Other threads of this process may take the free addresses.
+        assert!((0..100).any(|_| place() == place()), "no mapping is made where the former one was");
+        // Something else is in the middle of the free addresses.
+        let other = Mapping::for_huge_pages(&fd, LENGTH, Access::Read).unwrap();
+        FREE_PLACE.store(other.start().as_ptr() as usize - HUGE, Ordering::Relaxed);
+        let mapping = Mapping::for_huge_pages(&fd, LENGTH, Access::ReadWrite).unwrap();
+        assert!(mapping.fits_huge_pages());
+        mapping.word32(0).unwrap().store(7, Ordering::Relaxed);
+        assert_eq!(other.word32(0).unwrap().load(Ordering::Relaxed), 7);
     }
 
     #[test]

@@ -19,7 +19,7 @@ import os as _os
 import sys as _sys
 import weakref as _weakref
 
-from . import _native, _show
+from . import _native
 from ._errors import (
     BadHandleError,
     BusyError,
@@ -65,7 +65,6 @@ from ._native import (
     restart,
     type_name,
 )
-from ._records import ItemInfo, Listing, MemberInfo, ObjectInfo, SegmentInfo, VariableInfo, WorkflowInfo
 
 __all__ = [
     "BadHandleError",
@@ -118,7 +117,30 @@ __all__ = [
     "type_name",
 ]
 
-_show.install((Session, Port, Observer, Publisher, Version))
+_RECORDS = ("ItemInfo", "Listing", "MemberInfo", "ObjectInfo", "SegmentInfo", "VariableInfo", "WorkflowInfo")
+
+
+# The import of this module does not import the modules that few programs need.
+def __getattr__(name):
+    if name in _RECORDS:
+        from . import _records
+
+        return getattr(_records, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *_RECORDS})
+
+
+def _repr_html_(self):
+    from . import _show
+
+    return _show.table(self)
+
+
+for _class in (Session, Port, Observer, Publisher, Version):
+    _class._repr_html_ = _repr_html_
 
 if _sys.version_info >= (3, 12):
     # Item is a class that is made in C. Python uses the buffer protocol of such a class only after

@@ -55,10 +55,6 @@ class Listing(NamedTuple):
     segments: "list[SegmentInfo]"
 
 
-for _class in (ObjectInfo, WorkflowInfo, MemberInfo, SegmentInfo, Listing):
-    _class.__module__ = "crossdock"
-
-
 class ItemInfo(NamedTuple):
     """An item. `size` is in bytes. `owner` and `creator` are tasks such as "detect/1" or "#7". `since` is how many seconds
     the owner has had it."""
@@ -89,4 +85,5 @@ class VariableInfo(NamedTuple):
     constants: "dict[str, object]"
 
 
-VariableInfo.__module__ = "crossdock"
+for _class in (ObjectInfo, WorkflowInfo, MemberInfo, SegmentInfo, Listing, ItemInfo, VariableInfo):
+    _class.__module__ = "crossdock"

@@ -2,6 +2,8 @@
 
 from html import escape
 
+from . import _native
+
 # The table shows the smallest and the largest value of an array only if it has at most this many elements.
 READ_MAX = 1_000_000
 
@@ -53,7 +55,15 @@ def version(self):
     return _table(f"version {self.sequence} of {self.name}", rows, ("name", "value or type", "least", "mean", "greatest"))
 
 
-def install(classes):
-    """Adds the methods that notebooks call to the classes."""
-    for cls, show in zip(classes, (session, port, observer, publisher, version)):
-        cls._repr_html_ = show
+_TABLES = (
+    (_native.Session, session),
+    (_native.Port, port),
+    (_native.Observer, observer),
+    (_native.Publisher, publisher),
+    (_native.Version, version),
+)
+
+
+def table(shown):
+    """Gives the table of a session, port, observer, publisher or version as HTML."""
+    return next(show for cls, show in _TABLES if isinstance(shown, cls))(shown)

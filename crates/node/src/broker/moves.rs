@@ -189,16 +189,12 @@ impl Broker {
     }
 
     /// Gives the moves to this node, in this state, of regions of this name.
-    fn arrivals_of(&self, name: &SiteName, state: u32) -> impl DoubleEndedIterator<Item = &Arrival> {
+    fn arrivals_of(&self, name: &SiteName, state: u32) -> impl DoubleEndedIterator<Item = (&SegmentId, &Arrival)> {
         let fits = move |arrival: &Arrival| {
             name.kind == SegmentKind::Region && arrival.workflow == name.workflow && arrival.name == name.name
         };
-        let all = self
-            .lasting
-            .arrivals
-            .iter()
-            .filter(move |(becomes, arrival)| fits(arrival) && self.move_state(**becomes) == state);
-        all.map(|(_, arrival)| arrival)
+        let all = self.lasting.arrivals.iter();
+        all.filter(move |(becomes, arrival)| fits(arrival) && self.move_state(**becomes) == state)
     }
 
     /// Tells whether a region of this name is about to get its name on this node.
@@ -208,7 +204,15 @@ impl Broker {
 
     /// Gives the node to which this region's name goes back, because the region has not moved to this node.
     fn came_from(&self, name: &SiteName) -> Option<String> {
-        self.arrivals_of(name, NOT_MOVED).next_back().map(|arrival| arrival.node.clone())
+        self.arrivals_of(name, NOT_MOVED).next_back().map(|(_, arrival)| arrival.node.clone())
+    }
+
+    /// Gives the node to which this region's name goes back, until the catalog has said that the name has gone back.
+    /// Until then no task of this node may make a region of this name. Otherwise the name would stay on this node, and
+    /// nobody could open the region on that node.
+    pub(super) fn goes_back_to(&self, name: &SiteName) -> Option<String> {
+        let mut back = self.arrivals_of(name, NOT_MOVED).filter(|(becomes, _)| !self.moves.given_back.contains(becomes));
+        back.next_back().map(|(_, arrival)| arrival.node.clone())
     }
 
     /// Gives the order by which this node gives a name up: it goes back to the node from which it was taken, or is free.

@@ -475,6 +475,15 @@ impl Broker {
             self.fail(asker, Status::Exists, text);
             return false;
         }
+        if let Some(node) = self.goes_back_to(&name) {
+            let text = format!(
+                "{} '{}' has not moved to this node, and its name is going back to node {node}; try again",
+                kind.word(),
+                name.name
+            );
+            self.fail(asker, Status::Exists, text);
+            return false;
+        }
         self.claims_name(asker, name, None, request)
     }
 

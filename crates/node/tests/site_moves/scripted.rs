@@ -1,5 +1,6 @@
 //! Schedules that are written down: one message gets lost, or one broker is killed, at a chosen moment of a move.
 
+use crossdock_catalog::Faults;
 use crossdock_layout::wire::{InUse, OpenMode, Request, SegmentKind};
 use crossdock_layout::{Rights, SegmentId};
 use crossdock_node::broker::{Event, NodeEvent};
@@ -186,6 +187,27 @@ fn a_hand_over_that_arrives_after_the_end_of_its_move_is_refused() {
     assert!(matches!(reply, Some(Reply::Refused(_))), "{reply:?}");
     assert!(!world.is_handed_over(A, segment));
     assert_eq!(settled(&mut world, line), [(A, "x".to_owned())]);
+}
+
+/// The move fails, and node b gives the region's name back, but the catalog fails some times. Meanwhile a task of node b
+/// wants to make another region of this name.
+#[test]
+fn a_region_that_has_not_moved_keeps_its_name_although_a_task_of_the_other_node_wants_the_name() {
+    for fails in 0..10 {
+        let (mut world, line, _) = world();
+        world.network.loses = Some(|message| matches!(message, Message::Reply { reply: Reply::Nothing, .. }));
+        begin_move(&mut world);
+        let ended = |world: &mut World| {
+            pass(world, 1, 20);
+            world.tasks[ON_B].pending.is_none()
+        };
+        assert!((0..400).any(|_| ended(&mut world)), "the move does not end");
+        world.catalog_fails(B, Faults { fail: fails, ..Faults::default() });
+        world.ask(ON_B, open_region("x", OpenMode::CreateOnly, Rights::READ.with(Rights::WRITE)));
+        pass(&mut world, 50, 100);
+        assert!(world.tasks[ON_B].open.is_empty(), "there are two regions of one name after {fails} failures");
+        assert_eq!(settled(&mut world, line), [(A, "x".to_owned())]);
+    }
 }
 
 /// Moves the region while the broker or the daemon that has the turn is killed after `effects` effects. Returns whether

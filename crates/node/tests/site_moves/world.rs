@@ -513,6 +513,11 @@ impl World {
         }
     }
 
+    /// Lets a node's requests to the catalog fail in this way.
+    pub fn catalog_fails(&mut self, n: usize, faults: Faults) {
+        self.nodes[n].catalog.set_faults(faults);
+    }
+
     fn lose_leader(&mut self) {
         if self.leader.is_lost() {
             return;
