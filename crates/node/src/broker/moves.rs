@@ -208,10 +208,11 @@ impl Broker {
     }
 
     /// Gives the node to which this region's name goes back, until the catalog has said that the name has gone back.
-    /// Until then no task of this node may make a region of this name. Otherwise the name would stay on this node, and
-    /// nobody could open the region on that node.
+    /// Until then no task of this node may make a region of this name. Otherwise the name would stay on this node, and no
+    /// member could open the region on that node.
     pub(super) fn goes_back_to(&self, name: &SiteName) -> Option<String> {
-        let mut back = self.arrivals_of(name, NOT_MOVED).filter(|(becomes, _)| !self.moves.given_back.contains(becomes));
+        let mut back =
+            self.arrivals_of(name, NOT_MOVED).filter(|(becomes, _)| !self.moves.given_back.contains(becomes));
         back.next_back().map(|(_, arrival)| arrival.node.clone())
     }
 
