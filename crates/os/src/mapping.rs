@@ -50,10 +50,14 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps the first `length` bytes of `fd` as shared memory.
     pub fn new(fd: impl AsFd, length: usize, access: Access) -> OsResult<Self> {
-        // SAFETY: a new mapping at an address the kernel chooses; no existing memory is touched.
-        let start =
-            unsafe { sys::mm::mmap(std::ptr::null_mut(), length, access.protection(), MapFlags::SHARED, fd, 0) }
-                .context("mmap", || format!("{length} bytes of a segment"))?;
+        Self::near(0, fd, length, access)
+    }
+
+    /// Maps the file at the address `hint` if its range is free, otherwise at an address that the kernel chooses.
+    fn near(hint: usize, fd: impl AsFd, length: usize, access: Access) -> OsResult<Self> {
+        // SAFETY: a new mapping at an address that the kernel chooses; no existing memory is touched.
+        let start = unsafe { sys::mm::mmap(hint as *mut _, length, access.protection(), MapFlags::SHARED, fd, 0) }
+            .context("mmap", || format!("{length} bytes of a segment"))?;
         let start = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
         Ok(Self { start, length })
     }
@@ -76,17 +80,13 @@ impl Mapping {
     }
 
     /// Maps the file where a mapping for huge pages was last unmapped. `None` if there was none, or if the kernel chose
-    /// an address that does not fit huge pages, because something else is there now.
+    /// an address that does not fit huge pages because something else is there now.
     fn at_free_place(fd: impl AsFd, length: usize, access: Access) -> OsResult<Option<Self>> {
         let place = FREE_PLACE.swap(0, Ordering::Relaxed);
         if place == 0 {
             return Ok(None);
         }
-        // SAFETY: the address is only a hint, so the kernel replaces no existing memory.
-        let start = unsafe { sys::mm::mmap(place as *mut _, length, access.protection(), MapFlags::SHARED, fd, 0) }
-            .context("mmap", || format!("{length} bytes of a segment"))?;
-        let start = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
-        let mapping = Self { start, length };
+        let mapping = Self::near(place, fd, length, access)?;
         Ok(Some(mapping).filter(Self::fits_huge_pages))
     }
 

@@ -120,7 +120,7 @@ __all__ = [
 _RECORDS = ("ItemInfo", "Listing", "MemberInfo", "ObjectInfo", "SegmentInfo", "VariableInfo", "WorkflowInfo")
 
 
-# The import of this module does not import the modules that few programs need.
+# The modules that few programs need are imported when they are first used, so that this module is imported faster.
 def __getattr__(name):
     if name in _RECORDS:
         from . import _records
