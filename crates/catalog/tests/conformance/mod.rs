@@ -254,6 +254,32 @@ pub fn an_entry_moves_to_another_lease_or_to_none(clients: Clients<'_>) {
     assert!(c.get(&b, soon()).unwrap().is_some());
 }
 
+pub fn an_entry_goes_to_the_lease_of_another_client_only_while_that_lease_lasts(clients: Clients<'_>) {
+    let (c, other, p) = (clients(), clients(), prefix());
+    let (name, node) = (format!("{p}name"), format!("{p}node"));
+    let own = c.grant(Duration::from_secs(60), soon()).unwrap();
+    let lease = other.grant(Duration::from_secs(60), soon()).unwrap();
+    other.put(&node, b"", Some(lease), soon()).unwrap();
+    let there = c.get(&node, soon()).unwrap().unwrap();
+    assert_eq!(there.lease, Some(lease));
+    // The client `c` gives its entry to the other client's lease, if the node of that lease is still there.
+    let give = || {
+        let from = c.put(&name, b"c", Some(own), soon()).unwrap();
+        let commit = Commit::new().expect_at(&name, from).expect_at(&node, there.modified);
+        c.commit(&commit.put(&name, b"other", Some(lease)), soon()).unwrap().done
+    };
+    assert!(give());
+    assert_eq!(other.get(&name, soon()).unwrap().unwrap().lease, Some(lease));
+    // Now the other client's lease ends before the commit.
+    c.put(&name, b"c", Some(own), soon()).unwrap();
+    other.revoke(lease, soon()).unwrap();
+    assert!(!give());
+    let kept = c.get(&name, soon()).unwrap().unwrap();
+    assert_eq!((&*kept.value, kept.lease), (&b"c"[..], Some(own)));
+    c.revoke(own, soon()).unwrap();
+    assert_eq!(c.get(&name, soon()).unwrap(), None);
+}
+
 pub fn a_watch_tells_all_changes_below_its_prefix_in_order(clients: Clients<'_>) {
     let (c, p) = (clients(), prefix());
     let from = c.put(&format!("{p}in/a"), b"1", None, soon()).unwrap();
@@ -313,6 +339,7 @@ macro_rules! claims {
             entries_go_with_their_lease
             a_lease_that_is_kept_alive_stays
             an_entry_moves_to_another_lease_or_to_none
+            an_entry_goes_to_the_lease_of_another_client_only_while_that_lease_lasts
             a_watch_tells_all_changes_below_its_prefix_in_order
             a_follower_knows_what_is_there
         }
