@@ -85,7 +85,7 @@ pub struct Synth {
     /// How the ports of crossdock wait
     #[arg(long, value_enum, default_value_t = Waiting::Adaptive)]
     pub waiting: Waiting,
-    /// Send small data through the region, too, and not inside the message
+    /// Send small data through the region, as large data is sent, and not inside the message
     #[arg(long)]
     pub no_inline: bool,
     /// The container engine; `process` for plain processes

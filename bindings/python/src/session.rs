@@ -474,7 +474,8 @@ impl Session {
         self.state.leave(py)
     }
 
-    /// Leaves in order. Arrays that are still alive are no error; they keep their memory until they are gone.
+    /// Leaves the daemon in order, as `close` does, but allows arrays that are still alive: they keep their memory until
+    /// they are gone.
     fn _leave(&self, py: Python<'_>) -> PyResult<()> {
         self.state.leave(py)
     }

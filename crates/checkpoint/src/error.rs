@@ -11,7 +11,7 @@ pub(crate) fn damaged(path: &Path, why: impl std::fmt::Display) -> Error {
     Error::new(Status::Corrupt, format!("{} is damaged: {why}", path.display()))
 }
 
-/// Makes the error for a system call that failed. For the usual reasons, the error contains a hint.
+/// Makes the error for a system call that failed. If the reason is a common one, the error contains a hint.
 pub(crate) fn refused(path: &Path, tried: &str, reason: &io::Error) -> Error {
     let (status, hint) = match reason.kind() {
         io::ErrorKind::NotFound => (Status::NotFound, "; is the folder still there?"),

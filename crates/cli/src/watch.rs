@@ -112,7 +112,8 @@ fn as_text(observer: &Observer, version: &Version, before: Option<&Version>) -> 
     Ok(text)
 }
 
-/// Describes a version as one line of JSON, so that a program can read each version at once.
+/// Describes a version as one line of JSON, so that a program can read the version as soon as the line is
+/// printed.
 fn as_json_line(observer: &Observer, version: &Version, before: Option<&Version>) -> Result<String, Error> {
     let mut attributes = Map::new();
     for (name, value) in version.attributes() {

@@ -48,7 +48,7 @@ pub(crate) struct OpenedSegment {
     pub size: u64,
     pub attribute: u64,
     pub writable: bool,
-    /// The caller keeps this opening as long as the segment is mapped. When the last clone of the opening is dropped,
+    /// The caller must keep this opening as long as the segment is mapped. When the last clone of the opening is dropped,
     /// the daemon is told that this process no longer uses the memory.
     pub opening: SegmentOpening,
 }

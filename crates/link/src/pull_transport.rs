@@ -234,7 +234,8 @@ mod tests {
         assert_eq!(pull_transports.choose(BIG), PullTransport::Usual);
         assert!(pull_transports.other().is_none());
         assert_eq!(pull_transports.seen(), (None, "tcp: no route".to_owned()));
-        // A second connection of the same pull fails, too. This failure does not double the pause.
+        // A second connection of the same pull fails, too. This failure does not double the pause before the next
+        // attempt.
         pull_transports.failed("no route");
         for pause in [RETRY, RETRY * 2, RETRY * 4] {
             assert_eq!(pull_transports.lock().failed.as_ref().unwrap().pause, pause);

@@ -64,7 +64,8 @@ impl OsError {
         self.errno == Errno::TOOMANYREFS
     }
 
-    /// Tells whether a socket of another type, or no socket at all, is at the path that was connected to.
+    /// Tells whether `connect` failed because the file at the path is a socket of another type, or is no socket. If there
+    /// is no file at the path, the error is another one.
     pub fn is_wrong_kind_of_socket(&self) -> bool {
         matches!(self.errno, Errno::PROTOTYPE | Errno::NOTSOCK)
     }

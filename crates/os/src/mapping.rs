@@ -41,7 +41,7 @@ pub struct Mapping {
     length: usize,
 }
 
-// SAFETY: the mapping is an address range that stays until drop; it has no thread of its own. Code that reads or writes
+// SAFETY: the mapping is an address range that stays until drop, and any thread may drop it. Code that reads or writes
 // through the address is `unsafe` itself, and must take care of races.
 unsafe impl Send for Mapping {}
 // SAFETY: as for Send; the methods only read the two fields.

@@ -21,7 +21,7 @@ pub struct Reservation {
     length: usize,
 }
 
-// SAFETY: the reservation is an address range that stays until drop; it has no thread of its own. Code that reads or
+// SAFETY: the reservation is an address range that stays until drop, and any thread may drop it. Code that reads or
 // writes through the addresses is `unsafe` itself, and must take care of races.
 unsafe impl Send for Reservation {}
 // SAFETY: as for Send. The methods change only what is mapped in the range, and the kernel makes each such change in

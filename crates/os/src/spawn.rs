@@ -1,4 +1,4 @@
-//! Starts programs with options that the standard library lacks, and reaps any child.
+//! Starts child processes with settings that the standard library does not offer, and reaps whichever child has ended.
 
 use crate::child::ExitStatus;
 use crate::error::{Context, OsError, OsResult};

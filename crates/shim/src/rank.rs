@@ -195,7 +195,7 @@ struct LibraryCheck {
     ended: bool,
 }
 
-/// How long the check waits for a library to load the part that talks to its launcher.
+/// How long the check waits until a rank's MPI library has loaded its part that talks to the launcher (PMI or PMIx).
 const GRACE: Duration = Duration::from_millis(1500);
 
 impl LibraryCheck {

@@ -276,8 +276,9 @@ fn either_of_two_consumers_frees_a_fan_outs_cell_as_the_last_one() {
         let (second, _) = receive(&ring, &mut two).unwrap();
         let theirs = ring.clone();
         let other = thread::spawn(move || theirs.release(first, one.next, one.slot).unwrap());
-        // The producer looks for stray bits while the other thread is between the two steps of its release. The test
-        // would find a bug by which both threads free the same cell.
+        // The producer looks for stray bits, which no consumer will clear, in the cell of the first message. Meanwhile
+        // the thread `other` releases this message: it clears its consumer's bit and then frees the cell. The test would
+        // find a bug by which both threads free the same cell.
         ring.look_after_strays(from.next, ALICE, &*everybody_lives());
         let last = ring.release(second, two.next, two.slot).unwrap();
         ring.look_after_strays(from.next, ALICE, &*everybody_lives());

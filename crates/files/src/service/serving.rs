@@ -218,7 +218,7 @@ pub(super) struct OpenFile {
     file: Arc<Bytes>,
 }
 
-/// How long a file is held after a host last asked for it.
+/// How long this service keeps a file open after another host last asked for a part of the file.
 const HELD: Duration = Duration::from_secs(60);
 
 /// The bytes of a published file. They are read and not mapped, because a mapping of a file that is shortened against

@@ -147,8 +147,7 @@ pub struct Signal {
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct SideMembers {
-    /// The number of members that have ever joined. Each end that joins increments the number, which starts again from
-    /// 0 when it overflows.
+    /// How many ends have ever joined. After an overflow, the number starts again from 0.
     pub joined: AtomicU32,
     /// How members have left this side of the port, in the form that [`departure`] describes.
     pub departed: AtomicU32,

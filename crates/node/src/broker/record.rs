@@ -250,7 +250,7 @@ messages! {
         },
         /// The outcome of a request that is done. Only compacted journals have this record.
         12 Outcome {
-            /// The request that is done.
+            /// The request that was carried out.
             cause: Cause,
             /// Whether the answer is a segment that was made. Otherwise it is a number.
             made: bool,

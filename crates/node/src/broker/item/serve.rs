@@ -14,7 +14,7 @@ use crate::broker::{Broker, Cause, Effect, NodeFailure, Record, Requester, text}
 pub(super) const MAX_SIZE: u64 = 1 << 46;
 /// The most numbers that one rank may register as parties.
 const NUMBERS: usize = 256;
-/// The most parties that may have a number for owner words in one workflow.
+/// How many parties of one workflow may have a number for owner words at most.
 const WORDS_OF_WORKFLOW: usize = 4096;
 /// The numbers of parties in owner words are below this limit, because an owner word has 32 bits.
 const WORDS: u64 = 1 << 31;
