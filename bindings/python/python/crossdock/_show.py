@@ -2,8 +2,6 @@
 
 from html import escape
 
-from . import _native
-
 # The table shows the smallest and the largest value of an array only if it has at most this many elements.
 READ_MAX = 1_000_000
 
@@ -55,15 +53,9 @@ def version(self):
     return _table(f"version {self.sequence} of {self.name}", rows, ("name", "value or type", "least", "mean", "greatest"))
 
 
-_TABLES = (
-    (_native.Session, session),
-    (_native.Port, port),
-    (_native.Observer, observer),
-    (_native.Publisher, publisher),
-    (_native.Version, version),
-)
+_TABLES = {"Session": session, "Port": port, "Observer": observer, "Publisher": publisher, "Version": version}
 
 
 def table(shown):
     """Gives the table of a session, port, observer, publisher or version as HTML."""
-    return next(show for cls, show in _TABLES if isinstance(shown, cls))(shown)
+    return next(_TABLES[cls.__name__] for cls in type(shown).__mro__ if cls.__name__ in _TABLES)(shown)

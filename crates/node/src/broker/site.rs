@@ -554,6 +554,19 @@ impl Broker {
         self.site.as_ref().is_some_and(|site| site.is_in() && site.is_own(name))
     }
 
+    /// Claims the contested name of a region of this node, because the other node may have given the name up or back. The
+    /// name stays contested until the catalog has given it to this node: the report that the name is free or this node's
+    /// may be older than the claim of the other node, or a third node may have claimed the name meanwhile.
+    fn claim_contested(&mut self, name: &SiteName) {
+        if self.regions.leaving.contains(name) {
+            self.end_freeze(name);
+        }
+        let Some(site) = self.site.as_ref().filter(|site| site.is_in()) else { return };
+        if name.kind == SegmentKind::Region && site.contested.contains_key(name) {
+            self.effects.push(Effect::Site(SiteOrder::Claim(name.clone())));
+        }
+    }
+
     /// Tells whether the name belongs to another node than this one and the node `node`, as far as this node knows.
     pub(super) fn is_contested_by_another(&self, name: &SiteName, node: &str) -> bool {
         self.site.as_ref().and_then(|site| site.contested.get(name)).is_some_and(|at| at.node != node)
@@ -585,6 +598,8 @@ impl Broker {
                 for name in std::mem::take(&mut site.lapsed) {
                     if self.may_claim_again(&name) {
                         self.effects.push(Effect::Site(SiteOrder::Claim(name)));
+                    } else {
+                        self.claim_contested(&name);
                     }
                 }
                 self.look_after_left_items();
@@ -653,14 +668,8 @@ impl Broker {
                         _ => self.end_waits_for(&name),
                     }
                 } else if site.owned.contains(&name) {
-                    if name.kind == SegmentKind::Region {
-                        // Another node may have given the name back, because the region has not moved.
-                        site.contested.remove(&name);
-                        site.elsewhere.remove(&name);
-                        if self.regions.leaving.remove(&name) {
-                            self.end_freeze(&name);
-                        }
-                    }
+                    // Another node may have given the name back, because the region has not moved.
+                    self.claim_contested(&name);
                 } else {
                     site.elsewhere.remove(&name);
                     if name.kind != SegmentKind::Region {
@@ -681,12 +690,7 @@ impl Broker {
                 // The other node that had the name of a region of this node has given the name up or lost its lease. If
                 // the region was handed over to that node, it may have moved and have been removed there, so it stays
                 // closed until that node has said whether it has moved.
-                if name.kind == SegmentKind::Region {
-                    site.contested.remove(&name);
-                    if self.regions.leaving.remove(&name) {
-                        self.end_freeze(&name);
-                    }
-                }
+                self.claim_contested(&name);
                 if self.may_claim_again(&name) {
                     // The catalog removed the name's entry together with a former lease of this node, or the other node
                     // gave it up, so this node claims the name again.
@@ -725,6 +729,8 @@ impl Broker {
             Claimed::Ours => {
                 site.elsewhere.remove(&name);
                 site.given.remove(&name);
+                site.contested.remove(&name);
+                self.regions.leaving.remove(&name);
                 site.owned.insert(name.clone());
                 let publisher = claims.iter().find(|claim| matches!(claim.request, Request::Publish { .. }));
                 if let Some(claim) = publisher {
@@ -761,7 +767,8 @@ impl Broker {
                 (Status::Exists, text)
             }
             Claimed::Failed(why) => {
-                if site.owned.contains(&name) && !site.contested.contains_key(&name) {
+                let is_region = name.kind == SegmentKind::Region;
+                if site.owned.contains(&name) && (is_region || !site.contested.contains_key(&name)) {
                     site.lapsed.insert(name.clone());
                 }
                 let text = format!(
