@@ -11,9 +11,10 @@
 //! region open, and no other member can open the region until this member closes it.
 //!
 //! The name of a region that moves may go to the other node while this node still has the region. Then the name counts
-//! as contested here until the region is removed, or until the name is free again. A record says which regions are about
-//! to move ([`Record::Moving`]). So a broker that starts lets no member open such a region before the catalog has said to
-//! which node the region's name belongs. `moves` says how the two nodes agree whether the region has moved.
+//! as contested here until the region is removed, or until the catalog has given the name to this node again. A record
+//! says which regions are about to move ([`Record::Moving`]). So a broker that starts lets no member open such a region
+//! before the catalog has said to which node the region's name belongs. `moves` says how the two nodes agree whether the
+//! region has moved.
 
 use std::collections::{BTreeMap, BTreeSet};
 
