@@ -117,12 +117,11 @@ __all__ = [
     "type_name",
 ]
 
-_RECORDS = ("ItemInfo", "Listing", "MemberInfo", "ObjectInfo", "SegmentInfo", "VariableInfo", "WorkflowInfo")
 
-
-# The modules that few programs need are imported when they are first used, so that this module is imported faster.
+# The modules that few programs need are imported when they are first used, so that this module is imported faster. Of the
+# public names, only the records are not imported above.
 def __getattr__(name):
-    if name in _RECORDS:
+    if name in __all__:
         from . import _records
 
         return getattr(_records, name)
@@ -130,7 +129,7 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({*globals(), *_RECORDS})
+    return sorted({*globals(), *__all__})
 
 
 def _repr_html_(self):

@@ -198,7 +198,7 @@ impl Broker {
     }
 
     /// Tells whether a region of this name is about to get its name on this node.
-    pub(super) fn is_arriving(&self, name: &SiteName) -> bool {
+    fn is_arriving(&self, name: &SiteName) -> bool {
         self.arrivals_of(name, MAKING).next().is_some()
     }
 
@@ -207,13 +207,20 @@ impl Broker {
         self.arrivals_of(name, NOT_MOVED).next_back().map(|(_, arrival)| arrival.node.clone())
     }
 
-    /// Gives the node to which this region's name goes back, until the catalog has said that the name has gone back.
-    /// Until then no task of this node may make a region of this name. Otherwise the name would stay on this node, and no
-    /// member could open the region on that node.
-    pub(super) fn goes_back_to(&self, name: &SiteName) -> Option<String> {
+    /// Gives the error for a new region if a move needs its name: until the region of this name has moved to this node,
+    /// or until the catalog has said that the name has gone back to the other node. Otherwise the name would stay on this
+    /// node, and no member could open the region on that node.
+    pub(super) fn needed_by_move(&self, name: &SiteName) -> Option<String> {
+        let region = &name.name;
+        if self.is_arriving(name) {
+            return Some(format!("region '{region}' is moving to this node; try again"));
+        }
         let mut back =
             self.arrivals_of(name, NOT_MOVED).filter(|(becomes, _)| !self.moves.given_back.contains(becomes));
-        back.next_back().map(|(_, arrival)| arrival.node.clone())
+        let node = &back.next_back()?.1.node;
+        Some(format!(
+            "region '{region}' has not moved to this node, and its name is going back to node {node}; try again"
+        ))
     }
 
     /// Gives the order by which this node gives a name up: it goes back to the node from which it was taken, or is free.

@@ -341,6 +341,12 @@ impl Site {
         self.owned.contains(name) && !self.contested.contains_key(name)
     }
 
+    /// Tells whether the catalog may still give the name to this node: also if the name of a region of this node is
+    /// contested, because the other node may give it up or back.
+    fn may_be_own(&self, name: &SiteName) -> bool {
+        self.owned.contains(name) && (name.kind == SegmentKind::Region || !self.contested.contains_key(name))
+    }
+
     /// Gives the member that is about to publish a series under this name, if there is one.
     pub(super) fn promised_to(&self, name: &SiteName) -> Option<MemberId> {
         self.promised.get(name).copied()
@@ -470,17 +476,7 @@ impl Broker {
             return false;
         }
         let Some(name) = self.site_name(workflow, kind, name) else { return true };
-        if self.is_arriving(&name) {
-            let text = format!("{} '{}' is moving to this node; try again", kind.word(), name.name);
-            self.fail(asker, Status::Exists, text);
-            return false;
-        }
-        if let Some(node) = self.goes_back_to(&name) {
-            let text = format!(
-                "{} '{}' has not moved to this node, and its name is going back to node {node}; try again",
-                kind.word(),
-                name.name
-            );
+        if let Some(text) = self.needed_by_move(&name) {
             self.fail(asker, Status::Exists, text);
             return false;
         }
@@ -554,16 +550,16 @@ impl Broker {
         self.site.as_ref().is_some_and(|site| site.is_in() && site.is_own(name))
     }
 
-    /// Claims the contested name of a region of this node, because the other node may have given the name up or back. The
-    /// name stays contested until the catalog has given it to this node: the report that the name is free or this node's
-    /// may be older than the claim of the other node, or a third node may have claimed the name meanwhile.
-    fn claim_contested(&mut self, name: &SiteName) {
-        if self.regions.leaving.contains(name) {
-            self.end_freeze(name);
+    /// Claims a name of this node again, because the catalog may not have it any more, or because the node that has the
+    /// name of a region of this node may have given it up or back. A contested name stays contested until the catalog has
+    /// given it to this node: the report that the name is free or this node's may be older than the claim of the other
+    /// node, or a third node may have claimed the name meanwhile.
+    fn claim_again(&mut self, name: SiteName) {
+        if self.regions.leaving.contains(&name) {
+            self.end_freeze(&name);
         }
-        let Some(site) = self.site.as_ref().filter(|site| site.is_in()) else { return };
-        if name.kind == SegmentKind::Region && site.contested.contains_key(name) {
-            self.effects.push(Effect::Site(SiteOrder::Claim(name.clone())));
+        if self.site.as_ref().is_some_and(|site| site.is_in() && site.may_be_own(&name)) {
+            self.effects.push(Effect::Site(SiteOrder::Claim(name)));
         }
     }
 
@@ -596,11 +592,7 @@ impl Broker {
             SiteEvent::Synced => {
                 site.synced = now;
                 for name in std::mem::take(&mut site.lapsed) {
-                    if self.may_claim_again(&name) {
-                        self.effects.push(Effect::Site(SiteOrder::Claim(name)));
-                    } else {
-                        self.claim_contested(&name);
-                    }
+                    self.claim_again(name);
                 }
                 self.look_after_left_items();
                 // An earlier question to the catalog about the names of moving regions may have failed, so the question
@@ -668,8 +660,10 @@ impl Broker {
                         _ => self.end_waits_for(&name),
                     }
                 } else if site.owned.contains(&name) {
-                    // Another node may have given the name back, because the region has not moved.
-                    self.claim_contested(&name);
+                    if site.contested.contains_key(&name) {
+                        // Another node may have given the name back, because the region has not moved.
+                        self.claim_again(name);
+                    }
                 } else {
                     site.elsewhere.remove(&name);
                     if name.kind != SegmentKind::Region {
@@ -690,13 +684,10 @@ impl Broker {
                 // The other node that had the name of a region of this node has given the name up or lost its lease. If
                 // the region was handed over to that node, it may have moved and have been removed there, so it stays
                 // closed until that node has said whether it has moved.
-                self.claim_contested(&name);
-                if self.may_claim_again(&name) {
-                    // The catalog removed the name's entry together with a former lease of this node, or the other node
-                    // gave it up, so this node claims the name again.
-                    self.effects.push(Effect::Site(SiteOrder::Claim(name)));
-                } else if !self.site.as_ref().is_some_and(|site| site.owned.contains(&name)) {
-                    self.series_name_is_free(&name);
+                match site.owned.contains(&name) {
+                    // The catalog may have removed the name's entry together with a former lease of this node.
+                    true => self.claim_again(name),
+                    false => self.series_name_is_free(&name),
                 }
             }
             SiteEvent::Found { name, outcome } => {
@@ -767,8 +758,7 @@ impl Broker {
                 (Status::Exists, text)
             }
             Claimed::Failed(why) => {
-                let is_region = name.kind == SegmentKind::Region;
-                if site.owned.contains(&name) && (is_region || !site.contested.contains_key(&name)) {
+                if site.may_be_own(&name) {
                     site.lapsed.insert(name.clone());
                 }
                 let text = format!(
