@@ -140,21 +140,19 @@ fn what_it_costs() {
         .collect();
     attaches.sort();
     println!("segment attach: median {:?}", attaches[100]);
-    let private = |pid: u32| {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-        let field = |name: &str| {
-            let line = text.lines().find_map(|l| l.strip_prefix(name)).unwrap_or("0");
-            line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap_or(0)
+    // Of the memory that both processes share, such as the program's code, each counts its part (Pss).
+    let memory = |pid: u32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+        let field = |name: &str| -> u64 {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().trim_end_matches(" kB").parse().unwrap()
         };
-        (field("Rss:"), field("Pss:"))
+        (field("Pss:"), field("Anonymous:"))
     };
-    let (keeper, broker) = (private(daemon.keeper.id()), private(daemon.broker()));
-    println!(
-        "idle daemon: keeper {} KiB resident, broker {} KiB; {} KiB together",
-        keeper.0,
-        broker.0,
-        keeper.1 + broker.1
-    );
-    assert!(keeper.0 + broker.0 < 20_000, "an idle daemon is small");
+    let (keeper, broker) = (memory(daemon.keeper.id()), memory(daemon.broker()));
+    let (all, own) = (keeper.0 + broker.0, keeper.1 + broker.1);
+    println!("idle daemon: {all} KiB, of which {own} KiB belong to no file (keeper {}, broker {})", keeper.1, broker.1);
+    // How much of a program's code is resident depends on the build, and on the state of the page cache.
+    assert!(own < 4_000 && all < 30_000, "an idle daemon needs {all} KiB, of which {own} KiB belong to no file");
     daemon.stop();
 }
