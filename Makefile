@@ -29,74 +29,82 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/build/target
 
 .PHONY: demo heat street files mpi nodes soak test bench bench-docs bench-compare lint fmt clean setup install docs release release-check
 
-# A real coupled simulation, each task in a container of its own.
+# Runs a real coupled simulation (examples/melt), each task in a container of its own.
 demo:
 	@scripts/demo --engine $(ENGINE) $(if $(QUICK),--quick)
 
-# An MPI code that publishes its arrays while it works; killed, restarted from a checkpoint, and the same bit for bit.
+# Runs an MPI program that publishes its arrays while it works (examples/heat), kills it, restarts it from a checkpoint,
+# and proves that the result is the same bit for bit.
 heat:
 	@scripts/heat --engine $(ENGINE) $(if $(QUICK),--quick)
 
-# The CDI paper's augmented-reality application over crossdock, TCP and gRPC, compared; with NODES=1,2,3 on so many hosts, which
-# are network namespaces and need root.
+# Runs the CDI paper's augmented-reality application over crossdock, TCP and gRPC, and compares them. With NODES=1,2,3
+# it runs on one, two and three hosts, which are network namespaces and need root.
 street:
 	@scripts/street --engine $(ENGINE) $(if $(QUICK),--quick) $(if $(NODES),--nodes $(NODES))
 
-# Unmodified programs that wait for each other's files.
+# Runs unmodified programs that wait for each other's files.
 files:
 	@scripts/files --engine $(ENGINE) $(if $(QUICK),--quick)
 
-# `crossdock mpirun` on four hosts in network namespaces: each MPI in each engine, and each failure; mpi4py's own tests on two.
+# Tests `crossdock mpirun` on four hosts in network namespaces: each MPI library in each container engine, and each kind
+# of failure. Without QUICK=1, also runs mpi4py's own test suite on two hosts.
 mpi:
 	@scripts/mpi $(if $(QUICK),--quick)
 
-# Kills, stops and starves programs of all nouns and the daemon, and checks every byte. At the end a report and a plot.
+# Kills and stops the daemon and programs that use regions, ports, series and items, makes their system calls fail, and
+# checks every byte that they exchange. At the end writes a report and a plot.
 soak:
 	@scripts/setup test demo heat street
 	@scripts/with-rust tests/soak/run $(if $(MINUTES),$(MINUTES),10) --applications
 
-# Daemons of three hosts in network namespaces join a site; links are cut. Then workflows on the three hosts, and the examples
-# melt, heat and street, with the results of one host bit for bit. QUICK=1: only the examples, and small.
+# Tests a site of three hosts in network namespaces, also while links between the hosts are cut. Then runs workflows and
+# the examples melt, heat and street on the three hosts, and proves that the examples' results are those of one host bit
+# for bit. QUICK=1 runs only the examples, with small sizes.
 nodes:
 	@scripts/setup nodes
 	@$(if $(filter-out 0,$(QUICK)),,tests/nodes/run)
 	@scripts/nodes $(if $(filter-out 0,$(QUICK)),--quick)
 
-# Every suite of tests/suites, each closing with how many passed.
+# Runs every suite that tests/suites lists. Each suite ends with the number of tests that passed.
 test:
 	@scripts/setup test
 	@scripts/with-rust scripts/test $(SUITES)
 
-# Measures floors, peers and crossdock in one run each (bench/README.md) into build/bench/results.json and report.html;
-# fails only where something does not work, never because a machine is slow.
+# Runs the benchmarks (bench/README.md): each measures crossdock, other systems, and the least time that this machine
+# needs. Writes build/bench/results.json and report.html. Fails only if a program fails, never because a machine is
+# slow.
 bench:
 	@scripts/setup bench
 	@scripts/with-rust bench/run $(if $(filter-out 0,$(QUICK)),--quick) $(if $(ONLY),--only $(ONLY))
 
-# The tables of docs/benchmarks.md, from the last result.
+# Writes the tables of docs/benchmarks.md from the last results of `make bench`.
 bench-docs:
 	@bench/run --docs
 
-# What got slower, beyond the noise of both.
+# Shows which figures of the benchmark results A and B differ by more than the noise of both.
 bench-compare:
 	@bench/run --compare $(A) $(B)
 
-# Command, library, headers, CMake package, pkg-config file, Fortran sources, man pages, completions and systemd units into PREFIX.
+# Installs the command, library, headers, CMake package, pkg-config file, Fortran sources, man pages, completions and
+# systemd units into PREFIX.
 install:
 	@$(if $(FROM),,scripts/with-rust cargo build --release --locked -p crossdock-cli -p crossdock-capi -p crossdock-preload && { scripts/with-rust scripts/build-shim || echo 'warning: no static crossdock-shim; crossdock mpirun needs it in containers'; })
 	@packaging/install-tree --from "$(or $(FROM),$(CARGO_TARGET_DIR)/release)" --prefix "$(PREFIX)" --destdir "$(DESTDIR)" --libdir "$(LIBDIR)"
 
-# The site of documentation, in build/site; every link of it is checked.
+# Builds the site of the documentation in build/site, and checks every link in it.
 docs:
 	@scripts/setup docs
 	@scripts/with-rust scripts/docs
 
-# Wheels, static commands, Debian packages, archives, with checksums and SBOM, in build/release/VERSION.
+# Makes the wheels, static commands, Debian packages and archives of a release, with checksums and SBOM, in
+# build/release/VERSION.
 release:
 	@scripts/setup release
 	@scripts/with-rust scripts/release
 
-# Each artefact by its own judge, and used in root folders of other distributions.
+# Checks each artefact of a release with the usual tool for its format, and installs and uses it in root folders of
+# other distributions.
 release-check:
 	@scripts/setup release
 	@tests/install/release

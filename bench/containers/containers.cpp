@@ -1,5 +1,5 @@
-// Measures P7: iterating, inserting and looking up, in shared memory and in std containers. Runs of both alternate, so
-// that other programs slow both down alike.
+// Measures row P7 of docs/benchmarks.md: iterating, inserting and looking up, in containers in shared memory and in std
+// containers. Runs of both alternate, so that other programs slow both down alike.
 #include <crossdock/crossdock.hpp>
 #include <unistd.h>
 

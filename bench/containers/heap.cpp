@@ -1,4 +1,5 @@
-// Measures P6: allocating and freeing, in one process and in two at once, compared with Boost.Interprocess and malloc.
+// Measures row P6 of docs/benchmarks.md: allocating and freeing in a region, in one process and in two at once,
+// compared with Boost.Interprocess and malloc.
 #include <crossdock/crossdock.hpp>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Times of operations, as lines of JSON.
+// Measures the time of operations, and prints the times as lines of JSON.
 #pragma once
 
 #include <time.h>
@@ -36,8 +36,8 @@ double ns_since(std::chrono::time_point<Clock, Duration> begin) {
   return std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
 }
 
-/// One line: what was measured, of which library, and each run's nanoseconds per operation. `run` makes records of
-/// them.
+/// Prints one line: what was measured, of which library, and the nanoseconds per operation of each run. The script
+/// `run` makes records of these lines.
 inline void print(const std::string& id, const std::string& what, const std::string& who, const std::vector<double>& runs) {
   std::printf("{\"id\": \"%s\", \"case\": \"%s\", \"who\": \"%s\", \"runs\": [", id.c_str(), what.c_str(), who.c_str());
   for (std::size_t i = 0; i < runs.size(); ++i) std::printf("%s%.3f", i ? ", " : "", runs[i]);

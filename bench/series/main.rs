@@ -1,6 +1,6 @@
-//! Measures series (P8, P9, and table I of the paper): the publisher's time for one version, compared with one memcpy
-//! of the same bytes in the same run. Rounds of memcpy and of series alternate, so that other programs slow both down
-//! alike.
+//! Measures series (rows P8 and P9, and table I of the TCASM paper): the publisher's time for one version, compared
+//! with one memcpy of the same bytes in the same run. Rounds of memcpy and of series alternate, so that other programs
+//! slow both down alike.
 //!
 //! `bench/series/run [--json]` runs this program. `QUICK=1` makes a short run with a quarter of the data.
 
@@ -71,7 +71,7 @@ fn aim(id: &'static str, case: String, runs: Vec<f64>, floor: f64, limit: f64, a
     record
 }
 
-/// Measures P8: all data changes in each step.
+/// Measures row P8: all data changes in each step.
 fn everything(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     let (from, to) = (Buffer::new(bytes), Buffer::new(bytes));
     write_all(from.start(), bytes, 0);
@@ -105,7 +105,7 @@ fn everything(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     records.push(aim("P8", case, flip, memcpy, 0.01 * memcpy, "≤ 1 % of memcpy"));
 }
 
-/// Measures P9: one hundredth of the data changes in each step. With `scattered`, single pages all over the data
+/// Measures row P9: one hundredth of the data changes in each step. With `scattered`, single pages all over the data
 /// change. Otherwise one contiguous range changes, which moves on with each step.
 fn hundredth(
     bytes: usize,

@@ -17,7 +17,7 @@ pub use point::Point;
 /// The record of one figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
-    /// The row in the list of figures, for example `P16`.
+    /// The row in docs/benchmarks.md, for example `P16`.
     pub id: &'static str,
     /// What exactly is measured, in a few words.
     pub case: String,
@@ -29,7 +29,7 @@ pub struct Record {
     pub floor: Option<f64>,
     /// The values of other systems, measured in the same run.
     pub peers: BTreeMap<String, f64>,
-    /// The aim, in the same words as in the list of figures.
+    /// The aim in words, for example `≤ 5 ms`.
     pub aim: &'static str,
     /// The value divided by the limit that the aim gives. It is at most 1 if the aim is met.
     pub ratio: f64,

@@ -1,5 +1,5 @@
-//! Raw TCP, the fastest way to bring bytes from another node. It is the floor of all other ways. A request of 16 bytes
-//! names the offset and the length, and `send` and `recv` carry the data.
+//! Raw TCP, the fastest way to bring bytes from another node. Its time is the floor with which all other ways are
+//! compared. A request of 16 bytes names the offset and the length, and `send` and `recv` carry the data.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

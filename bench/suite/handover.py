@@ -28,9 +28,9 @@ def size_text(size):
 
 
 def measure(run):
-    """Makes one pass of P3, and returns the records of this pass and of all passes before it together. `run` is the run of the
-    suite (main.Run). Passes after the first measure only crossdock and the peers in `ALIKE`: the other peers are so much
-    slower that another pass could not change the verdict."""
+    """Makes one pass of the hand-overs (row P3), and returns the records of this pass and of all passes before it
+    together. `run` is the run of the suite (main.Run). Passes after the first measure only crossdock and the peers in
+    `ALIKE`: the other peers are so much slower that another pass could not change the verdict."""
     before = run.kept.setdefault("handover", [])
     ours = {waiting: {size: _synth(run, size, waiting=waiting, engine="bubblewrap") for size in sizes(run.quick)} for waiting in ("block", "spin")}
     if all(times is None for times in ours["block"].values()):

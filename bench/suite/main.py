@@ -119,8 +119,8 @@ def programs():
 
 
 def choose(lines, only):
-    """Chooses the lines of bench/programs that have a row of `only`. The papers' figures come last, so that a quick run without
-    time leaves out their points."""
+    """Chooses the lines of bench/programs that have a row of `only`. The papers' figures come last, so that a quick run
+    that has no time left leaves out points of these figures."""
     chosen = [line for line in lines if not only or any(row in only for row in line[1])]
     return sorted(chosen, key=lambda line: line[3] == "suite:figures")
 

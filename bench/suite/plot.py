@@ -11,7 +11,7 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 290, 52, 18, 12, 38
 
 
 class Axis:
-    """Converts values into positions on the paper."""
+    """Converts values into positions in the picture."""
 
     def __init__(self, values, low, high, log):
         values = [v for v in values if v is not None and (v > 0 or not log)]

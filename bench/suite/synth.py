@@ -41,8 +41,8 @@ class Synth:
             words += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
         environment = {}
         if method in ("mpi", "hybrid") and tasks > len(os.sched_getaffinity(0)):
-            # MPICH's documentation recommends this if there are more ranks than CPUs. Open MPI does it without a
-            # setting.
+            # MPICH's documentation recommends this setting if there are more ranks than CPUs: a rank that waits gives
+            # up its CPU. Open MPI does so without a setting.
             environment["MPIR_CVAR_POLLS_BEFORE_YIELD"] = "1"
         self.progress(" ".join(words[1:11]))
         ended = isolate.run(words, limit + 10, environment, self.top)

@@ -1,10 +1,10 @@
-! The module crossdock, and what a restarted program needs besides: names by rank, and reading the checkpoints that
-! `crossdock checkpoint` wrote. The shortest way, for a publisher's own arrays:
+! The module crossdock, with what a restarted program needs in addition: names that contain the rank, and reading the
+! checkpoints that `crossdock checkpoint` wrote. The shortest way to restore a publisher's own arrays:
 !
 !   use crossdock_checkpoints
 !   call crossdock_open(field, crossdock_ranked('field'), stat)      ! in the process's shared session
 !   call field%view('u', u, stat)
-!   call crossdock_restart(field, 'checkpoints', stat, step=first)   ! u and first as they were; nothing at a first start
+!   call crossdock_restart(field, 'checkpoints', stat, step=first)   ! restores u and first, if there is a checkpoint
 !
 ! For any other arrays, without a daemon:
 !
@@ -17,7 +17,8 @@
 !     call saved%free
 !   end if
 !
-! `series` may be left out for a file with only one. Arrays of real32, real64, int32, int64 and rank 1 to 4.
+! `series` may be left out if the file has only one series. Arrays of real32, real64, int32 and int64 with rank 1 to 4
+! can be read.
 ! SPDX-License-Identifier: Apache-2.0
 module crossdock_checkpoints
   use, intrinsic :: iso_c_binding

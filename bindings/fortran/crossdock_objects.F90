@@ -22,17 +22,20 @@ module crossdock_objects
     !> reversed, because the memory is the same. The pointer is invalid after resize or reshape by any task.
     generic :: view => r32_0, r32_1, r32_2, r32_3, r32_4, r64_0, r64_1, r64_2, r64_3, r64_4, &
                        i32_0, i32_1, i32_2, i32_3, i32_4, i64_0, i64_1, i64_2, i64_3, i64_4
-    !> resize(elements, stat): of a vector<T>; new elements are zero. After NO_SPACE the vector is unchanged.
+    !> resize(elements, stat): gives a vector<T> this number of elements; new elements are zero. After NO_SPACE the
+    !> vector is unchanged.
     generic :: resize => resize_32, resize_64
-    !> reserve(elements, stat): makes room without changing the size.
+    !> reserve(elements, stat): makes room for this number of elements in a vector<T>, without changing its size.
     procedure :: reserve
-    !> elements(count, stat): of a vector<T> or the length of a string.
+    !> elements(count, stat): gives the number of elements of a vector<T>, or the length of a string.
     procedure :: elements
-    !> reshape(shape, stat [, order]): of an ndarray<T>; the elements are zero afterwards.
+    !> reshape(shape, stat [, order]): gives an ndarray<T> this shape. The elements keep their order in memory, so their
+    !> indices change; new elements are zero.
     generic :: reshape => reshape_32, reshape_64
-    !> order_and_shape(order, shape, stat): of an ndarray<T>, as its maker gave them.
+    !> order_and_shape(order, shape, stat): gives the order of an ndarray<T>, and its shape. Unlike view, it does not
+    !> reverse the dimensions.
     procedure :: order_and_shape
-    !> assign(text, stat) and text(text, stat): of a string.
+    !> assign(text, stat) changes the text of a string, and text(text, stat) gives it.
     procedure :: assign
     procedure :: text
     procedure, private :: resize_32, resize_64, reshape_32, reshape_64

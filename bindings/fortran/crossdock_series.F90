@@ -52,14 +52,16 @@ module crossdock_series
     type(named_value), allocatable, private :: constants(:), attributes(:), values(:)
     character(:), allocatable, private :: mistake
   contains
-    !> variable(name, type [, shape [, max_shape]]): before the publisher is opened. session%publisher reports mistakes.
+    !> variable(name, type [, shape [, max_shape]]): declares a variable. Call it before the publisher is opened, which
+    !> session%publisher does. session%publisher also reports wrong declarations.
     generic :: variable => variable_0, variable_32, variable_64
-    !> constant(variable, name, value): a value that never changes. Call it before the publisher is opened.
+    !> constant(variable, name, value): declares a value that belongs to a variable and never changes. Call it before
+    !> the publisher is opened.
     generic :: constant => constant_i32, constant_i64, constant_r64, constant_text
-    !> attribute(name, kind): kind is 'i64', 'u64', 'f64' or 'string'. An attribute that is set and not declared is
-    !> declared by the first publish.
+    !> attribute(name, kind): declares an attribute; kind is 'i64', 'u64', 'f64' or 'string'. An attribute that is set
+    !> and not declared is declared by the first publish.
     procedure :: attribute => publisher_attribute
-    !> set(name, value): an attribute of the next versions.
+    !> set(name, value): sets an attribute of the next versions.
     generic :: set => set_i32, set_i64, set_r32, set_r64, set_text
     !> view(variable, pointer, stat): points `pointer` (of rank 0 to 4) to the elements, in place. Call view anew after
     !> begin, publish of a begun version, abandon and resize. The pages stay where they are, so that the array can be
@@ -97,7 +99,7 @@ module crossdock_series
     procedure :: at => observer_at
     procedure :: state => observer_state
     procedure :: id => observer_id
-    !> constant(variable, name, value, stat)
+    !> constant(variable, name, value, stat): gives a constant of a variable.
     generic :: constant => known_i32, known_i64, known_r64, known_text
     procedure, private :: known_i32, known_i64, known_r64, known_text
     procedure :: free => observer_free
@@ -111,11 +113,12 @@ module crossdock_series
     procedure :: time_ns => version_time
     procedure :: missed => version_missed
     procedure :: valid => version_valid
-    !> view(variable, pointer, stat): the elements of a variable. They are read-only: writing to them ends the program.
+    !> view(variable, pointer, stat): points `pointer` to the elements of a variable. They are read-only: writing to
+    !> them ends the program.
     generic :: view => v_r32_0, v_r32_1, v_r32_2, v_r32_3, v_r32_4, v_r64_0, v_r64_1, v_r64_2, v_r64_3, v_r64_4, &
       v_i32_0, v_i32_1, v_i32_2, v_i32_3, v_i32_4, v_i64_0, v_i64_1, v_i64_2, v_i64_3, v_i64_4
     procedure :: shape => version_shape
-    !> attribute(name, value, stat)
+    !> attribute(name, value, stat): gives an attribute of the version.
     generic :: attribute => attribute_i32, attribute_i64, attribute_r64, attribute_text
     procedure :: refresh => version_refresh
     procedure :: diff => version_diff

@@ -87,8 +87,8 @@ def programs(python, packages, rustc, go):
         Program("pandas Parquet", [f"{packages}:pandas"], py("write", "numpy,pandas", f'pandas.DataFrame({{"x":{array}}}).to_parquet(sys.argv[1])', packages), py("read", "pandas", 'pandas.read_parquet(sys.argv[1])["x"].to_numpy().tobytes()', packages), writes="parquet", reads="parquet", large=True),
         Program("pyarrow", [f"{packages}:pyarrow"], py("write", "numpy,pyarrow.parquet", f'pyarrow.parquet.write_table(pyarrow.table({{"x":{array}}}),sys.argv[1])', packages), py("read", "pyarrow.parquet", 'pyarrow.parquet.read_table(sys.argv[1],memory_map=True)["x"].to_numpy().tobytes()', packages), writes="parquet", reads="parquet", large=True),
         Program("zarr", [f"{packages}:zarr"], py("write", "numpy,zarr", f'zarr.create_array(sys.argv[1],data={array},chunks=500000)', packages), py("read", "zarr", 'zarr.open_array(sys.argv[1],mode="r")[:].tobytes()', packages), writes="zarr", reads="zarr", large=True),
-        # It creates the empty file, closes it, and opens it again. So it writes a hidden file, which is renamed when it
-        # is finished.
+        # ImageMagick creates an empty file, closes it, and opens it again. So this command lets ImageMagick write a
+        # hidden file, and renames the hidden file when it is finished.
         Program("ImageMagick", ["/usr/bin/convert"], "sh -c '/usr/bin/convert -size 192x10000 -depth 8 gray:- png:/data/frames/.picture && mv /data/frames/.picture FILE'", "/usr/bin/convert png:FILE -depth 8 gray:-", writes="png", reads="png", large=True),
         Program("LAMMPS", ["lmp"], "sh -c 'cat > /tmp/x && lmp -in /b/write.lmp -var file FILE -log none -screen none'", "sh -c 'lmp -in /b/read.lmp -var file FILE -log none -screen none && cat /tmp/read.dump'", ["cp", "SRC/write.lmp", "SRC/read.lmp", "OUT"], writes="dump", reads="dump", large=True),
     ]

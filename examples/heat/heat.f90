@@ -1,6 +1,6 @@
 ! Heat conduction on a periodic plate: explicit finite differences of second order, one block of the grid for each MPI
 ! rank, ghost cells exchanged with the four neighbours. Every result is the same bit for bit, whatever the number of
-! ranks: no sum's order depends on it.
+! ranks, because the order of each sum is the same for any number of ranks.
 !
 !   mpirun -n 4 heat [N] [STEPS] [EVERY] [FOLDER]     an N × N grid; a line every EVERY steps; the end in FOLDER/final.bin
 program heat

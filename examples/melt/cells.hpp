@@ -35,7 +35,8 @@ public:
         sort_atoms();
     }
 
-    // Calls visit(squared distance) once for each pair closer than the cutoff's cells reach; the caller compares.
+    // Calls visit(squared distance) once for each pair of atoms in the same cell or in neighbouring cells. Some pairs
+    // are farther apart than the cutoff, so the caller compares the distance with the cutoff.
     template <typename Visit>
     void each_pair(Visit visit) const {
         for (int z = 0; z < count_[2]; ++z)
@@ -75,8 +76,8 @@ private:
         const std::uint32_t here = cell(x, y, z);
         for (std::uint32_t a = first_[here]; a < first_[here + 1]; ++a)
             for (std::uint32_t b = a + 1; b < first_[here + 1]; ++b) visit(squared_distance(atoms_[a], atoms_[b]));
-        // The steps to one half of the neighbouring cells. The pairs with the other half are found from those cells, whose
-        // steps lead to this cell.
+        // The steps to 13 of the 26 neighbouring cells. The pairs with atoms of the other 13 cells are found when the
+        // loop comes to the other cells, because their steps lead to this cell.
         static constexpr int half[13][3] = {{1, 0, 0},  {-1, 1, 0}, {0, 1, 0},  {1, 1, 0},  {-1, -1, 1}, {0, -1, 1}, {1, -1, 1},
                                             {-1, 0, 1}, {0, 0, 1},  {1, 0, 1},  {-1, 1, 1}, {0, 1, 1},   {1, 1, 1}};
         for (const auto& step : half) {

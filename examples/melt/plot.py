@@ -132,7 +132,7 @@ class Curves:
                  tables=self.tables)
 
     def prove(self, folder):
-        """Prints the proof, writes it to proof.txt, and returns the exit code."""
+        """Prints the result of the comparison with LAMMPS, writes it to proof.txt, and returns the exit code."""
         for what in ("temperature", "mean-square displacement"):
             print(f"{what}: largest relative difference to LAMMPS' own {self.worst[what]:.1e}")
         good = max(self.worst.values()) <= LIMIT

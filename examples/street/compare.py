@@ -107,8 +107,8 @@ def transports(text):
 
 
 def run_sequentially(lines, options):
-    """Runs the application in one process. Returns its detections, which are the truth for all
-    other runs, and its figures."""
+    """Runs the application in one process. Returns its detections, with which those of all other runs are compared,
+    and its figures."""
     out = fresh(BUILD / "sequential")
     python = TOP / "build/env/street/bin/python3"
     subprocess.run([python, "-B", HERE / "sequential.py", "--frames", str(options.frames), "--lines", str(lines), "--video",
@@ -174,7 +174,7 @@ def check(where, transport, lines, truth):
 
 
 def differing(transport, truth):
-    """Describes the first difference from the truth in words. Returns None if there is none."""
+    """Describes the first difference from the detections of the sequential run. Returns None if there is none."""
     found = json.loads((BUILD / transport / "detections.json").read_text())
     if len(found) != len(truth):
         return f"{len(found)} frames came out, {len(truth)} went in"

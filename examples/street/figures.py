@@ -137,7 +137,8 @@ def save(plt, figure, path):
 
 
 def bars(axis, middle, options, nodes, name):
-    """A group of bars for each size: the value of each transport. Yields the place of each bar with its row."""
+    """Prepares an axis for a group of bars for each size, with a bar for each transport. Yields the place of each bar
+    with its row."""
     width = 0.84 / len(options.transports)
     for group, lines in enumerate(options.size):
         for n, transport in enumerate(options.transports):

@@ -20,12 +20,13 @@ PLACES = {2: {"extract": 1, "detect": 2, "combine": 1}, 3: {"extract": 1, "detec
 
 
 def place(nodes, crossdock):
-    """Gives the place with `nodes` nodes, as a context. The hosts are removed at the end of the context."""
+    """Gives the place where the tasks run, with `nodes` hosts, as a context manager. The hosts are removed when the
+    context ends."""
     return Hosts(nodes, crossdock) if nodes > 1 else Here(crossdock)
 
 
 class Here:
-    """This machine, without a namespace."""
+    """The place of runs on one host: this machine, without namespaces."""
 
     nodes, folder, addresses, roots = 1, BUILD, ["127.0.0.1"] * 3, ()
 
@@ -39,7 +40,7 @@ class Here:
         pass
 
     def text(self, text):
-        """Changes the workflow file as this place requires."""
+        """Gives the text of the workflow file with the changes that runs at this place need."""
         return text
 
     def start(self, *words):

@@ -4,7 +4,8 @@ import re
 import time
 from pathlib import Path
 
-# Reading the memory takes the kernel some milliseconds for each task, so it is done less often.
+# The seconds between two measurements of CPU time, and of memory. Reading the memory takes the kernel some milliseconds
+# for each task, so memory is measured less often.
 LOOK_S, MEMORY_S = 0.1, 0.4
 TASKS = ("extract", "detect", "combine")
 PARTS = (*TASKS, "daemons")
@@ -48,7 +49,8 @@ class Watch:
         return found
 
     def _part_of(self, pid):
-        """Gives the part of the run to which a process belongs. None for launchers, containers' first processes and the like."""
+        """Gives the part of the run to which a process belongs. Gives None for launchers, first processes of containers
+        and the like."""
         if pid not in self.known:
             try:
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

@@ -13,7 +13,7 @@ READS = (
     r"contains|replace|replacen|replace_range|trim_\w*matches|strip_prefix|strip_suffix|split\w*|rsplit\w*|starts_with|"
     r"ends_with|find|rfind|matches|rmatches|match_indices|lines|truncate|drain|eq_ignore_ascii_case|char_indices|chars"
 )
-# Names that mean an error or its reason wherever they are.
+# Names of variables that mean an error or its reason in every function.
 NAMES = {"error", "failure", "refused", "refusal", "why", "reason", "cause", "problem", "trouble", "complaint"}
 # The names of the types of errors.
 TYPES = r"(?:\w+::)*(?:\w*Error|Refusal|Refused|Reason|Failure|Problem|Problems|Malformed|BadName|BadTypeName)"
@@ -115,7 +115,7 @@ def is_error_text(expression, at, errors):
         return is_made_of(expression, here)
     if re.search(r"\.(?:unwrap_err|err)\(\)", expression):
         return True
-    # The names of the chain, without the arguments of its calls.
+    # Removes the arguments of calls, so that only the names of the chain of calls remain.
     chain = expression
     while (shorter := re.sub(r'"(?:\\.|[^"\\])*"|\([^()]*\)|\[[^\[\]]*\]', "", chain)) != chain:
         chain = shorter

@@ -27,7 +27,8 @@ READERS = [
     ("region", "Operation", "crates/core/src/heap/operation.rs"),
 ]
 # The other header types. Their states are steps of a protocol that several files of one module implement, so the module
-# is the reader. Only files of this folder name the type; rule 3 holds for their words.
+# is the reader. Only files of the module's folder name the type. Rule 3 (a word that becomes an address, a length or an
+# index is loaded in one file) holds for the words of these headers, too.
 STEPS = [
     ("queue", "PortHeader", "crates/core/src/queue/", "positions and counts, which producers, consumers and healing advance"),
     ("region", "RegionHeader", "crates/core/src/", "the heap's and the directory's counts, locked steps"),

@@ -22,7 +22,7 @@ def reference(folder):
 
 
 def plain(text):
-    """Outside of code (in backquotes, or indented), what looks like HTML is not."""
+    """Escapes `<` outside of code (in backquotes, or indented), because it begins no HTML tag there."""
     return "\n".join(line if line.startswith("    ") else "`".join(part if number % 2 else part.replace("<", "&lt;") for number, part in enumerate(line.split("`")))
                      for line in text.splitlines())
 
@@ -100,7 +100,7 @@ def declarations(text):
 
 
 def braces(text):
-    """From an opening brace to the one that closes it."""
+    """Gives the text from an opening brace to the brace that closes it."""
     depth = 0
     for position, letter in enumerate(text):
         depth += (letter == "{") - (letter == "}")
@@ -110,7 +110,7 @@ def braces(text):
 
 
 def opened(words):
-    """What a brace opens, by the words before it."""
+    """Tells from the words before a brace what the brace opens, and whether its contents are public."""
     head = re.sub(r"template\s*<(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*>", "", words)
     found = SCOPES.search(head)
     if "(" in re.sub(r"alignas\([^)]*\)", "", head.split(" : ")[0]) or not found:
@@ -123,7 +123,7 @@ def opened(words):
 
 
 def without_initialisers(words):
-    """A constructor without its list of initialisers."""
+    """Gives the declaration of a constructor without its list of initialisers."""
     return re.sub(r"(?s)\s:\s+\w+[({].*$", "", words)
 
 

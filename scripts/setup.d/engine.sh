@@ -1,5 +1,5 @@
-# Which container engine, and a docker engine for as long as a script runs. Sourced by scripts/demo, heat, street and the
-# tests that use engines; it wants $top and say.sh.
+# Chooses the container engine, and runs a docker engine as long as a script runs. Sourced by scripts/demo, heat, street
+# and the tests that use engines, which must set $top and source say.sh first.
 # shellcheck disable=SC2154 # top and here are set by the script that sources this
 
 # engine_part ENGINE: prints the part of scripts/setup that the engine needs; nothing for an engine that needs none.

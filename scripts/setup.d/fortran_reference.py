@@ -32,7 +32,8 @@ def reference(folder):
 
 
 def plain(text):
-    """Outside of code (in backquotes, or indented), what looks like HTML is not. Examples are indented by two or more."""
+    """Escapes `<` outside of code (in backquotes, or indented), because it begins no HTML tag there. Examples are indented
+    by two or more spaces."""
     lines = []
     for line in text.splitlines():
         lines.append("  " + line if line.startswith("  ") else "`".join(part if n % 2 else part.replace("<", "&lt;") for n, part in enumerate(line.split("`"))))
@@ -64,7 +65,7 @@ def comment_before(lines, number):
 
 
 def find_procedures(lines):
-    """name → (its comment, its statement, the declarations of its arguments)"""
+    """Gives for each name of a procedure its comment, its statement, and the declarations of its arguments."""
     found, interface = {}, False
     for number, line in enumerate(lines):
         if re.match(r" *(abstract )?interface\b", line):
@@ -87,7 +88,7 @@ def find_procedures(lines):
 
 
 def find_types(lines):
-    """(name, comment, [(binding, its procedures, comment)])"""
+    """Yields for each type its name, its comment, and a list of its bindings with their procedures and comments."""
     number = 0
     while number < len(lines):
         head = re.match(r"  type(?:, [\w()]+)* :: (\w+)", lines[number])
@@ -112,7 +113,8 @@ def find_types(lines):
 
 
 def entry(name, targets, note, procedures):
-    """One call. Of several procedures of one name the first that is written out stands for all."""
+    """The entry for one call. If several procedures have the call's name, the entry shows the first one whose statement
+    was found."""
     known = [procedures[t] for t in targets if t in procedures]
     said = " ".join(text for text in (note, known[0][0] if known else "") if text)
     kinds = f" ({len(targets)} types, kinds or ranks)" if len(targets) > 1 else ""

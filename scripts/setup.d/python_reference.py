@@ -12,7 +12,7 @@ def signature(thing, name):
 
 
 def text(thing):
-    """A docstring; outside of code, what looks like HTML is not."""
+    """Gives the docstring of a thing. Escapes `<` outside of code, because it begins no HTML tag there."""
     parts = inspect.cleandoc(thing.__doc__ or "").split("`")
     return "`".join(part if number % 2 else part.replace("<", "&lt;") for number, part in enumerate(parts))
 

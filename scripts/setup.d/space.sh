@@ -1,5 +1,5 @@
-# Says beforehand that the disk will not do, instead of a "No space left on device" somewhere in the middle.
-# Sourced by scripts/setup.
+# Reports before anything is installed that the disk has too little space, so that the set-up does not fail in the
+# middle with "No space left on device". Sourced by scripts/setup.
 # shellcheck disable=SC2154 # top and here are set by the script that sources this
 
 # Prints how many gigabytes a part takes in all: packages, environments, builds, and the output of its runs. The numbers

@@ -40,14 +40,14 @@ def source(library, folder):
 
 
 def cargo(*words):
-    """Checks the packages of a `cargo build` instead of building them."""
+    """Takes the place of `cargo build`: checks that the named packages exist, and builds nothing."""
     named = [words[at + 1] for at, word in enumerate(words) if word == "-p"]
     there = {re.search(r'^name = "(.*)"', file.read_text(), re.M)[1] for file in TOP.glob("crates/*/Cargo.toml")}
     check(words[0] == "build" and named and set(named) <= there, f"cargo {' '.join(words)}: no such packages")
 
 
 def pip(*words):
-    """Checks the folder of a `pip install` instead of installing it."""
+    """Takes the place of `pip install`: checks that the folder has a Python package, and installs nothing."""
     check(words[:3] == ("-m", "pip", "install") and (TOP / words[-1] / "pyproject.toml").is_file(), f"python {' '.join(words)}")
 
 

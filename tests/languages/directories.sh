@@ -1,4 +1,4 @@
-# The managed directories of the conformance list's file rows, for as long as the calling script wants them.
+# Starts and stops the program that serves the managed directories for the rows about files of the conformance list.
 #   start_directories PROGRAM FOLDER     exports CROSSDOCK_CONFORMANCE_FILES and CROSSDOCK_FILES
 #   stop_directories
 # shellcheck shell=bash

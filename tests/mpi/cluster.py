@@ -116,7 +116,8 @@ def bare(mpi, hosts, ranks, command):
         words += ["-x", "LD_LIBRARY_PATH"] if prefix else []
     else:
         words += ["I_MPI_PIN=0", choice if prefix else "mpiexec.hydra", "-n", str(ranks)]
-        # Each of these launchers starts as many ranks on a host as the host is named.
+        # MPICH's launcher reads the number of ranks on a host from the list of hosts. Intel MPI's launcher gets this
+        # number by the option -ppn.
         words += ["-hosts", hosts] if mpi != "intel" else ["-hosts", ",".join(h.split(":")[0] for h in hosts.split(",")), "-ppn", hosts.split(":")[-1]]
     return [*words, *map(str, command)]
 

@@ -281,7 +281,8 @@ def listed(suite):
         return {(d["host"], file["name"], file["state"], waits(file)) for d in told["directories"] for file in d["files"]}
 
     suite.until("the list has the files of n2 and n3", lambda: wanted <= seen())
-    # A consumer that waits is not seen while it looks at the directory again, so the text may lack it once.
+    # While a waiting consumer looks at the directory again, `crossdock ls` does not list it as waiting. So the text of
+    # `crossdock ls` is read again until it names the consumer.
     words = (" on n2: f at /f (publish close", " on n3: f at /f", "read (")
     suite.until("the text has them, too", lambda: all(word in suite.said("n1", suite.crossdock, "ls", "--files") for word in words))
     equal(suite, "stop", suite.end(suite.on("n1", "root", suite.crossdock, "stop", "sleep"))[0], 0)

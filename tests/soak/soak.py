@@ -33,7 +33,7 @@ PLAN = pathlib.Path(__file__).resolve().parents[2] / "crates/os/src/faults.rs"
 class Faults:
     """The shared plan of failures (crates/os/src/faults.rs), by which system calls fail while everything runs."""
 
-    # The names of the plan's words in their order, as the struct FaultPlan declares them.
+    # The names of the words of the shared plan, in the order in which the struct FaultPlan declares them.
     WORDS = re.findall(r"^    (\w+): AtomicU64,$", PLAN.read_text().partition("pub struct FaultPlan {")[2].partition("\n}")[0], re.M)
 
     def __init__(self, path):
@@ -88,7 +88,7 @@ class Worker:
         return ended
 
     def position(self):
-        """Gives the system call of each thread of the worker. A worker in Python also writes its stack to its log."""
+        """Gives the system call that each thread of the worker is in. A worker in Python also writes its stack to its log."""
         if self.command[-1].endswith(".py"):
             self.process.send_signal(signal.SIGUSR1)
             time.sleep(0.2)
@@ -422,7 +422,7 @@ class Soak:
         return 1 if self.faulty else 0
 
 def plot(samples):
-    """Three curves over time, as SVG."""
+    """Draws memory, descriptors and latency over time, as SVG."""
     width, height, gap = 900, 160, 40
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 100}" height="{3 * (height + gap)}" font-family="sans-serif" font-size="12">']
     for row, (what, unit) in enumerate((("memory", "MB"), ("descriptors", ""), ("latency", "ms, longest round"))):

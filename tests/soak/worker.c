@@ -4,7 +4,8 @@
  *
  * Workers come in pairs, 2k and 2k+1: the first produces what the second takes. Either may be killed, stopped and started
  * again at any time, and so may the daemon. Calls may fail with the errors that this causes. Wrong bytes, and any other failure,
- * end the worker with status 3 and 4. Each second it prints its number of rounds and the longest round in milliseconds. */
+ * end the worker with status 3 and 4. Each second the worker prints its number of rounds and the longest round in
+ * milliseconds. */
 #define _GNU_SOURCE
 #include <crossdock.h>
 #include <stdio.h>
@@ -204,7 +205,7 @@ static void series_round(uint64_t round)
     }
 }
 
-/* ---- item: from the first to the second of the pair, which destroys it */
+/* ---- item: the first worker of the pair hands it to the second one, which destroys it */
 
 static void item_round(uint64_t round)
 {

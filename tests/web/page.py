@@ -149,7 +149,7 @@ def page_at(run, width, height, dark):
 
 
 def death_of_a_task(run):
-    """A task that fails is seen, with its last words, which are text and no markup."""
+    """The page shows that a task has failed, and shows the task's last output as text and not as markup."""
     with Browser() as browser:
         browser.open(run.url)
         browser.until("document.querySelectorAll('#tasks tbody tr').length === 4")

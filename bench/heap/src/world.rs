@@ -78,7 +78,7 @@ impl World {
 
 /// Pins this process to a CPU, if the machine has a CPU with this number.
 pub fn pin(processor: usize) {
-    // SAFETY: a zeroed set is an empty one; the calls only read it.
+    // SAFETY: a zeroed `cpu_set_t` is a valid, empty set; the last call only reads it.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(processor % crossdock_os::process::processors().max(1), &mut set);

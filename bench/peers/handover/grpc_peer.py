@@ -19,7 +19,7 @@ METHOD = "/crossdock.Bench/Take"
 def take(request, _context):
     at = common.now()
     array = numpy.frombuffer(request, dtype=numpy.uint64)
-    # `at` counts from 0 for each size, and the first element is the seed of the data.
+    # The data of a transfer begins with its seed.
     return struct.pack("<q?", at, common.right(array, int(array[0])))
 
 

@@ -29,8 +29,8 @@ def main():
             common.fill(array, seed)
             common.pause()
             begun = common.now()
-            # Because the reference is in a list, Ray does not wait for the array. The actor is called at once and gets
-            # the data itself.
+            # Because the reference to the array is in a list, Ray does not fetch the array before it calls the actor.
+            # It calls the actor at once, and the actor fetches the array with ray.get.
             at, ok = ray.get(consumer.take.remote([ray.put(array)], seed))
             times.append(at - begun)
             all_right &= ok

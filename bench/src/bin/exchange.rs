@@ -78,7 +78,7 @@ fn main() {
     }
 }
 
-/// Prints table I itself, in milliseconds.
+/// Prints table I of the CDI paper with the measured times, in milliseconds.
 fn table(ways: &BTreeMap<&str, Vec<Times>>, floors: &[f64], cases: &[(usize, u64)]) {
     let head: Vec<String> = cases.iter().map(|(size, _)| size_text(*size)).collect();
     for (panel, pick) in [("whole", whole as fn(&Times) -> Vec<f64>), ("hand-over only", handover)] {

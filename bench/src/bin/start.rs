@@ -1,4 +1,4 @@
-//! Measures P16 and P17: the time until a first call works, and the memory of an idle daemon.
+//! Measures the rows P16 and P17: the time until a first call works, and the memory of an idle daemon.
 //!
 //! The command line is `start CROSSDOCK [PYTHON] [--json]`, with the crossdock command and a Python that has NumPy and
 //! crossdock. The program starts daemons in a folder of its own and ends them.

@@ -61,7 +61,8 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// The consumer accepts the connection when it first needs it, because its own producer may start later.
+  /// Accepts the producer's connection, if the consumer has not accepted it before. The constructor does not accept the
+  /// connection, because the producer may start later than the consumer.
   void take() {
     if (listener_ >= 0 || !listening_) return;
     listener_ = fd_;

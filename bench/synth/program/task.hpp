@@ -56,8 +56,8 @@ class Runner {
   }
 
  private:
-  /// The nanoseconds of one iteration, at least 1. They count until all tasks have ended, because a task that only
-  /// sends ends early.
+  /// Measures the nanoseconds of one iteration, at least 1. The time lasts until all tasks have ended, because a task
+  /// that only sends ends early.
   std::uint64_t until_all_ended(std::uint64_t iterations) {
     const std::uint64_t begin = now_ns();
     trial(iterations);

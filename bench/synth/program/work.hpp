@@ -1,8 +1,9 @@
 // The work of a task on its data: it writes every element of a buffer, or reads every element.
 //
-// Memory limits the speed of both, not arithmetic. The numbers follow from a seed. The checksum weighs each element by
-// its block and lane, so a part that is missing, old, torn or at the wrong place changes it. The checksum has a closed
-// form, by which ../verify.rs computes the expected value without the work.
+// Memory limits the speed of both, not arithmetic. The numbers follow from a seed. The checksum is a weighted sum: the
+// weight of an element depends on its block of 4096 elements and on its index modulo 8. So a part that is missing, old,
+// torn or at the wrong place changes the checksum. The checksum has a closed form, by which ../verify.rs computes the
+// expected value without the work.
 #pragma once
 
 #include <algorithm>

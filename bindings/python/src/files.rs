@@ -16,7 +16,8 @@ use crate::errors::OrRaise;
 pub fn await_file(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     loop {
         let waited = py.detach(|| crossdock_client::await_file(&path));
-        // This runs Python's handler of the signal, which may raise an exception. If it does not, the wait goes on.
+        // If a signal interrupted the wait, `check_signals` runs Python's handler of the signal, which may raise an
+        // exception. If the handler raises none, the wait goes on.
         py.check_signals()?;
         match waited {
             Err(error) if matches!(error.reason, Reason::Interrupted(_)) => {}

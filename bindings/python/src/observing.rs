@@ -299,8 +299,8 @@ impl Version {
         self.pinned.read(py, |v| Ok(v.missed()))
     }
 
-    /// False if the publisher has taken the version back (`full="take_back"`). Arrays that were made before stay as
-    /// they are. Making a new array raises NotFoundError.
+    /// False if the publisher has taken the version back (`full="take_back"`). Arrays that were made before keep their
+    /// contents. Making a new array raises NotFoundError.
     #[getter]
     fn valid(&self, py: Python<'_>) -> PyResult<bool> {
         self.pinned.read(py, |v| Ok(v.is_valid()))

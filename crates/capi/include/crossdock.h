@@ -77,7 +77,7 @@ const char *crossdock_version_string(void);
 
 /* ------------------------------------------------------------------- status */
 
-/* This set is closed: no value is ever removed or added in the middle. */
+/* The set of statuses is closed: no status is ever removed, or added in the middle. */
 typedef enum crossdock_status {
     CROSSDOCK_OK = 0,            /* the call succeeded */
     CROSSDOCK_NOT_YET = 1,       /* there is no result yet, and the caller chose not to wait */
@@ -91,7 +91,7 @@ typedef enum crossdock_status {
     CROSSDOCK_BAD_HANDLE = 9,    /* the handle names nothing that is in use in this region */
     CROSSDOCK_DENIED = 10,       /* no grant of this task allows the call */
     CROSSDOCK_NO_SPACE = 11,     /* the region, the quota or the node is full */
-    CROSSDOCK_BUSY = 12,         /* another member or a view still uses the object */
+    CROSSDOCK_BUSY = 12,         /* another member, another request or an array of this program uses it */
     CROSSDOCK_CORRUPT = 13,      /* shared memory has contents that no correct member writes */
     CROSSDOCK_DISCONNECTED = 14, /* there is no node daemon, or the session is closed */
     CROSSDOCK_INCOMPATIBLE = 15, /* the two sides were built with different layouts or protocols */
@@ -457,8 +457,8 @@ crossdock_status crossdock_string_assign(crossdock_region *region, crossdock_str
 crossdock_status crossdock_ndarray_open(crossdock_region *region, const char *name, const char *element_type,
                                         crossdock_order order, uint32_t rank, const uint64_t *shape,
                                         crossdock_mode mode, int64_t timeout_ms, crossdock_ndarray **array);
-/* Give an ndarray another shape, order, or both. The elements are zero afterwards, unless nothing changed. Errors and
- * behaviour after a kill as crossdock_vector_resize. */
+/* Give an ndarray another shape, order, or both. The elements keep their order in memory, so their indices change; new
+ * elements are zero. Errors and behaviour after a kill as crossdock_vector_resize. */
 crossdock_status crossdock_ndarray_reshape(crossdock_region *region, crossdock_ndarray *array, uint64_t element_size,
                                            crossdock_order order, uint32_t rank, const uint64_t *shape);
 /* The address of an ndarray's elements, and its order, rank and shape, all checked. `shape` must have room for
@@ -691,8 +691,8 @@ typedef enum crossdock_full {
 
 /* May publishing put other pages at the variables' addresses? */
 typedef enum crossdock_pages {
-    CROSSDOCK_PAGES_STAY = 0,    /* no: the pages stay */
-    CROSSDOCK_PAGES_MAY_MOVE = 1 /* yes: no memory is registered */
+    CROSSDOCK_PAGES_STAY = 0,    /* the pages at the variables' addresses stay */
+    CROSSDOCK_PAGES_MAY_MOVE = 1 /* a publish may change the pages, because no memory is registered */
 } crossdock_pages;
 
 /* How a publisher finds the bytes that changed since the last version. */
@@ -856,8 +856,8 @@ crossdock_status crossdock_series_version_time(crossdock_series_version *version
 /* The number of versions that crossdock_observer_each skipped just before this version, because they no longer
  * existed. */
 crossdock_status crossdock_series_version_missed(crossdock_series_version *version, uint64_t *missed);
-/* `valid` is 0 if the publisher has taken the version back (CROSSDOCK_FULL_TAKE_BACK). Data that the version gave
- * before stays as it is. */
+/* `valid` is 0 if the publisher has taken the version back (CROSSDOCK_FULL_TAKE_BACK). Memory that the version gave
+ * before keeps its contents. */
 crossdock_status crossdock_series_version_valid(crossdock_series_version *version, int *valid);
 /* The elements of a variable as contiguous memory, which must not be written. NOT_FOUND: there is no such variable, or
  * the version was taken back before its data was first asked for (the message names the policy). */

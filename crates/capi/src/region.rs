@@ -44,7 +44,7 @@ fn at<R>(base: *const c_void, work: impl FnOnce(&Region) -> Result<R>) -> Result
     with_base(base.cast(), work).unwrap_or_else(|| Err(nothing_mapped(base)))
 }
 
-/// Converts the number of a mode in the C header.
+/// Converts the number that a mode has in the C header to the mode.
 pub(crate) fn mode(number: u32) -> Result<Mode> {
     choice_from_0(number, "mode", "crossdock_mode")
 }

@@ -149,7 +149,7 @@ AT(crossdock_item_info, readers, 428);
 AT(crossdock_item_info, waiting, 432);
 AT(crossdock_item_info, mine, 436);
 
-/* Enums travel as 32-bit numbers. */
+/* Each enum of the C interface has four bytes, because the library passes enums as 32-bit numbers. */
 SIZE(crossdock_item_level, 4);
 SIZE(crossdock_item_policy, 4);
 SIZE(crossdock_item_state, 4);

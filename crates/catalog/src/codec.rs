@@ -1,4 +1,5 @@
-//! Little-endian fields with checked lengths, for the embedded catalog's messages and for its journal.
+//! Encodes and decodes the little-endian fields of the embedded catalog's messages and of its journal. The length of
+//! each field is checked.
 
 use crate::entry::{check_key, check_prefix};
 use crate::{COMMIT_MAX, CatalogError, CatalogResult, Entry, Event, LeaseId, Operation, VALUE_MAX};

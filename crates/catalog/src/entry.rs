@@ -1,4 +1,4 @@
-//! Entries, and operations on them.
+//! The entries of a catalog, and the operations that commits make on them.
 
 use std::collections::BTreeSet;
 

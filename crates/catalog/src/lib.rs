@@ -1,13 +1,13 @@
-//! The catalog of a site: which node has what, and where.
+//! The catalog of a site, in which the nodes record which node has which name.
 //!
 //! The trait [`Catalog`] has three implementations. All pass the same tests (`tests/conformance`):
-//! - [`Memory`]: for simulations. It lives in this process, has a clock that is set by hand, and fails on request.
+//! - [`Memory`]: for simulations. It is in this process. A test can set its clock by hand and can make its calls fail.
 //! - [`embedded`]: one daemon of the site keeps the catalog in a journal, and the other daemons ask it over TCP.
 //!   Nothing has to be installed.
 //! - `etcd` (feature `etcd`): for sites that must survive the loss of any node.
 //!
-//! A catalog maps keys to small values. Every change has a [`Revision`], a number that only grows. An entry can hang on
-//! a lease: if the holder does not keep the lease alive, the entry is deleted after the lease's time. A [`Watch`]
+//! A catalog maps keys to small values. Every change has a [`Revision`], a number that only grows. An entry can belong
+//! to a lease: if the holder does not keep the lease alive, the entry is deleted after the lease's time. A [`Watch`]
 //! reports every change from a revision on. A [`Commit`] makes several changes at once if its conditions hold.
 //!
 //! Every call has a deadline. A change whose answer did not arrive in time fails with [`CatalogError::Unknown`],
@@ -85,8 +85,8 @@ pub trait Catalog: Send + Sync {
 
     /// Makes the entry if no entry has the key. Otherwise the inner `Err(entry)` is the existing entry.
     ///
-    /// If an answer was lost, an existing entry with the same value and lease counts as made by this call. So either no
-    /// other caller uses the same value, or no other caller uses the lease.
+    /// If an answer was lost, an existing entry with the same value and lease counts as made by this call. So the
+    /// caller must use a value or a lease that no other caller uses.
     fn create(
         &self,
         key: &str,

@@ -80,7 +80,8 @@ impl Store {
         self.revision
     }
 
-    /// Says what the commit would do, without doing it. The returned `Committed` holds after the record is applied.
+    /// Says what the commit would do, without doing it. The returned `Committed` is the outcome of the commit after the
+    /// caller has applied the record.
     pub fn plan(&self, commit: &Commit) -> CatalogResult<(Committed, Option<Record>)> {
         commit.check()?;
         let found: Vec<_> = commit.expect.iter().map(|expect| self.entries.get(expect.key()).cloned()).collect();
@@ -131,7 +132,7 @@ impl Store {
         self.due.first().filter(|(due, _)| *due <= now_ms).map(|(_, lease)| *lease)
     }
 
-    /// Gives the time in ms at which the next lease ends, unless it is kept alive until then.
+    /// Gives the time in ms at which the next lease ends if its holder does not keep it alive.
     pub fn next_due(&self) -> Option<u64> {
         self.due.first().map(|(due, _)| *due)
     }
@@ -176,7 +177,8 @@ impl Store {
 
     /// Tells whether a watch of `prefix` that has all changes up to the revision `seen` has something to report.
     pub fn concerns(&self, prefix: &str, seen: Revision) -> bool {
-        // If changes after `seen` were forgotten, every watch must be told, because it must list the entries again.
+        // If changes after `seen` were forgotten, the result is `true` for every prefix, because the client of each
+        // watch must list the entries again.
         let mut newer = self.changes.iter().rev().take_while(|change| change.event.revision() > seen);
         self.compacted > seen || newer.any(|change| change.event.key().starts_with(prefix))
     }

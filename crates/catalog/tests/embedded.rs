@@ -308,9 +308,10 @@ fn bytes_that_are_no_messages_end_their_connection_and_no_other() {
         vec![255; 64],
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
         vec![1, 0, 0, 0, 3],
-        // A hello with a version that does not exist yet.
+        // A hello with a version of the protocol that does not exist yet.
         [&hello()[..26], &[9, 0, 0, 0]].concat(),
-        // A list without its prefix, an unknown request, a message of 4 GiB, a key of 4 GiB.
+        // Bad messages: a list request without its prefix, an unknown request, a message that claims a length of 4 GiB,
+        // and a key that claims a length of 4 GiB.
         [hello(), vec![1, 0, 0, 0, 4]].concat(),
         [hello(), vec![1, 0, 0, 0, 99]].concat(),
         [hello(), vec![255, 255, 255, 255]].concat(),

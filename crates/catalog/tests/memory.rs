@@ -56,7 +56,7 @@ fn a_creation_whose_answer_was_lost_is_found_to_be_ones_own() {
     memory.set_faults(Faults { lose: 1, ..Faults::default() });
     assert!(memory.create("name", b"node a, first life", None, soon()).unwrap().is_ok());
     assert!(memory.create("name", b"node b, first life", None, soon()).unwrap().is_err());
-    // With no time for a second attempt, the caller is told that the change may have been made.
+    // If no time is left for a second attempt, the call fails with `Unknown`: the change may have been made.
     memory.set_faults(Faults { lose: 1, ..Faults::default() });
     let put = memory.put("other", b"", None, Deadline::after(POLL));
     assert!(matches!(put, Err(CatalogError::Unknown(_))));

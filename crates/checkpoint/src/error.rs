@@ -1,4 +1,5 @@
-//! The library's error type, with makers for errors of files. Each error names the file, the reason and a hint.
+//! The library's error type, and functions that make errors about files. Each error names the file, the reason and a
+//! hint.
 
 use std::io;
 use std::path::Path;

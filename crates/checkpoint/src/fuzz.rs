@@ -14,13 +14,13 @@ use crate::read::Checkpoint;
 use crate::user_block::{USER_BLOCK, UserBlock};
 use crate::write;
 
-/// Makes a file and reads it. The first byte says which file:
+/// Makes a file from the input and reads it. The first byte of the input says what the other bytes are used for:
 ///
-/// - a file of these bytes;
-/// - a file whose headers are these bytes, with correct checksums;
-/// - a small file of this library with changed headers, with correct checksums;
-/// - a file of contents that the bytes describe, as this library writes it. It must come back as it was written. Then
-///   some bytes of the file are changed, and the file must be refused or come back as it was written.
+/// - they are the whole file;
+/// - they are the file's headers, which get correct checksums;
+/// - they say how the headers of a small file of this library are changed; the headers then get correct checksums;
+/// - they describe contents, which this library writes into the file. Reading must give the same contents. Then some
+///   bytes of the file are changed, and reading must fail or give the same contents.
 ///
 /// A file that is refused gives an error that names the file. A file that is accepted is consistent: see [`check`].
 pub fn fuzz_file(bytes: &[u8]) {

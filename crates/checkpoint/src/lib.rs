@@ -1,4 +1,4 @@
-//! Checkpoints: HDF5 files written atomically, checked, and read back; and `.npz`.
+//! Writes checkpoints, which are HDF5 files, and checks them and reads them back. Also writes `.npz` files.
 //!
 //! [`write`](fn@write) makes a file of [`Contents`]. [`Checkpoint`] reads a file, and gives only bytes whose checksums
 //! are correct. [`Folder`] numbers files, gives each its final name by one rename, and keeps the newest K.

@@ -1,4 +1,4 @@
-//! Writes NumPy's archive: an uncompressed zip of `.npy` files that always has the 64-bit fields.
+//! Writes NumPy's archive: an uncompressed zip of `.npy` files that always has the 64-bit fields of ZIP64.
 
 use std::io::{self, Write};
 

@@ -15,8 +15,8 @@ use crate::user_block::{USER_BLOCK, UserBlock};
 
 /// The data of a variable begin at a multiple of this size, so that they can be mapped.
 const PAGE: u64 = 4096;
-/// How many bytes are written at a time. The checksum of each such part is computed just before, so its bytes are still
-/// in the CPU's cache.
+/// How many bytes are written at a time. The checksum of each part is computed just before the part is written, so the
+/// part's bytes are still in the CPU's cache when they are written.
 const SLICE: usize = 256 << 10;
 /// The maximum size of all headers together, in bytes. A reader loads all headers, so the limit protects the reader. No
 /// real program reaches it.

@@ -35,7 +35,7 @@ use crate::series::durations;
     arg_required_else_help = true
 )]
 pub struct Cli {
-    /// What to do.
+    /// The command that the user gave.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -46,10 +46,11 @@ enum Daemon {
     Serve(Serve),
 }
 
-/// Parses the command line of this process. If it is wrong or asks for help, the process ends with the text for that.
+/// Parses the command line of this process. If the command line is wrong or asks for help, this function prints an
+/// error or the help, and ends the process.
 ///
-/// A daemon that starts does not build the arguments of all other commands: that would take a tenth of the time until
-/// the daemon listens, and memory that the daemon would keep.
+/// `crossdock serve` does not declare the arguments of all other commands to clap. To declare them would take a tenth
+/// of the time until the daemon listens, and memory that the daemon would keep.
 pub fn parse() -> Command {
     let daemon = std::env::args_os().nth(1).is_some_and(|word| word == "serve");
     match daemon.then(Daemon::try_parse) {

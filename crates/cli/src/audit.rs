@@ -1,4 +1,4 @@
-//! `crossdock audit`: the kernel's own account of who can touch which segment.
+//! `crossdock audit`: shows which processes can access which segments, as the kernel reports it.
 
 use std::collections::BTreeMap;
 use std::fs;

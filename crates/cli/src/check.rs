@@ -1,5 +1,5 @@
-//! `crossdock check`: by which door (preload library or seccomp notification) a program waits for files, and which of
-//! its calls would bypass the door.
+//! `crossdock check`: says by which door (preload library or seccomp notification) a program waits for files, and which
+//! of its calls would bypass the door.
 
 use std::path::Path;
 

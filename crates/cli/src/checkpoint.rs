@@ -14,7 +14,8 @@ use crate::series::ranked_observers::RankedObservers;
 use crate::series::{self, LOOK, StopSignal, contents};
 use crate::table::{complain, say};
 
-/// The name of the attribute, at the root of a checkpoint file, that has the incarnation of the publisher.
+/// The name of the attribute, at the root of a checkpoint file, that has the id of the first rank's series. This id
+/// changes when the publishers are started again.
 const LIFE: &str = "publisher";
 
 /// If the ranks have had no version in common for this time, the command reports it.
@@ -36,12 +37,14 @@ struct Writer<'a> {
     names: Vec<String>,
     folder: Folder,
     stop: StopSignal,
-    /// The incarnation of the publishers, and the number of their newest version that is on disk.
+    /// The id of the first rank's series, which changes when the publishers are started again, and the number of their
+    /// newest version that is on disk.
     safe: (u64, u64),
     safe_since: Instant,
     saved: u64,
     failed: Option<file::Error>,
-    /// Since when all ranks have newer versions but none in common, and whether that was reported.
+    /// The time since which all ranks have newer versions than the last saved one, but none in common, and whether the
+    /// command has reported that.
     apart: Option<(Instant, bool)>,
 }
 
@@ -61,8 +64,8 @@ impl<'a> Writer<'a> {
         Ok(Self { options, names, folder, stop, safe, safe_since: Instant::now(), saved: 0, failed: None, apart: None })
     }
 
-    /// Follows one incarnation of the publishers after the other, until they end without an error or the user stops the
-    /// command.
+    /// Saves versions of the publishers and, if they die, of their successors. Ends when publishers end without an
+    /// error, or when the user stops the command.
     fn work(mut self) -> u8 {
         let mut dead = Vec::new();
         // The observers of dead publishers stay open until the successors are observed, because the daemon of another

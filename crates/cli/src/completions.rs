@@ -1,5 +1,5 @@
-//! Completion scripts. They also complete the names of runs, objects and series that exist when the user presses the
-//! key.
+//! Writes completion scripts for shells. The scripts also complete the names of runs, objects and series that exist
+//! when the user presses the Tab key.
 
 use clap::CommandFactory;
 use clap_complete::Shell;

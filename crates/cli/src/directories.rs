@@ -1,4 +1,4 @@
-//! `crossdock ls --files`: the managed directories of living runs.
+//! `crossdock ls --files`: lists the files of the managed directories of living runs.
 
 use crossdock_files::{FileLine, FileUser, Refused, RefusedRole};
 use crossdock_launch::file::units;
@@ -71,7 +71,8 @@ fn text(run: &str, DirectoryAnswer { host, directory, look }: &DirectoryAnswer) 
         let texts: Vec<String> = users.iter().map(|user| format!("{} ({})", user.task, user.pid)).collect();
         if texts.is_empty() { "-".to_owned() } else { texts.join(", ") }
     };
-    // Most lists have no reasons, so the column for reasons is left out of them.
+    // A reason says why a file is not published or cannot be written. If no file of the list has a reason, the column
+    // for reasons is left out.
     let has_reasons = look.lines.iter().any(|line| line.reason(look.is_full).is_some());
     let row = |line: &FileLine| {
         let mut row = vec![

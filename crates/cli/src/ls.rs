@@ -126,7 +126,7 @@ fn as_text(seen: &DaemonListing, wide: bool) -> String {
     let rows: Vec<_> = l
         .members
         .iter()
-        // This command itself is connected to the daemon, but it is no task of a workflow.
+        // The list leaves out the connection of this command itself, because the command is no task of a workflow.
         .filter(|m| m.pid != std::process::id())
         .map(|m| {
             let state = if m.connected { "connected" } else { "away" };

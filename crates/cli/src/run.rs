@@ -68,7 +68,7 @@ fn hosts(options: &Run) -> Result<Option<Hosts>, String> {
         .as_ref()
         .map(|path| std::fs::read_to_string(path).map_err(|e| format!("--hostfile {}: {e}", path.display())));
     if o.hosts.is_none() && o.hostfile.is_none() && options.daemon.is_some() {
-        // The named daemon is on this host, so the run uses no other hosts.
+        // The daemon that the user named is on this host, so the run uses no other hosts.
         return Ok(None);
     }
     let wanted = HostOptions {

@@ -141,8 +141,8 @@ pub fn stop(options: &StopRun) -> u8 {
     let mut outcome = code::OK;
     for name in &options.runs {
         let stopped = found(name).and_then(|(run, state)| {
-            // The default deadline: the time that the workflow file gives the tasks to end, plus 20 s for the engine
-            // and the cleanup.
+            // The default deadline of `stop`: the time that the workflow file gives the tasks to end, plus 20 s for the
+            // engine and the cleanup.
             let grace = Duration::from_secs(u64::from(state.grace_s) + 20);
             Ok((run.id.clone(), run::stop(&run, options.deadline.unwrap_or(grace))?))
         });
@@ -198,7 +198,8 @@ pub fn logs(options: &Logs) -> u8 {
 
 fn show_logs(options: &Logs) -> Result<(), String> {
     let (run, state) = found(&options.run).map_err(|why| {
-        // The user may name a run that has ended by its workflow or by its id, which begins with the workflow.
+        // The run may have ended. The user may have given its workflow's name, or its id, which begins with its
+        // workflow's name.
         let workflows = [Some(options.run.as_str()), options.run.rsplit_once('-').map(|(workflow, _)| workflow)];
         let folder = workflows.into_iter().flatten().map(run::default_logs).find(|folder| folder.is_dir());
         let hint = folder.map(|folder| format!("; the logs of its last run from here are in {}", folder.display()));

@@ -1,4 +1,4 @@
-//! `crossdock web`, and the page of `run --web` and `serve --web`.
+//! Serves the page for the browser, for `crossdock web`, `run --web` and `serve --web`.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -66,8 +66,8 @@ pub fn web(options: &WebPage) -> u8 {
     code::OK
 }
 
-/// Starts the page of the daemon that this process will become. The page is a process of its own and ends with the
-/// daemon.
+/// Starts a process that serves the page of a daemon. This process itself becomes the daemon after the call. The
+/// process of the page ends with the daemon.
 pub fn beside(page: &Page, socket: Option<&PathBuf>) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     let mut command = Command::new(program);

@@ -131,7 +131,8 @@ fn versions_are_saved_whole_the_newest_are_kept_and_the_last_is_among_them() {
     assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
     let found = files(&to);
     let steps: Vec<i64> = found.iter().map(|p| whole(&Checkpoint::open(p).unwrap(), "field")).collect();
-    // On a slow disk there are fewer checkpoints. There are never more, and the last version is always saved.
+    // With `--keep 3` there are at most three checkpoints. On a slow disk there are fewer. The last version is always
+    // saved.
     assert!((1..=3).contains(&steps.len()) && steps.last() == Some(&60), "{steps:?}\n{}", ended.out);
     assert!(steps.windows(2).all(|pair| pair[1] == 60 || pair[1] >= pair[0] + 10), "{steps:?}");
     let last = Checkpoint::open(found.last().unwrap()).unwrap();
@@ -155,7 +156,8 @@ fn a_stopped_checkpoint_costs_one_version_and_saves_the_last_when_it_goes_on() {
     publish(1);
     let command = node.start(&["checkpoint", "field", "--every", "1", "--keep", "2", "--to", to.to_str().unwrap()]);
     until("the first checkpoint", || !files(&to).is_empty());
-    // The command may be stopped between two versions or while it holds one. The checks below hold in both cases.
+    // The signal may stop the command between two versions or while the command holds one. The test passes in both
+    // cases.
     signal(command.id(), Signal::STOP);
     for step in 2..=60 {
         let (number, statistics) = publish(step);

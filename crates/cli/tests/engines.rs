@@ -95,7 +95,8 @@ fn no_task_has_a_capability_or_can_make_a_read_only_mount_writable() {
             // output.
             assert!(log.contains("end\n"), "{engine}: {log}");
             assert!(!place.path().join("in/x").exists(), "{engine}, user {user}: a read-only mount was written: {log}");
-            // In charliecloud, root has capabilities in its own namespaces, where the read-only mounts are locked.
+            // In charliecloud, root has capabilities, but only in its own namespaces, where the read-only mounts are
+            // locked. So this check is left out for charliecloud.
             if engine != "charliecloud" {
                 assert!(log.contains("CapEff:\t0000000000000000\n"), "{engine}, user {user}: {log}");
             }
@@ -243,7 +244,8 @@ fn memory_and_processors_are_limited() {
     }
 }
 
-/// Makes a root folder that has only links and a note. The host's `/usr` is mounted into it.
+/// Makes a root folder that has only links, the files `own/note` and `etc/passwd`, and an empty folder `usr`, into
+/// which the tests mount the host's `/usr`.
 fn small_root(place: &Place) {
     let root = place.path().join("root");
     for folder in ["usr", "etc", "own"] {

@@ -1,5 +1,5 @@
-//! Managed directories in every container engine that works on this machine: unmodified programs write files, wait for
-//! them and read them.
+//! Tests managed directories in every container engine that works on this machine: unmodified programs write files,
+//! wait for them and read them.
 
 mod common;
 
@@ -129,7 +129,7 @@ fn without_a_container_engine_the_run_is_refused_with_a_hint() {
     place.assert_nothing_left("process");
 }
 
-/// A consumer without a dynamic loader, for which the preload library does not work.
+/// The source of a consumer that is linked statically, so that the preload library does not work for it.
 const STATIC: &str = r#"
 #include <fcntl.h>
 #include <stdio.h>
@@ -232,7 +232,8 @@ fn check_says_which_door_serves_a_program() {
     let seen = check("./show");
     let words = [r#""door": "notification""#, "it is built with AddressSanitizer"];
     assert!(seen.code == 0 && words.iter().all(|words| seen.out.contains(words)), "{}{}", seen.out, seen.err);
-    // A program with a dynamic loader that makes system calls by itself, and a file that is not a program.
+    // The next checks are of a program with a dynamic loader that makes system calls by itself, of a program that does
+    // not exist, and of a file that is not a program.
     fs::write(place.path().join("show.c"), "int main() { __asm__ volatile(\".byte 0x0f, 0x05\"); return 0; }").unwrap();
     gcc(&["-o", "calls"]);
     let seen = check("./calls");
@@ -274,7 +275,8 @@ int main(int argc, char **argv) {
 
 #[test]
 fn programs_of_musl_and_with_address_sanitizer_produce_and_consume_in_every_engine() {
-    // Programs of these kinds cannot start with the preload library.
+    // Three kinds of programs that cannot start with the preload library: programs for musl, static programs, and
+    // programs with AddressSanitizer.
     let kinds = [
         ("musl", "musl-gcc", &["-O1"][..], "is started by musl's loader"),
         ("bare", "musl-gcc", &["-O1", "-static"], "is static"),

@@ -65,7 +65,8 @@ fn counted(summary: &str, victim: &str, what: &str) {
     assert_eq!(ways.len(), COPIED.len() + MOVED.len() + RACES.len(), "{what}: {summary}");
     for item in ways {
         let way = &item["item"].as_str().unwrap()["way/".len()..];
-        // One transfer to the victim, and for the races two hundred in each direction after it.
+        // Each item is transferred once to the victim. After that, each item of `RACES` is transferred 200 times to the
+        // partner and 200 times back.
         let transfers = if RACES.contains(&way) { 401 } else { 1 };
         assert_eq!(item["transfers"], transfers, "{what}: {item}");
         assert!(victim.contains(&format!("{way}: unharmed copies {}", item["copies"])), "{what}: {item}: {victim}");
@@ -77,7 +78,7 @@ fn counted(summary: &str, victim: &str, what: &str) {
 fn a_hostile_former_owner_sees_and_harms_nothing_in_any_engine_as_user_or_as_root() {
     for engine in engines() {
         let users: &[&str] = match engine {
-            // These engines have no users of their own: tasks run as the user who started them.
+            // `process` and `charliecloud` have no users of their own: tasks run as the user who started the run.
             "process" | "charliecloud" => &[""],
             _ => &["user: root", "user: '1000:1000'"],
         };

@@ -1,5 +1,5 @@
-//! Mistakes that users make, one in each row, and the words that each message must have: the cause, the position and a
-//! hint.
+//! Tests the messages about mistakes that users make. Each row has one mistake and the words that its message must
+//! contain: the cause, the position and a hint.
 
 mod common;
 

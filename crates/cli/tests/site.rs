@@ -1,4 +1,5 @@
-//! Tests `serve --site`, `ls --nodes` and `certificates` with three nodes on one machine, inside TLS.
+//! Tests `serve --site`, `ls --nodes` and `certificates` with three nodes on one machine, which connect to each other
+//! by TLS.
 
 mod common;
 

@@ -1,6 +1,6 @@
-//! The end of a program. A program that ends with status 0 leaves in order, in every language, even if it closed
-//! nothing: its series end, its ports close, and each session that has nothing else open leaves. If a program ends with
-//! another status, by a signal or by `exec`, its peers see that it died.
+//! What happens when a program ends. A program that ends with status 0 leaves in order, in every language, even if it
+//! closed nothing: its series end, its ports close, and each session that has nothing else open leaves. If a program
+//! ends with another status, by a signal or by `exec`, its peers see that it died.
 //!
 //! While the program ends, other threads may still run, and destructors that were registered before the first session
 //! have not run yet. So this module unmaps and frees nothing. A session that has regions, items or versions open does
@@ -27,8 +27,8 @@ struct OpenAtExit {
 /// A forked child begins with an empty list, because the parent ends what the parent has open.
 static OPEN: PerProcess<Mutex<OpenAtExit>> = PerProcess::new();
 
-/// At the end of the program, another thread might hold the lock of the list for ever. So the lock is tried this many
-/// times.
+/// At the end of the program, another thread might hold the lock of the list for ever. So this module tries to take the
+/// lock this many times, and then lets the program end.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(200);
 

@@ -37,8 +37,8 @@ pub(crate) fn find(options: &ConnectOptions, who: &ClientIdentity, deadline: Dea
         Ok(welcome) => return Ok(FoundDaemon { path, private: false, welcome }),
         // If no daemon listens at the endpoint of a task, the task must not silently use another daemon.
         Err(failure) if variable("CROSSDOCK_TASK").is_some() => return Err(in_task(failure)),
-        // No daemon listens at this path, or it does not serve this user. The next path is that of the user's own
-        // daemon.
+        // No daemon listens at this path, or the daemon there does not serve this user. The next path is that of the
+        // user's own daemon.
         Err(HelloFailure::NotListening(_)) => {}
         Err(HelloFailure::Final(error)) if error.status == Status::Denied => {}
         Err(failure) => return Err(failure.into_error()),

@@ -97,7 +97,7 @@ pub(crate) fn greet(
         match socket::receive(&socket, &mut buffer) {
             Ok(Some(Received::Message(length, fds))) => break (length, fds),
             // If a daemon closes the socket before it has read the hello, the kernel first reports the reset and only
-            // then gives out what the daemon had sent. So the first end is ignored.
+            // then gives out what the daemon had sent. So this loop ignores the first `End` and reads again.
             Ok(Some(Received::End)) if ends == 0 => {
                 ends = 1;
                 continue;

@@ -16,7 +16,8 @@ use crate::{Result, Session};
 /// The session as one open object sees it. While the object exists, this value keeps the session alive and keeps the
 /// daemon's count of openings.
 pub(crate) struct SessionHost {
-    /// The openings that the daemon counts. They are given back in this order, and only then may the session end.
+    /// The openings that the daemon counts. They are given back in the order of this list, and only then may the
+    /// session end.
     _openings: Vec<SegmentOpening>,
     /// The registration of the series that this process publishes. It is not set before the daemon knows the series.
     registration: OnceLock<PublisherRegistration>,

@@ -1,4 +1,5 @@
-//! Names that contain the rank: in a parallel program, the process with rank 3 calls its `field` `field/3`.
+//! Names that contain the rank: in a parallel program, the process with rank 3 uses the name `field/3` for its part of
+//! `field`.
 
 use std::env;
 

@@ -1,5 +1,6 @@
 //! The session's calls for regions. A region is a segment with a heap and named objects that tasks share for reading
-//! and writing (Dhmem paper, section III). The calls of a region itself are in the crate `core`.
+//! and writing (after the Dhmem paper, section III; see `docs/papers.md`). The calls of a region itself are in the
+//! crate `core`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

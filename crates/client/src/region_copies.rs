@@ -1,4 +1,5 @@
-//! Regions that come to this node from another one: the session's calls for tasks, and those for the daemon itself.
+//! The session's calls that bring a region of another node to this node: calls for tasks, and calls for the daemon
+//! itself.
 
 use std::time::{Duration, Instant};
 
@@ -140,12 +141,14 @@ impl Session {
         self.connection().ask(adopt, None, Some(wait), Deadline::after(wait)).map(drop)
     }
 
-    /// Promises that this node opens the region `segment`, which this session has frozen, only if the region has not
-    /// moved. The region becomes the segment `becomes` of the node `node`, if it moves. The call is for the daemon
+    /// Leaves it to the node `node` whether the region `segment` moves to that node. This session has opened the region
+    /// by [`Self::freeze_region`]. From now on, this node opens the region only if it has learned that the region has
+    /// not moved. If the region moves, it becomes the segment `becomes` of that node. The call is for the daemon
     /// itself.
     ///
     /// # Errors
-    /// `CLOSED` (the region is not frozen any more), `NO_SPACE` (the daemon's journal cannot be written).
+    /// `CLOSED` if this session does not keep the region for that node any more. `NO_SPACE` if the daemon cannot write
+    /// its journal.
     pub fn hand_over_region(&self, segment: SegmentId, becomes: SegmentId, node: &str) -> Result<()> {
         let hand_over = Request::HandOver { segment, becomes, node: node.to_owned() };
         self.connection().ask(hand_over, None, None, self.deadline()).map(drop)

@@ -48,13 +48,13 @@ pub(crate) struct OpenedSegment {
     pub size: u64,
     pub attribute: u64,
     pub writable: bool,
-    /// The caller must keep this opening as long as the segment is mapped. When the last clone of the opening is dropped,
-    /// the daemon is told that this process no longer uses the memory.
+    /// The caller must keep this opening as long as the segment is mapped. When the last clone of the opening is
+    /// dropped, this process tells the daemon that it no longer uses the memory.
     pub opening: SegmentOpening,
 }
 
-/// One opening of a segment in the daemon's count. When the last clone of this value is dropped, the daemon is told
-/// that the opening is closed.
+/// One opening of a segment in the daemon's count. When the last clone of this value is dropped, this process tells the
+/// daemon that the opening is closed.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentOpening(#[expect(dead_code, reason = "kept for its drop")] Arc<CountedOpening>);
 

@@ -386,8 +386,8 @@ impl Session {
         self.ask(Request::Remove { kind, in_use, name: name.to_owned() }).map(drop)
     }
 
-    /// The object that tells which members are dead. One load from shared memory tells what the daemon knows, and two
-    /// system calls tell what the kernel knows.
+    /// The object that tells which members are dead. It reads what the daemon knows by one load from shared memory, and
+    /// what the kernel knows by one or two system calls.
     pub(crate) fn liveness(&self) -> &Liveness {
         self.shared.connection.liveness()
     }

@@ -1,4 +1,4 @@
-//! Growth of vectors, strings and ndarrays, the containers that all languages share.
+//! How vectors, strings and ndarrays grow. These are the containers that all languages share.
 //!
 //! A container changes its block by `replace`. If the task dies during the change, the container has either its old
 //! contents or the new ones, and no block leaks. Two tasks must not change one container at the same time, just as

@@ -85,7 +85,7 @@ pub enum Reason {
     Damaged(String),
     /// The calling process is a forked child of the process that opened the object, and may not use it.
     Forked,
-    /// A signal interrupted the wait for the thing that is named here.
+    /// A signal interrupted the wait for the thing that the text names.
     Interrupted(String),
     /// The object was made by a build with another memory layout.
     Layout {
@@ -123,13 +123,13 @@ pub enum Reason {
     },
     /// The consumer holds all messages that fit into the port, so that its producer cannot send another.
     HoldsAll(usize),
-    /// No peer on this side of the port has come since this end was opened.
+    /// The end waited for peers on the side of the port that is named here, but none has come since the end was opened.
     NoPeer(Side),
     /// The peers of this end are alive, but did nothing during the wait.
     PeersIdle,
-    /// The last peer on this side of the port left in order.
+    /// The end waited for peers on the side of the port that is named here, but the last of them left in order.
     PeersLeft(Side),
-    /// No peer on this side of the port is left, and at least one died.
+    /// The end waited for peers on the side of the port that is named here, but none is left, and at least one died.
     PeersDied(Side),
 }
 

@@ -11,7 +11,8 @@ use crossdock_os::Mapping;
 /// process can be read as a value of this type.
 ///
 /// # Safety
-/// Every bit pattern of the type's size must be a valid value, and it must have no padding that matters and no pointer.
+/// Every bit pattern of the type's size must be a valid value. The type must contain no pointer. If it has padding, the
+/// bytes of the padding must have no meaning.
 pub unsafe trait Plain: Copy + Send + Sync + 'static {
     /// The type's name in the grammar of `layout::type_name`.
     fn type_name() -> String;

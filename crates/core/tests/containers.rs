@@ -42,7 +42,7 @@ fn a_vector_keeps_its_elements_when_it_grows_and_new_ones_are_zero() {
         let data = address(&region, header);
         assert_eq!(data % 64, 0);
         for i in 0..n {
-            // SAFETY: an element of the vector.
+            // SAFETY: the address is that of an element of the vector.
             let element = unsafe { &mut *region.base().add((data + 8 * i) as usize).cast::<u64>() };
             assert_eq!(*element, if i < size { i + 1 } else { 0 }, "{i} of {n}");
             *element = i + 1;
@@ -55,8 +55,8 @@ fn a_vector_keeps_its_elements_when_it_grows_and_new_ones_are_zero() {
     assert_eq!(region.statistics().used, 0);
 }
 
-/// Tests that a wrong element size is an error wherever a directory entry tells the right one. If it were accepted,
-/// the header would count on room for elements beyond the end of the block.
+/// Tests that a wrong element size is an error wherever a directory entry tells the right one. If a wrong size were
+/// accepted, the header would record room for elements beyond the end of the block.
 #[test]
 fn a_wrong_element_size_is_an_error_and_changes_nothing() {
     let world = World::new(16 << 20);
@@ -159,7 +159,7 @@ fn a_circle_of_damaged_containers_ends_the_search() {
     for element in 0..2000 {
         let header = data + 32 * element;
         let words = [header.wrapping_neg(), data.wrapping_sub(header + 8), 2000, 2000];
-        // SAFETY: an element of the vector.
+        // SAFETY: the address is that of an element of the vector.
         unsafe { region.base().add(header as usize).cast::<[u64; 4]>().write(words) };
     }
     let own = region.allocate(64, 8).unwrap();
@@ -181,11 +181,11 @@ fn an_ndarray_takes_a_shape_and_keeps_its_bytes() {
     assert_eq!((rank_and_order & 0xffff_ffff, rank_and_order >> 32), (3, 1));
     assert!(bytes >= 2400);
     let data = address(&region, header);
-    // SAFETY: the array's own bytes.
+    // SAFETY: the range is the array's own bytes.
     unsafe { region.base().add(data as usize).write_bytes(7, 2400) };
     region.ndarray_reshape(header, 4, Order::C, &[100, 100]).unwrap();
     let data = address(&region, header);
-    // SAFETY: the array's own bytes.
+    // SAFETY: the range is the array's own bytes.
     let all = unsafe { std::slice::from_raw_parts(region.base().add(data as usize), 40_000) };
     assert!(all[..2400].iter().all(|b| *b == 7) && all[2400..].iter().all(|b| *b == 0));
     let status = |shape: &[u64]| region.ndarray_reshape(header, 4, Order::C, shape).unwrap_err().status;

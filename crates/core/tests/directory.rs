@@ -66,7 +66,8 @@ fn an_object_is_told_from_the_next_one_at_the_same_place() {
     assert!(!second.is_still(offset, next));
     assert_eq!(second.load(handle, None).unwrap().incarnation, Some(next));
     assert!(second.is_still(offset, next));
-    // A block without a name has no incarnation, because it has no directory entry.
+    // A block without a name has no directory entry. So it has no incarnation, the number that tells apart the objects
+    // that an entry had one after another.
     let block = first.allocate(64, 8).unwrap();
     assert_eq!(second.load(first.save(block).unwrap(), None).unwrap().incarnation, None);
 }
@@ -77,7 +78,7 @@ fn claimed_memory_is_zeroed_whatever_lay_there() {
     let region = world.attach(1);
     for size in [100usize, 100_000] {
         let offset = region.allocate(size as u64, 64).unwrap();
-        // SAFETY: this test's own block.
+        // SAFETY: the range is a block that this test allocated.
         unsafe { region.base().add(offset as usize).write_bytes(0xff, size) };
         region.deallocate(offset).unwrap();
         let of = ty(&format!("u8[{size}]"));

@@ -120,7 +120,7 @@ fn a_quota_is_an_error_and_memory_is_taken_in_steps() {
     assert!(world.resident() <= 3 << 20);
     assert_eq!(region.allocate(16 << 20, 64).unwrap_err().status, Status::NoSpace);
     assert!(world.resident() <= 8 << 20);
-    // The request above failed, but a block that fits into the rest of the quota can still be allocated.
+    // The request for 16 MiB failed, but a block that fits into the rest of the quota can still be allocated.
     region.allocate(5 << 20, 64).unwrap();
     region.deallocate(first).unwrap();
     region.allocate(1 << 20, 64).unwrap();
@@ -235,11 +235,11 @@ fn a_forked_child_is_refused() {
         let ok = region.allocate(8, 8).is_err_and(|e| denied(e.status))
             && region.deallocate(offset).is_err_and(|e| denied(e.status));
         drop(region);
-        // SAFETY: ends the child at once.
+        // SAFETY: `_exit` ends the child process at once.
         unsafe { libc::_exit(i32::from(!ok)) }
     }
     let mut status = 0;
-    // SAFETY: waits for the child made above.
+    // SAFETY: waits for the child that this test has forked.
     unsafe { libc::waitpid(pid, &mut status, 0) };
     assert_eq!(status, 0);
     region.deallocate(offset).unwrap();

@@ -139,11 +139,11 @@ fn a_forked_child_has_no_region_near() {
         let ok = allocate_at(base, 64, 8).is_none() && !deallocate_at(base, block);
         region.cache_region();
         let ok = ok && allocate_at(base, 64, 8).is_none();
-        // SAFETY: ends the child at once.
+        // SAFETY: `_exit` ends the child process at once.
         unsafe { libc::_exit(i32::from(!ok)) }
     }
     let mut status = 0;
-    // SAFETY: waits for the child made above.
+    // SAFETY: waits for the child that this test has forked.
     unsafe { libc::waitpid(pid, &mut status, 0) };
     assert_eq!(status, 0);
     assert!(deallocate_at(base, block));

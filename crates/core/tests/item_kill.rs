@@ -60,7 +60,7 @@ impl World {
             unsafe { libc::_exit(0) }
         }
         let mut status = 0;
-        // SAFETY: waits for the child made above.
+        // SAFETY: waits for the child that this function has forked.
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         self.table().set_dead(B);
         libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == SIGKILL

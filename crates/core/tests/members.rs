@@ -31,7 +31,7 @@ fn churn(world: &World, region: &Arc<Region>, random: &mut Random) {
     }
     let most = if random.below(40) == 0 { 300_000 } else { 2000 };
     let Ok(block) = region.allocate(16 + random.below(most), 16) else { return };
-    // SAFETY: a fresh block of at least 16 bytes.
+    // SAFETY: the address is that of a fresh block of at least 16 bytes, which no other process knows yet.
     unsafe { region.base().add(block as usize).cast::<u64>().write(block) };
     if cell.compare_exchange(0, block, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         region.deallocate(block).unwrap();
@@ -124,7 +124,7 @@ fn killed_processes_leave_nothing_but_what_was_in_their_hands() {
         std::thread::sleep(Duration::from_millis(1 + random.below(30)));
         let at = random.below(3);
         let (counter, pid) = children[at];
-        // SAFETY: a child of this process that has not been waited for.
+        // SAFETY: the signal goes to a child of this process that has not been waited for.
         unsafe { libc::kill(pid, libc::SIGKILL) };
         assert_eq!(world.wait(counter, pid), -libc::SIGKILL, "it had failed before it was killed");
         kills += 1;

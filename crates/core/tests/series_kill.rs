@@ -152,7 +152,8 @@ fn a_publisher_that_dies_at_any_point_leaves_what_it_had_shown_whole() {
             for nth in [1, 2, 7] {
                 let what = format!("{detect:?}, {point}, {nth}. time");
                 let world = World::new();
-                // A publisher reaches these fault points only under the policy that withholds versions.
+                // A publisher reaches the fault points `series.begin.aside` and `series.publish.withheld` only under
+                // the policy that withholds versions.
                 let withholds = ["series.begin.aside", "series.publish.withheld"].contains(point);
                 let full = if withholds { FullPolicy::Withhold } else { FullPolicy::TakeBack };
                 let (pid, series, mut held) = start(&world, Spec { full, ..small(detect) }, point, nth);

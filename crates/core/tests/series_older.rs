@@ -39,8 +39,8 @@ fn works(what: Refuse, detect: Detect) -> (Method, Vec<(Method, String)>) {
 const WAYS: [Detect; 6] =
     [Detect::Auto, Detect::Hints, Detect::CopyAll, Detect::PrivateCopies, Detect::WriteProtect, Detect::Compare];
 
-/// Runs `works` in a child for each way of finding changes. `good` checks the method and the missing methods that it
-/// gives.
+/// Runs `works` in a child for each way of finding changes. `good` checks the method and the missing methods that
+/// `works` gives.
 fn check(what: Refuse, good: impl Fn(Detect, Method, &[(Method, String)]) -> bool) {
     for detect in WAYS {
         let world = World::new();

@@ -42,7 +42,7 @@ fn lost(spec: Spec, ring: &Ring) -> (u32, u32) {
     let mut observer = series.observe(0);
     let start = publisher.memory("u").unwrap();
     numbers(&mut publisher, "u").fill(1);
-    // SAFETY: memory of this process.
+    // SAFETY: the call locks memory of this process, and does not change its contents.
     assert_eq!(unsafe { libc::mlock(start.cast(), PAGES * PAGE) }, 0, "{}", std::io::Error::last_os_error());
     let mut model = numbers(&mut publisher, "u").to_vec();
     publisher.publish(&[]).unwrap();
@@ -77,7 +77,8 @@ fn lost(spec: Spec, ring: &Ring) -> (u32, u32) {
     (array, version)
 }
 
-/// Runs `lost` in a child that cannot make the calls of `what`, and checks its result by `expected`.
+/// Runs `lost` in a child to which a filter denies the system calls of `what`, and checks the result of `lost` with
+/// `expected`.
 fn check(what: Refuse, spec: Spec, expected: impl Fn((u32, u32)) -> bool) {
     let world = World::new();
     let pid = world.fork(|| {

@@ -63,7 +63,8 @@ fn reopen(fd: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
 }
 
 fn map(fd: impl AsFd, protection: ProtFlags, flags: MapFlags) -> Result<*mut c_void, Errno> {
-    // SAFETY: a new mapping at an address that the kernel chooses; the tests leave it until the process ends.
+    // SAFETY: the call makes a new mapping at an address that the kernel chooses. The tests keep the mapping until the
+    // process ends.
     unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE, protection, flags, fd, 0) }
 }
 
@@ -80,11 +81,12 @@ fn mapping_it_writable_is_refused() {
 #[test]
 fn making_a_view_writable_is_refused() {
     let fixture = fixture();
-    // SAFETY: the range is that of the view. If the kernel allowed the call, the test would fail.
+    // SAFETY: the range is the mapped version that the observer holds. If the kernel allowed the call, the test would
+    // fail.
     let made = unsafe { rustix::mm::mprotect(fixture.view(), PAGE, MprotectFlags::READ | MprotectFlags::WRITE) };
     assert_eq!(made.unwrap_err(), Errno::ACCESS);
     let again = map(fixture.reopened(), ProtFlags::READ, MapFlags::SHARED).unwrap();
-    // SAFETY: the mapping made above.
+    // SAFETY: the range is a mapping that this test has just made.
     let made = unsafe { rustix::mm::mprotect(again, PAGE, MprotectFlags::READ | MprotectFlags::WRITE) };
     assert_eq!(made.unwrap_err(), Errno::ACCESS);
     fixture.unharmed();
@@ -93,9 +95,10 @@ fn making_a_view_writable_is_refused() {
 #[test]
 fn mapping_a_view_once_more_does_not_make_it_writable() {
     let fixture = fixture();
-    // SAFETY: an old size of 0 leaves the view as it is.
+    // SAFETY: with an old size of 0, the call maps the version's pages once more, and leaves the existing mapping as it
+    // is.
     let again = unsafe { rustix::mm::mremap(fixture.view(), 0, PAGE, MremapFlags::MAYMOVE) }.unwrap();
-    // SAFETY: the mapping made above.
+    // SAFETY: the range is a mapping that this test has just made.
     let made = unsafe { rustix::mm::mprotect(again, PAGE, MprotectFlags::READ | MprotectFlags::WRITE) };
     assert_eq!(made.unwrap_err(), Errno::ACCESS);
     fixture.unharmed();
@@ -105,7 +108,7 @@ fn mapping_a_view_once_more_does_not_make_it_writable() {
 fn writing_to_a_private_mapping_changes_a_copy_only() {
     let fixture = fixture();
     let own = map(&fixture.pool, BOTH, MapFlags::PRIVATE).unwrap();
-    // SAFETY: the private mapping made above.
+    // SAFETY: the range is a private mapping that this test has just made.
     unsafe { own.cast::<[u8; PAGE]>().write_volatile([0xff; PAGE]) };
     fixture.unharmed();
 }
@@ -161,13 +164,13 @@ fn madvise_cannot_remove_its_pages() {
     for (address, advice) in [
         (fixture.view(), libc::MADV_REMOVE),
         (again, libc::MADV_REMOVE),
-        // The kernel allows these calls. They only drop the pages from memory, and the next read gets the same
-        // contents.
+        // The kernel allows MADV_DONTNEED and MADV_PAGEOUT. These calls only drop the pages from memory, and the next
+        // read gets the same contents.
         (fixture.view(), libc::MADV_DONTNEED),
         (fixture.view(), 21), // MADV_PAGEOUT
         (again, libc::MADV_DONTNEED),
     ] {
-        // SAFETY: ranges of this test's own mappings.
+        // SAFETY: the ranges lie in this test's own mappings.
         let answer = unsafe { libc::madvise(address, PAGE, advice) };
         assert!(answer < 0 || advice != libc::MADV_REMOVE, "removed");
     }
@@ -181,7 +184,7 @@ fn other_calls_that_write_to_files_are_refused() {
     rustix::io::write(&source, &[0xff; 2 * PAGE]).unwrap();
     let (from, to) = (source.as_raw_fd(), fixture.reopened());
     let (mut one, mut other) = (0i64, 0i64);
-    // SAFETY: descriptors and numbers of this test's own.
+    // SAFETY: the call gets descriptors and numbers of this test's own.
     let sent = unsafe { libc::sendfile(to.as_raw_fd(), from, &mut one, PAGE) };
     assert!(sent <= 0, "sendfile wrote");
     one = 0;
@@ -216,7 +219,7 @@ fn process_vm_writev_to_a_view_is_refused() {
     let bytes = [0xffu8; 64];
     let local = libc::iovec { iov_base: bytes.as_ptr() as *mut c_void, iov_len: 64 };
     let remote = libc::iovec { iov_base: fixture.view(), iov_len: 64 };
-    // SAFETY: this process's own memory; the view's pages are what the kernel must not write.
+    // SAFETY: the call reads this process's own memory. The kernel must refuse to write to the pages of the version.
     let written = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
     assert!(written < 0);
     fixture.unharmed();

@@ -123,7 +123,7 @@ fn observe(world: &World, observer: &mut Observer, full: FullPolicy, seed: u64) 
 }
 
 fn signal(pid: i32, number: i32) {
-    // SAFETY: a child of this process that was not waited for yet.
+    // SAFETY: the signal goes to a child of this process that was not waited for yet.
     unsafe { libc::kill(pid, number) };
 }
 
@@ -221,7 +221,7 @@ fn spawn(world: &Arc<World>, series: &Series, index: usize, full: FullPolicy, se
 /// fails.
 fn ended(pid: i32, who: &str) -> bool {
     let mut status = 0;
-    // SAFETY: a child of this process.
+    // SAFETY: the call asks only about a child of this process.
     let answer = unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) };
     if answer != pid {
         return false;

@@ -39,7 +39,7 @@ fn a_pool_that_is_none_is_refused_with_what_is_wrong() {
         let fd = memfd::create("copy", size).unwrap();
         let copy = Mapping::new(&fd, size as usize, Access::ReadWrite).unwrap();
         let real = Mapping::new(&series.offer.pool, size as usize, Access::Read).unwrap();
-        // SAFETY: both are mapped for that size.
+        // SAFETY: both mappings have `size` bytes, and they do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(real.start().as_ptr(), copy.start().as_ptr(), size as usize) };
         change(&copy);
         let pool = file::reopen_read_only(&fd).unwrap();

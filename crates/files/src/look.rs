@@ -120,7 +120,8 @@ pub struct DirectorySnapshot {
     pub phase: Phase,
     /// How many files were published.
     pub published: u64,
-    /// The bytes in use in the file system of the store. If the directory has a quota, these are its own bytes.
+    /// The bytes in use in the file system of the store. A directory with a quota has a file system of its own, so
+    /// these are then the bytes of this directory alone.
     pub used: u64,
     /// True if no room is left: writing more fails with ENOSPC.
     pub is_full: bool,

@@ -234,7 +234,7 @@ impl State {
         let last = shown(rest);
         let record = self.records[index].entry(gate.task.clone());
         let record = record.or_insert(RefusalCount { times: 0, last_ns: 0, last: String::new() });
-        // The task can claim any number, and only its own record shows this number.
+        // The task can report any number of refusals, and only the task's own record shows this number.
         record.times = record.times.saturating_add(count.clamped(u64::from(u32::MAX)).max(1));
         record.last_ns = clock::now_ns();
         record.last = last;
@@ -251,7 +251,8 @@ impl State {
                 format!("{role}\t{task}\t{}\t{}\t{}\n", record.times, record.last_ns, record.last)
             };
             let text: String = self.records[index].iter().map(line).collect();
-            // If there is no room, `crossdock ls` shows the former records. The task's log has the line in any case.
+            // If there is no room for the file, `crossdock ls` shows the former records. The task's log names the
+            // refused calls in any case.
             let _ = fs::replace(file, text.as_bytes());
         }
     }
@@ -327,7 +328,7 @@ mod tests {
             }
         }
 
-        /// The records of a directory, once `is_there` accepts them.
+        /// Waits until `is_there` accepts the records of a directory, and gives these records.
         fn records(&self, number: usize, is_there: impl Fn(&[Refused]) -> bool) -> Vec<Refused> {
             let end = Instant::now() + Duration::from_secs(60);
             loop {

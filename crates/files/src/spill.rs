@@ -136,8 +136,9 @@ impl Spill {
         }
     }
 
-    /// Chooses the next file to move, if `used` bytes of memory are too many. Gives `None` too if the kernel does not say
-    /// whether the chosen file exists. This file stays in the order of files.
+    /// Chooses the next file to move, if the `used` bytes of memory are too many; otherwise gives `None`. Gives `None`
+    /// too if no file is left, or if the kernel does not say whether the chosen file exists. In the last case the file
+    /// goes to the end of the list of files to move.
     pub fn next(&mut self, layout: &Layout, used: u64) -> Option<Copy> {
         self.is_moving = used > if self.is_moving { self.low } else { self.high };
         while self.is_moving {
@@ -146,7 +147,7 @@ impl Spill {
             let meta = match fs::symlink_metadata(&from) {
                 Ok(meta) if meta.is_file() => meta,
                 Err(error) if error.kind() != ErrorKind::NotFound => {
-                    // The file may be there, so the next call looks again.
+                    // The file may exist, so a later call looks at it again.
                     self.order.push_back(rest);
                     return None;
                 }

@@ -333,7 +333,7 @@ fn a_file_is_kept_until_the_consumers_of_all_hosts_have_read_it() {
     assert_eq!(b.service().report().dropped, 0, "the second consumer of b has not read it");
     read("for.1");
     until("b to drop it", || !b.published("d/x").exists() && !b.root.join("for.0/d/x").exists());
-    // A file that is published later arrives too.
+    // A file that is published after another file was dropped arrives too.
     a.write("y", b"y");
     assert_eq!(b.wait("y"), FileWaitOutcome::Published);
 }
@@ -485,7 +485,7 @@ fn a_link_that_is_cut_in_the_middle_of_a_file_shows_nothing_and_the_fetch_goes_o
     assert_eq!(b.fetched(), 2);
 }
 
-/// Makes the host `a` with producers and the host `b` with consumers, and a slow wire between them.
+/// Makes the host `a` with producers and the host `b` with consumers, and a slow relay between them.
 fn two_with_a_wire(keep: &Keep) -> (Host, Host, Wire) {
     let authority = Authority::make("files", HOURS).unwrap();
     let a = Host::new(&authority, "a", keep, across(true, &["b"], &[]));
@@ -578,8 +578,8 @@ fn a_silent_host_is_named_in_the_consumers_log_and_the_exchange_ends_all_the_sam
 fn an_entry_that_leads_to_another_host_or_to_another_authority_brings_no_file() {
     let (authority, other) = (Authority::make("files", HOURS).unwrap(), Authority::make("other", HOURS).unwrap());
     let a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &[]));
-    // `neighbour` is another node of the same authority, and `stranger` has the right name, but another authority. Both
-    // serve the host `b`, and each has a file of the name that `b` waits for.
+    // `neighbour` is another node with a certificate of the same authority. `stranger` has the right name, but a
+    // certificate of another authority. Both serve the host `b`, and each has a file of the name that `b` waits for.
     let neighbour = Host::new(&authority, "x", &Keep::All, across(true, &["b"], &[]));
     let stranger = Host::new(&other, "a", &Keep::All, across(true, &["b"], &[]));
     for liar in [&neighbour, &stranger] {
@@ -591,7 +591,7 @@ fn an_entry_that_leads_to_another_host_or_to_another_authority_brings_no_file() 
             b.service().report().troubles.iter().any(|line| line.contains("files of host a"))
         });
         assert_eq!((b.fetched(), b.published("file").exists()), (0, false), "{}", liar.name);
-        // Once the entry leads to the true host `a`, the file comes.
+        // Once the catalog's entry leads to the true host `a`, the file comes.
         if !a.published("file").exists() {
             a.service().producers(Phase::Producing);
             a.write("file", b"true");

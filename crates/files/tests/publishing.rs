@@ -373,7 +373,7 @@ fn a_file_that_its_producer_removes_does_not_count_as_one_of_the_newest() {
     names(&["1", "3", "4", "sub"]);
     fs::write(f.stage("5"), "1").unwrap();
     names(&["3", "4", "5", "sub"]);
-    // A folder that is removed takes its files along.
+    // If a producer removes a folder, consumers no longer see the folder and its files.
     fs::write(f.stage("sub/6"), "1").unwrap();
     assert_eq!(f.wait("sub/6"), FileWaitOutcome::Published);
     names(&["4", "5", "sub"]);

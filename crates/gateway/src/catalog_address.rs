@@ -116,8 +116,8 @@ pub struct CatalogOptions<'a> {
 /// A client of a site's catalog. If this process keeps the catalog, dropping this value ends the catalog.
 pub struct SiteCatalog {
     client: Arc<dyn Catalog>,
-    // Fields are dropped in this order. The listener must end before the keeper, so that no connection is accepted
-    // while the keeper ends.
+    // Rust drops the fields in the order of their declaration. The listener must end before the keeper, so that no
+    // connection is accepted while the keeper ends.
     _listening: Option<Listening>,
     _keeper: Option<Keeper>,
 }

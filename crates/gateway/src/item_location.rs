@@ -108,7 +108,8 @@ impl Member {
             let seen = match commit.take().map(|commit| self.catalog.commit(&commit, by())) {
                 Some(Ok(done)) if done.done => return Ok(PassOutcome::Done),
                 Some(Ok(not)) => self.seen(keys, not.found)?,
-                // The hints do not lead to a commit, or the next node's lease has ended.
+                // The hints do not lead to a commit, or the next node's lease has ended. So the entries are read from
+                // the catalog.
                 None | Some(Err(CatalogError::NoLease)) => self.read(keys)?,
                 Some(Err(error)) => return Err(error.into()),
             };
@@ -160,9 +161,9 @@ impl Member {
             return Ok(Step::Kept("its name is not this node's any more".into()));
         };
         if named.lease != Some(joined.lease) {
-            // The name's entry hangs on an earlier lease of this node. The catalog may still carry out a commit that an
-            // earlier call sent, so this call must not say that the item stays. The doubt ends when the node announces
-            // the name under its present lease, or when the earlier lease ends.
+            // The name's entry belongs to an earlier lease of this node. The catalog may still carry out a commit that
+            // an earlier call sent, so this call must not say that the item stays. The doubt ends when the node
+            // announces the name under its present lease, or when the earlier lease ends.
             return Err(CatalogFailure::Failed(format!("the entry '{name}' hangs on another lease")));
         }
         let next = seen.there.as_ref().and_then(|entry| {

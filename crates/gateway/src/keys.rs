@@ -2,8 +2,8 @@
 //!
 //! | key | value | lasts |
 //! |---|---|---|
-//! | `crossdock/SITE/number/NODE` | the node's number | for good |
-//! | `crossdock/SITE/numbered/NUMBER` | the node's name | for good |
+//! | `crossdock/SITE/number/NODE` | the node's number | permanently |
+//! | `crossdock/SITE/numbered/NUMBER` | the node's name | permanently |
 //! | `crossdock/SITE/node/NODE` | `1 NUMBER TOKEN ADDRESS` | with the node's lease |
 //! | `crossdock/SITE/name/KIND/LENGTH/WORKFLOW/NAME` | `1 NODE`, or `1 NODE ITEM` if the item came from another node | with the node's lease |
 //! | `crossdock/SITE/owner/ITEM` | `1 EPOCH NODE TOKEN ABOUT`, for items that have left the node that made them | until the item ends |

@@ -6,8 +6,8 @@
 //! daemon gets all results as [`GatewayEvent`], in order. A descriptor is readable while news are waiting.
 //!
 //! **Identity.** A node's name belongs to one daemon at a time: a daemon makes the name's entry only if the name is
-//! free. The node's number belongs to the name for good, so no other node ever gives out ids with this number. A daemon
-//! whose broker was restarted recognises its own entry by a token, and continues with the same lease.
+//! free. The node's number belongs permanently to the name, so no other node ever gives out ids with this number. A
+//! daemon whose broker was restarted recognises its own entry by a token, and continues with the same lease.
 //!
 //! **Lease.** If the lease could not be kept alive for four fifths of its time, the gateway reports [`GatewayEvent::CutOff`].
 //! At that moment the catalog still has the node's entries. From then on the gateway claims no name until it has a

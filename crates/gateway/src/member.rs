@@ -123,7 +123,7 @@ impl Member {
         }
     }
 
-    /// Looks up the number that belongs to the node's name for good. If the name has no number yet, takes a free
+    /// Looks up the number that belongs permanently to the node's name. If the name has no number yet, takes a free
     /// number.
     fn number(&self) -> Result<u64, CatalogFailure> {
         let key = keys::number(&self.site, &self.node);
@@ -186,9 +186,9 @@ impl Member {
             if !is_own {
                 return Err(self.owner(&entry)?);
             }
-            // The entry names this node already. But the entry may belong to a lease that is about to end, or a commit
-            // that releases the name may still be in flight. This commit sets the present lease, and changes the
-            // revision, so a commit in flight fails.
+            // The entry names this node already. But the entry may belong to a lease that is about to end, or the
+            // catalog may still receive an earlier commit that releases the name. The commit made here sets the present
+            // lease, and changes the revision, so the earlier commit fails if it comes later.
             let commit = Commit::new().expect_at(&key, entry.modified).put(&key, &value, lease);
             match self.catalog.commit(&commit, by()) {
                 Ok(done) if done.done => return Ok(()),

@@ -28,8 +28,8 @@ enum State {
         /// The time at which the lease must be renewed next, in milliseconds of the member's clock.
         due: u64,
     },
-    /// The node has no lease. `again` is the time of the next attempt to join. `reported` is the reason that the daemon
-    /// was told last.
+    /// The node has no lease. `again` is the time of the next attempt to join. `reported` is the reason that the
+    /// gateway reported to the daemon last.
     Out { again: u64, reported: Option<String> },
 }
 

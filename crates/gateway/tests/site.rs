@@ -236,7 +236,7 @@ fn a_name_belongs_to_the_first_and_is_free_again_when_it_is_released_or_its_node
     assert_eq!(a.claim(&name("y")), Claimed::Ours);
 }
 
-/// A name that goes back hangs on the lease of the node that gets it, so it outlives the node that gave it back.
+/// A name that goes back belongs to the lease of the node that gets it, so it outlives the node that gave it back.
 #[test]
 fn a_name_that_was_taken_goes_back_to_its_node_or_is_free_without_that_node() {
     let site = Site::new();

@@ -34,7 +34,7 @@ fn each_mistake_is_told_with_place_and_mend() {
     for path in files("bad") {
         let problems = file::read(&path).expect_err(&format!("{} has a mistake", path.display()));
         assert!(problems.list().iter().all(|p| !p.hint.is_empty() && !p.what.is_empty()), "{problems}");
-        // The texts must not depend on where the repository lies.
+        // The golden texts must not depend on where the repository lies.
         let text = format!("{problems}\n").replace(&format!("{base}/"), "");
         if !same_or_update(&path.with_extension("expected"), &text) {
             wrong.push(format!("{}:\n{text}", path.display()));

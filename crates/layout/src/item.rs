@@ -44,8 +44,9 @@ pub struct ItemHeader {
     pub shape: [WildWord<AtomicU64>; ITEM_RANK],
     /// The name of the element type, in the grammar of [`crate::type_name`].
     pub type_name: [AtomicU64; ITEM_TYPE / 8],
-    /// Unused bytes between the description above and the words of cooperative items below. The description and these
-    /// words are thus on different cache lines, so that waiting members do not slow down readers of the description.
+    /// Unused bytes between the description of the contents and the words of cooperative items. The description and
+    /// these words are thus on different cache lines, so that waiting members do not slow down readers of the
+    /// description.
     pub padding: [AtomicU64; 29],
     /// Cooperative items: the party that owns the item, by the number that the daemon gave it. Only the member in
     /// `holder` writes this number, or, after that member's death, the member that heals the item.

@@ -31,7 +31,7 @@ closed_set! {
         Denied = 10 "denied",
         /// The region, the quota or the node is full. Existing objects can still be used.
         NoSpace = 11 "no space",
-        /// Another member or a view still uses the object.
+        /// Another member, another request or an array of this program uses it.
         Busy = 12 "busy",
         /// Shared memory has contents that no correct member writes.
         Corrupt = 13 "corrupt",

@@ -147,7 +147,8 @@ impl NodeCredentials {
         Ok(Self { authority: read(FILES[0])?, certificate: read(FILES[1])?, key })
     }
 
-    /// Writes the three files into an existing folder. The files must not exist yet. Only this user can read the key.
+    /// Writes the files `authority.pem`, `node.pem` and `node.key` into an existing folder. The files must not exist
+    /// yet. Only this user can read the key.
     ///
     /// # Errors
     /// One of the files exists already, or cannot be written.
@@ -223,7 +224,7 @@ impl Certificates {
             .with_client_auth_cert(chain, key)
             .map_err(|error| wrong("the node's certificate and key", &error))?;
         client.resumption = rustls::client::Resumption::disabled();
-        // A client that carries HTTP/2 asks for it in its greeting. All other clients ask for no protocol.
+        // A client that carries HTTP/2 asks for it in the TLS handshake. All other clients ask for no protocol.
         server.alpn_protocols = vec![HTTP2.to_vec()];
         #[cfg(feature = "grpc")]
         let client_of_http2 = {

@@ -74,7 +74,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection without a farewell to the peer.
+    /// Ends the connection without telling the peer that no more bytes follow.
     pub fn cut(&self) {
         tcp::shut_down(self.socket());
     }

@@ -16,7 +16,8 @@ pub struct Route<'a> {
     pub options: &'a LinkOptions,
 }
 
-/// A connection after its greeting: its messages, the incarnation of the other daemon, and the number of the session.
+/// A connection after its greeting: its messages, the incarnation of the other daemon (the number of its start), and
+/// the identifier of the control connection.
 pub type GreetedConnection = (Frames, u64, [u8; 16]);
 
 /// Connects to the peer, and exchanges the greeting.

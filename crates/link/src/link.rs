@@ -81,7 +81,8 @@ pub(crate) struct Shared {
     changed: Condvar,
     /// The transports by which this link can pull bytes.
     pub pull_transports: PullTransports,
-    /// Data connections that no pull uses at the moment, each with the number of its session and its transport.
+    /// Data connections that no pull uses at the moment, each with its transport and with the identifier of the control
+    /// connection to which it belongs.
     pub idle: Mutex<Vec<([u8; 16], PullTransport, Frames)>>,
 }
 
@@ -183,7 +184,8 @@ impl Link {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Waits until there is a connection; returns the incarnation of the other daemon.
+    /// Waits until there is a connection; returns the incarnation of the other daemon, which is the number of its
+    /// start.
     ///
     /// # Errors
     /// There was no connection by the deadline. The error has the reason of the last attempt.

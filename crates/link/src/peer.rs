@@ -86,7 +86,7 @@ pub struct LinkState {
     pub presence: Presence,
     /// The time since the peer was last heard.
     pub heard: Option<Duration>,
-    /// The incarnation of the peer's daemon at the last connection.
+    /// The incarnation (the number of the start) of the peer's daemon at the last connection.
     pub incarnation: Option<u64>,
     /// Why there is no connection now.
     pub why: Option<String>,

@@ -176,7 +176,7 @@ impl PulledPart<'_> {
         }
     }
 
-    /// Takes a kept data connection of the present session, or makes a new one.
+    /// Takes a kept data connection that belongs to the present control connection, or makes a new one.
     fn connection(&self) -> Result<DataConnection> {
         let control = self.shared.control_connection(self.deadline)?;
         if control.incarnation != self.control.incarnation {
@@ -214,7 +214,8 @@ impl PulledPart<'_> {
         Ok(DataConnection { session: control.session, transport, frames, is_fresh: true })
     }
 
-    /// Takes a kept data connection of the present session by `transport`; `None` if there is none.
+    /// Takes a kept data connection by `transport` that belongs to the present control connection; `None` if there is
+    /// none.
     fn kept(&self, control: &ControlConnection, transport: PullTransport) -> Option<DataConnection> {
         let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(session, ..)| *session == control.session);

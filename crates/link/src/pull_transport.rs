@@ -243,8 +243,8 @@ mod tests {
             assert_eq!(pull_transports.choose(BIG), PullTransport::Other);
             pull_transports.failed("no route");
         }
-        // During the pause, a pull that was to go by the other transport has gone by the usual one. So it does not show
-        // that the other transport works again.
+        // During the pause, a pull that was to go by the other transport has gone by the usual one. So this pull does
+        // not show that the other transport works again.
         pull_transports.note(PullTransport::Other, BIG, Duration::from_millis(1));
         assert!(pull_transports.lock().failed.is_some());
         // The failure is dated back, so that the pause is over. Then a pull by the other transport shows that it works.

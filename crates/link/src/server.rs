@@ -43,7 +43,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// A node that has connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The node and its incarnation. Under TLS, a certificate has proved the name.
+    /// The node's name and the number of its daemon's start. Under TLS, a certificate has proved the name.
     pub node: Node,
     /// The address that the node connects from.
     pub address: String,
@@ -102,7 +102,7 @@ impl Source for crossdock_os::Mapping {
     }
 }
 
-/// What the daemon answers to other nodes. Several threads call it at the same time.
+/// The daemon's answers to other nodes. Several threads call these functions at the same time.
 pub trait Serve: Send + Sync + 'static {
     /// Answers a question. If the answer is lost on the way, the peer may ask again, so answering a question twice must
     /// do no harm.
@@ -122,14 +122,15 @@ pub trait Serve: Send + Sync + 'static {
         stream.close();
     }
 
-    /// Is called when a control connection of this peer has begun.
+    /// The server calls this function when a control connection of this peer has begun.
     fn joined(&self, _peer: &Peer) {}
 
-    /// Is called when a control connection of this peer has ended. The peer is not known to be dead.
+    /// The server calls this function when a control connection of this peer has ended. The peer is not known to be
+    /// dead.
     fn left(&self, _peer: &Peer, _why: &str) {}
 
-    /// Is called when the server has refused a connection, or when a connection has ended with an error. The daemon
-    /// logs the error.
+    /// The server calls this function when it has refused a connection, or when a connection has ended with an error.
+    /// The daemon logs the error.
     fn refused(&self, _error: &Error) {}
 }
 
@@ -158,7 +159,7 @@ struct Shared {
     counts: Counts,
     stopping: AtomicBool,
     greeting: AtomicUsize,
-    /// The control connections, by the number of their session. A data connection names this number.
+    /// The control connections, by their identifiers. A data connection names the identifier of its control connection.
     sessions: Mutex<HashMap<[u8; 16], Session>>,
     /// Every connection whose stream is established, so that the server can close it when it stops.
     streams: Mutex<HashMap<u64, Arc<dyn Stream>>>,
@@ -247,7 +248,7 @@ impl Server {
     }
 
     /// Tells whether the node `node` has a control connection to this server, and was heard through the connection
-    /// within the away time.
+    /// within the last [`LinkOptions::away`].
     #[must_use]
     pub fn presence(&self, node: &str) -> Presence {
         let seen = self.peers().into_iter().filter(|seen| seen.node == node);

@@ -15,8 +15,8 @@ pub trait Stream: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// `TimedOut` if the deadline passed first; then no byte was read, and the stream can still be used. `Disconnected`
-    /// if the connection broke or ended without the peer's farewell. `Corrupt` or `Denied` if TLS refuses the peer's
-    /// bytes.
+    /// if the connection broke, or ended before the peer said that no more bytes follow. `Corrupt` or `Denied` if TLS
+    /// refuses the peer's bytes.
     fn read(&self, buffer: &mut [u8], deadline: Deadline) -> Result<usize>;
 
     /// Writes all parts, one after another.

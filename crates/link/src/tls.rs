@@ -53,7 +53,7 @@ struct State {
     left_from: usize,
     /// TLS records that rustls made by itself, such as those of the handshake, and that are not sent yet.
     pending: Vec<u8>,
-    /// True if the peer has told that it sends no more bytes.
+    /// True if the peer has said that it sends no more bytes.
     ended: bool,
     /// The reason why TLS refused the peer, if it did. After a refusal `side` must not be used again.
     refused: Option<String>,
@@ -98,7 +98,7 @@ enum TlsProgress {
     Dry,
     /// The bytes to send are encrypted as the caller wanted, or the connection has ended in both directions.
     Done,
-    /// The peer has told that it sends no more bytes.
+    /// The peer has said that it sends no more bytes.
     Ended,
 }
 
@@ -166,7 +166,7 @@ fn step<Data>(
             TlsProgress::On
         }
         ConnectionState::TransmitTlsData(data) => {
-            // The step before this one put the records into `pending`. They are sent before any record that is
+            // The records that rustls wants to send are in `pending` already. They are sent before any record that is
             // encrypted later.
             data.done();
             TlsProgress::On
@@ -441,7 +441,7 @@ impl Tls {
 }
 
 impl Tls {
-    /// Tells whether the peers agreed in their greeting that the connection carries HTTP/2.
+    /// Tells whether the peers agreed in the TLS handshake that the connection carries HTTP/2.
     pub const fn is_http2(&self) -> bool {
         self.is_http2
     }
@@ -510,7 +510,8 @@ impl Stream for Tls {
                 (self.read_now(&mut state, buffer), !state.pending.is_empty())
             };
             if wants_to_send {
-                // This is rare: rustls announces new keys, or sends an alert that tells the peer why it is refused.
+                // A read seldom has records to send: only if rustls announces new keys, or sends an alert that tells
+                // the peer why it is refused.
                 let flushed = self.flush(deadline);
                 if read.is_ok() {
                     flushed?;
@@ -549,8 +550,8 @@ impl Stream for Tls {
     }
 
     fn close(&self) {
-        // If another thread is waiting in a write, it holds the lock, and no farewell is sent. Closing the connection
-        // below ends that write.
+        // If another thread is waiting in a write, it holds the lock, and the peer is not told that the stream ends.
+        // Closing the connection below ends that write.
         if let Ok(mut out) = self.out.try_lock() {
             out.clear();
             let looked = lock(&self.state).look(&mut [], PendingSend::Farewell(&mut out));

@@ -1,5 +1,6 @@
 //! Finds out whether a transport that is better than the one in use works by now. A thread tries the better transport:
-//! it opens a data connection of the present session. No pull uses this connection, so the trial disturbs nothing.
+//! it opens a data connection that belongs to the present control connection. No pull uses this data connection, so the
+//! trial disturbs nothing.
 
 use crate::link::Shared;
 use crossdock_layout::link::Purpose;
@@ -27,7 +28,7 @@ pub struct TransportTrials {
 
 impl TransportTrials {
     /// Prepares trials of the transports that come before the index `place` in the link's list. `session` is the
-    /// session of the present connection.
+    /// identifier of the present control connection.
     pub fn than(place: usize, session: [u8; 16]) -> Self {
         Self { than: place, session, next: Instant::now() + PAUSE, pause: PAUSE, trial: None, found: None }
     }

@@ -152,7 +152,8 @@ fn greet(plain: Plain, fabric: &Arc<Fabric>, deadline: Deadline) -> Result<Arc<d
 /// was not read yet.
 ///
 /// # Errors
-/// The peer's bytes are not valid, or UCX cannot connect the two nodes. The peer is told the reason.
+/// The peer's bytes are not valid, or UCX cannot connect the two nodes. In the second case, this node tells the peer
+/// the reason.
 pub fn accept(plain: Plain, fabric: &Arc<Fabric>, deadline: Deadline) -> Result<Arc<dyn Stream>> {
     let Plain { socket, address } = plain;
     let mut first = [0; PREAMBLE.len()];

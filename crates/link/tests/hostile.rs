@@ -1,5 +1,5 @@
-//! Peers that send wrong messages, as client or as server. Only the liar's own connection ends, no call hangs, and no
-//! memory grows without bound.
+//! Peers that send wrong messages, as client or as server. Only the connection on which a wrong message came ends, no
+//! call hangs, and no memory grows without bound.
 
 mod common;
 
@@ -40,8 +40,8 @@ fn read_message(socket: &mut TcpStream) -> Option<NodeMessage> {
     Some(NodeMessage::decode(header, &body).unwrap())
 }
 
-/// Connects as the node `liar` and waits for the server's Welcome. Returns the connection and the number of its
-/// session.
+/// Connects as the node `liar` and waits for the server's Welcome. Returns the connection and the field `session` of
+/// the Welcome.
 fn greeted(server: &Server, purpose: Purpose, session: [u8; 16]) -> (TcpStream, [u8; 16]) {
     let mut socket = TcpStream::connect(server.address()).unwrap();
     socket.write_all(&hello(purpose, session).encode(0)).unwrap();
@@ -192,7 +192,7 @@ fn half_open_and_slow_connections_by_the_hundred_harm_no_honest_node() {
             }
             sockets.push(socket);
         }
-        // The honest node has its connections already, so it is not disturbed.
+        // The honest node has its connections already, so the 300 new connections do not disturb it.
         assert_eq!(honest.ask(ECHO, b"fine", soon()).unwrap(), b"fine");
         honest.pull(&source_id(7), 0, &mut [0; 100_000], soon()).unwrap();
         // At most 64 connections were in their greeting at the same time. The server refused the others, and these 64
@@ -201,7 +201,7 @@ fn half_open_and_slow_connections_by_the_hundred_harm_no_honest_node() {
             wait_for_end(socket);
         }
         assert!(store.refused.lock().unwrap().iter().any(|said| said.contains("connections are greeting")));
-        // Afterwards a new node can connect.
+        // When the connections without a greeting have ended, a new node can connect.
         let another = link(&a, server.address());
         another.connected(soon()).unwrap();
     }
@@ -259,7 +259,8 @@ fn a_flood_of_questions_leaves_other_nodes_their_share() {
     drop(gate);
 }
 
-/// Starts a server that acts as node `b` and welcomes every connection. To each later message it sends what `lie` says.
+/// Starts a server that acts as node `b` and sends a Welcome on every connection. For each later message, except a
+/// pulse, the server calls `lie`, which sends a wrong answer.
 fn lying_server(lie: impl Fn(&mut TcpStream, u64, &NodeMessage) + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -171,7 +171,7 @@ fn connects() {
     assert_eq!(pull(&link).unwrap().resumed, 0);
 
     // Packets are dropped in both directions or in one, in the middle of a pull, until `a` counts `b` as away.
-    // Afterwards everything goes on.
+    // When packets pass again, the pull succeeds and questions are answered.
     for rules in [&["INPUT", "OUTPUT"][..], &["INPUT"], &["OUTPUT"]] {
         std::thread::scope(|scope| {
             let pulled = scope.spawn(|| pull(&link));

@@ -105,7 +105,8 @@ impl Gate {
                 std::thread::spawn(move || {
                     let mut first = [0; 2048];
                     let read = (&client).read(&mut first).unwrap_or(0);
-                    // In plain text HTTP/2 begins with its preface. Inside TLS the greeting names the protocol.
+                    // In plain text HTTP/2 begins with its preface. Inside TLS the client's first message names the
+                    // protocol.
                     let is_http2 =
                         first[..read].starts_with(b"PRI") || first[..read].windows(3).any(|w| w == b"\x02h2");
                     if narrow.load(Ordering::Acquire) && !is_http2 {

@@ -77,7 +77,7 @@ fn ucx_is_refused_where_certificates_protect_or_only_loopback_is_allowed() {
     assert!(loopback.contains("needs --trusted-network"), "{loopback}");
 }
 
-/// If wrong bytes come in place of the greeting of UCX, the server ends their connection and goes on.
+/// If wrong bytes come in place of the greeting of UCX, the server ends their connection and serves other connections.
 #[test]
 fn a_peer_that_lies_in_the_greeting_of_ucx_is_refused() {
     let Some(ucx) = ucx() else { return skip("ucx") };
@@ -96,7 +96,7 @@ fn a_peer_that_lies_in_the_greeting_of_ucx_is_refused() {
     pull(&link_with(&ucx, server.address()), &source_id(7));
 }
 
-/// The server of this test takes the connection, and then says nothing, lies, or refuses.
+/// The server of this test accepts the connection, and then sends nothing, a refusal, or wrong bytes.
 #[test]
 fn a_server_that_does_not_answer_the_greeting_of_ucx_or_lies_leaves_an_error_by_the_deadline() {
     let Some(ucx) = ucx() else { return skip("ucx") };

@@ -45,7 +45,7 @@ pub struct ServeOptions {
     pub private: bool,
     /// How long a private daemon without members waits before it ends.
     pub idle: Duration,
-    /// The most bytes that all segments may reserve together; 0 for the node's free memory.
+    /// The most bytes that all segments may reserve together. If it is 0, the limit is the whole memory of the node.
     pub memory: u64,
     /// The most connections at the same time.
     pub connections: u32,
@@ -54,7 +54,7 @@ pub struct ServeOptions {
     /// True if the daemon continues in the background, in a process of its own. Then [`crate::serve`] returns when the
     /// daemon serves clients.
     pub detach: bool,
-    /// One byte is written to this descriptor when the daemon listens. Then it is closed.
+    /// The daemon writes one byte to this descriptor when it serves clients, and then closes the descriptor.
     pub ready: Option<OwnedFd>,
 }
 

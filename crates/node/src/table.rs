@@ -71,7 +71,8 @@ pub(crate) fn set_dead(words: &Mapping, member: MemberId) {
 /// Sets up the table when a broker starts: all former holders of slots are dead, except the members that the journal
 /// still has.
 pub(crate) fn begin(words: &Mapping, next_member: u64, holder: impl Fn(usize) -> Option<MemberId>) {
-    // The former broker may have recorded a pin page without telling the publisher, so all publishers are told.
+    // The former broker may have recorded a pin page without telling the publisher, so the table tells all publishers
+    // to ask for new pin pages.
     for number in 0..PAGE_WORDS {
         pages(words, number).fetch_add(1, Ordering::AcqRel);
     }

@@ -252,7 +252,8 @@ fn a_series_and_its_versions() {
         let mut held = Vec::new();
         for value in 1..6u64 {
             let elements = publisher.elements::<u64>("u").unwrap();
-            // First all elements change, then half of them, then fewer.
+            // The first version changes all elements of the array, the second one 1250 of them, and each later one a
+            // quarter as many as the version before.
             let changed = if value == 1 { 40_000 } else { 20_000 >> (2 * value) };
             elements[..changed].fill(value);
             let withheld = publisher.statistics().withheld;
@@ -312,7 +313,8 @@ fn an_item_and_its_owners() {
     });
 }
 
-/// Each call of a daemon's start fails once. The daemon then serves nevertheless, or ends with an error and leaves nothing.
+/// Each system call of a daemon's start fails once. The daemon then serves nevertheless, or ends with an error and
+/// leaves nothing.
 #[test]
 fn a_daemon_serves_or_ends_with_an_error_and_leaves_nothing() {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -365,8 +367,8 @@ fn memory_that_a_reader_offers_can_be_written_although_a_call_failed() {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let all = (1..).map_while(|n| a_reader_offers(|plan| plan.fail_nth(n, 0))).count();
     assert!(all > 3, "{all}");
-    // The keeper and the broker share the fault plan, and the order of their calls is chance. So this second round
-    // counts only the calls that open a file.
+    // The keeper and the broker share the fault plan, and the order of their calls is chance. So the plans of the first
+    // round may miss some calls. The second round counts only the calls that open a file.
     let opens = (1..).map_while(|n| a_reader_offers(|plan| plan.fail_nth_of("open", n, 0))).count();
     assert!(opens > 0, "the daemon opens what was offered");
 }

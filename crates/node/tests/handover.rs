@@ -1,5 +1,5 @@
-//! Two requests of one session about one item at the same time. The test drives the broker directly, and plays a kernel
-//! that reports a former user with the file open.
+//! Two requests of one session about one item at the same time. The test drives the broker directly, and reports in
+//! place of the kernel that a former user has the file open.
 
 use std::collections::BTreeSet;
 

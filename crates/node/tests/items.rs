@@ -128,7 +128,8 @@ fn bad_input_is_refused_with_words_that_help_and_the_item_stays_as_it_was() {
         crossdock_layout::wire::ItemRequest::Transfer { item: id, to: crossdock_client::Party::task("b") },
     ));
     assert!(matches!(refused, Some((crossdock_layout::wire::Answer::Failed { status: Status::Denied, .. }, _))));
-    // After the transfer the item's object is spent: every call fails and says where the item went.
+    // After the transfer, the former owner's object for the item has no use: every call fails and says where the item
+    // went.
     item.transfer_mut("b").unwrap();
     assert!(item.bytes().is_empty() && item.bytes_mut().is_empty() && item.base().is_null());
     for error in [item.transfer_mut("b").unwrap_err(), item.destroy_mut().unwrap_err(), item.resize(5).unwrap_err()] {

@@ -115,8 +115,9 @@ fn check_a_kept_path() {
         let third = rustix::fs::open(name, OFlags::from_bits_retain(3) | OFlags::CLOEXEC, Mode::empty());
         let tree = rustix::mount::open_tree(&fd, "", OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::OPEN_TREE_CLOEXEC);
         drop(fd);
-        // A descriptor with access mode 3 counts as an open file in the kernel's proof. If the test kept it in both
-        // cases, no proof here would succeed. So only the case without a restart keeps it.
+        // A descriptor with access mode 3 counts as an open file in the kernel's proof. If the test kept it both with
+        // and without a restart of the broker, no proof here would succeed. So the test keeps it only without a
+        // restart.
         let third = third.ok().filter(|_| !restart);
         give(&mut former, item);
         if restart {

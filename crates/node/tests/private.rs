@@ -11,7 +11,7 @@ use support::{Daemon, Raw, open, until};
 
 use crossdock_layout::wire::OpenMode;
 
-/// Runs one of the helper tests below in another process, with its own runtime folder.
+/// Runs one of the helper tests of this file in another process, with its own runtime folder.
 fn helper(name: &str, runtime: &std::path::Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads", "1"]);
@@ -33,7 +33,8 @@ fn daemons(runtime: &std::path::Path) -> Vec<PathBuf> {
 #[test]
 fn programs_that_start_at_once_share_one_private_daemon_which_ends_after_them() {
     if PathBuf::from("/run/crossdock/endpoint.sock").exists() {
-        // A daemon that serves this whole node is running, and the helper programs would use it.
+        // A daemon that serves this whole node is running, and the helper programs would use it. So the test is
+        // skipped.
         return crossdock_os::testing::skip("no-node-daemon");
     }
     let runtime = tempfile::tempdir().unwrap();
@@ -140,7 +141,8 @@ fn what_it_costs() {
         .collect();
     attaches.sort();
     println!("segment attach: median {:?}", attaches[100]);
-    // Of the memory that both processes share, such as the program's code, each counts its part (Pss).
+    // Of the memory that both processes share, such as the program's code, the measurement counts for each process only
+    // its part (Pss).
     let memory = |pid: u32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
         let field = |name: &str| -> u64 {

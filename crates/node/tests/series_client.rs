@@ -292,7 +292,7 @@ fn observers_that_are_killed_cost_the_publisher_nothing_for_long() {
     let daemon = Daemon::start();
     let session = daemon.session();
     let mut options = options();
-    // The version table needs room for the versions that the watchers hold.
+    // The pool needs enough records of versions for all versions that the observers hold.
     options.max_observers = 12;
     options.capacity = Some(64 << 20);
     let mut publisher = session.publisher("field", &options).unwrap();

@@ -64,7 +64,8 @@ impl Network {
         format!("{}h{n}", self.prefix)
     }
 
-    /// Cuts a host off, or joins it again: nothing passes the host's port of the switch. Neither side is told of this.
+    /// Cuts a host off, or joins it again. While a host is cut off, nothing passes its port of the switch. The daemons
+    /// get no message about the cut.
     fn cut(&self, n: usize, is_cut: bool) {
         let state = if is_cut { "down" } else { "up" };
         run(&["ip", "-n", &self.switch(), "link", "set", &format!("port{n}"), state]);

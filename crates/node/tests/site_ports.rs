@@ -144,8 +144,9 @@ fn objects(from: &Session, to: &Session, name: &str) {
         });
         assert_eq!(credit, Some(handle));
     }
-    // The message arrives without an object that does not move by value. Opening the object fails with an error that
-    // says so. The container in the second block is found only while the block's bytes are pulled.
+    // A block with a container in it does not move by value. The message arrives without the block, and opening the
+    // block fails with an error that says so. In the second, larger block the container is found only while the block's
+    // bytes are pulled.
     for (size, at) in [(64, 16), (1 << 20, 700_000)] {
         let nested = home.allocate(size, 64).unwrap();
         crossdock_core::shared_access::store(home.mapping(), nested + at, (nested + at).wrapping_neg()).unwrap();
@@ -357,6 +358,6 @@ fn ports_regions_and_series_are_removed_from_another_node() {
         let none = b.remove(kind, name, InUse::Keep).unwrap_err();
         assert_eq!(none.status, Status::NotFound, "{none}");
     }
-    // The end of the port that is open stays open, as on one node.
+    // A member has an end of the removed port open. This end stays open, as it does on one node.
     assert_eq!(port.receive(POLL).unwrap_err().status, Status::NotYet);
 }

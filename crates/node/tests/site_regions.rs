@@ -135,7 +135,8 @@ fn a_copy_has_everything_of_the_region_and_its_handles_are_valid() {
     let original = on_a.region("frames", Mode::OpenOnly, 0, Some(LONG)).unwrap();
     check(&original, elements);
     change(&original);
-    // A copy of the copy, on the node of the original, has handles of both.
+    // Node a, which has the original, makes a copy of the copy. Handles of the original and of the first copy are valid
+    // in it.
     drop((copy, whole));
     on_b.region("copy", Mode::OpenOnly, 0, None)
         .unwrap()
@@ -379,7 +380,8 @@ fn moves_while_a_node_is_killed(dies: usize) {
             region.is_some() || is_undecided || names(&sessions[lives]).is_empty()
         });
         if is_undecided {
-            // The next node decides, and it is lost. The region is given up.
+            // Only the killed node could say whether the region has moved. So the test gives the region up: it removes
+            // the region with force.
             assert_eq!(dies, to, "node {} does not decide", names_of_nodes[dies]);
             let refused = sessions[lives].remove_region("frames").unwrap_err();
             assert_eq!(refused.status, Status::Busy, "{refused}");
@@ -395,7 +397,7 @@ fn moves_while_a_node_is_killed(dies: usize) {
             sessions[lives].remove_region("frames").unwrap();
         }
         match (lives == to, is_lost) {
-            // The region was still on the killed node alone, so the caller is told that the region did not come.
+            // The region was still on the killed node alone, so the call that moves it fails with an error.
             (true, true) => {
                 let error = outcome.unwrap_err();
                 assert!(error.to_string().replace('\'', "").contains("node b"), "{error}");

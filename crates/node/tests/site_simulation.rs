@@ -205,7 +205,7 @@ impl Node {
     }
 
     /// Lets the gateway do all that is due, and gives its reports to the broker; repeats this for the broker's orders.
-    /// Returns how many names became contested.
+    /// Returns how many names became contested, which means that another node has claimed them.
     fn step(&mut self, now: u64) -> usize {
         let mut contested = 0;
         for _ in 0..3 {
@@ -344,7 +344,7 @@ impl World {
                 let faults = match random.below(5) {
                     0 | 1 => Faults { cut: true, ..Faults::default() },
                     2 => Faults { fail: 2, ..Faults::default() },
-                    // Only this direction is cut: the catalog gets what the node sends.
+                    // Only the way from the catalog to the node is cut: the catalog gets what the node sends.
                     3 => Faults { lose: [1, 5, 50][random.below(3)], hold: true, ..Faults::default() },
                     _ => Faults::default(),
                 };

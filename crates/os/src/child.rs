@@ -41,8 +41,8 @@ pub fn fork(body: impl FnOnce() -> i32) -> OsResult<i32> {
 /// Forks a child as [`fork`] does, but this process may have other threads. `body` must not take a lock that another
 /// thread may hold. The locks of the C library can be used in the child, also those of the allocator.
 pub fn fork_beside_threads(body: impl FnOnce() -> i32) -> OsResult<i32> {
-    // SAFETY: the child runs only `body`, on its only thread, and leaves by _exit. A lock that it takes against the rule
-    // above is never given back, which is a deadlock and no undefined behaviour.
+    // SAFETY: the child runs only `body`, on its only thread, and leaves by _exit. If `body` waits for a lock that
+    // another thread of the parent held, the lock is never released. This is a deadlock and no undefined behaviour.
     let pid = sys::raw("fork", || unsafe { libc::fork() });
     if pid < 0 {
         return Err(OsError::last("fork", "this process"));
@@ -166,7 +166,7 @@ pub fn spawn_quiet(name: &str, stack: usize, body: impl FnOnce() + Send + 'stati
     }
     let allowed = if sys::raw("clone", || 0) == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
     let started = allowed.and_then(|()| std::thread::Builder::new().name(name.into()).stack_size(stack).spawn(body));
-    // SAFETY: as above; `before` was written there.
+    // SAFETY: the earlier `pthread_sigmask` has written `before`, and this call only reads it.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     started.map(drop)
 }

@@ -1,8 +1,8 @@
 //! Copies large blocks. Where it is faster, the copy bypasses the CPU's caches.
 //!
 //! An ordinary copy first reads the target's memory into the caches. If the same CPU does not read the target soon,
-//! non-temporal stores avoid that and save a third of the memory traffic. They are slower for blocks that fit into the
-//! caches, so the caller measures and chooses the [`StoreMode`].
+//! stores that bypass the caches (non-temporal stores) avoid this and save a third of the memory traffic. They are
+//! slower for blocks that fit into the caches, so the caller measures and chooses the [`StoreMode`].
 
 use std::sync::atomic::AtomicU8;
 #[cfg(any(miri, not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))))]
@@ -79,7 +79,8 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, mode: StoreMode)
     #[cfg(target_arch = "x86_64")]
     if mode == StoreMode::Streaming && length >= 4096 && to.addr() % 64 == 0 && from.addr() % 64 == 0 {
         let whole = length & !63;
-        // SAFETY: as promised by the caller. Both addresses are multiples of 64. AVX is used only if this CPU has it.
+        // SAFETY: the caller promises that both ranges are mapped and do not overlap, and that `to` is writable. Both
+        // addresses are multiples of 64. AVX is used only if this CPU has it.
         unsafe {
             if std::is_x86_feature_detected!("avx") {
                 stream_avx(to, from, whole);
@@ -91,7 +92,7 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, mode: StoreMode)
         return;
     }
     let _ = mode;
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller promises that both ranges are mapped and do not overlap, and that `to` is writable.
     unsafe { std::ptr::copy_nonoverlapping(from, to, length) }
 }
 
@@ -106,8 +107,8 @@ pub unsafe fn copy_racing(to: *mut u8, from: *const u8, length: usize) {
     use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
     let mut at = 0;
     while at < length {
-        // SAFETY: within the caller's ranges; a word is loaded only where its address is a multiple of eight. Rust
-        // allows the race with the writer, because the loads are atomic.
+        // SAFETY: all accesses are within the caller's ranges, and a word is loaded only where its address is a
+        // multiple of eight. Rust allows the race with the writer, because the loads are atomic.
         unsafe {
             let source = from.add(at);
             if source.addr() % 8 == 0 && length - at >= 8 {
@@ -122,7 +123,8 @@ pub unsafe fn copy_racing(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// Copies 64 bytes per turn by AVX stores that bypass the caches. Both addresses and `length` must be multiples of 64.
+/// Copies 64 bytes per round of its loop, by AVX stores that bypass the caches. Both addresses and `length` must be
+/// multiples of 64.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn stream_avx(to: *mut u8, from: *const u8, length: usize) {
@@ -131,7 +133,8 @@ unsafe fn stream_avx(to: *mut u8, from: *const u8, length: usize) {
     const AHEAD: usize = 512;
     let mut at = 0;
     while at < length {
-        // SAFETY: within the caller's ranges and aligned; a prefetch beyond the end is no access.
+        // SAFETY: the loads and stores are aligned and within the caller's ranges. A prefetch beyond the end is no
+        // access.
         unsafe {
             _mm_prefetch::<_MM_HINT_NTA>(from.wrapping_add(at + AHEAD).cast());
             let source = from.add(at).cast::<__m256i>();
@@ -150,7 +153,7 @@ unsafe fn stream_sse2(to: *mut u8, from: *const u8, length: usize) {
     use std::arch::x86_64::{__m128i, _mm_load_si128, _mm_sfence, _mm_stream_si128};
     let mut at = 0;
     while at < length {
-        // SAFETY: within the caller's ranges and aligned; every x86_64 has SSE2.
+        // SAFETY: the loads and stores are aligned and within the caller's ranges. Every x86_64 has SSE2.
         unsafe {
             let value = _mm_load_si128(from.add(at).cast::<__m128i>());
             _mm_stream_si128(to.add(at).cast::<__m128i>(), value);

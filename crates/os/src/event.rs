@@ -45,7 +45,7 @@ pub fn set_timer(timer: impl AsFd, delay: Duration) -> OsResult<()> {
 /// Makes a descriptor from which the signals are read. It also blocks these signals for this thread and for all threads
 /// that it starts later.
 pub fn signalfd(signals: &[i32]) -> OsResult<OwnedFd> {
-    // SAFETY: an uninitialised set is what sigemptyset takes; the calls write only to it.
+    // SAFETY: sigemptyset takes an uninitialised set and initialises it. The calls write only to this set.
     let make = || unsafe {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(set.as_mut_ptr());

@@ -38,8 +38,9 @@ pub fn token() -> u32 {
 
 /// The process that made something. Only that process may use it.
 ///
-/// `word` is the token's address. With it, a check reads only the page with the token, and not also the static
-/// variable, which lies in another page. With cold caches the second page would cost a large part of a call's time.
+/// `word` is the token's address. With this address, a check reads only the page that holds the token, and not also the
+/// static variable `PAGE`, which lies in another page. With cold caches the second page would cost a large part of a
+/// call's time.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessToken {
     word: &'static AtomicU32,
@@ -75,7 +76,7 @@ impl ProcessToken {
 pub struct PerProcess<T: 'static>(AtomicPtr<(u32, T)>);
 
 impl<T: Send + Sync> PerProcess<T> {
-    /// Makes an empty cell without a value.
+    /// Makes a `PerProcess` that holds no value yet.
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
@@ -108,7 +109,7 @@ impl<T: Send + Sync> PerProcess<T> {
         let parents = unsafe { before.as_ref() }.map(|(_, value)| value);
         let fresh = Box::into_raw(Box::new((token(), make(parents)?)));
         if self.0.compare_exchange(before, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: made just now, and not seen by any other thread.
+            // SAFETY: this function has made the value just now, and no other thread has seen it.
             drop(unsafe { Box::from_raw(fresh) });
         }
         self.get()
@@ -125,7 +126,8 @@ impl<T: Send + Sync> Default for PerProcess<T> {
 /// use. A child that was made without the C library's `fork` does not run the hook; in such a child only [`token`]
 /// changes.
 pub fn in_child(hook: extern "C" fn()) {
-    // SAFETY: the hook is a plain function that stays; registering it touches nothing of the caller's.
+    // SAFETY: the hook is a plain function that exists as long as the process; registering it touches no memory of the
+    // caller.
     unsafe { libc::pthread_atfork(None, None, Some(hook)) };
 }
 
@@ -147,7 +149,7 @@ fn first_page() -> *const AtomicU32 {
         Ok(_) => made,
         Err(others) => {
             if made != none {
-                // SAFETY: made just now, and not shown to any other thread.
+                // SAFETY: this function has made the page just now, and no other thread knows its address.
                 let _ = unsafe { sys::mm::munmap_whole(made.cast(), length) };
             }
             others

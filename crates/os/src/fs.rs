@@ -204,7 +204,8 @@ mod tests {
     use crate::faults;
     use std::collections::BTreeSet;
 
-    /// Makes each call of `body` fail once with each of its errors. Gives the names of the calls that failed.
+    /// Runs `body` again and again. In each run, one of its system calls fails with one of the errors that this call
+    /// can have. Gives the names of the calls that failed.
     fn each_fails(body: impl Fn() -> io::Result<()>) -> BTreeSet<&'static str> {
         faults::each_call_fails(|attempt| {
             attempt.arm();

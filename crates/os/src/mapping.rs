@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const PAGE: u64 = 4096;
 
-/// The address at which a mapping for huge pages was last unmapped; 0 if there is none. The next one fits there in one
-/// system call, if it is not longer and the addresses are still free. To reserve other addresses takes three more.
+/// The address at which a mapping for huge pages was last unmapped; 0 if there is none. One system call puts the next
+/// mapping there, if it is not longer and the addresses are still free. Reserving other addresses takes up to three
+/// more system calls.
 static FREE_PLACE: AtomicUsize = AtomicUsize::new(0);
 
 /// What a process may do through a mapping.
@@ -44,7 +45,8 @@ pub struct Mapping {
 // SAFETY: the mapping is an address range that stays until drop, and any thread may drop it. Code that reads or writes
 // through the address is `unsafe` itself, and must take care of races.
 unsafe impl Send for Mapping {}
-// SAFETY: as for Send; the methods only read the two fields.
+// SAFETY: the methods only read the two fields. Code that reads or writes through the address is `unsafe` itself, and
+// must take care of races.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -159,7 +161,8 @@ impl Mapping {
         if !address.is_aligned() {
             return None;
         }
-        // SAFETY: in bounds for as long as the mapping, and aligned; other processes use atomics on it too.
+        // SAFETY: the word is aligned, and lies within the mapping as long as the mapping exists; other processes use
+        // atomics on it too.
         Some(unsafe { address.as_ref() })
     }
 
@@ -170,7 +173,8 @@ impl Mapping {
         if !address.is_aligned() {
             return None;
         }
-        // SAFETY: in bounds for as long as the mapping, and aligned; other processes use atomics on it too.
+        // SAFETY: the word is aligned, and lies within the mapping as long as the mapping exists; other processes use
+        // atomics on it too.
         Some(unsafe { address.as_ref() })
     }
 

@@ -144,13 +144,14 @@ mod tests {
             // SAFETY: the address lies within the mapping that was made above.
             unsafe { (page(n) as *mut u8).write_volatile(1) };
         }
-        // SAFETY: as above. The kernel makes no private copy of a page that is only read.
+        // SAFETY: the address lies within the mapping that was made above. The kernel makes no private copy of a page
+        // that is only read.
         unsafe { (page(20) as *const u8).read_volatile() };
         let mut found = Vec::new();
         let map = PageMap::open().unwrap();
         map.scan(page(0)..page(64), PageFilter::PrivateCopies, &mut found).unwrap();
         assert_eq!(found, [page(3)..page(5), page(40)..page(41)]);
-        // SAFETY: the mapping made above.
+        // SAFETY: unmaps the mapping that this test made, which is not used again.
         unsafe { rustix::mm::munmap(start, LENGTH) }.unwrap();
     }
 }

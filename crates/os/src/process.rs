@@ -59,8 +59,8 @@ pub fn state(pidfd: impl AsFd, pid: i32) -> ProcessState {
     const SIGNALED: u64 = 0x400;
     const SIGNAL: u64 = 0x7f;
     let found = sys::read_text(format!("/proc/{pid}/stat")).ok().and_then(|stat| {
-        // The second field is the program's name in brackets and may contain any text. So the fields are counted from
-        // the last bracket; the flags are field 9, and the exit code is field 52.
+        // The second field of `/proc/PID/stat` is the program's name in brackets and may contain any text. So the
+        // fields are counted from the last bracket; the flags are field 9, and the exit code is field 52.
         let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
         Some((fields.nth(6)?.parse::<u64>().ok()?, fields.nth(42)?.parse::<u64>().ok()?))
     });
@@ -98,7 +98,8 @@ fn exit_code(pidfd: impl AsFd) -> Option<i32> {
     const GET_INFO: libc::Ioctl = (3 << 30 | (size_of::<PidfdInfo>() as u32) << 16 | 0xff << 8 | 11) as libc::Ioctl;
     let mut info = PidfdInfo { mask: EXIT, ..PidfdInfo::default() };
     use rustix::fd::AsRawFd;
-    // SAFETY: the kernel writes at most the size that the number of the call tells, into a structure of that size.
+    // SAFETY: the kernel writes at most as many bytes as the request number of the ioctl says, into a structure of that
+    // size.
     let answer = unsafe { libc::ioctl(pidfd.as_fd().as_raw_fd(), GET_INFO, &raw mut info) };
     (answer == 0 && info.mask & EXIT != 0).then_some(info.exit_code)
 }
@@ -114,7 +115,8 @@ pub fn send_signal(pidfd: impl AsFd, signal: Signal) -> OsResult<()> {
 /// Kills this process at once with SIGKILL. The fault points of test builds use it.
 pub fn kill_self() -> ! {
     loop {
-        // This call cannot fail, so the loop does not repeat. The loop is here because the function must not return.
+        // A process can always send SIGKILL to itself, so the loop does not repeat. The loop is here because the
+        // function must not return.
         let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
     }
 }
@@ -123,8 +125,8 @@ pub fn kill_self() -> ! {
 /// a process for good.
 pub fn start_time(pid: i32) -> Option<u64> {
     let stat = sys::read_text(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the program's name in brackets and may contain any text. So the fields are counted from the
-    // last bracket; the start time is field 22.
+    // The second field of `/proc/PID/stat` is the program's name in brackets and may contain any text. So the fields
+    // are counted from the last bracket; the start time is field 22.
     let behind_name = &stat[stat.rfind(')')? + 1..];
     behind_name.split_ascii_whitespace().nth(19)?.parse().ok()
 }

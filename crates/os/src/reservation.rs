@@ -24,8 +24,8 @@ pub struct Reservation {
 // SAFETY: the reservation is an address range that stays until drop, and any thread may drop it. Code that reads or
 // writes through the addresses is `unsafe` itself, and must take care of races.
 unsafe impl Send for Reservation {}
-// SAFETY: as for Send. The methods change only what is mapped in the range, and the kernel makes each such change in
-// one step.
+// SAFETY: the methods change only what is mapped in the range, and the kernel makes each such change in one step. Code
+// that reads or writes through the addresses is `unsafe` itself, and must take care of races.
 unsafe impl Sync for Reservation {}
 
 impl Reservation {
@@ -48,10 +48,11 @@ impl Reservation {
         let start = first.next_multiple_of(HUGE);
         for (from, to) in [(first, start), (start + length, first + taken)] {
             if from < to {
-                // SAFETY: parts of the mapping made above that no other code knows of.
+                // SAFETY: unmaps parts of the mapping that was made above. No other code knows their addresses.
                 let trimmed = unsafe { sys::mm::munmap(from as *mut _, to - from) };
                 if trimmed.is_err() {
-                    // SAFETY: the mapping made above. Unmapping a part of it that is already unmapped does no harm.
+                    // SAFETY: unmaps the mapping that was made above. Unmapping a part of it that is already unmapped
+                    // does no harm.
                     let _ = unsafe { sys::mm::munmap_whole(first as *mut _, taken) };
                 }
                 trimmed.context("munmap", named)?;
@@ -87,7 +88,8 @@ impl Reservation {
         let at = self.range(offset, length, "mmap")?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: replaces a range that this reservation owns; references into it are its users' business.
+        // SAFETY: the call replaces a range that this reservation owns. Code that made references into the range must
+        // have ended them before.
         unsafe { sys::mm::mmap_anonymous(at, length, protection, flags) }
             .context("mmap", || format!("{length} bytes of memory"))?;
         if length >= HUGE {
@@ -106,7 +108,7 @@ impl Reservation {
         // SAFETY: exactly the range that this reservation owns; it counts as given up until it is mapped again.
         unsafe { sys::mm::munmap(self.start.as_ptr().cast(), length) }.context("munmap", named)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
-        // SAFETY: never replaces anything: if another thread took the addresses meanwhile, this fails.
+        // SAFETY: the call never replaces a mapping: if another thread took the addresses meanwhile, the call fails.
         let again = unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             sys::mm::mmap_anonymous(self.start.as_ptr().cast(), length, protection, flags)
@@ -114,7 +116,7 @@ impl Reservation {
         .context("mmap", named)?;
         if again != self.start.as_ptr().cast() {
             // A kernel before 4.17 may choose another address, because it takes the address only as a hint.
-            // SAFETY: the mapping made just now, elsewhere.
+            // SAFETY: unmaps the mapping that was made just now at another address, and that no other code knows of.
             let _ = unsafe { sys::mm::munmap_whole(again, length) };
             return Err(OsError::new("mmap", named(), rustix::io::Errno::EXIST));
         }
@@ -122,8 +124,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Maps `length` bytes of a file, from `from` on, at `offset` for reading only. It shows what other processes write
-    /// to the file later.
+    /// Maps `length` bytes of a file, from `from` on, at `offset` for reading only. The mapping also shows what other
+    /// processes write to the file later.
     pub fn put_readable(&self, offset: usize, length: usize, fd: impl AsFd, from: u64) -> OsResult<()> {
         self.put_file(offset, length, fd, from, ProtFlags::READ, MapFlags::SHARED)
     }
@@ -145,7 +147,8 @@ impl Reservation {
     ) -> OsResult<()> {
         let at = self.range(offset, length, "mmap")?;
         let flags = flags | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: replaces a range that this reservation owns; references into it are its users' business.
+        // SAFETY: the call replaces a range that this reservation owns. Code that made references into the range must
+        // have ended them before.
         unsafe { sys::mm::mmap(at, length, protection, flags, fd, from) }
             .context("mmap", || format!("{length} bytes at {from} of a segment"))?;
         Ok(())
@@ -187,7 +190,7 @@ impl Reservation {
         const MADV_POPULATE_WRITE: i32 = 23;
         let at = self.range(offset, length, "madvise")?;
         loop {
-            // SAFETY: a range that this reservation owns; the call changes no contents.
+            // SAFETY: the range belongs to this reservation, and the call changes no contents.
             if sys::raw("MADV_POPULATE", || unsafe { libc::madvise(at, length, MADV_POPULATE_WRITE) }) == 0 {
                 return Ok(());
             }
@@ -202,7 +205,8 @@ impl Reservation {
     pub fn clear(&self, offset: usize, length: usize) -> OsResult<()> {
         let at = self.range(offset, length, "mmap")?;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: replaces a range that this reservation owns; references into it are its users' business.
+        // SAFETY: the call replaces a range that this reservation owns. Code that made references into the range must
+        // have ended them before.
         unsafe { sys::mm::mmap_anonymous(at, length, ProtFlags::empty(), flags) }
             .context("mmap", || format!("{length} addresses"))?;
         Ok(())
@@ -212,7 +216,7 @@ impl Reservation {
     pub fn set_writable(&self, offset: usize, length: usize, writable: bool) -> OsResult<()> {
         let at = self.range(offset, length, "mprotect")?;
         let flags = if writable { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::READ };
-        // SAFETY: a range that this reservation owns.
+        // SAFETY: the range belongs to this reservation, and the call changes no contents.
         unsafe { sys::mm::mprotect(at, length, flags) }.context("mprotect", || format!("{length} bytes"))
     }
 }

@@ -134,8 +134,8 @@ impl Drop for RollLock {
 #[derive(Debug)]
 pub struct RollReader {
     fd: OwnedFd,
-    /// A number whose byte is locked through another open file description. This process holds that lock, or a process
-    /// that lives at least as long.
+    /// A number whose byte is locked through another open file description. The holder of that lock is this process, or
+    /// a process that lives at least as long as this one.
     own: u64,
 }
 
@@ -292,7 +292,7 @@ mod tests {
         rustix::io::read(&reader, &mut byte).unwrap();
         assert_eq!(byte, [1]);
         assert!(!s.reader.has_left(6));
-        // SAFETY: the child of this test.
+        // SAFETY: kills the child that this test made, and waits for it.
         unsafe {
             libc::kill(pid, libc::SIGKILL);
             libc::waitpid(pid, std::ptr::null_mut(), 0);

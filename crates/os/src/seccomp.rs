@@ -222,9 +222,11 @@ impl Listener {
     /// Sleeps until a call is stopped. Gives `None` if no process is left that could make a call.
     pub fn next(&self) -> OsResult<Option<StoppedCall>> {
         loop {
-            // SAFETY: plain numbers, which have to be zero before the call.
+            // SAFETY: the struct has only numbers, for which zero is valid. The kernel requires that they are zero
+            // before the call.
             let mut notice: RawNotification = unsafe { zeroed() };
-            // SAFETY: the kernel writes at most the bytes that `new` compared.
+            // SAFETY: the kernel writes at most the size of its own struct, and `new` has checked that `notice` is at
+            // least as large.
             let answer = unsafe { libc::ioctl(self.0.as_raw_fd(), RECV, &raw mut notice) };
             if answer == 0 {
                 let RawNotification { of: libc::seccomp_notif { id, pid, data, .. }, .. } = notice;
@@ -348,7 +350,8 @@ impl MemoryReader {
         if !self.by_file {
             let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
             let remote = libc::iovec { iov_base: address as usize as *mut libc::c_void, iov_len: into.len() };
-            // SAFETY: the kernel writes into `into`; the other address is one of the other process, which it checks.
+            // SAFETY: the kernel writes into `into`. The other address belongs to the other process, and the kernel
+            // checks it.
             let read = unsafe { libc::process_vm_readv(thread, &raw const local, 1, &raw const remote, 1, 0) };
             if let Ok(read) = usize::try_from(read) {
                 return Some(read);

@@ -66,8 +66,9 @@ pub fn passed_listener() -> OsResult<Option<(OwnedFd, PathBuf)>> {
     if number("LISTEN_PID") != Some(std::process::id()) || count == 0 || TAKEN.swap(true, Ordering::Relaxed) {
         return Ok(None);
     }
-    // SAFETY: the service manager gave descriptor 3 to this process, by its number, and TAKEN says that it has no other
-    // owner here. If the variables lie, it is at worst closed, or checked below and refused.
+    // SAFETY: the environment variables say that the service manager gave descriptor 3 to this process, and TAKEN
+    // ensures that the descriptor has only one owner here. If the variables are wrong, the descriptor is at worst
+    // closed: the checks below refuse it.
     let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
     let what = || "descriptor 3, passed by the service manager".to_string();
     let wrong = |why: &str| OsError::new("check", format!("{} ({why})", what()), Errno::INVAL);

@@ -66,7 +66,8 @@ pub fn inherited(number: i32) -> OsResult<OwnedFd> {
     if number < 0 {
         return Err(Errno::BADF).context("fcntl", || format!("descriptor {number}"));
     }
-    // SAFETY: it is used for one call only; a number that is no open descriptor gives EBADF.
+    // SAFETY: the borrowed descriptor is used for one call only. If the number is no open descriptor, this call fails
+    // with EBADF.
     let theirs = unsafe { rustix::fd::BorrowedFd::borrow_raw(number) };
     sys::io::fcntl_dupfd_cloexec(theirs, 3).context("fcntl", || format!("descriptor {number}"))
 }
@@ -129,13 +130,16 @@ pub fn reap() -> OsResult<Reaped> {
     }
 }
 
-/// Sends a signal, given by its number, to one process. Gives `true` if the process exists.
+/// Sends a signal, given by its number, to one process. Gives `true` if the kernel has sent it, and `false` if there is
+/// no such process or this process may not send it a signal.
 pub fn signal_process(pid: i32, signal: i32) -> bool {
-    // SAFETY: a plain system call; a wrong number is an error of the call. Numbers below 2 would mean groups, or init.
+    // SAFETY: a plain system call; a wrong number is an error of the call. A number below 2 would mean a process group,
+    // or init, so no signal is sent to it.
     pid > 1 && unsafe { libc::kill(pid, signal) } == 0
 }
 
-/// Sends a signal, given by its number, to a process group. Gives `true` if the group exists.
+/// Sends a signal, given by its number, to a process group. Gives `true` if the kernel has sent it to a process of the
+/// group.
 pub fn signal_group(leader: i32, signal: i32) -> bool {
     // SAFETY: a plain system call; a wrong number is an error of the call.
     leader > 1 && unsafe { libc::kill(-leader, signal) } == 0

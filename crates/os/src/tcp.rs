@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// The largest number of parts that one [`send`] uses.
+/// The largest number of parts (slices of bytes) that one call of [`send`] sends.
 pub const MAX_PARTS: usize = 16;
 
 fn socket(address: SocketAddr) -> OsResult<OwnedFd> {

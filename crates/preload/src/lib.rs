@@ -2,10 +2,10 @@
 //! name.
 //!
 //! A shim calls the real function first, so an existing file costs nothing more. If the real function fails with
-//! ENOENT, [`missing_file::ask`] finds out whether the program has to wait for this name. The shim then tries again, or
-//! gives the program the errno of the wait's end. No function of libc calls another one's public name, so each entry
-//! point has a shim of its own (`shims`). Programs that are started with a cleared environment keep the library
-//! (`programs`).
+//! ENOENT, [`missing_file::ask`] finds out whether the program has to wait for this name. After the wait, the shim
+//! calls the real function again, or gives the program the errno with which the wait ended. No function of libc calls
+//! another one's public name, so each entry point has a shim of its own (`shims`). Programs that are started with a
+//! cleared environment keep the library (`programs`).
 
 // From Rust 1.99 on, a lint wants `open` to be variadic. Stable Rust cannot define a variadic function, and for these
 // calls it is not necessary: see `shims`. Older releases do not know the lint.

@@ -50,8 +50,8 @@ macro_rules! shims {
                 if real.is_null() {
                     return failed_answer::<$answer>();
                 }
-                // SAFETY: the C library's function of this name has this signature. For variadic functions, the comment
-                // at the top of this file gives the reason.
+                // SAFETY: the C library's function of this name has this signature. A variadic function takes its
+                // optional argument in the same way as an ordinary one.
                 let real: unsafe extern "C" fn($($type),*) -> $answer = unsafe { std::mem::transmute(real) };
                 #[allow(unused_unsafe, reason = "some conditions look at the caller's memory")]
                 // SAFETY: the caller gives what the real function takes.

@@ -209,7 +209,7 @@ assert time.monotonic() - began < 10, "a look-up has waited"
 "#;
     let output = fixture.command(&["python3", "-c", code]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    // The program waits for the name `late`, because no rename has named it.
+    // The program waits for the name `late`, because `late` was not the new name of a rename that failed.
     let late = format!("{code}\nprint(open('late').read())");
     let output = fixture.late("late", b"here", &["python3", "-c", &late]);
     assert_eq!(output.stdout, b"here\n");

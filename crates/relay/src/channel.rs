@@ -227,7 +227,7 @@ impl Channel {
         }
         let mut inbox = lock(&self.inbox);
         if inbox.end.is_some() {
-            // The source has reported its end already, so nothing is missing.
+            // The source has reported its end already, so no message is missing.
             return;
         }
         inbox.end = Some((EndReason::Died, inbox.next));

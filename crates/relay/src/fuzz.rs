@@ -49,15 +49,17 @@ mod tests {
         let mut random = Random(3);
         for _ in 0..20_000 {
             let length = random.below(256);
-            // Most bytes are zero, because lengths and counts are small numbers of eight bytes.
+            // Most bytes of an input are zero, because lengths and counts are small numbers that are encoded in eight
+            // bytes.
             let bytes: Vec<u8> = (0..length).map(|_| if random.one_in(8) { random.byte() % 16 } else { 0 }).collect();
             fuzz_decode(&bytes);
-            // Short bodies are tried, because some of them are accepted.
+            // A short beginning of each input is tried too, because some short bodies are accepted.
             fuzz_decode(&bytes[..length.min(1 + 8 * (length % 6))]);
         }
     }
 
-    /// A flag must have only one encoding. If any number other than 1 were read as false, a flag would have many.
+    /// A flag must have only one encoding. If every number other than 1 were read as false, a flag would have many
+    /// encodings.
     #[test]
     fn a_flag_is_zero_or_one() {
         let mut open = vec![0; 1 + 16 + 24 + 8];

@@ -280,7 +280,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        // All channels are told to stop before the first of them is waited for, so that they stop at the same time.
+        // First ask every channel to stop, and only then wait for each of them. So all channels stop at the same time.
         let channels = self.shared.all();
         channels.iter().for_each(|channel| channel.stop());
         channels.iter().for_each(|channel| channel.drop_now());

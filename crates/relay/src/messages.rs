@@ -187,7 +187,7 @@ impl<A: BodyField, B: BodyField> BodyField for (A, B) {
     }
 }
 
-/// Implements [`BodyField`] for structs. The fields are encoded in the order in which the call names them.
+/// Implements [`BodyField`] for structs. The fields are encoded in the order in which the call of the macro names them.
 macro_rules! spell {
     ($($name:ident { $($field:ident),+ })+) => {$(
         impl $crate::messages::BodyField for $name {

@@ -7,9 +7,10 @@
 //!                     <- pulls the extents' bytes into a segment that no task can see
 //! ```
 //!
-//! For a copy, the segment then gets its name. Node b sends COPY_ENDED, and node a lets other members open the region
-//! again. Node a does the same if node b says that it does not make the copy any more (COPY_STATE), or if node b is
-//! silent for [`SILENT`], because a copy changes nothing on node a.
+//! If the region is copied, the new segment on node b then gets the name of the copy. Node b sends COPY_ENDED, and node
+//! a, which has the region, lets other members open the region again. Node a does the same if node b says that it does
+//! not make the copy any more (COPY_STATE), or if node b is silent for [`SILENT`], because a copy changes nothing on
+//! node a.
 //!
 //! A move continues with the brokers of both nodes:
 //!
@@ -23,7 +24,8 @@
 //! ```
 //!
 //! Until HAND_OVER, node a may end the move alone: then it refuses HAND_OVER, and node b gives up. After HAND_OVER, only
-//! node b's broker knows the outcome. The two brokers exchange it, also after restarts: see `regions` in the broker.
+//! node b's broker knows the outcome. The two brokers exchange the outcome, also after restarts: see `regions` in the
+//! broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -170,7 +172,7 @@ impl Frozen {
 #[derive(Default)]
 pub struct RegionTransfers {
     frozen: Mutex<BTreeMap<ChannelKey, Arc<Frozen>>>,
-    /// The copies that are being made here.
+    /// The copies that this daemon is making.
     making: Mutex<BTreeSet<ChannelKey>>,
 }
 

@@ -9,14 +9,15 @@
 //!     └ program, with the filter (os/seccomp.rs), and all that it starts
 //! ```
 //!
-//! The kernel stops each of the program's system calls that looks up a file name, and asks the server. If the program
-//! opens a file for writing in a directory whose files it only reads, the server answers with EROFS. If tasks do not
-//! wait for this name, or the file exists, the server lets the call continue. Otherwise a thread of the server waits
-//! for the file, and then lets the call continue or answers with an errno. The server opens no file for the program.
+//! The kernel stops each of the program's system calls that looks up a file name, and asks the server, which is the
+//! second process of the task. If the program opens a file for writing in a directory whose files it only reads, the
+//! server answers with EROFS. If tasks do not wait for this name, or the file exists, the server lets the call
+//! continue. Otherwise a thread of the server waits for the file, and then lets the call continue or answers with an
+//! errno. The server opens no file for the program.
 //!
-//! What happens if a process is killed? If the server is killed, the kernel kills the program; the guard then reports
-//! this and kills the remaining processes. If the guard is killed, the kernel kills the server, and with it the
-//! program.
+//! What happens if a process is killed? If the server is killed, the kernel kills the program; the guard (the task's
+//! first process) then reports this and kills the remaining processes. If the guard is killed, the kernel kills the
+//! server, and with it the program.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_long};
@@ -177,8 +178,8 @@ fn serve(command: &[String], guard: i32, stops: Stops) -> i32 {
     };
     let program_pid = match &started {
         Ok(child) => child.id() as i32,
-        // Without the filter, a task that only needs its log lines can still run, so the program starts without the
-        // filter.
+        // The filter could not be installed. A task whose calls the filter stops only for lines in its log can run
+        // without the filter, so the program starts without it.
         Err(_) if listener.is_none() && stops == Stops::Writes => return start(command, None),
         Err(why) if listener.is_none() => return broken("a filter of this program's calls", why),
         Err(why) => return not_started(&command[0], why),

@@ -74,14 +74,14 @@ fn key(query: &Query) -> Result<Key, (u16, String)> {
     Ok(Key { place: get("place")?, workflow: get("workflow")?, series: get("series")?, variable: get("variable")? })
 }
 
-/// Makes the list of a variable's frames, without the frames' numbers.
+/// Makes the list of a variable's frames: only their descriptions, without the values of their elements.
 fn frames(shared: &Shared, query: &Query) -> QueryResult {
     let key = key(query)?;
     shared.with_frames(&key, |frames| Ok(Answer::json(&json!({ "frames": frames }))))
 }
 
-/// Makes the answer with one frame: the length of its description, the description, and the frame's numbers as
-/// little-endian f32.
+/// Makes the answer with one frame: the length of its description, the description, and the values of the frame's
+/// elements as little-endian f32.
 fn frame(shared: &Shared, query: &Query) -> QueryResult {
     let key = key(query)?;
     let sequence = query.get("sequence").and_then(|n| n.parse::<u64>().ok());
@@ -92,7 +92,7 @@ fn frame(shared: &Shared, query: &Query) -> QueryResult {
         };
         let frame = found.ok_or((404, "this version is not kept (any more)".to_owned()))?;
         let mut text = serde_json::to_vec(frame).unwrap_or_default();
-        // The numbers begin at a multiple of 4, so that a browser can read them without a copy.
+        // The values begin at a multiple of 4 bytes, so that a browser can read them without a copy.
         text.resize(text.len().next_multiple_of(4), b' ');
         let mut body = (text.len() as u32).to_le_bytes().to_vec();
         body.extend(text);

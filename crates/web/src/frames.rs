@@ -89,7 +89,7 @@ impl Frames {
 
     fn follow(&mut self, key: &Key) {
         let Some(followed) = self.all.get_mut(key) else { return };
-        // There is no version yet, or the publisher took it back during the read. The next tick tries again.
+        // There is no version yet, or the publisher took it back during the read. The next call of `tick` tries again.
         let Ok(version) = followed.observer.latest() else { return };
         if followed.frames.back().is_some_and(|last| last.sequence == version.sequence()) {
             return;

@@ -11,7 +11,7 @@ use crate::server::{self, Shared};
 const TOKEN: &str = "0123456789abcdef";
 /// A text that only an answer to a request with the token may contain.
 const SECRET: &str = "zq-secret";
-/// A name that ends texts, tags and lines, unless it is escaped.
+/// A name with characters that would end a text, a tag or a line if they were not escaped.
 const NASTY: &str = "\"'><script>&\n}\\";
 
 /// Tests one of three parts, which the first byte chooses. The other bytes are:

@@ -20,8 +20,8 @@ const EVENTS: usize = 200;
 pub struct Scope {
     /// The socket of the only daemon in the samples; `None` for all daemons.
     pub socket: Option<PathBuf>,
-    /// If it is given, the samples cover only the run whose front process (the one that the user started) has this
-    /// process id. A process sets it before it starts that run.
+    /// If this process id is given, the samples cover only the run whose front process (the one that the user started)
+    /// has this id. `crossdock run --web` gives its own id, before it starts the run.
     pub front: Option<u32>,
 }
 
@@ -59,7 +59,7 @@ pub struct RankRow {
     pub name: String,
     pub task: String,
     pub rank: u32,
-    /// `waits`, `runs`, `ended` or `failed`.
+    /// The state of the rank: `waits`, `runs`, `ended` or `failed`.
     pub state: &'static str,
     pub code: Option<u8>,
     pub how: Option<String>,
@@ -157,7 +157,7 @@ pub struct SeriesRow {
     pub id: u64,
     pub workflow: String,
     pub name: String,
-    /// `live`, `ended`, `died` or `former`.
+    /// The state of the series: `live`, `ended`, `died` or `former`.
     pub state: &'static str,
     pub publisher: String,
     pub since_ms: u64,

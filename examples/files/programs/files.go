@@ -1,4 +1,5 @@
-// Go, linked statically: `files read FILE` copies a file to standard output, `files write FILE` the other way round.
+// A static Go program that uses ordinary files: `files read FILE` copies a file to standard output, and
+// `files write FILE` copies standard input to a file.
 package main
 
 import (

@@ -43,7 +43,7 @@ class Transport:
         self.listener.close()
 
     def _reach(self, to):
-        """Connects to a task. Tasks start in any order, so it repeats until the task listens."""
+        """Connects to a task. Tasks start in any order, so this method tries again until the task listens."""
         until = time.monotonic() + START_S
         while True:
             try:

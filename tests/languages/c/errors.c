@@ -158,7 +158,7 @@ static void c3(const char *role, const char *argument)
     OK(crossdock_deallocate(r, header));
 }
 
-/* An object with a constructor that the program wrote. */
+/* Tests an object that the program constructs by its own code. */
 static void c4(const char *role, const char *argument)
 {
     (void)role, (void)argument;

@@ -473,7 +473,7 @@ static void i16(const char *role, const char *argument)
     crossdock_item *item = access_item("");
     all_are(bytes_of(item, 4096), 0, 4096, 1);
     ends_well(b);
-    /* No task has the next number yet. */
+    /* No task has registered the number after `number` yet. */
     snprintf(to, sizeof to, "#%llu", (unsigned long long)number + 1);
     hand(item, to);
     WANT(CROSSDOCK_NOT_YET, crossdock_item_access(session(), name_of(""), CROSSDOCK_NO_WAIT, &item));
@@ -593,7 +593,7 @@ static void c11(const char *role, const char *argument)
     WANT(CROSSDOCK_BUSY, crossdock_item_resize(item, 10));
     ends_well(start("B", NULL));
     OK(crossdock_item_unshare(item, WAIT));
-    /* The old address of the item must be a fault after another task owns the item. */
+    /* After another task owns the item, a read at the item's old address must end with SIGSEGV. */
     volatile unsigned char *old = bytes_of(item, 4096);
     OK(crossdock_item_transfer(item, "absent"));
     OK(crossdock_item_unref(item));

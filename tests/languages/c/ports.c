@@ -24,7 +24,7 @@ static crossdock_message receive(crossdock_port *port)
     return message;
 }
 
-/* Receives, releases, gives the tag. */
+/* Receives a message, releases it, and returns its tag. */
 static uint64_t take(crossdock_port *port)
 {
     crossdock_message message = receive(port);

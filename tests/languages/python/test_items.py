@@ -179,7 +179,8 @@ def test_a_thousand_round_trips_leak_nothing(session, name):
     for _ in range(1000):
         with session.access_item(name, timeout=10) as item:
             item.array("u4")[0] += 1
-    # Descriptors may be fewer than before, because a session of an earlier test may close its last one meanwhile.
+    # There may be fewer descriptors than before, because a session of an earlier test may close its last descriptor
+    # meanwhile.
     assert descriptors() <= before
     item = session.access_item(name, timeout=10)
     assert item.array("u4")[0] == 1000

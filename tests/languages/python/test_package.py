@@ -76,7 +76,7 @@ def test_a_private_daemon_starts_from_the_wheel_alone(tmp_path):
 
 
 def end_daemons(folder):
-    """Both of its processes: the first one takes the other along."""
+    """Ends both processes of the daemon. When the keeper ends, the broker ends, too."""
     deadline = time.monotonic() + 5
     while (left := daemons(folder)) and time.monotonic() < deadline:
         for pid in left:

@@ -13,7 +13,7 @@ use std::time::Instant;
 type Error = Box<dyn std::error::Error>;
 
 fn pin(cpu: usize) {
-    // SAFETY: a set of our own, zeroed, that lives through the call.
+    // SAFETY: a zeroed `cpu_set_t` is a valid, empty set, and it lives until the last call has returned.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);
@@ -55,8 +55,8 @@ fn play(first: bool, rounds: u32, name: &str) -> Result<(f64, f64), Error> {
     while to.dynamic_config().number_of_subscribers() == 0 || bell_to.dynamic_config().number_of_listeners() == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // The counts become right while one of the two processes is perhaps still setting itself up. So both processes wait
-    // a while.
+    // The numbers of subscribers and listeners may be complete before the other process has finished its set-up. So
+    // both processes wait a while.
     std::thread::sleep(Duration::from_millis(300));
 
     let send = |value: u64| -> Result<(), Error> {

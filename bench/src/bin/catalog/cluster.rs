@@ -46,7 +46,8 @@ impl Cluster {
     }
 }
 
-/// The floor of the catalog in etcd: callers that only set keys, without conditions, leases and watches.
+/// The floor of the catalog in etcd, that is, the least work with which it is compared: callers that only set keys,
+/// without conditions, leases and watches.
 pub struct Puts {
     runtime: Runtime,
     clients: Vec<Client>,
@@ -74,7 +75,7 @@ impl Nodes for Puts {
 
     fn register(&self, lane: usize, number: usize) {
         let mut client = self.clients[lane % self.clients.len()].clone();
-        // The prefix differs from the site's prefix, so no node of the site is told of the key.
+        // The key's prefix differs from the prefix of the site's keys, so no node's watch reports this key.
         let key = format!("puts/{SITE}name/item/1/w/{}", name(number));
         self.runtime.block_on(client.put(key, "1 sim1000", None)).expect("etcd answers");
     }

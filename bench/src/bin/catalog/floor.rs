@@ -19,7 +19,7 @@ const CALL: usize = 100;
 const CALLS: u8 = b'c';
 const WATCH: u8 = b'w';
 
-/// The server of the floor, which is a separate process, and the connections to it.
+/// The floor's server, which does the least that a catalog must do, in a separate process, and the connections to it.
 pub struct Floor {
     server: Child,
     _input: Option<ChildStdin>,

@@ -1,6 +1,6 @@
-//! Measures the catalog of a site (P15): how many registrations it takes in a second, and how soon a watch reports a
-//! registration. The nodes are three real daemons whose tasks make items, or 1 000 simulated nodes. The catalog is the
-//! embedded one or, if this program and the command are built with the feature `etcd`, three members of etcd.
+//! Measures the catalog of a site (row P15): how many registrations it takes in a second, and how soon a watch reports
+//! a registration. The nodes are three real daemons whose tasks make items, or 1 000 simulated nodes. The catalog is
+//! the embedded one or, if this program and the command are built with the feature `etcd`, three members of etcd.
 //!
 //! The command line is `catalog CROSSDOCK [--disk FOLDER] [--quick] [--json]`.
 //!
@@ -107,8 +107,8 @@ fn main() {
     print_points(&rows.points());
 }
 
-/// The floor with its file in memory and, with `--disk`, the floor with its file on the disk. Each has the board that
-/// collects its delays.
+/// The servers that do the least that a catalog must do: one with its file in memory and, with `--disk`, one with its
+/// file on the disk. Each has the board that collects its delays.
 struct Floors {
     memory: (Floor, Arc<Board>),
     disk: Option<(Floor, Arc<Board>)>,
@@ -172,7 +172,8 @@ fn etcd(kind: Kind, command: &Path, plan: Plan, floors: &Floors, rows: &mut Rows
     });
 }
 
-/// Makes one registration on each lane, so that all connections are open. After that, measures the rounds.
+/// First makes as many registrations at once as the nodes can, so that all connections are open. Then measures the
+/// rounds.
 fn rounds(nodes: &dyn Nodes, board: &Board, plan: Plan, mut round: impl FnMut()) {
     parts::together(nodes, board, 1);
     (0..plan.rounds).for_each(|_| round());

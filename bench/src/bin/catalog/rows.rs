@@ -25,7 +25,8 @@ pub const BUSY_99: &str = "watch delay while all register, 99 %";
 const PANELS: [&str; 8] = [ONE, TOGETHER, REPORTED, DELAY, DELAY_99, LAST, BUSY, BUSY_99];
 const PER_SECOND: [&str; 3] = [ONE, TOGETHER, REPORTED];
 
-/// The figures. For each panel, kind of site and series there is one value for each round.
+/// The figures. For each panel of the plot, each kind of site and each line of the plot there is one value for each
+/// round.
 #[derive(Default)]
 pub struct Rows(BTreeMap<(&'static str, Kind, &'static str), Vec<f64>>);
 
@@ -50,7 +51,8 @@ impl Rows {
         let floor = match series {
             FLOOR | DISK | PUTS => None,
             EMBEDDED => self.0.get(&(panel, kind, FLOOR)),
-            // A plain put of etcd has no figure for watches. There the floor of the embedded catalog takes its place.
+            // A plain put of etcd has no figure for watches. In the panels for watches, the floor of the embedded
+            // catalog is the floor of etcd, too.
             _ => self.0.get(&(panel, kind, PUTS)).or_else(|| self.0.get(&(panel, kind, FLOOR))),
         };
         let record = Record::below("P15", case, unit, runs.to_vec(), 1.0, "");

@@ -1,5 +1,5 @@
-//! Measures files in managed directories (P14 and Y5). They are compared with plain tmpfs, with polling, with direct
-//! calls of inotify, and with running the producer and the consumer one after the other.
+//! Measures files in managed directories (rows P14 and Y5). They are compared with plain tmpfs, with polling, with
+//! direct calls of inotify, and with running the producer and the consumer one after the other.
 //!
 //! The command line is `files PRELOAD SHIM [--quick] [--json]`, with the preload library and the static shim program.
 //! The program makes directories in /dev/shm and removes them before it ends. `files part …` runs one process of a

@@ -1,4 +1,4 @@
-//! Measures P14, the costs of one file: its open, the wait for it, reading and writing.
+//! Measures row P14, the costs of one file: its open, the wait for it, reading and writing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

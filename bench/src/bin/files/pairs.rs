@@ -1,4 +1,4 @@
-//! Measures Y5: pairs of a producer and a consumer, by each method.
+//! Measures row Y5: pairs of a producer and a consumer that exchange files, by each method of waiting for a file.
 
 use std::collections::BTreeMap;
 use std::process::Child;

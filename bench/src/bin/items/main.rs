@@ -1,6 +1,6 @@
-//! Measures how long it takes to hand an item over between two processes (P12, P13). The same run measures floors. For
-//! verified items the floor is two hops over SOCK_SEQPACKET through a third process, and the mapping of a file of that
-//! size. For cooperative items it is a futex.
+//! Measures how long it takes to hand an item over between two processes (rows P12 and P13). The same run measures
+//! floors (the least times that this machine needs). For verified items the floor is two hops over SOCK_SEQPACKET
+//! through a third process, and the mapping of a file of that size. For cooperative items it is a futex.
 //!
 //! The command line is `items CROSSDOCK [--quick] [--json]`.
 //!

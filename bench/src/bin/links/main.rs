@@ -1,5 +1,6 @@
-//! Measures how fast bytes are pulled from another node through a link (P15). The same run measures raw TCP with one
-//! stream and with four, links over gRPC and over UCX, a plain call of gRPC by another program, and UCX by ucx_perftest.
+//! Measures how fast bytes are pulled from another node through a link (row P15). The same run measures raw TCP with
+//! one stream and with four, links over gRPC and over UCX, a plain call of gRPC by another program, and UCX by
+//! ucx_perftest.
 //!
 //! The command line is `links [--address IP] [--peer COMMAND…] [--grpc PROGRAM] [--quick] [--json]`. `--grpc` names the
 //! program of `bench/peers/grpc`; without it, gRPC is measured by a link only.

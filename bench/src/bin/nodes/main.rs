@@ -1,6 +1,6 @@
 //! Measures how long an item, a message with an object, a version of a series and a managed file take from a task on one
-//! node to a task on another node (P15). Each is measured without TLS and with TLS. The same run measures raw TCP, gRPC
-//! (`--grpc PROGRAM`, bench/peers/grpc) and the transactions of the embedded catalog.
+//! node to a task on another node (row P15). Each is measured without TLS and with TLS. The same run measures raw TCP,
+//! gRPC (`--grpc PROGRAM`, bench/peers/grpc) and the transactions of the embedded catalog.
 //!
 //! The command line is `nodes CROSSDOCK [--own IP --address IP --peer COMMAND] [--grpc PROGRAM] [--quick] [--json]`.
 //!

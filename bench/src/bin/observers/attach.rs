@@ -1,4 +1,4 @@
-//! Measures P11: how long an observer takes to attach, and to follow a version in which some chunks changed.
+//! Measures row P11: how long an observer takes to attach, and to follow a version in which some chunks changed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
@@ -90,10 +90,11 @@ fn map_one_chunk() -> f64 {
     for n in 0..1000usize {
         // The chunks are mapped in a scattered order. Otherwise the kernel would join neighbours into one mapping.
         let (at, from) = (n * 37 % CHUNKS * CHUNK, n * 101 % CHUNKS * CHUNK);
-        // SAFETY: the address is within the mapping above, which no code reads. The file has these bytes.
+        // SAFETY: the address is within `mapping`, because `at` is less than the mapping's size.
         let place = unsafe { mapping.start().as_ptr().add(at) };
         let begun = Instant::now();
-        // SAFETY: the call replaces a part of the mapping above, which no code reads.
+        // SAFETY: the call replaces a part of `mapping`, whose memory no code reads. The file has the bytes that are
+        // mapped.
         let mapped = unsafe {
             rustix::mm::mmap(
                 place.cast(),

@@ -94,7 +94,7 @@ impl Queue {
 
     /// Calls `look` with the data of slot `n`, and then frees the slot.
     pub fn take(&self, n: u32, look: impl FnOnce(&[u8])) {
-        // SAFETY: the slot is full, and stays full until it is freed below.
+        // SAFETY: the slot is full, and stays full until this function frees it after the call of `look`.
         look(unsafe { std::slice::from_raw_parts(self.place(n), self.size) });
         self.word(1).fetch_add(1, Ordering::Release);
         futex::wake(self.word(1), 1);

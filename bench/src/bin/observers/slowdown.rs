@@ -1,5 +1,5 @@
-//! Measures P10: how much a publisher slows down with one and with eight observers, compared with none. Of the eight,
-//! one is stopped while it holds a version.
+//! Measures row P10: how much a publisher slows down with one and with eight observers, compared with none. Of the
+//! eight, one is stopped while it holds a version.
 //!
 //! Two things are measured separately. **Iterations** are measured in wall time, with observers that read the whole
 //! array at each look. If there are fewer CPUs than processes, this figure also contains the competition for CPUs,

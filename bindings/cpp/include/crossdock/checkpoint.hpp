@@ -40,7 +40,7 @@ class checkpoint {
     detail::check(crossdock_checkpoint_open(path.c_str(), &given));
     ref_ = reference(given);
   }
-  /// Takes over a reference from the C functions.
+  /// Takes over the counted reference that a C function returned.
   explicit checkpoint(crossdock_checkpoint* taken) noexcept : ref_(taken) {}
 
   std::string path() const {

@@ -25,7 +25,7 @@ enum class status : int {
   bad_handle = CROSSDOCK_BAD_HANDLE,      ///< the handle names nothing that is in use in this region
   denied = CROSSDOCK_DENIED,              ///< no grant of this task allows the call
   no_space = CROSSDOCK_NO_SPACE,          ///< the region, the quota or the node is full
-  busy = CROSSDOCK_BUSY,                  ///< another member or a view still uses the object
+  busy = CROSSDOCK_BUSY,                  ///< another member, another request or an array of this program uses it
   corrupt = CROSSDOCK_CORRUPT,            ///< shared memory has contents that no correct member writes
   disconnected = CROSSDOCK_DISCONNECTED,  ///< there is no node daemon, or the session is closed
   incompatible = CROSSDOCK_INCOMPATIBLE,  ///< the two sides were built with different layouts or protocols

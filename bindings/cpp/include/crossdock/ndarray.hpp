@@ -76,8 +76,8 @@ class ndarray {
   ndarray(ndarray&& other, const allocator_type& a) : ndarray(a) { *this = std::move(other); }
   ~ndarray() {
     if (T* elements = data()) {
-      // The pointer is cleared first: a kill before the free then leaks the block. A block that is freed first could be
-      // used twice.
+      // The pointer is cleared before the block is freed: if the process is killed in between, the block is only leaked.
+      // With the other order, the pointer could name a block that another object uses already.
       data_ = detail::relative_word::null;
       detail::in_order();
       get_allocator().raw_deallocate(elements);

@@ -40,8 +40,8 @@ class version {
     detail::check(crossdock_series_version_missed(get(), &n));
     return n;
   }
-  /// False if the publisher has taken the version back (CROSSDOCK_FULL_TAKE_BACK). Spans that were made before stay as
-  /// they are.
+  /// False if the publisher has taken the version back (CROSSDOCK_FULL_TAKE_BACK). Spans that were made before keep
+  /// their contents.
   bool valid() const {
     int valid = 0;
     detail::check(crossdock_series_version_valid(get(), &valid));

@@ -149,7 +149,8 @@ class port {
   /// outside of the region.
   void note_copied(std::uint64_t bytes) { via_->note_copied(bytes); }
 
-  /// For event loops; crossdock_port_descriptor describes how to use it. Not every transport has such a descriptor.
+  /// The descriptor of this end for event loops. crossdock.h describes at crossdock_port_descriptor how to use it. Not
+  /// every transport has such a descriptor.
   int descriptor() const {
     int fd = -1;
     detail::check(crossdock_port_descriptor(native(), &fd));

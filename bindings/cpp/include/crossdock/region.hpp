@@ -74,7 +74,7 @@ class region {
     found.adopt(given);
     return found;
   }
-  /// Takes over a reference from a C function.
+  /// Takes over the counted reference that a C function returned.
   static region taken(crossdock_region* given, session s = session()) {
     region found(std::move(s));
     found.adopt(given);

@@ -77,8 +77,8 @@ template <class T>
 struct shareable<std::atomic<T>> : std::bool_constant<shareable<T>::value && std::atomic<T>::is_always_lock_free> {};
 template <class T>
 struct shareable<offset_ptr<T>> : std::true_type {};
-// These types are not shareable. They are trivially copyable, but contain an address that is valid in this process
-// only.
+// std::span, std::basic_string_view and std::reference_wrapper are not shareable. They are trivially copyable, but
+// contain an address that is valid in this process only.
 template <class T, std::size_t N>
 struct shareable<std::span<T, N>> : std::false_type {};
 template <class C, class Traits>

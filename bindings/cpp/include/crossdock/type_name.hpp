@@ -131,7 +131,7 @@ struct type_name<std::atomic<T>> : type_name<T> {};
 /// Describes the type T to the C functions: its name, size and alignment.
 template <class T>
 crossdock_type type_of() noexcept {
-  // The C functions need a zero byte behind the name. There is one behind each string view above, because each is a
+  // The C functions need a zero byte behind the name. There is one behind each type name, because each is a string
   // literal or the whole text of a type_text.
   return {type_name<T>::value.data(), sizeof(T), static_cast<std::uint32_t>(alignof(T)), 0};
 }

@@ -34,7 +34,7 @@ pub trait Dial: Send + Sync {
     fn dial(&self, by: Deadline) -> io::Result<Box<dyn Stream>>;
 }
 
-/// Plain TCP to `host:port`.
+/// Makes plain TCP connections to `host:port`.
 pub struct TcpDial(pub String);
 
 impl Dial for TcpDial {

@@ -1,4 +1,4 @@
-//! Messages on a stream of bytes: a length, followed by that many bytes.
+//! Sends and receives messages on a stream of bytes. A message is a length, followed by that many bytes.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -46,7 +46,8 @@ struct State {
 }
 
 pub(super) struct Shared {
-    /// The threads of all watches read the state at the same time, because one change may wake a thousand of them.
+    /// A read-write lock: one change may wake the threads of a thousand watches, which then all read the state at the
+    /// same time.
     state: RwLock<State>,
     watchers: Arc<Watchers>,
     started: Instant,
@@ -145,7 +146,8 @@ impl Keeper {
                     Ok(Some(greet)) => greet,
                     Ok(None) => continue,
                     Err(_) => {
-                        // `accept` failed: most likely the process has run out of descriptors.
+                        // `accept` failed, most likely because the process has run out of descriptors. After a pause
+                        // the loop tries again.
                         thread::sleep(Duration::from_millis(10));
                         continue;
                     }
@@ -251,8 +253,8 @@ impl Shared {
             }
             let wait = state.store.next_due().map_or(SLICE, |due| Duration::from_millis(due.saturating_sub(now)));
             drop(state);
-            // A lease that is granted meanwhile cannot end before this sleep does, because each lease lasts longer than
-            // `SLICE`.
+            // A lease that is granted during this sleep cannot end before the sleep does, because the sleep lasts at
+            // most `SLICE`, and each lease lasts longer.
             thread::park_timeout(wait.clamp(Duration::from_millis(5), SLICE));
         }
     }
@@ -264,7 +266,8 @@ impl Shared {
             let full = CatalogError::Full(format!("it has {others} connections"));
             framed.send(&Answer::Failed(full).encode()).ok();
         } else {
-            // An error ends only the connection of this client, for example after a bad message. So it is ignored.
+            // An error, for example after a bad message, ends only the connection of this client. So the error is
+            // ignored.
             self.converse(&mut framed).ok();
         }
         self.connections.fetch_sub(1, Ordering::Relaxed);

@@ -181,8 +181,8 @@ pub(super) fn encode_changes(upto: Revision, more: bool, changes: &[Arc<Change>]
     w.0
 }
 
-/// Each of these functions returns the content of an answer of one kind. It returns `None` if the answer is of another
-/// kind.
+/// The functions that take the content out of an answer, one function for each kind of answer. A function returns
+/// `None` if the answer is of another kind.
 impl Answer {
     pub fn done(self) -> Option<()> {
         matches!(self, Self::Done).then_some(())

@@ -262,7 +262,8 @@ pub fn an_entry_goes_to_the_lease_of_another_client_only_while_that_lease_lasts(
     other.put(&node, b"", Some(lease), soon()).unwrap();
     let there = c.get(&node, soon()).unwrap().unwrap();
     assert_eq!(there.lease, Some(lease));
-    // The client `c` gives its entry to the other client's lease, if the node of that lease is still there.
+    // The client `c` moves its entry `name` to the lease of the client `other`, on the condition that the entry `node`,
+    // which belongs to that lease, still exists.
     let give = || {
         let from = c.put(&name, b"c", Some(own), soon()).unwrap();
         let commit = Commit::new().expect_at(&name, from).expect_at(&node, there.modified);

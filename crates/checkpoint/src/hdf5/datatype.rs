@@ -62,8 +62,8 @@ fn put(ty: &Type, out: &mut Vec<u8>) {
             put(of, out);
         }
         Type::Struct(fields) => structure(ty, fields, out),
-        // The headers of containers are stored as arrays of bytes. An opaque type cannot stand inside another type, so
-        // no opaque type comes to this line.
+        // The headers of crossdock's containers (vectors, strings and ndarrays) are stored as arrays of bytes. An
+        // opaque type cannot be a part of another type, so no opaque type comes to this line.
         Type::Vector(_) | Type::String | Type::Ndarray(_) | Type::Opaque(_) => {
             let bytes = Type::Array(Box::new(Type::Scalar("u8", 1)), ty.size_and_align().map_or(1, |s| s.0));
             put(&bytes, out);

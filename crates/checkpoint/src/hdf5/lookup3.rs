@@ -1,5 +1,5 @@
 //! Bob Jenkins' hash function lookup3, which HDF5 uses as the checksum of its headers (his `hashlittle` with the start
-//! value 0). Public domain.
+//! value 0). The original code is in the public domain.
 
 /// Computes the checksum of these bytes.
 pub fn sum(bytes: &[u8]) -> u32 {
@@ -59,7 +59,7 @@ fn finish(mut a: u32, mut b: u32, mut c: u32) -> u32 {
 mod tests {
     use super::sum;
 
-    /// The expected values come from the comment in the original source.
+    /// The expected values come from a comment in Bob Jenkins' source of lookup3.
     #[test]
     fn it_is_the_original() {
         assert_eq!(sum(b""), 0xdead_beef);

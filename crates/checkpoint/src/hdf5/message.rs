@@ -1,4 +1,4 @@
-//! The messages of object headers.
+//! The messages of which the object headers of HDF5 consist.
 
 use super::{UNDEFINED, datatype};
 use crate::contents::Value;

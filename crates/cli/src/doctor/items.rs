@@ -4,7 +4,8 @@ use crossdock_os::tmpfs::Folder;
 
 use super::{CheckResult, NodeCheck, check};
 
-/// The same text is in README.md, SECURITY.md and docs/ownership.md. `scripts/check-claims` compares the texts.
+/// README.md, SECURITY.md and docs/ownership.md contain the text of this constant too. `scripts/check-claims` compares
+/// the texts.
 #[rustfmt::skip]
 const OPEN: &str = "Open at the level `verified`: pages that a former owner or reader pinned in the kernel through its mapping (vmsplice, registered io_uring or device buffers, direct or zero-copy I/O in flight). The level `strict` closes it.";
 

@@ -1,4 +1,4 @@
-//! The part of `crossdock inspect` for series.
+//! The part of `crossdock inspect` that shows a series.
 
 use std::time::Duration;
 

@@ -24,8 +24,9 @@ pub fn of<'a>(name: &str, observer: &Observer, version: &'a Version) -> Result<f
     })
 }
 
-/// Tells whether the bytes that the command has read from the version are still the version's own. With the policy
-/// `take_back` they are, because they are a copy. With other policies they are as long as the version is valid.
+/// Tells whether the bytes that the command has read are those of this version. With the policy `take_back` this is
+/// always so, because the command has a copy. With other policies the publisher may change the bytes when the version
+/// is not valid any more.
 pub fn is_steady(version: &Version) -> bool {
     version.is_valid() || version.description().full == FullPolicy::TakeBack
 }

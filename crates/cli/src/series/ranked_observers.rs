@@ -56,8 +56,9 @@ impl RankedObservers {
         format!("{} is at version {}, {} at version {}", low.1, low.0, high.1, high.0)
     }
 
-    /// Gives the state of all publishers together, with the name of one. The state is `Died` if any publisher died. It
-    /// is `Ended` only if all ended, because a publisher that has not ended may still publish.
+    /// Gives the state of all publishers together, and the name of one series. The state is `Died` if any publisher
+    /// died; then the name is that of its series. It is `Ended` only if all ended, because a publisher that has not
+    /// ended may still publish.
     pub fn state(&self) -> (SeriesState, &str) {
         if let Some((name, _)) = self.each().find(|(_, o)| o.state() == SeriesState::Died) {
             return (SeriesState::Died, name);

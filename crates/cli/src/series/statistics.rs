@@ -1,4 +1,4 @@
-//! The least, mean and greatest number of a variable.
+//! Computes the least, the mean and the greatest number of a variable.
 
 /// Statistics of the elements of a variable.
 #[derive(Clone, Copy, Debug, PartialEq)]

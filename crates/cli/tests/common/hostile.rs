@@ -1,9 +1,9 @@
-//! A hostile former owner that keeps a way to an item, a hostile reader that tries to write, and the honest task that
-//! is their victim.
+//! A program that tests start as several tasks: as a hostile former owner that keeps access to items, and that also
+//! tries to write an item that it may only read, and as the honest tasks that are its victims.
 //!
 //! `former` speaks the wire protocol itself, so that it can lie: it says that it gave its items up, but keeps some
 //! access to each item, in a different way for each. `victim` becomes the owner of the items and writes a secret into
-//! them. After that, the former owner searches for the secret and tries to overwrite it. Both programs print what they
+//! them. After that, the former owner searches for the secret and tries to overwrite it. Both tasks print what they
 //! see, and the test reads their output.
 
 use std::fs::File;
@@ -20,8 +20,8 @@ use crossdock_os::{Access, Deadline, Mapping, child, event, tmpfs};
 const WAIT: Duration = Duration::from_secs(30);
 const PAGES: u64 = 16;
 const SIZE: u64 = PAGES * 4096;
-/// The value that the former owner writes first. The constants below are the value that the victim writes, and the
-/// value with which the former owner overwrites.
+/// The value that the former owner writes first. `SECRET` is the value that the victim writes. `SCRIBBLE` is the value
+/// with which the former owner overwrites the item.
 const OLD: u64 = 0x1111_1111_1111_1111;
 const SECRET: u64 = 0x5ec4_e75e_c4e7_5ec4;
 const SCRIBBLE: u64 = 0x6666_6666_6666_6666;
@@ -217,7 +217,7 @@ fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
     match way {
         "mapping" => kept.mapping = Some(mapping),
         "duplicate" => kept.descriptor = Some(fd.try_clone().map_err(|e| e.to_string())?),
-        // The child has the mapping, and the parent keeps nothing.
+        // The child process keeps the mapping of the item. Its parent keeps no access to the item.
         "fork" => kept.child = Some(child::fork_beside_threads(|| spy(Some(&mapping), None)).map_err(text)?),
         "child" => kept.child = Some(child::fork_beside_threads(|| spy(None, Some(&fd))).map_err(text)?),
         "flight" => {
@@ -225,14 +225,14 @@ fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
             socket::send(&ours, b"x", &[fd.as_fd()]).map_err(text)?;
             kept.flight = Some((ours, theirs));
         }
-        // The file belongs to the daemon's user. A task of another user cannot even open it again.
+        // The item's file belongs to the daemon's user, so a task of another user cannot even open the file again.
         "reopened" => match tmpfs::open_anew(&fd, Access::ReadWrite) {
             Ok(again) => kept.descriptor = Some(again),
             Err(error) => println!("reopened: refused: {error}"),
         },
         // Keeps references to the item's pages only, in a pipe or a socket.
         "spliced" | "sent" => kept.pages = Some(given_away(&fd, way == "sent")?),
-        // No descriptor is kept. Later, all numbers of `/proc/self/fd` are tried.
+        // Keeps no descriptor. Later, this program tries to open the item by each number in `/proc/self/fd`.
         "numbered" => {}
         "path" => kept.descriptor = Some(path_of(&fd)?),
         "racing" | "spying" => {
@@ -440,7 +440,7 @@ fn scribble_on_shared(fd: &OwnedFd) -> Vec<String> {
     let_in
 }
 
-/// Hands an item to the partner and takes it back, while a former owner tries to get at it.
+/// Hands an item to the partner and gets it back, again and again, while a former owner tries to access the item.
 fn to_and_fro(session: &Session, mut item: Item) -> Result<Item, String> {
     let text = |e: crossdock_client::Error| e.to_string();
     for round in 0..ROUNDS {
@@ -488,7 +488,7 @@ fn victim() -> Result<(), String> {
         items.push((way, item));
     }
     let mut shared = session.create_item("shared", &ItemOptions::bytes(SIZE)).map_err(text)?;
-    // The readers of the shared item may see this value.
+    // The owner writes this value before it shares the item, so the readers may see the value.
     shared.bytes_mut().chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&OLD.to_ne_bytes()));
     let shared = shared.share().map_err(text)?;
     session.create_item("told", &ItemOptions::bytes(8)).map_err(text)?.transfer("former").map_err(text)?;
@@ -500,7 +500,8 @@ fn victim() -> Result<(), String> {
     }
     let whole = shared.bytes().chunks_exact(8).all(|word| word == OLD.to_ne_bytes());
     println!("shared: {}", if whole { "unharmed" } else { "HARMED" });
-    // After the item is taken back, it is written again. Readers that have left must not see this value.
+    // The owner writes another value after it has taken the item back. Readers that have closed the item must not see
+    // this value.
     let mut again = shared.unshare(Some(Duration::from_secs(5))).map_err(text)?;
     again.bytes_mut().chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&SECRET.to_ne_bytes()));
     session.create_item("told-again", &ItemOptions::bytes(8)).map_err(text)?.transfer("former").map_err(text)?;

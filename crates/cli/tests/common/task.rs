@@ -1,6 +1,7 @@
 //! A program that tests start as a task. `publish N` publishes N versions of the series `field`; with N = 0 it never
 //! ends. `produce N` sends N blocks of a region through the port `numbers`, and `consume N` takes them. `await PATH`
-//! waits for a file by the library and reads it. `hold` and `intrude` are explained below.
+//! waits for a file by the library and reads it. `hold` opens objects that the task was granted and keeps them open.
+//! `intrude` tries to open objects that the task was not granted.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "produce" => produce(&session, count)?,
         "consume" => consume(&session, count)?,
         "publish" => publish(&session, count)?,
-        // Holds the objects that the task was granted until the task is asked to end.
+        // Keeps the objects that the task was granted open for a minute, or until the task is stopped.
         "hold" => hold(&session, count)?,
         // Tries to open objects that the task was not granted. Each attempt must be refused.
         "intrude" => intrude(&session),
@@ -104,7 +105,8 @@ fn publish(session: &Session, count: u64) -> Result<(), Box<dyn std::error::Erro
     Ok(())
 }
 
-/// Holds a region and a port: for `count` 0 as the task that makes them, otherwise as a task that only reads.
+/// Keeps a region and a port open. If `count` is 0, the task makes the region and is the port's producer. Otherwise it
+/// opens the existing region and is the port's consumer.
 fn hold(session: &Session, count: u64) -> crossdock_client::Result<()> {
     let (mode, end) = if count == 0 { (Mode::OpenOrCreate, End::Producer) } else { (Mode::OpenOnly, End::Consumer) };
     let region = session.region("blocks", mode, 16 << 20, WAIT)?;

@@ -145,8 +145,8 @@ impl Connection {
         state.fit_room();
     }
 
-    /// Handles an answer whose descriptors were lost. What the answer opened is given back to the daemon, and the
-    /// asking thread gets an error.
+    /// Handles an answer whose descriptors were lost. Gives back to the daemon what the answer opened, and gives the
+    /// asking thread an error.
     fn hand_out_stripped(&self, state: &mut State, message: &[u8]) {
         let decoded = Header::decode(message).and_then(|(h, _)| Answer::decode(message, usize::from(h.descriptors)));
         let Ok((number, answer)) = decoded else {

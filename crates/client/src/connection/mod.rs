@@ -74,7 +74,7 @@ pub(crate) struct Connection {
     changed: Condvar,
     /// The process that made the connection. Its forked children must not use the connection.
     process: fork::ProcessToken,
-    /// True if the watching thread knows this connection.
+    /// True if the watching thread watches this connection.
     watched: AtomicBool,
     this: Weak<Self>,
 }

@@ -1,4 +1,4 @@
-//! Items: data that exactly one task owns at a time (source: CDI, see `docs/descriptors.md`).
+//! Items: data that exactly one task owns at a time (the idea comes from the CDI paper, see `docs/papers.md`).
 //!
 //! The task that makes an item owns it. The owner reads, writes, copies, resizes, shares, transfers and destroys the
 //! item; no other task can reach it. A transfer is one atomic step without a copy. The daemon asks the kernel whether

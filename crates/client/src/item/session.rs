@@ -24,9 +24,9 @@ impl Session {
     /// Makes an item that this task owns. Its bytes are zero.
     ///
     /// # Errors
-    /// `EXISTS` if an item has this key (the text names its owner). `INVALID` if the key is not a name, the size is 0,
-    /// or the contents do not fit the size. `NO_SPACE` if the quota or the node's memory does not suffice. `DENIED`
-    /// without a grant to own the item.
+    /// `EXISTS` if an item has this key (the text names its owner). `INVALID` if the key is not allowed as a name, the
+    /// size is 0, or the contents do not fit the size. `NO_SPACE` if the quota or the node's memory does not suffice.
+    /// `DENIED` without a grant to own the item.
     pub fn create_item(&self, key: &str, options: &ItemOptions) -> Result<Item> {
         crate::session::check_name("item", key)?;
         options.contents.check(options.size.max(1))?;
@@ -130,8 +130,8 @@ impl Session {
         self.connection().ask(Request::Item(request), None, wait, deadline)
     }
 
-    /// Opens an item that the daemon gave to this member as its owner. If the item is cooperative, the call may still
-    /// wait for the member that has it.
+    /// Opens the item that the daemon gave, in `answer`, to this member as the owner. If the item is cooperative, the
+    /// call may still wait until the member that has the item gives it up.
     fn opened_item(&self, answer: Answered, wait: Option<(Option<Duration>, Deadline)>) -> Result<Item> {
         let (given, descriptor) = taken(answer)?;
         if given.level != ItemLevel::Cooperative {
@@ -213,7 +213,7 @@ impl Session {
         Ok(word)
     }
 
-    /// Opens a shared item that the daemon gave for reading.
+    /// Opens, for reading, the shared item that the daemon gave in `answer`.
     pub(super) fn opened_view(&self, answer: Answered) -> Result<ItemView> {
         let (given, descriptor) = taken(answer)?;
         let opening = SegmentOpening::new(self.connection().clone(), given.file);

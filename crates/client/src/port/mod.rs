@@ -1,4 +1,5 @@
-//! Ports: bounded channels that carry handles and small values between tasks (Dhmem paper, section III-C).
+//! Ports: bounded channels that carry handles and small values between tasks (after the Dhmem paper, section III-C; see
+//! `docs/papers.md`).
 //!
 //! A port is a segment with a ring of cells. Both ends map it, and messages do not pass through the daemon. When a
 //! consumer releases a message, the producer gets its cell back as a credit ([`Port::reclaim`]). So buffers are used

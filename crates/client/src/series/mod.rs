@@ -1,6 +1,6 @@
 //! The session's calls for series. One publisher changes the data of a series in place and publishes consistent
-//! versions; observers never stop the publisher (TCASM paper). The calls of publishers, observers and versions are in
-//! the crate `core`.
+//! versions; observers never stop the publisher (after the TCASM paper; see `docs/papers.md`). The calls of publishers,
+//! observers and versions are in the crate `core`.
 //!
 //! The publisher works on ordinary memory and publishes it. An observer asks for the latest, the next or a certain
 //! version. It reads the version as contiguous arrays that neither change nor can be written. The daemon is asked only

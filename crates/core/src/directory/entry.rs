@@ -21,7 +21,8 @@ pub(super) fn is_at(entry: &Entry, offset: u64) -> bool {
     entry.offset.load(Ordering::Relaxed).is(offset)
 }
 
-/// The hash of the entry's offset. This works for any number, because a hash is always within the index.
+/// The hash of the offset in the entry. The offset may have any value, because each hash leads to an existing chain of
+/// the index.
 pub(super) fn hash_by_offset(entry: &Entry, hash: impl FnOnce(u64) -> u32) -> u32 {
     entry.offset.load(Ordering::Relaxed).hashed(hash)
 }

@@ -1,4 +1,5 @@
-//! Reading the directory and resolving handles. These calls take no lock, so tasks that may only read can use them.
+//! The calls that read the directory and find the objects that handles name. They need no lock, so tasks that may only
+//! read can use them.
 
 use std::sync::atomic::Ordering;
 

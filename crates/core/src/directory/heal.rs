@@ -1,4 +1,4 @@
-//! Healing of objects whose constructor or remover has died.
+//! Heals objects whose constructor or remover has died.
 
 use std::sync::atomic::Ordering;
 

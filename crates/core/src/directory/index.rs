@@ -1,4 +1,4 @@
-//! The two indexes of the directory, and reads that take no lock.
+//! The two indexes of the directory, and the code that reads the directory without a lock.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
 

@@ -2,7 +2,7 @@
 //!
 //! The entries lie in a table. Two indexes, by name and by offset, are chains through the table. They are derived from
 //! the entries, so they can be rebuilt when they may be wrong. A member that changes the directory takes the region's
-//! lock. Readers take no lock: they compare the directory's version before and after they read.
+//! lock. Readers usually take no lock: they compare the directory's version before and after they read.
 //!
 //! An entry goes through the states FREE → CONSTRUCTING → READY → REMOVING → FREE. It goes from CONSTRUCTING to
 //! REMOVING if its constructor abandons it or dies. Each step is one store. `heal` repairs what a member leaves if it

@@ -1,4 +1,4 @@
-//! Removing a named object.
+//! Removes a named object.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(published(), None, "the program itself made the file read-only");
         std::fs::hard_link(&file, &link).unwrap();
         let ago = published().unwrap();
-        // The kernel lets root write any file.
+        // The kernel lets root write any file, so nothing is refused to root.
         let is_root = crossdock_os::child::user() == 0;
         assert_eq!(watched.refuse_writing(path).is_none(), is_root);
         let refusal = WriteRefusal {

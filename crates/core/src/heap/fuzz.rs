@@ -101,7 +101,8 @@ fn scribble(region: &Region, data: &[u8]) {
         let (place, value) = (word(&chunk[..3]), word(&chunk[3..]));
         let reach = if place >> 23 == 1 { SIZE } else { tables };
         let at = place % (reach - 8);
-        // The value is five bytes long, or a large number with all high bits set.
+        // The five bytes of the value are used as they are if the value is even. If it is odd, the upper three bytes of
+        // the word become 0xff.
         let value = if value & 1 == 0 { value } else { value | u64::MAX << 40 };
         // SAFETY: the word lies within the mapping, and no other thread of this process uses the mapping.
         unsafe { region.base().add(at as usize).cast::<u64>().write_unaligned(value) };

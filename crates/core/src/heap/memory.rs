@@ -50,7 +50,7 @@ impl Memory {
     pub(crate) fn new(mapping: Mapping, geometry: Geometry) -> Self {
         assert!(geometry.capacity <= mapping.length() as u64);
         let base = mapping.start().as_ptr();
-        // SAFETY: both areas begin within the capacity, and so within the mapping.
+        // SAFETY: the slice heads and the state bytes begin within the capacity, and so within the mapping.
         let (heads, states) = unsafe { (base.add(geometry.heads_at as usize), base.add(geometry.states_at as usize)) };
         Self { base, mapping, geometry, heads: heads.cast(), states: states.cast() }
     }
@@ -173,7 +173,7 @@ impl Memory {
     pub(crate) fn word(&self, offset: u64) -> Option<&AtomicU64> {
         let end = offset.checked_add(8)?;
         let inside = offset >= self.geometry.data_at && end <= self.geometry.capacity && offset % 8 == 0;
-        // SAFETY: in bounds and aligned, as just checked.
+        // SAFETY: `inside` says that the word lies within the mapping and is aligned.
         inside.then(|| unsafe { self.at(offset) })
     }
 
@@ -182,7 +182,7 @@ impl Memory {
     pub(crate) fn data(&self, offset: u64, length: u64) -> Option<*mut u8> {
         let end = offset.checked_add(length)?;
         let inside = offset >= self.geometry.data_at && end <= self.geometry.capacity;
-        // SAFETY: within the mapping, as just checked.
+        // SAFETY: `inside` says that the bytes lie within the mapping.
         inside.then(|| unsafe { self.base.add(offset as usize) })
     }
 
@@ -193,8 +193,9 @@ impl Memory {
     pub(crate) fn fetch_place(&self, offset: u64) {
         let slice = offset.wrapping_sub(self.geometry.data_at) / SLICE;
         fetch(self.heads.wrapping_add(slice as usize));
-        // The line of the slice's first state byte is fetched, because the block's number is not known yet. For blocks
-        // of 1 KiB and more this is the right line. For smaller blocks at least the page is right.
+        // Fetches the cache line of the slice's first state byte, because the block's number is not known yet. If the
+        // blocks of the slice have 1 KiB or more, the block's state byte is in this line. Otherwise it is at least in
+        // the same page.
         fetch(self.states.wrapping_add((slice * STATES_PER_SLICE) as usize));
     }
 

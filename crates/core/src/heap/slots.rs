@@ -1,5 +1,5 @@
-//! Taking and leaving heap slots. A slot keeps its slices when its holder leaves or dies, and its next holder uses
-//! them.
+//! How a member takes and leaves heap slots. A slot keeps its slices when its holder leaves or dies, and its next
+//! holder uses them.
 
 use std::sync::atomic::Ordering;
 

@@ -41,7 +41,8 @@ thread_local! {
     static CACHE: [Cell<CacheEntry>; WAYS] = const { [const { Cell::new(NONE) }; WAYS] };
 }
 
-/// An empty entry of the cache. The count of dropped regions never reaches the number in `gone`.
+/// An empty entry of the cache. It is never valid, because the count of dropped regions never reaches the number in
+/// `gone`.
 const NONE: CacheEntry = CacheEntry { base: null(), gone: u64::MAX, region: null(), slot: null_mut() };
 
 /// Computes an index from a region's address by a multiplication. Regions begin at a page, so the lower bits carry no

@@ -73,9 +73,9 @@ impl ItemMemory {
         if held.of != self.base() as usize || !self.writable() {
             return &mut [];
         }
-        // SAFETY: in bounds of the mapping, which lives as long as self. This process has one `HolderToken` of it at
-        // a time, which is borrowed mutably here, and all tasks have agreed that only the member that has the item
-        // touches its data.
+        // SAFETY: the data lie within the mapping, which lives as long as `self`. This process has one `HolderToken` of
+        // the item at a time, which is borrowed mutably here, and all tasks have agreed that only the member that has
+        // the item touches its data.
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.size() as usize) }
     }
 

@@ -27,7 +27,7 @@ impl<'a> HeaderRef<'a> {
         Self(header)
     }
 
-    /// The words themselves, for tests that damage them.
+    /// Gives the words of the header themselves, for tests that damage them.
     #[cfg(test)]
     pub(super) fn raw(self) -> &'a ItemHeader {
         self.0

@@ -1,9 +1,9 @@
 //! An item's memory: its description and its data, and for cooperative items the protocol of the owner word.
 //!
-//! While a verified or strict item is mapped for writing, only this process can reach it, because the daemon has
-//! proved that. So a Rust slice of its bytes is sound. A former owner may have left a wrong description in the
-//! header, so it is checked before it is used. A former owner may also have truncated the file or punched holes into
-//! it. In this case memory is put back before anything is read.
+//! While a verified or strict item is mapped for writing, only this process can reach it, because the daemon has proved
+//! that. So a Rust slice of its bytes is sound. A former owner may have left a wrong description in the header, so it
+//! is checked before it is used. A former owner may also have truncated the file or punched holes into it. In this case
+//! [`ItemMemory::open`] puts memory back before anything is read.
 
 mod cooperative;
 mod describe;
@@ -37,8 +37,8 @@ pub struct ItemMemory {
 /// The kind of memory that an item is mapped from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
-    /// A file that only this process has open. If parts of the file have no memory, for example because a former
-    /// owner punched holes, memory is put back.
+    /// A file that only this process has open. If parts of the file have no memory, for example because a former owner
+    /// punched holes, [`ItemMemory::open`] puts memory back.
     Own,
     /// A file that no process can write, because the owner lets other tasks read the item.
     Shared,
@@ -108,9 +108,9 @@ impl ItemMemory {
     /// The item's data, for reading.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: in bounds of the mapping, which lives as long as self. No other process writes: the daemon has
-        // proved that no other process has the file open for writing. For a cooperative item, the tasks have agreed
-        // which member writes.
+        // SAFETY: the data lie within the mapping, which lives as long as `self`. No other process writes them: the
+        // daemon has proved that no other process has the file open for writing. For a cooperative item, the tasks have
+        // agreed which member writes.
         unsafe { std::slice::from_raw_parts(self.base(), self.size as usize) }
     }
 
@@ -120,8 +120,8 @@ impl ItemMemory {
         if !self.writable() {
             return &mut [];
         }
-        // SAFETY: in bounds of the mapping, and no other process writes, as in `bytes`. This process has one mapping
-        // of the data, which is borrowed mutably here.
+        // SAFETY: the data lie within the mapping, and no other process writes them, for the reasons that `bytes`
+        // gives. This process has one mapping of the data, which is borrowed mutably here.
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.size as usize) }
     }
 
@@ -135,8 +135,8 @@ impl ItemMemory {
     }
 
     fn header(&self) -> HeaderRef<'_> {
-        // SAFETY: the mapping begins with a page, which holds the header; it consists of atomics, for which every bit
-        // pattern is a value. Through a read-only mapping nothing here stores.
+        // SAFETY: the mapping begins with a page, which holds the header; the header consists of atomics, for which
+        // every bit pattern is a value. If the mapping is read-only, this module stores nothing through it.
         HeaderRef::new(unsafe { self.mapping.start().cast().as_ref() })
     }
 }

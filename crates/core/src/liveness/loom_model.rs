@@ -22,11 +22,12 @@ const NEXT: MemberId = MemberId::new(2, 5);
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rule {
     Kept,
-    /// Broken on purpose: a member counts as dead if the liveness table does not name it.
+    /// A variant that breaks the rule on purpose: a member counts as dead if the liveness table does not name it.
     AbsenceIsDeath,
-    /// Broken on purpose: the daemon marks a member as dead when its connection ends.
+    /// A variant that breaks the rule on purpose: the daemon marks a member as dead when its connection ends.
     BuryTheCutOff,
-    /// Broken on purpose: the healing member does not check its descriptor of the roll by looking for its own lock.
+    /// A variant that breaks the rule on purpose: the healing member does not check its descriptor of the roll by
+    /// looking for its own lock.
     NoSelfCheck,
 }
 
@@ -48,15 +49,15 @@ struct World {
     block: UnsafeCell<u64>,
 }
 
-// SAFETY: loom checks every access to the cell and reports those without an order between them. To find them is the
-// purpose of the model.
+// SAFETY: loom checks every access to the cell and reports accesses of two threads without an order between them. To
+// find such accesses is the purpose of the model.
 unsafe impl Sync for World {}
-// SAFETY: loom checks every access to the cell and reports those without an order between them.
+// SAFETY: loom checks every access to the cell and reports accesses of two threads without an order between them.
 unsafe impl Send for World {}
 
 impl World {
     fn touch(&self) {
-        // SAFETY: loom ends the model if another thread may be in the cell.
+        // SAFETY: loom ends the model if another thread may access the cell at the same time.
         self.block.with_mut(|block| unsafe { *block += 1 });
     }
 

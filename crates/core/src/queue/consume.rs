@@ -28,7 +28,8 @@ impl Ring {
     fn read_next(&self, next: &mut u64, end: u8, out: &mut Message) -> Attempt<u64> {
         let position = *next;
         let cell = self.cell(position);
-        // In most cases the first cell that is looked at is the right one.
+        // In most cases the cell at `next` has the message, so this function looks at this cell only. Otherwise
+        // `look_for_next` searches.
         let ready = cell.state() == State::ready(self.lap(position));
         if ready && self.shape.pattern == Pattern::OneToOne {
             cell.get(out)?;
@@ -56,8 +57,8 @@ impl Ring {
                         return Ok(Some(position));
                     }
                 }
-                // This consumer skips the cell: a predecessor released it, its message is void, or (fan-out) the
-                // message was never for this consumer.
+                // This consumer skips the cell: a former consumer in its end slot released the message, the message is
+                // void, or (fan-out) the message was never for this consumer.
                 Some(_) if seen.lap() == lap + 1 || (seen.lap() > lap && !alone) => {}
                 _ => return Err(wrong(position, seen)),
             }

@@ -39,7 +39,7 @@ pub fn fuzz_entry(data: &[u8]) {
         }
         overwrite(&raw, scribble);
         if second & 4 != 0 {
-            // The port is marked as formatted. Otherwise opening it would reject most inputs.
+            // This step marks the port as formatted. Otherwise opening the port would reject most inputs.
             // SAFETY: the mapping is larger than a header, aligned, and all fields are atomics.
             let header: &PortHeader = unsafe { raw.start().cast().as_ref() };
             header.identity.init.store(PORT_READY, Relaxed);
@@ -86,6 +86,6 @@ fn overwrite(raw: &Mapping, scribble: &[u8]) {
     let offset = u16::from_le_bytes([bytes[0], bytes[1]]) as u64 % (raw.length() as u64 / 8) * 8;
     let value = u64::from_le_bytes(bytes[2..].try_into().expect("eight bytes"));
     let Some(address) = raw.at(offset, 8) else { return };
-    // SAFETY: in bounds and aligned; other references to this memory are to atomics only.
+    // SAFETY: the word lies within the mapping and is aligned; other references to this memory are to atomics only.
     unsafe { crossdock_layout::queue::AtomicU64::from_ptr(address.as_ptr().cast()) }.store(value, Relaxed);
 }

@@ -1,5 +1,5 @@
-//! Models of the queue: loom runs this module's own code in every interleaving (up to three preemptions) of a few
-//! threads, with every value that a load may see. `scripts/models` runs it.
+//! Models of the queue: loom runs the code of the module `queue` in every interleaving (up to three preemptions) of a
+//! few threads, with every value that a load may see. The script `scripts/models` runs these models.
 
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::{AtomicU32, Signal};
@@ -63,7 +63,7 @@ fn receive(ring: &Ring, position: &mut Position) -> Option<(u64, u64)> {
     Some((position, got.tag))
 }
 
-/// A model of a futex: like the kernel, it checks the word while it holds the lock of the futex.
+/// A model of a futex. Like the kernel, `wait` checks the word while it holds the lock of the futex.
 struct Futex(Mutex<()>, Condvar);
 
 impl Futex {

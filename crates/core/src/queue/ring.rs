@@ -210,13 +210,14 @@ impl Ring {
 
     #[inline]
     pub(super) fn header(&self) -> &PortHeader {
-        // SAFETY: checked to lie within `memory` and aligned (mappings begin at pages); all fields are atomics.
+        // SAFETY: `over` checked that the header lies within `memory`. The header is aligned, because mappings begin at
+        // pages. All its fields are atomics.
         unsafe { self.header.as_ref() }
     }
 
     #[inline]
     pub(super) fn slots(&self, side: Side) -> impl Iterator<Item = SlotRef<'_>> {
-        // SAFETY: `open` checked that the table of END_SLOTS slots lies within `memory`; all fields are atomics.
+        // SAFETY: `over` checked that the table of END_SLOTS slots lies within `memory`; all fields are atomics.
         let all = unsafe { std::slice::from_raw_parts(self.slots.as_ptr(), END_SLOTS) };
         let side_at = side as usize * MAX_PRODUCERS;
         all[side_at..side_at + self.shape.pattern.places(side)].iter().map(SlotRef::new)
@@ -238,7 +239,7 @@ impl Ring {
     }
 
     pub(super) fn cells(&self) -> impl Iterator<Item = CellRef<'_>> {
-        // SAFETY: `open` checked that `capacity` cells lie within `memory`; all fields are atomics.
+        // SAFETY: `over` checked that `capacity` cells lie within `memory`; all fields are atomics.
         let all = unsafe { std::slice::from_raw_parts(self.cells.as_ptr(), self.shape.capacity as usize) };
         all.iter().map(CellRef::new)
     }

@@ -1,5 +1,5 @@
-//! Waiting: an end spins as long as that pays. Then it sleeps on the port's word and on the word that changes with each
-//! death.
+//! Waiting: an end spins as long as that pays. Then it sleeps on two futex words: the word of its side of the port, and
+//! the liveness table's word that changes with each death.
 //!
 //! A wait ends when its deadline passes or when the awaited change comes. It also ends when no member is left that
 //! could make this change: the last one that this end has met has died or left (`ends.rs` defines "met").
@@ -167,9 +167,9 @@ impl End {
         let alive = self.host.liveness();
         let word = self.ring.signal(self.side);
         loop {
-            // The order matters: the count of deaths and the port's word are read before the attempt. If a message, a
-            // free cell or a death comes after the attempt, one of the two has changed, and the sleep below ends at
-            // once.
+            // The order matters: the count of deaths and the futex word of this side of the port are read before the
+            // attempt. If a message, a free cell or a death comes after the attempt, one of these two values has
+            // changed, and the sleep ends at once.
             let epoch = alive.epoch();
             let expected = signal::announce(word);
             crate::fault_point!("queue.wait.announced");
@@ -322,7 +322,7 @@ impl End {
     pub(super) fn over(&self) -> Option<Error> {
         let other = self.side.other();
         // The caller has called `look_after` before. If that call learned of a death from the kernel, it has freed the
-        // dead member's end. So asking the liveness table is enough here.
+        // dead member's end. So this code asks only the liveness table, and not the kernel.
         if self.ring.living(other, self.host.liveness().table()) > 0 || !self.ring.has_met(self.side, &self.met) {
             return None;
         }
@@ -374,7 +374,7 @@ impl Ring {
         let patience = Deadline::after(HEALING_TIME);
         let deadline = Deadline::after(timeout);
         loop {
-            // A member that leaves or heals wakes both sides, so it is enough to sleep on the word of this side.
+            // A member that leaves or heals wakes both sides, so it is enough to sleep on the futex word of this side.
             let epoch = alive.epoch();
             let expected = signal::announce(self.signal(side));
             let until = match self.join(side, me, name, alive, !patience.passed()) {

@@ -1,4 +1,4 @@
-//! What a region needs whose bytes were copied from another segment, for example from another node.
+//! Functions for regions whose bytes were copied from another segment, for example from another node.
 //!
 //! All pointers in a region are relative, so its bytes work in any segment. Only handles name a segment. So a copy
 //! keeps the ids of the segments that its bytes came from, and accepts handles that name them.

@@ -94,7 +94,7 @@ pub struct Region {
     tag: AtomicU64,
     /// The named objects that this process is constructing now: offset and index of the directory entry.
     pub(crate) claims: Mutex<Vec<(u64, u32)>>,
-    /// What the last searches for the owner of a block found.
+    /// The results of the last searches for the named object to which a container belongs.
     pub(crate) owners: OwnerSearch,
 }
 
@@ -211,7 +211,7 @@ impl Region {
             }
             let takes = seen == 0 || self.host.liveness().is_dead(MemberId(seen));
             if takes && self.writable {
-                // The page that contains `init` must have memory before this process writes `init`.
+                // The page that contains the header's word `init` must have memory before this process writes the word.
                 let me = self.member.0;
                 self.reserve_range(0, crossdock_layout::region::PAGE)?;
                 if init.compare_exchange(seen, me, Ordering::AcqRel, Ordering::Acquire).is_ok() {

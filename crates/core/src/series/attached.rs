@@ -123,8 +123,8 @@ impl Attached {
             *in_use |= 1 << free;
             free
         };
-        // The count of pins is raised before the pin is stored, and both come before the fence. So a publisher that
-        // sees the pin also sees a count that includes the pin.
+        // The count of pins is raised before the pin is stored, and both come before the fence in `protocol::pin`. So a
+        // publisher that sees the pin also sees a count that includes the pin.
         self.slot().count.for_stores().fetch_max(pin as u64 + 1, Relaxed);
         for turn in 0..PATIENCE {
             // The kernel is asked only if the publisher seems to have died while it was retiring the version.

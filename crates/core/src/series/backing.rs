@@ -54,8 +54,8 @@ impl Publisher {
         }
     }
 
-    /// Splits a range of chunks into runs with the same kind of memory. `table` is the range, in slot table entries of
-    /// one variable.
+    /// Splits a range of chunks into runs with the same kind of memory. `table` is the range, counted in entries of the
+    /// slot table; all of it belongs to one variable.
     pub(super) fn backings(&self, table: Range<u32>) -> Vec<(Range<u32>, Backing)> {
         let mut found: Vec<(Range<u32>, Backing)> = Vec::new();
         for index in table {
@@ -110,8 +110,8 @@ impl Publisher {
         let address = field.address(own.start, chunk) as usize;
         let as_usize = part.start as usize..part.end as usize;
         if to == Backing::Slot {
-            // Even if the next call fails, it may have mapped some of the chunks to their slots. So all chunks of the
-            // range are noted as mapped slots before the call.
+            // Even if the call of `put_slots` fails, it may have mapped some of the chunks to their slots. So all
+            // chunks of the range are noted as mapped slots before the call.
             self.backing[as_usize].fill(Backing::Slot);
             field.put_slots(own, &self.current, &self.pool, &self.descriptor)?;
             return Ok(());
@@ -203,7 +203,7 @@ mod tests {
                     publisher.change_over();
                 }
                 assert!(publisher.backing[..publisher.chunks() as usize].iter().all(|backing| *backing == from));
-                // By these writes the kernel makes private copies of some pages, and of all pages of one chunk.
+                // These writes cause the kernel to make private copies of some pages, and of all pages of one chunk.
                 for n in (0..NUMBERS).step_by(512 * 7).chain(1 << 14..1 << 15) {
                     model[n] = step;
                     publisher.elements::<u64>("u").unwrap()[n] = step;
@@ -278,7 +278,8 @@ mod tests {
         publisher.publish(&[]).unwrap();
         assert_eq!(publisher.versions(), 1, "the old version's slots are free");
         for slot in old {
-            // SAFETY: a whole slot that no version uses, so no observer reads it and the publisher may overwrite it.
+            // SAFETY: the range is a whole slot that no version uses, so no observer reads it and the publisher may
+            // overwrite it.
             unsafe { publisher.pool.slot(slot).write_bytes(0xee, chunk * 8) };
         }
         check(&mut publisher, &model);

@@ -249,13 +249,13 @@ impl Publisher {
 /// # Safety
 /// Both ranges must be readable for `length` bytes, and no thread may write to them during the call.
 unsafe fn same(here: *const u8, there: *const u8, length: usize) -> bool {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises that both ranges are readable and that no thread writes to them.
     unsafe { std::slice::from_raw_parts(here, length) == std::slice::from_raw_parts(there, length) }
 }
 
 fn differing_pages(here: *const u8, there: *const u8, length: usize) -> usize {
     let page = |address: *const u8, n: usize| {
-        // SAFETY: both are whole chunks of memory that no thread writes while the publisher publishes.
+        // SAFETY: both ranges consist of whole chunks of memory that no thread writes while the publisher publishes.
         unsafe { std::slice::from_raw_parts(address.add(n * PAGE), PAGE) }
     };
     (0..length / PAGE).filter(|n| page(here, *n) != page(there, *n)).count()

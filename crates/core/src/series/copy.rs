@@ -80,8 +80,9 @@ impl Publisher {
             if n == pieces.len() / 2 {
                 fault_point!("series.publish.half");
             }
-            // SAFETY: `from` lies in a variable's memory or in a slot of the newest version, `to` in slots that were
-            // just taken, which no version has, so no observer reads them; both are mapped for as long as `self`.
+            // SAFETY: `from` lies in a variable's memory or in a slot of the newest version. `to` lies in slots that
+            // were just taken. No version has these slots, so no observer reads them. Both are mapped for as long as
+            // `self`.
             unsafe { copy::copy(to as *mut u8, from as *const u8, length, mode) };
         };
         match &self.runner {

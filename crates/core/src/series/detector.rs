@@ -239,14 +239,14 @@ impl ChangeDetector {
             // everything.
             (Method::CopyAll, Method::Compare) => best.1 < now * WORTH_OF_SHARING,
             // The estimate prefers copying everything to comparing if nearly everything changes, or if comparing costs
-            // too much. In both cases the change pays.
+            // too much. In both cases it pays to change to copying everything.
             (Method::Compare, Method::CopyAll) => true,
             _ => best.1 < 0.8 * now,
         };
         self.better = if gains { self.better + 1 } else { 0 };
-        // It is cheap to leave the method that copies everything, so two steps in which another method would be
-        // better are enough. To return to it costs a copy and fresh memory, so every other change needs four such
-        // steps.
+        // It is cheap to leave the method that copies everything, so two steps in which another method would be better
+        // are enough. To return to this method costs a copy and fresh memory, so a change from any other method needs
+        // four such steps.
         let patience = if self.method == Method::CopyAll { 1 } else { 3 };
         (self.better > patience).then(|| {
             self.better = 0;

@@ -72,7 +72,7 @@ pub fn fuzz_entry(data: &[u8]) {
     }
 }
 
-/// A host whose observers note the versions that they use in one page of memory (a pin page).
+/// A `Host` for the fuzzer: its observers note the versions that they use in one page of memory (a pin page).
 struct WithPage(StandaloneHost, OwnedFd);
 
 impl Host for WithPage {
@@ -181,7 +181,7 @@ fn look(version: &Version) {
 
 fn copy_pool(offer: &Offer, to: &Mapping) {
     let from = Mapping::new(&offer.pool, offer.size as usize, Access::Read).expect("a mapping");
-    // SAFETY: both are mapped for that size; this process has the only writer of either.
+    // SAFETY: both mappings are as long as the pool; this process has the only writer of either mapping.
     unsafe { std::ptr::copy_nonoverlapping(from.start().as_ptr(), to.start().as_ptr(), offer.size as usize) };
 }
 

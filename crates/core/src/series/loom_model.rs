@@ -1,6 +1,6 @@
 //! Models of the protocol by which observers pin versions and the publisher retires them. The tool loom runs all
-//! interleavings of a few threads (up to three preemptions), with every value that a load may see. `scripts/models`
-//! runs it.
+//! interleavings of a few threads (up to three preemptions), with every value that a load may see. The script
+//! `scripts/models` runs these models.
 //!
 //! In these models the contents of a version are one word per record. The publisher overwrites the word after it has
 //! recycled the record. An observer that holds a version must never see another version's word.

@@ -89,8 +89,8 @@ impl Pins {
     /// function does not check the numbers.
     pub fn slots(&self) -> impl Iterator<Item = &[AtomicU64]> {
         self.pages.iter().flat_map(|page| {
-            // SAFETY: a mapping of a page's size, for as long as `self`; a pin page is made of atomics. Its memory is
-            // reserved, sealed against shrinking, and a hole punched into it reads as zeros.
+            // SAFETY: the mapping has a page's size and lasts as long as `self`; a pin page is made of atomics. Its
+            // memory is reserved, sealed against shrinking, and a hole punched into it reads as zeros.
             let page = unsafe { page.start().cast::<PinPage>().as_ref() };
             page.slots.iter().map(used)
         })
@@ -114,7 +114,7 @@ fn used(slot: &PinSlot) -> &[AtomicU64] {
 /// Gives the slot with this number, in which an observer stores its pins.
 pub(super) fn slot(page: &Mapping, slot: u32) -> &PinSlot {
     assert!((slot as usize) < PAGE_SLOTS, "checked when it was attached");
-    // SAFETY: the mapping has a page's size and lasts as long as `page`; a pin page is made of atomics. The index was
-    // checked above.
+    // SAFETY: the mapping has a page's size and lasts as long as `page`; a pin page is made of atomics. The assertion
+    // has checked the index.
     unsafe { &page.start().cast::<PinPage>().as_ref().slots[slot as usize] }
 }

@@ -32,7 +32,8 @@ impl Pool {
         if mapping.length() < size_of::<SeriesHeader>() || mapping.length() as u64 != size {
             return bad(Status::Corrupt, "its pool is too small for a header");
         }
-        // SAFETY: at least a header long, page-aligned, mapped for as long as `mapping`; all fields are atomics.
+        // SAFETY: the memory is at least as long as a header, page-aligned, and mapped for as long as `mapping`; all
+        // fields of a header are atomics.
         let identity = unsafe { &mapping.start().cast::<SeriesHeader>().as_ref().identity };
         if identity.init.load(Acquire) != SERIES_READY || identity.magic.load(Relaxed) != SERIES_MAGIC {
             return bad(Status::Corrupt, "its pool has no series header");

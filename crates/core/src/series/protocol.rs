@@ -9,18 +9,19 @@
 //!     yes: held        no: pin := 0              yes: state := live     no: state := free, and a full fence
 //! ```
 //!
-//! The fences are sequentially consistent, so either step (2) or step (b) comes first. If step (2) comes first, the
-//! publisher sees the pin in step (c), and the version stays. If step (b) comes first, the observer sees at least
-//! *retiring* in step (3) and does not take the version. If both see each other, the version stays and the observer
-//! asks again.
+//! Both fences, the observer's step (2) and the publisher's step (b), are sequentially consistent, so one of them comes
+//! first. If the observer's fence comes first, the publisher sees the pin when it looks at the pins in step (c), and
+//! the version stays. If the publisher's fence comes first, the observer sees at least *retiring* when it reads the
+//! state in step (3), and does not take the version. If both see each other, the version stays and the observer asks
+//! again.
 //!
 //! No sequence number is used twice. So if an observer finds a state live twice with the same sequence number, it was
 //! only live or retiring in between.
 //!
-//! If a publisher dies between (a) and (c), the state stays *retiring*. A dead publisher recycles nothing, so an
-//! observer that knows of the death treats such a version as live. If an observer dies, its pin stays until the
-//! daemon clears it. A false pin keeps versions in the pool and does no other harm: the pool's policy says what
-//! happens to such versions.
+//! If a publisher dies after it marked a version as retiring (a) and before it decided about the version (c), the state
+//! stays *retiring*. A dead publisher recycles nothing, so an observer that knows of the death treats such a version as
+//! live. If an observer dies, its pin stays until the daemon clears it. A false pin keeps versions in the pool and does
+//! no other harm: the pool's policy says what happens to such versions.
 
 use crossdock_layout::series::state::{Phase, State};
 use crossdock_layout::series::{AtomicU64, fence};

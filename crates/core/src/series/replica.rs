@@ -98,8 +98,8 @@ impl VersionHead {
     }
 }
 
-/// Finds the chunks of `version` that it does not share with `former`. These are all chunks if there is no former
-/// version, or if the publisher has taken it back.
+/// Finds the chunks of `version` that it does not share with `former`. The result is all chunks if there is no former
+/// version, or if the publisher has taken the former version back.
 ///
 /// # Errors
 /// `NOT_FOUND` if `version` was taken back, `INVALID` if the two versions are not of the same observer.
@@ -342,8 +342,8 @@ impl Fresh {
             let piece = ChunkRun { variable: 0, first: taken.chunk, count: taken.run.count };
             let range = piece.range(chunk as u32, self.bytes[taken.field]);
             let start = self.pool.slot(taken.run.first);
-            // SAFETY: these are slots that follow each other, mapped for as long as the pool, which `self` keeps.
-            // They were taken for this value alone, so no version and no other part has them.
+            // SAFETY: the range consists of slots that follow each other and are mapped for as long as the pool, which
+            // `self` keeps. They were taken for this value alone, so no version and no other part has them.
             unsafe { std::slice::from_raw_parts_mut(start, (range.end - range.start) as usize) }
         };
         self.taken.iter().map(part).collect()

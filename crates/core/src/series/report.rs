@@ -46,7 +46,7 @@ pub struct Report {
     pub slots: (u32, u32, u32),
     /// The number of bytes of memory that are reserved for the pool.
     pub reserved: u64,
-    /// The number of calls of `publish` that found no room in the pool.
+    /// How many times `publish` failed because the pool had no room. A call that withheld its version did not fail.
     pub no_space: u64,
     /// How many times `publish` withheld its version: since the series began, and since the newest version.
     pub withheld: (u64, u32),

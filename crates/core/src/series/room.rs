@@ -49,8 +49,8 @@ impl Publisher {
         let Some(lacking) = self.lacking(needed) else { return Ok(()) };
         let Err(mut why) = self.grow_after_rest(lacking) else { return Ok(()) };
         self.retire(0);
-        // Retiring may have freed some slots, so fewer slots are missing now. For those, the pool may be able to
-        // grow.
+        // Retiring may have freed some slots, so fewer slots are missing now. The pool may be able to grow by this
+        // smaller number.
         if let Some(rest) = self.lacking(needed).filter(|rest| *rest < lacking) {
             match self.grow(rest) {
                 Ok(()) => return Ok(()),

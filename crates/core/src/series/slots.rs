@@ -45,7 +45,7 @@ impl Slots {
         self.per_huge
     }
 
-    /// Adds `more` free slots behind the last one. The caller has reserved memory for them.
+    /// Adds `more` free slots behind the last slot. The caller has reserved memory for them.
     pub fn commit(&mut self, more: u32) {
         let from = self.committed();
         self.holders.resize((from + more) as usize, 0);

@@ -66,7 +66,7 @@ impl VariableMapping {
         let indices: Vec<usize> = differing.collect();
         let mut bytes = vec![0; indices.len() * chunk];
         for (piece, index) in bytes.chunks_exact_mut(chunk).zip(&indices) {
-            // SAFETY: a whole slot of the mapped pool, to as many bytes of this function's own.
+            // SAFETY: copies a whole slot of the mapped pool to as many bytes of memory that only this function has.
             unsafe { copy_racing(piece.as_mut_ptr(), pool.slot(slots[*index]), chunk) };
         }
         PreparedChunks { slots: slots.to_vec(), indices, bytes }

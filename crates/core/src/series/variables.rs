@@ -61,7 +61,7 @@ impl Publisher {
         self.fields.iter().map(|field| field.chunks).sum()
     }
 
-    /// The bytes of all chunks of one version, at the variables' present sizes.
+    /// The number of bytes of all chunks of one version, at the variables' present sizes.
     pub(super) fn version_bytes(&self) -> u64 {
         u64::from(self.chunks()) * self.pool.chunk() as u64
     }
@@ -134,7 +134,7 @@ impl Publisher {
         }
         if old < new.min(field.mapped) {
             let again = new.min(field.mapped) - old;
-            // SAFETY: memory of this process, which the variable had before and has again.
+            // SAFETY: the range is memory of this process, which the variable had before and has again.
             unsafe { field.address(old, chunk).write_bytes(0, again as usize * chunk) };
         }
         if new > field.mapped {

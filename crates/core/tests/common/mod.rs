@@ -100,7 +100,7 @@ impl World {
             // SAFETY: sets this process's own timer.
             unsafe { libc::alarm(120) };
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-            // SAFETY: ends the child at once.
+            // SAFETY: `_exit` ends the child process at once.
             unsafe { libc::_exit(code.unwrap_or(101)) }
         }
         pid

@@ -216,7 +216,7 @@ fn who_opens_a_container_after_a_death_finds_the_change_finished() {
                 peer.load(peer.save(claim.offset).unwrap(), None).unwrap();
             }
             let header = || {
-                // SAFETY: the vector's header in this test's own region.
+                // SAFETY: reads the vector's header in this test's own region.
                 unsafe { peer.base().add(claim.offset as usize).cast::<[u64; 4]>().read_volatile() }
             };
             let seen = header();

@@ -42,7 +42,7 @@ fn by_the_policy_fail_a_full_pool_is_an_error_and_nothing_is_lost() {
             assert!(as_numbers(version.bytes("u").unwrap()).iter().all(|n| n == step));
         }
         drop(held);
-        // The publish above found no room, but its changes are not lost. The next publish carries them, even if the
+        // The last publish found no room, but its changes are not lost. The next publish carries them, even if the
         // program names only other bytes as touched.
         numbers(&mut publisher, "u")[0] = 99;
         publisher.touched("u", 0..8).unwrap();

@@ -51,7 +51,7 @@ fn a_begun_version_in_scattered_slots_is_one_array() {
         world.publisher(Spec { chunk: Some(4096), capacity: Some(64 * 4096), detect: Detect::Hints, ..spec(16 * 512) });
     let mut observer = series.observe(0);
     publisher.publish(&[]).unwrap();
-    // Every other slot belongs to a version that the observer holds. So the free slots do not follow each other.
+    // Every second slot belongs to a version that the observer holds. So the free slots do not follow each other.
     let mut held = Vec::new();
     for step in 0..16u64 {
         numbers(&mut publisher, "u")[step as usize * 512] = step;
@@ -112,7 +112,7 @@ fn a_process_without_more_mappings_gets_a_copy() {
     publisher.publish(&[]).unwrap();
     let mut holder = series.observe(1);
     let mut held = Vec::new();
-    // Every other page still lies in the slot of an older version that the observer holds. So the newest version's
+    // Every second page still lies in the slot of an older version that the observer holds. So the newest version's
     // slots do not follow each other.
     for page in (0..100u64).step_by(2) {
         numbers(&mut publisher, "u")[page as usize * 512] = page;

@@ -81,10 +81,10 @@ impl World {
         if pid == 0 {
             // When the thread that made this child ends, for example because the test failed, the kernel kills the
             // child.
-            // SAFETY: a setting of this process.
+            // SAFETY: the call changes a setting of this process only.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-            // SAFETY: ends the child at once.
+            // SAFETY: `_exit` ends the child process at once.
             unsafe { libc::_exit(code.unwrap_or(101)) }
         }
         pid
@@ -239,11 +239,12 @@ pub fn pages(detect: Detect) -> Pages {
 /// A variable's memory as a slice of numbers.
 pub fn numbers<'a>(publisher: &'a mut Publisher, variable: &str) -> &'a mut [u64] {
     let (start, bytes) = (publisher.memory(variable).unwrap(), publisher.bytes(variable).unwrap());
-    // SAFETY: the variable's own memory, which no other thread writes; the borrow keeps the publisher from changing it.
+    // SAFETY: the slice is the variable's own memory, which no other thread writes; the borrow keeps the publisher from
+    // changing it.
     unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes as usize / 8) }
 }
 
-/// Gives the same memory, a slice of bytes, as a slice of numbers.
+/// Gives the memory of a slice of bytes as a slice of numbers, without a copy.
 pub fn as_numbers(bytes: &[u8]) -> &[u64] {
     assert_eq!(bytes.len() % 8, 0);
     // SAFETY: every bit pattern is a number, and views begin at a page.

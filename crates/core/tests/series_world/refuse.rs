@@ -45,7 +45,7 @@ pub fn take_away(what: Refuse) {
         ],
     };
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-    // SAFETY: settings of this process; the filter lives through the call, which copies it.
+    // SAFETY: the calls change settings of this process. The filter lives through the call that copies it.
     let set = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
             && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0

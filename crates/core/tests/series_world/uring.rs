@@ -55,7 +55,7 @@ impl Ring {
         let ring = unsafe { OwnedFd::from_raw_fd(ring as i32) };
         let map = |offset: i64| {
             let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
-            // SAFETY: new mappings of the ring at addresses that the kernel chooses.
+            // SAFETY: the call makes a new mapping of the ring at an address that the kernel chooses.
             let at = unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, ring.as_raw_fd(), offset) };
             assert_ne!(at, libc::MAP_FAILED);
             at.cast::<u8>()
@@ -69,7 +69,7 @@ impl Ring {
     /// Registers memory as the ring's buffer. From now on the kernel keeps these pages.
     pub fn register(&self, start: *mut u8, length: usize) {
         let buffer = libc::iovec { iov_base: start.cast(), iov_len: length };
-        // SAFETY: one buffer, which stays mapped as long as it is registered.
+        // SAFETY: the call registers one buffer, which stays mapped as long as it is registered.
         let done = unsafe {
             libc::syscall(libc::SYS_io_uring_register, self.ring.as_raw_fd(), REGISTER_BUFFERS, &raw const buffer, 1)
         };
@@ -98,7 +98,7 @@ impl Ring {
         let [_, tail, mask, ..] = self.parameters.submission_at;
         let array = self.parameters.submission_at[6];
         let [head, _, ring_mask, _, _, events, ..] = self.parameters.completion_at;
-        // SAFETY: offsets that the kernel gave, within its rings, which this process alone uses.
+        // SAFETY: the kernel gave the offsets. They lie within its rings, which this process alone uses.
         unsafe {
             let word = |base: *mut u8, at: u32| &*base.add(at as usize).cast::<AtomicU32>();
             let at = word(self.submissions, tail).load(Ordering::Acquire);

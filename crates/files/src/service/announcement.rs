@@ -119,7 +119,8 @@ impl Announcement {
         if !is_plain || !(read.address.is_empty() || has_port(address)) {
             return Err("its address is none");
         }
-        // Numbers can be written in several ways, for example with zeros in front. Only one of them is right.
+        // Numbers can be written in several ways, for example with zeros in front. This host accepts only the way in
+        // which it writes the number itself.
         if read.value() == value { Ok(read) } else { Err("a number is written in an unusual way") }
     }
 }

@@ -54,7 +54,7 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Adds a change. Older changes that it makes obsolete are removed.
+    /// Adds a change, and removes the older changes that the new change makes obsolete.
     pub fn add(&mut self, directory: u64, entry: Entry, now: Instant) {
         let is_about = |name: &Path| match entry.what {
             ChangeKind::File(_) | ChangeKind::Dropped => name == entry.rest,
@@ -185,7 +185,7 @@ impl Backlog {
         !self.pending.is_empty()
     }
 
-    /// Counts the changes that are not done, including those in flight.
+    /// Counts the changes that are not done, including those that are being carried out.
     pub fn left(&self) -> usize {
         self.pending.len() + self.flights.len()
     }

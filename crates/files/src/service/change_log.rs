@@ -80,8 +80,8 @@ impl ChangeLog {
         self.note(rest, ChangeKind::Gone);
     }
 
-    /// Notes that a file was dropped on this host. A host that has the file keeps it. The other hosts are told that
-    /// they will not get the file.
+    /// Notes that a file was dropped on this host. A host that has the file keeps it. This host tells the other hosts
+    /// that they will not get the file.
     pub fn dropped(&mut self, rest: &Path) {
         let Some(number) = self.numbers.get(rest).copied() else { return };
         self.forget(rest);

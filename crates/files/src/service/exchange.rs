@@ -18,7 +18,7 @@ use super::registry::{Registry, Site};
 use super::serving::ServedDirectories;
 use super::{Service, Shared};
 
-/// The hosts between which the files of one managed directory go, as one of them sees it.
+/// What one host must know of the other hosts with which it exchanges the files of one managed directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteHosts {
     /// True if this host has producers.

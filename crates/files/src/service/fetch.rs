@@ -51,8 +51,8 @@ const SILENT: Duration = Duration::from_secs(5);
 /// If the other host has not announced itself in the catalog for this time, the consumers' logs say so. A host may need
 /// this long to prepare its part of a run.
 const COMING: Duration = Duration::from_secs(60);
-/// A host that is lost is given up when it has been silent for this time: waits for its files end. A run ends earlier
-/// than that, because it lost the host. So its reason is the lost host, and not a task whose wait has ended.
+/// A host that is lost is given up when it has been silent for this time: waits for its files end. A run that lost the
+/// host ends earlier than that. So the run reports the lost host as the reason, and not a task whose wait has ended.
 const GIVE_UP: Duration = Duration::from_secs(25);
 /// The size of the first piece of a file. Between two pieces the thread checks whether it must end.
 const PIECE: usize = 4 << 20;
@@ -291,8 +291,9 @@ impl Fetcher {
         let was = former.map_or(SilenceLevel::Silent, |former| former.level);
         let is_news = !matches!(phase, Phase::Ended | Phase::Failed) && was != level;
         let missing = if is_news { self.backlog().files() } else { Vec::new() };
-        // Consumers read without this lock. If the producers counted as failed first, a consumer that waits for a lost
-        // file could miss the reason why this file does not come.
+        // Consumers read the notice without the lock of `state`. So the lost files are marked before the producers
+        // count as failed. In the other order, a consumer that waits for a lost file could miss the reason why this
+        // file does not come.
         if level == SilenceLevel::GivenUp {
             missing.iter().for_each(|rest| state.is_given_up(rest));
         }
@@ -671,8 +672,8 @@ impl State {
         layout.published.join(rest).exists() || layout.spilled.join(rest).exists()
     }
 
-    /// Notes that another host does not answer, or that it answers again. Consumers are told the host that is lost, or
-    /// the one that has been silent for the longest time.
+    /// Notes that another host does not answer, or that it answers again. Tells consumers which host is lost, or else
+    /// which host has been silent for the longest time.
     fn is_quiet(&mut self, number: usize, silent: Option<SilentOrigin>) {
         self.origins[number].silent = silent;
         let is_over = |origin: &&Origin| matches!(origin.phase, Phase::Ended | Phase::Failed);
@@ -689,8 +690,8 @@ impl State {
         self.tell_phase();
     }
 
-    /// Notes what the producers of another host do. Consumers are told once they see all files that those producers
-    /// published.
+    /// Notes what the producers of another host do, and tells consumers what the producers of all hosts do. The caller
+    /// has carried out all changes that those producers caused.
     fn origin_is(&mut self, number: usize, phase: Phase, torn: u64) {
         let origin = &mut self.origins[number];
         if (origin.phase, origin.torn) == (phase, torn) {

@@ -1,7 +1,7 @@
 //! This host's part in the site's catalog, with two threads. One announces what this host's services do, and keeps the
 //! lease of the announcements alive. The other follows what all hosts of the run announce.
 //!
-//! All entries of this host hang on one lease. What if the lease ends, for example because this host was cut off from
+//! All entries of this host belong to one lease. What if the lease ends, for example because this host was cut off from
 //! the catalog? The thread gets another lease and announces everything again. What if this host dies? The catalog
 //! removes its entries when the time of the lease is over, and the other hosts see it. While the catalog cannot be
 //! reached, hosts that know each other go on; only hosts that come or die meanwhile are not noticed.
@@ -29,7 +29,7 @@ pub struct Site {
     pub name: String,
     /// The name of the workflow.
     pub workflow: String,
-    /// If a host does not keep its lease alive for this time, its entries are removed.
+    /// If a host does not keep its lease alive for this time, the catalog removes the host's entries.
     pub lease: Duration,
 }
 
@@ -135,7 +135,7 @@ impl Registry {
             }
         }
         if let Some(lease) = lease {
-            // If the catalog does not answer, the entries are removed when the time of the lease is over.
+            // If the catalog does not answer, it removes this host's entries when the time of the lease is over.
             let _ = self.site.catalog.revoke(lease.id, Deadline::after(GOODBYE));
         }
     }

@@ -105,8 +105,8 @@ impl Shared {
         loop {
             let producers = (state.own.unwrap_or(asked.phase), state.report.torn);
             let is_new = !is_same_life || state.ledger.is_beyond(since) || producers != (asked.phase, asked.torn);
-            // The ledger has no readers, which are the hosts that fetch from this host, once the exchange of this host
-            // has ended.
+            // Once the exchange of this host has ended, the log of changes (`ledger`) has no readers any more. Readers
+            // are the hosts that fetch from this host.
             if state.ledger.readers() == 0 {
                 return Err(Refusal::new(Status::Closed, "the run ends"));
             }

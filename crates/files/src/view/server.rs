@@ -70,7 +70,7 @@ struct Handle {
     file: Option<File>,
 }
 
-/// The file system that `fuser` serves.
+/// The view as a file system, which the library `fuser` serves.
 #[derive(Debug)]
 pub(super) struct Server(pub Arc<Shared>);
 

@@ -1,5 +1,5 @@
-//! What hosts must do through the catalog, whichever catalog it is. Each claim gets a function that makes clients of one
-//! catalog.
+//! What hosts must do through the catalog, whichever catalog it is. Each claim is a test function, which gets a
+//! function that makes clients of one catalog.
 
 use std::fs;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub fn soon() -> Deadline {
     Deadline::after(LONG)
 }
 
-/// Gives a site of its own, so that claims do not meet each other's hosts.
+/// Gives a site for one claim alone, so that no claim finds the hosts of another claim.
 pub fn site(catalog: Arc<dyn Catalog>, name: &str) -> Site {
     Site { catalog, name: name.into(), workflow: "flow/x".into(), lease: Duration::from_secs(1) }
 }

@@ -19,8 +19,8 @@ impl Engine for Bubblewrap {
         Isolation::FULL
     }
 
-    /// The answer is 2, because the task is two levels below bwrap: bwrap starts its reaper, and the reaper starts the
-    /// task.
+    /// Gives 2 levels, because the task is two levels below bwrap in the process tree: bwrap starts its reaper, and the
+    /// reaper starts the task.
     fn task_depth(&self) -> Option<u32> {
         Some(2)
     }
@@ -45,8 +45,8 @@ impl Engine for Bubblewrap {
 
     fn prepare(&self, run: &RunContext, task: &Task) -> Result<Prepared, Unavailable> {
         let folder = run.folder.join("roots").join(&task.name);
-        // With `true`, `etc` is bound and not copied. That is enough here, because bubblewrap writes nothing into
-        // `etc`.
+        // The argument `true` means that `etc` is bound and not copied. Binding is enough here, because bubblewrap
+        // writes nothing into `etc`.
         Ok(Prepared { skeleton: Some(Skeleton::make(task, &folder, true)?), image: None })
     }
 

@@ -27,7 +27,7 @@ pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 /// Why an engine cannot be used, and what the user can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
-    /// The obstacle, as a sentence.
+    /// Why the engine cannot be used, as a sentence.
     pub why: String,
     /// What the user can do, as a sentence.
     pub hint: String,

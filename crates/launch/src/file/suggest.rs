@@ -3,7 +3,7 @@
 /// Finds the candidate that needs the fewest edits to become `word`. Gives `None` if it needs more edits than a third
 /// of the word's length; one edit is always allowed.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
-    // A word this long is no typing mistake, so no quadratic time is spent on it.
+    // A word of more than 64 characters is no typing mistake, so no quadratic time is spent on it.
     if word.chars().count() > 64 {
         return None;
     }

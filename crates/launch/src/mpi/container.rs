@@ -206,7 +206,8 @@ fn users(job: &Job, place: &JobFolder, root: &Path) -> Result<Vec<PathBuf>, Stri
 fn outline(job: &Job, place: &JobFolder, binds: &[Bind]) -> Result<Outline, String> {
     let point = |b: &Bind| if b.host.is_dir() { format!("{}/", b.inside) } else { b.inside.clone() };
     let mut points: Vec<String> = binds.iter().map(point).collect();
-    // podman and docker bind these three files themselves, so the outline only needs mount points for them.
+    // podman and docker bind `/etc/hostname`, `/etc/hosts` and `/etc/resolv.conf` themselves, so the outline of the
+    // root only needs mount points for these files.
     points.extend(["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"].map(str::to_owned));
     points.sort();
     points.dedup();

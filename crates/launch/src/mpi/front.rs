@@ -21,7 +21,7 @@ use crate::run::code;
 
 /// How long a launcher may continue after a rank has failed.
 const GRACE: Duration = Duration::from_secs(15);
-/// How long the launcher may take to end after it was asked to end.
+/// How long the launcher may take to end after the front asked it to end.
 const ENDING: Duration = Duration::from_secs(3);
 /// How long the front waits for a rank's own failure report after the launcher has failed.
 const SETTLING: Duration = Duration::from_millis(300);

@@ -11,8 +11,8 @@
 //! On each host, a **keeper** makes the job's one container. The container's first process is the shim as **init**.
 //! Clients of the keeper ask it for commands, and init starts them in the container. The MPI's launcher runs in the
 //! container and calls the shim as if it were ssh. The shim asks the keeper. The keeper uses the host's real ssh to
-//! start a **starter** on the other host, which is a client of the keeper there. Every connection is a lifeline: when
-//! one end is gone, for whatever reason, the other end stops what depends on it.
+//! start a **starter** on the other host, which is a client of the keeper there. When one end of any of these
+//! connections is gone, for whatever reason, the other end stops what depends on the connection.
 //!
 //! With `--launcher srun`, Slurm's srun starts the ranks, and neither ssh nor the mpirun of the image is used. srun
 //! starts one **task** for each rank. The task is a client of the keeper on its host, and runs its rank in the job's

@@ -94,8 +94,8 @@ pub struct Options {
     pub ssh: String,
     /// The path of `crossdock` on the other hosts.
     pub starter: Option<String>,
-    /// With `ssh`, the image's own mpirun starts the ranks, and uses crossdock's shim as its ssh. With `srun`, Slurm
-    /// starts the ranks.
+    /// The value of `--launcher`: with `ssh`, the image's own mpirun starts the ranks, and uses crossdock's shim as its
+    /// ssh; with `srun`, Slurm starts the ranks.
     pub launcher: String,
     /// The PMI that srun offers to ranks: `auto`, `pmi2` or `pmix`.
     pub pmi: String,

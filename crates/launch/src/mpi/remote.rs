@@ -149,8 +149,8 @@ fn pass_on(id: u32, stream: &mut impl Read, (output, errors): (File, File), even
         match message {
             Message::Output(number, bytes) => {
                 if let Some(Some(file)) = streams.get_mut(usize::from(number != 1)) {
-                    // The launcher that started the agent may have closed the reading end of this file, so errors are
-                    // ignored.
+                    // `file` is the agent's standard output or standard error. The launcher that started the agent may
+                    // have closed the reading end, so errors are ignored.
                     let _ = file.write_all(&bytes);
                 }
             }

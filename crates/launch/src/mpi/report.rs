@@ -46,8 +46,8 @@ impl std::fmt::Display for Failure {
 pub struct Report {
     /// The number of ranks of the job.
     most: usize,
-    /// The ranks that have started, by host and process id. Their numbers are no key, because ranks that do not find
-    /// each other may all have the same number.
+    /// The ranks that have started, by host and process id. The MPI number of a rank is no key, because ranks that do
+    /// not find each other may all have the same number.
     ranks: BTreeMap<(String, i32), Rank>,
     /// The started ranks whose end was reported, by host and process id.
     ended: BTreeSet<(String, i32)>,

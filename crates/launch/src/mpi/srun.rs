@@ -198,8 +198,8 @@ fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
 
 /// Tells whether srun says in this line that Slurm is ending the step.
 ///
-/// If a rank calls MPI_Abort, srun may print any of the three lines below first. The line with CANCELLED comes from the
-/// node and may come late, even after the reports of ranks that Slurm has killed.
+/// Three kinds of lines say so. If a rank calls MPI_Abort, srun may print any of the three first. The line with the
+/// word CANCELLED comes from the node and may come late, even after the reports of ranks that Slurm has killed.
 fn ends_step(line: &str) -> bool {
     line.starts_with("srun: Job step aborted: ")
         || line.starts_with("srun: ") && line.contains(": Terminating StepId=")

@@ -153,7 +153,8 @@ fn start_own(folder: &RunFolder, site: Option<&Site>) -> Result<(Child, PathBuf)
             .args(["serve", "--private", "--ready", "--socket"])
             .arg(&socket)
             .args(site.map(Site::options).unwrap_or_default())
-            // By this variable, a cleanup finds the daemon after all other processes of the run were killed.
+            // By the variable with the run's id, a cleanup finds the daemon after all other processes of the run were
+            // killed.
             .env(processes::MARK, &folder.id)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -329,8 +330,8 @@ impl HostedWorkflow {
     /// Ends the workflow. If the daemon is the run's own, stops the daemon too.
     pub fn end(mut self) -> Result<(), String> {
         if self.dead() {
-            // The daemon is dead, and its segments are gone. The sessions are not dropped, because saying goodbye to a
-            // dead daemon would only cost time.
+            // The daemon is dead, and its segments are gone. The sessions are not dropped, because a dropped session
+            // sends a last request to the daemon, and a dead daemon does not answer.
             std::mem::forget(self);
             return Ok(());
         }

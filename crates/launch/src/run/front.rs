@@ -70,7 +70,7 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str, t
     let front = std::process::id();
     let order = Order { id: id.to_owned(), front, options: options.clone(), text_bytes: text.len() };
     let line = serde_json::to_string(&order).map_err(|e| trouble("cannot pass the options on", &e))?;
-    // If the supervisor is already dead, its exit status below says so, so an error of this write is ignored.
+    // If the supervisor is already dead, its exit status shows that later, so an error of this write is ignored.
     let _ = pipe.write_all(format!("{line}\n{text}").as_bytes());
     let status = watch(&mut child, &mut pipe, &signals)?;
     match (status.code(), status.signal()) {
@@ -113,7 +113,7 @@ fn watch(child: &mut Child, pipe: &mut ChildStdin, signals: &OwnedFd) -> Result<
         if ready[1] && matches!(pipe::read(signals, &mut byte), Ok(Some(1))) {
             asked += 1;
             if asked > 2 {
-                // After three signals the supervisor is killed, and the front cleans up.
+                // At the third signal, the front kills the supervisor, and then cleans up.
                 processes::signal(pid, Signal::KILL);
             }
             let _ = pipe.write_all(format!("signal {}\n", byte[0]).as_bytes());

@@ -37,13 +37,13 @@ pub struct HostOptions {
     pub launcher: Option<Launcher>,
     /// The words of `--ssh`.
     pub ssh: Vec<String>,
-    /// The path given with `--starter`.
+    /// The path of `crossdock` on the other hosts, given with `--starter`.
     pub starter: Option<String>,
-    /// The address given with `--address`.
+    /// The address at which the other hosts reach this host, given with `--address`.
     pub address: Option<String>,
     /// The value of `--transport`.
     pub transport: Choice,
-    /// With `--trusted-network`, the hosts use plain text between each other.
+    /// True with `--trusted-network`: the hosts use plain text between each other.
     pub trusted_network: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct Hosts {
     /// The choice of transports that carry bytes between the hosts.
     #[serde(with = "super::transport")]
     pub transport: Choice,
-    /// The hosts use plain text between each other, and no certificates are made.
+    /// True if the hosts use plain text between each other. In that case no certificates are made.
     pub trusted_network: bool,
 }
 

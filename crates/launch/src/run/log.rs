@@ -8,7 +8,7 @@ use crossdock_os::fs::{self, File, OpenOptions};
 
 /// How many lines are kept for the message about a failure.
 const LAST: usize = 15;
-/// The longest line in messages and in the view, in characters. The file gets the whole line.
+/// The longest line in messages and on the user's terminal, in characters. The log file gets the whole line.
 const LINE_MAX: usize = 400;
 
 /// The log of one rank.
@@ -33,7 +33,8 @@ impl Log {
 
     /// Adds bytes that the task wrote; gives the lines that are now complete.
     pub fn add(&mut self, bytes: &[u8]) -> Vec<String> {
-        // If the disk is full, the run goes on without the file: the lines still reach the view and the messages.
+        // If the disk is full, the run goes on without the log file: the terminal and the messages still show the
+        // lines.
         for part in bytes.chunks((self.limit / 2).max(1) as usize) {
             let _ = self.write(part);
         }
@@ -78,7 +79,8 @@ impl Log {
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.written + bytes.len() as u64 > self.limit / 2 && self.written > 0 {
-            // If no new file can be begun, the lines go on into the present file, and the next lines try again.
+            // If no new file can be begun, this call writes to the present file, and the next call tries again to begin
+            // a new one.
             let _ = self.begin_anew();
         }
         self.written += bytes.len() as u64;

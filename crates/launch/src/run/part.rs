@@ -112,8 +112,8 @@ impl Part {
             uid: crossdock_os::child::user(),
             gid: crossdock_os::child::group(),
         };
-        // CPUs are chosen once on trial before anything is started, because a mistake in the file's lists of CPUs can
-        // be found that early.
+        // CPUs are chosen once on trial before any process is started, because a mistake in the workflow file's lists
+        // of CPUs can be found that early.
         let mut trial = CpuPlacement::new();
         for (task, count) in workflow.tasks.iter().zip(counts) {
             for _ in 0..count.processes {

@@ -92,8 +92,8 @@ pub struct Running {
 pub fn start(mut line: CommandLine, processors: Option<&[u32]>, memory: Option<u64>) -> Result<Running, End> {
     let system = |what: &str, e: io::Error| End::NotStarted(super::code::SYSTEM, format!("{what}: {e}"));
     if let (true, Some(bytes)) = (line.limits_by_launcher, memory) {
-        // The limit must hold before the engine's program first forks. A shell sets the limit, because a call between
-        // fork and exec would need unsafe code.
+        // The memory limit must hold before the engine's program first forks. A shell sets the limit, because a call
+        // between fork and exec would need unsafe code.
         let script = format!("ulimit -d {} && exec \"$@\"", bytes.div_ceil(1024));
         line.words.splice(0..0, ["/bin/sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]);
     }

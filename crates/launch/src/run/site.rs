@@ -40,7 +40,7 @@ impl Protection {
         }
     }
 
-    /// Gives the same protection in the form that connections of this process use.
+    /// Gives this protection in the form that connections of this process use.
     pub fn trust(&self) -> Result<Trust, String> {
         match self {
             Self::Certificates(folder) => {
@@ -177,7 +177,7 @@ impl RunSite {
         &self.protection
     }
 
-    /// Gives the order for the part on the host with this number.
+    /// Gives the order by which the part on the host with this number becomes a node of the site.
     pub fn order(&self, number: usize) -> Result<SiteOrder, String> {
         let node = self.hosts.node(number);
         let protection = match &self.authority {

@@ -146,14 +146,14 @@ impl Link {
         }
     }
 
-    /// Gives the object's kind as a kind of nodes in the graph.
+    /// Gives the object's kind as the kind of its node in the graph of tasks and objects.
     pub fn kind(&self) -> NodeKind {
         let kinds = [NodeKind::Port, NodeKind::Series, NodeKind::Region, NodeKind::Item];
         kinds.into_iter().find(|k| k.word() == self.kind).unwrap_or(NodeKind::Files)
     }
 }
 
-/// Gives the grants of a task as links.
+/// Gives, for each grant of a task, what the task may do with the object.
 pub fn links(task: &Task) -> Vec<Link> {
     let all: [(NodeKind, &Vec<TaskGrant>); 4] = [
         (NodeKind::Port, &task.ports),

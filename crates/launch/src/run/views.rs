@@ -15,7 +15,8 @@ const LINES: usize = 100;
 /// The reasons why waits of one view ended without a file, until they are written to a log.
 #[derive(Default)]
 struct WaitReports {
-    /// How many waits of the view ended without a file so far, including those that are not in `waiting`.
+    /// How many waits of the view ended without a file so far. `waiting` has only the reasons that are not yet in a
+    /// log.
     count: usize,
     waiting: Vec<String>,
 }

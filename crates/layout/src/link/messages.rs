@@ -22,7 +22,7 @@ closed_set! {
         Control = 1 "control",
         /// Transfer of the bytes of segments. The dialing node asks for the bytes.
         Data = 2 "data",
-        /// Messages of the site's catalog between its nodes.
+        /// Messages between the site's nodes about the site's catalog.
         Catalog = 3 "catalog",
     }
 }
@@ -87,7 +87,7 @@ messages! {
             /// The answering node's name.
             node: String,
         },
-        /// A sign of life. Both sides of a control connection send pulses.
+        /// Shows that the sender is alive. Both sides of a control connection send pulses.
         3 Pulse {
             /// The number of pulses that the sender has sent before this one.
             count: u64,

@@ -126,8 +126,8 @@ pub struct SharedConsumerPositions {
     /// A counter that is incremented when messages below `tail` have become ready again, because their consumer died or
     /// left.
     pub returned: AtomicU64,
-    /// The value that `returned` had when a consumer last searched all cells for messages that are ready again, and
-    /// found none.
+    /// The value that the counter `returned` had when a consumer last searched all cells for messages that are ready
+    /// again, and found none.
     pub returned_seen: AtomicU64,
 }
 

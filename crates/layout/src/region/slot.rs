@@ -15,8 +15,8 @@ pub const OP_NONE: u32 = 0;
 /// The value of an operation record's `kind` if a block was prepared and belongs to the record. If the holder of the
 /// slot dies, healing frees the block.
 pub const OP_PREPARED: u32 = 1;
-/// The value of an operation record's `kind` while the holder of the slot writes the words and frees the old block. If
-/// the holder dies, healing completes both steps.
+/// The value of an operation record's `kind` while the holder of the slot writes the words of the record and frees the
+/// old block that the record names. If the holder dies, healing completes both steps.
 pub const OP_REPLACING: u32 = 2;
 
 /// The first phase of freeing a block, in the low bits of a word that names the block: the block's state may still be
@@ -38,14 +38,14 @@ pub struct Operation {
     pub kind: AtomicU32,
     /// The number of valid `words`.
     pub count: WildWord<AtomicU32>,
-    /// The offset at which the words are to be written.
+    /// The offset at which the operation writes `words`.
     pub header: AtomicU64,
     /// The offset of the new block. After the words are written, they point to this block.
     pub new_block: AtomicU64,
     /// The offset of the old block, with the phase of the freeing in its low bits. The old block is freed after the
     /// words are written. The value is 0 if there is no old block, or if it is freed already.
     pub retiring: AtomicU64,
-    /// The words to write.
+    /// The words that the operation writes at the offset `header`.
     pub words: [AtomicU64; MAX_WORDS],
 }
 
@@ -61,8 +61,8 @@ pub struct HeapSlot {
     /// The offset of the block that is being allocated; 0 when no allocation is going on. The holder writes this field
     /// by plain stores.
     pub allocating: AtomicU64,
-    /// The number, plus 1, of the slice whose owner is about to be told of a free block; 0 if there is no such slice.
-    /// The holder writes this field.
+    /// The number, plus 1, of the slice whose owner the holder of this slot is about to tell of a free block; 0 if
+    /// there is no such slice. The holder writes this field.
     pub pushing: AtomicU64,
     /// The offset of one block that is being freed, with the phase of the freeing in its low bits.
     pub retiring: AtomicU64,

@@ -76,7 +76,7 @@ pub struct Extent {
     pub bytes: WildWord<AtomicU64>,
 }
 
-/// The sizes of the structs above, from which the geometry is computed.
+/// The sizes of the structs in this file, from which the geometry of a pool is computed.
 pub struct StructSizes;
 
 impl StructSizes {

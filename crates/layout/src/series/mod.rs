@@ -35,7 +35,8 @@ pub use geometry::{Counts, Geometry, HUGE, PAGE};
 
 /// The first word of a pool.
 pub const SERIES_MAGIC: u64 = u64::from_le_bytes(*b"xdockser");
-/// A number that changes with every change of the structs below. Builds with different fingerprints refuse each other.
+/// A number that changes with every change of the layout of a series' memory. Builds with different fingerprints refuse
+/// each other.
 pub const SERIES_FINGERPRINT: u32 = 0x0005_5e1e;
 /// The value of `init` in a complete pool. Before the pool is complete, `init` is 0.
 pub const SERIES_READY: u64 = u64::MAX;
@@ -147,7 +148,7 @@ pub struct SeriesReport {
     pub last_ns: AtomicU64,
     /// The duration of the longest publish in nanoseconds.
     pub longest_ns: AtomicU64,
-    /// The number of publishes that found no room in the pool.
+    /// How many times `publish` failed because the pool had no room. A call that withheld its version did not fail.
     pub no_space: AtomicU64,
     /// The number of versions that the publisher took back from observers that held them.
     pub taken_back: AtomicU64,

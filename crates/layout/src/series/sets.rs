@@ -32,14 +32,14 @@ closed_set! {
 }
 
 closed_set! {
-    /// May a publish put other pages at the variables' addresses? If memory is registered with a device or with the
-    /// kernel (RDMA, io_uring, CUDA, a pending `MPI_Irecv`), the device uses the pages that were there when it was
-    /// registered.
+    /// Whether a publish may put other pages at the variables' addresses. If memory is registered with a device or with
+    /// the kernel (RDMA, io_uring, CUDA, a pending `MPI_Irecv`), the device uses the pages that were there when the
+    /// memory was registered.
     pub enum Pages, default Stay {
-        /// No: the pages stay. Only a call of `begin` by the program moves them.
+        /// The pages at the variables' addresses stay. Only a call of `begin` by the program moves them.
         Stay = 0 "stay",
-        /// Yes: no memory is registered. In that case, the library may choose the method of private copies, which needs
-        /// half the memory.
+        /// A publish may change the pages, because no memory is registered. In that case, the library may choose the
+        /// method of private copies, which needs half the memory of the other methods.
         MayMove = 1 "may_move",
     }
 }

@@ -37,7 +37,7 @@ answers! {
             /// A number that changes when the daemon has lost its descriptors. When this number has changed, members
             /// have to offer their segments to the daemon again.
             incarnation: u64,
-            /// The workflow's run in which the member takes part; for a visitor the latest run.
+            /// The workflow's run in which the member takes part. For a member that only looks, the latest run.
             run: u64,
             /// The member's rank in its task.
             rank: u32,

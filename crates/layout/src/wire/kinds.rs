@@ -87,7 +87,7 @@ closed_set! {
 }
 
 closed_set! {
-    /// How a new owner of an item can be sure that the former owner has no access any more.
+    /// How a new owner of an item can be sure that the former owner has no access to the item any more.
     pub enum ItemLevel {
         /// For tasks that trust each other: no call to the daemon, no proof. A word in shared memory names
         /// the owner.

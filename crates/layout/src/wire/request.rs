@@ -83,7 +83,7 @@ requests! {
         /// Says how many times this member has a segment open. After a member has connected again, it sends a Hold for
         /// each of its segments. The daemon does not answer a Hold.
         6 Hold {
-            /// The segment's id; 0 at the end of the list.
+            /// The segment's id; 0 in the member's last Hold, which ends the list of its segments.
             segment: SegmentId,
             /// The number of times that the member has the segment open.
             count: u32 as Padded,
@@ -191,8 +191,8 @@ requests! {
             /// The id of the region's segment on the node from which the region came.
             former: SegmentId,
         },
-        /// Promises that this node opens a frozen region only if the region has not moved to the other node. Only the
-        /// member of the node daemon that has frozen the region sends a HandOver.
+        /// Promises that this node opens a region that was frozen with a Freeze only if the region has not moved to the
+        /// other node. Only the member of the node daemon that has frozen the region sends a HandOver.
         20 HandOver -> Done {
             /// The region's id on this node.
             segment: SegmentId,

@@ -1,5 +1,5 @@
 //! Pieces of bytes on their way between a thread, which may wait, and a task of the event loop, which must not. The pipe
-//! holds about [`ROOM`] bytes; the side that puts pieces in waits while it is full.
+//! holds about [`ROOM`] bytes; the side that puts pieces in waits while the pipe is full.
 
 use crate::{Error, Result};
 use bytes::{Buf, Bytes};

@@ -115,7 +115,8 @@ impl IncomingCalls {
 
 impl Drop for IncomingCalls {
     fn drop(&mut self) {
-        // The calls must not be dropped by a task, because they keep the thread of the event loop alive.
+        // The waiting calls are dropped here, and not later by a task of the event loop. Each call keeps the thread of
+        // the event loop alive, and that thread cannot wait for its own end.
         self.queue.lock().clear();
     }
 }

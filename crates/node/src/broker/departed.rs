@@ -71,7 +71,7 @@ mod tests {
     fn the_names_that_were_dropped_first_are_forgotten_first() {
         let mut departed = Departed::default();
         departed.dropped(name(0), "a".into(), 1);
-        // This name is dropped a second time below, so it is forgotten according to the time of the second drop.
+        // The test drops the name 1 twice, so this name is forgotten according to the time of the second drop.
         departed.dropped(name(1), "a".into(), 1);
         departed.dropped(name(1), "b".into(), 2);
         for number in 2..MOST {

@@ -1,4 +1,5 @@
-//! The events that a broker is told, and the effects that it wants. A broker has no other contact with the world.
+//! The events that the host reports to a broker, and the effects that the broker requests. A broker has no other input
+//! or output.
 
 use crossdock_layout::{MemberId, SegmentId};
 
@@ -34,7 +35,7 @@ pub enum Descriptor {
     Other,
 }
 
-/// Something that happened, and that the broker is told.
+/// Something that happened, and that the host reports to the broker.
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
     /// A process connected to an endpoint's socket.

@@ -84,8 +84,8 @@ impl Broker {
             let Some((waits, member, request)) = self.again.pop_front() else { return };
             if self.has_member(waits.0, member) {
                 self.ask_again(waits, member, request);
-                // A request for an item may need a proof. If so, the order to prove the item is added here, and the
-                // loop ends, because the host reports the proof before any other event.
+                // A request for an item may need a proof. If so, the order to prove the item is added here, and no
+                // further request is served now, because the host reports the proof before any other event.
                 self.finish_items();
             }
         }

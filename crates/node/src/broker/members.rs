@@ -1,4 +1,4 @@
-//! Ends of members and connections, deadlines that pass, and the state that a new broker begins with.
+//! Handles the ends of members and connections, the deadlines that pass, and the state with which a new broker begins.
 
 use std::collections::BTreeSet;
 

@@ -119,8 +119,8 @@ impl Broker {
         let is_there = self.has_member(waits.0, member);
         match outcome {
             Ok(mirror) if series.is_some() => {
-                // If no member observes the mirror, the host is told at the end of this event that the mirror is not
-                // used.
+                // If no member observes the mirror, the broker tells the host at the end of this event that the mirror
+                // is not used.
                 self.mirrors.series.insert(mirror);
                 if is_there && self.is_named(mirror) {
                     self.admit(asker, mirror);
@@ -138,8 +138,8 @@ impl Broker {
                 let text = "the mirror of the port ended while it was opened; open the port again";
                 self.fail(asker, Status::Disconnected, text);
             }
-            // The member died while it waited for the mirror, so the host is told that it died, as for a member that
-            // had the mirror.
+            // The member died while it waited for the mirror. The broker reports its death to the host, as it does for
+            // a member that had the mirror.
             Ok(mirror) => self.effects.push(Effect::Nodes(NodeOrder::MirrorLeft { mirror, died: true })),
             Err(NodeFailure { status: status @ (Status::NotFound | Status::Disconnected), text }) if is_there => {
                 // The name may have moved to another node, on which the series' next publisher is.

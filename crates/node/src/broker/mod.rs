@@ -310,8 +310,8 @@ impl Broker {
             None => Err("its message was longer than any message may be".to_owned()),
             Some(bytes) => match Request::decode(bytes, descriptors.len()) {
                 Ok(decoded) => Ok(decoded),
-                // A client of another build has sent its hello. It is told the versions before its connection is
-                // closed.
+                // A client of another build has sent its hello. The broker sends the client the versions of both sides,
+                // and then closes the connection.
                 Err(_) if member.is_none() && self.refuse_version(connection, bytes) => return,
                 Err(malformed) => Err(malformed.to_string()),
             },
@@ -434,9 +434,9 @@ impl Broker {
         }
     }
 
-    /// Tells whether the segment exists and is of another kind than the request asks for. Then another request of the
-    /// same number made the segment, and the member may have lost its right to the segment since then. For example, it
-    /// may have been the owner of an item.
+    /// Tells whether the segment exists and is of another kind than the request asks for. Then an earlier request,
+    /// which the member sent with the same number, made the segment. The member may have lost its right to the segment
+    /// since then: for example, the segment may be an item that has another owner now.
     fn is_of_other_kind(&self, segment: SegmentId, kind: SegmentKind) -> bool {
         self.lasting.segments.get(&segment).is_some_and(|found| found.kind != kind)
     }

@@ -1,7 +1,7 @@
 //! The outcome of a region's move, on which the brokers of two nodes must agree.
 //!
 //! Node a has the region as segment S. Node b has filled its segment T with the region's bytes. No other segment of the
-//! site ever gets the id T, so T names the move. The words in brackets are the records in the journals.
+//! site ever gets the id T, so T names the move. In the diagram, the words in brackets are the records in the journals.
 //!
 //! ```text
 //! broker of node a                           broker of node b
@@ -28,8 +28,8 @@
 //!   was not handed over to T. In the second case it refuses a HAND_OVER of T that arrives later.
 //! - Node a asks MOVE_STATE while it does not know the outcome. Node b has a record of the move until node a has
 //!   answered MOVE_ENDED. So if node b has no record of T, its daemon has lost its whole state, and what it had of the
-//!   region is lost. Node b may have named T before, so node a does not open the old bytes again: it removes S, and logs
-//!   that the region is lost.
+//!   region is lost. Node b may have given T the region's name before, so node a does not open the old bytes again: it
+//!   removes S, and logs that the region is lost.
 //! - If node b does not answer, S stays closed. The errors say that node b decides. `remove` with force gives S up.
 //! - A message about another move, or about another region of the same name, changes nothing, because each message names
 //!   S and T.
@@ -77,14 +77,14 @@ record! {
 record! {
     /// The answer to MOVE_STATE.
     struct MoveStateReply as Stored {
-        /// One of the numbers below.
+        /// How far the move is: `UNKNOWN`, `MAKING`, `MOVED` or `NOT_MOVED`.
         state: u32,
     }
 }
 
 /// The node has no record of the move.
 const UNKNOWN: u32 = 0;
-/// The copy is complete, and does not have its name yet.
+/// The copy of the region on the answering node is complete, and does not have the region's name yet.
 const MAKING: u32 = 1;
 const MOVED: u32 = 2;
 const NOT_MOVED: u32 = 3;
@@ -135,8 +135,8 @@ impl Moves {
 }
 
 impl Broker {
-    /// Handles the request to give the decision about a move to another node. It comes from the member of the host that
-    /// has frozen the region.
+    /// Handles the request to give the decision about a move to another node. The sender is the member that has frozen
+    /// the region, and belongs to this node's host.
     pub(super) fn hand_over(&mut self, asker: Requester, segment: SegmentId, becomes: SegmentId, node: String) {
         let found = self.lasting.segments.get(&segment).filter(|found| found.removed.is_none());
         let may = found.is_some_and(|found| found.moving && found.handed_over.is_none())
@@ -173,7 +173,8 @@ impl Broker {
         ))
     }
 
-    /// Tells whether the region may be removed in this way. If it was handed over, only force removes it.
+    /// Gives the error if a request with this `in_use` may not remove the region. If the region was handed over, only
+    /// `InUse::Force` removes it.
     pub(super) fn why_not_removed(&self, segment: SegmentId, in_use: InUse) -> Option<String> {
         self.decided_elsewhere(segment).filter(|_| in_use != InUse::Force)
     }
@@ -276,7 +277,8 @@ impl Broker {
         self.moves.given_back.extend(back);
     }
 
-    /// Tells whether this node needs the region's name for another region than the one that has not moved to it.
+    /// Tells whether this node needs the name of a region that has not moved to this node, because another region of
+    /// this name is here or is about to come.
     fn needs_name(&self, arrival: &Arrival) -> bool {
         let name = region_name(arrival);
         self.is_here(&name) || self.is_arriving(&name)
@@ -389,7 +391,8 @@ impl Broker {
         self.commit(Record::Moving { segment, moves: false });
         let name = name.and_then(|(workflow, name)| self.site_name(workflow, SegmentKind::Region, &name));
         if let Some(name) = name.filter(|name| self.may_claim_again(name)) {
-            // The catalog may have no entry of the name, or the entry of the other node.
+            // The catalog may have no entry of the region's name, or an entry that gives the name to the other node. So
+            // this node claims the name again.
             self.effects.push(Effect::Site(SiteOrder::Claim(name)));
         }
         Ok(())

@@ -97,8 +97,8 @@ impl Broker {
         self.effects.push(Effect::MakePage { page, label });
     }
 
-    /// Continues after the host has made a pin page for an observer. The publisher is told of the page before any
-    /// observer has it.
+    /// Continues after the host has made a pin page for an observer. The broker announces the page to the publisher
+    /// before any observer gets it.
     pub(super) fn page_made(&mut self, outcome: &Result<u64, String>) -> bool {
         let Some(MakingPage { asker, series, endpoint, page }) = self.pages.made() else { return false };
         match outcome {
@@ -183,7 +183,8 @@ impl Broker {
         own.into_iter().for_each(|(series, pin, _)| self.free_pin(series, pin));
     }
 
-    /// Forgets which slots of a series wait for their observers to say whether they still use them: the series is gone.
+    /// Forgets which slots of a series have observers that have not said yet whether they still use the slots. The
+    /// series is gone.
     pub(super) fn forget_slots(&mut self, series: SegmentId) {
         let ids = self.lasting.segments.get(&series).map_or(1, super::Segment::ids);
         self.pages.forget(series, ids);

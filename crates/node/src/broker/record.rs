@@ -79,7 +79,7 @@ messages! {
         2 Workflow {
             /// The workflow's number.
             number: u64,
-            /// The most bytes that the workflow may reserve; 0 for the node's limit.
+            /// The most bytes that the workflow may reserve. If it is 0, only the limit of the node applies.
             quota: u64,
             /// The member whose end also ends the workflow.
             owner: MemberId,
@@ -254,7 +254,7 @@ messages! {
             cause: Cause,
             /// Whether the answer is a segment that was made. Otherwise it is a number.
             made: bool,
-            /// The id of the segment, or the number.
+            /// The id of the segment that was made; otherwise the number that is the answer.
             value: u64,
         },
         /// A region that came from another node has all of its bytes, and gets this name. It stays when the run ends.

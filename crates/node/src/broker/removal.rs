@@ -1,8 +1,8 @@
 //! How a task removes a region, port or series that is on another node.
 //!
 //! The member's own node checks the member's grant. Then it asks the node that has the name to remove the object
-//! ([`REMOVE`]), and gives the member this node's answer. The asked node removes the object as for a member of its own.
-//! If the answer is lost, the object is possibly removed.
+//! ([`REMOVE`]), and passes the answer of the asked node on to the member. The asked node removes the object as for a
+//! member of its own. If the answer is lost, the object is possibly removed.
 
 use std::collections::BTreeMap;
 

@@ -18,7 +18,8 @@ impl Broker {
         owned || self.lasting.members.values().any(|m| m.workflow == workflow && !m.visitor)
     }
 
-    /// Begins a run of the workflow if the workflow has none, because a member that is no visitor joins.
+    /// Begins a run of the workflow if the workflow has none, because a member joins that does more than inspect the
+    /// daemon's state.
     pub(super) fn begin_run(&mut self, workflow: u64) {
         if self.is_running(workflow) {
             return;

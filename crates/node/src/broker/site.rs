@@ -59,7 +59,7 @@ pub enum SiteOrder {
     Take {
         /// The name.
         name: SiteName,
-        /// The node that has the name until then.
+        /// The node that has the name before the catalog changes its entry.
         from: String,
     },
     /// Release the name, so that it is free.
@@ -140,7 +140,7 @@ pub enum SiteEvent {
         /// The node that has the name.
         node: SiteNode,
     },
-    /// A node of the site has a lease. The field describes this node.
+    /// A node of the site has a lease. The field describes the node that has it.
     Node(SiteNode),
     /// The lease of a node has ended.
     NodeGone {
@@ -252,9 +252,10 @@ pub(super) struct Site {
     links: BTreeMap<String, (SiteLink, u64)>,
     /// Names that belong to other nodes, each with its node.
     elsewhere: BTreeMap<SiteName, String>,
-    /// Names that belonged to other nodes.
+    /// Names of other nodes that the catalog has dropped. An error about such a name says on which node the object was.
     pub(super) departed: Departed,
-    /// Names that belong to this node, contested ones included.
+    /// Names that belong to this node, and contested names, which another node has claimed although this node has their
+    /// objects.
     owned: BTreeSet<SiteName>,
     contested: BTreeMap<SiteName, SiteNode>,
     claims: BTreeMap<SiteName, Vec<Claim>>,
@@ -341,8 +342,8 @@ impl Site {
         self.owned.contains(name) && !self.contested.contains_key(name)
     }
 
-    /// Tells whether the catalog may still give the name to this node: also if the name of a region of this node is
-    /// contested, because the other node may give it up or back.
+    /// Tells whether the catalog may still give the name to this node. It may also do so for the name of a region of
+    /// this node that another node has claimed, because the other node may give the name up or back.
     fn may_be_own(&self, name: &SiteName) -> bool {
         self.owned.contains(name) && (name.kind == SegmentKind::Region || !self.contested.contains_key(name))
     }
@@ -450,7 +451,7 @@ impl Broker {
         Some(is_elsewhere(&name, &at, was_cut_off))
     }
 
-    /// Gives the node that has this name, if it is another node. `None` for a contested name.
+    /// Gives the node that has this name, if it is another node. `None` if this node has an object of that name, too.
     pub(super) fn owner_elsewhere(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<String> {
         let site = self.site.as_ref()?;
         let name = self.site_name(workflow, kind, name)?;
@@ -550,10 +551,11 @@ impl Broker {
         self.site.as_ref().is_some_and(|site| site.is_in() && site.is_own(name))
     }
 
-    /// Claims a name of this node again, because the catalog may not have it any more, or because the node that has the
-    /// name of a region of this node may have given it up or back. A contested name stays contested until the catalog has
-    /// given it to this node: the report that the name is free or this node's may be older than the claim of the other
-    /// node, or a third node may have claimed the name meanwhile.
+    /// Claims a name of this node again. The reason is that the catalog may not have the name any more, or that another
+    /// node had the name of a region of this node, and may have given it up or back. A contested name, which another
+    /// node has claimed, stays contested until the catalog has given it to this node. A report that the name is free or
+    /// belongs to this node is not enough: it may be older than the claim of the other node, or a third node may have
+    /// claimed the name meanwhile.
     fn claim_again(&mut self, name: SiteName) {
         if self.regions.leaving.contains(&name) {
             self.end_freeze(&name);
@@ -647,7 +649,8 @@ impl Broker {
                         site.contested.insert(name.clone(), at);
                     }
                     if let Some(at) = site.contested.get_mut(&name) {
-                        // The item of a contested name went on to a further node, and the name went with the item.
+                        // Another node had claimed this name of an item. That node has passed its item on to a third
+                        // node, and the name went with the item.
                         *at = SiteNode { node: node.clone(), number, address };
                     }
                     site.elsewhere.insert(name.clone(), node);
@@ -742,8 +745,8 @@ impl Broker {
                 let is_series = name.kind == SegmentKind::Series && !site.owned.contains(&name);
                 let node = at.node.clone();
                 if site.owned.contains(&name) {
-                    // The item came to this node, but its name belongs to another node. Or a region has not moved, and
-                    // its name has not come back yet.
+                    // The name is contested now, for one of two reasons. An item came to this node, but its name
+                    // belongs to another node. Or a region has not moved away, and its name has not come back yet.
                     site.contested.insert(name.clone(), at.clone());
                 }
                 site.elsewhere.insert(name.clone(), at.node);

@@ -131,7 +131,7 @@ impl Waits {
     }
 
     /// Panics if a waiting request has no deadline or is not in exactly one queue, or if a deadline has lost its
-    /// purpose. For the deadlines of other modules, `is_there` says whether they still have one.
+    /// purpose. For the deadlines of other modules, `is_there` says whether they still have a purpose.
     pub fn check(&self, now: u64, is_there: impl Fn(u64, Due) -> bool) {
         for (id, parked) in &self.parked {
             assert!(self.expects(parked.deadline, Due::Parked(id.0, id.1)), "request {id:?} has no deadline");

@@ -6,7 +6,7 @@ use crossdock_os::{memfd, socket};
 
 use crate::broker::Descriptor;
 
-/// Examines a descriptor that came with a message, before the broker is told of it.
+/// Examines a descriptor that came with a message, before the host passes the message to the broker.
 pub(super) fn kind(fd: BorrowedFd<'_>) -> Descriptor {
     if socket::is_listener(fd) {
         return Descriptor::Listener;

@@ -187,7 +187,7 @@ impl Host<'_> {
         if !self.broker.is_confined(connection) {
             self.files.reopenable.insert(id);
         }
-        // A former owner with the same user id may have removed the right to open the file.
+        // A former owner with the same user id may have changed the file's mode, so that the file cannot be opened.
         file::let_owner_open(fd)?;
         let opened = match &self.files.folder {
             Some(folder) if folder.gate().is_some() => {

@@ -32,7 +32,7 @@ pub(crate) use site::JOIN;
 
 /// An exit code: the broker could not start. If this broker is the daemon's first one, the daemon ends.
 pub(crate) const CANNOT_START: i32 = 2;
-/// An exit code: the broker was told to end. The keeper decides what follows.
+/// An exit code: the broker ended because it got SIGTERM. The keeper decides what follows.
 const STOPPED: i32 = 3;
 
 /// The upper byte of a number in the epoll set. It says what the rest of the number identifies.
@@ -188,8 +188,9 @@ impl Host<'_> {
     }
 
     /// Before a request that takes memory: finds out how much the memory cgroup of the task has left, if this is less
-    /// than the node has left. A task in a container may not see its own limit, and the kernel would kill it. Returns
-    /// whether the broker was told the amount that the task's cgroup has left.
+    /// than the node has left. A task in a container may not see its own limit, and the kernel would kill it. Reports
+    /// the smaller amount to the broker. Returns `false` if no cgroup of the task has a limit, so that nothing was
+    /// reported.
     fn look_at_tasks_memory(&mut self, connection: u64) -> bool {
         let Some(link) = self.links.get_mut(&connection) else { return false };
         if link.cgroup.as_ref().is_none_or(|(since, _)| since.elapsed() >= LIMITS_AGE) {

@@ -119,8 +119,8 @@ fn same_era(mut journal: Journal, lasting: Lasting, era: &ProofScope) -> Result<
 }
 
 fn limits(options: &ServeOptions, incarnation: u64, era: ProofScope) -> Limits {
-    // A segment takes one descriptor, a connection takes one, and a member takes one more. The remaining part is for
-    // descriptors that are needed for a short time.
+    // A segment takes one descriptor, a connection takes one, and a member takes one more. The limits leave a part of
+    // the process's descriptors free, because some are needed for a short time.
     let descriptors = child::raise_descriptor_limit();
     let memory = process::total_memory();
     Limits {

@@ -3,9 +3,9 @@
 //!
 //! The journal is a file of records, each with its length and a checksum, behind a header with a magic number and a
 //! version. Room is reserved in advance, so that every accepted request can be recorded. If no more room can be
-//! reserved, the broker is told. It then refuses requests that need room, and everything else continues. If a writer is
-//! killed in the middle of a record, this record's checksum is wrong, and the journal ends before it. No client was
-//! told of the incomplete record yet.
+//! reserved, the host reports this to the broker. The broker then refuses requests that need room, and everything else
+//! continues. If a writer is killed in the middle of a record, this record's checksum is wrong, and the journal ends
+//! before it. No client was told of the incomplete record yet.
 //!
 //! The journal survives killed processes, but need not survive a crash of the machine, because the memory that it
 //! describes does not. So there is no fsync.

@@ -81,7 +81,8 @@ const SIGINT: i32 = 2;
 const SIGHUP: i32 = 1;
 const SIGCHLD: i32 = 17;
 
-/// Runs the keeper until it is told to end, or until the broker of a private daemon ends because no member uses it.
+/// Runs the keeper until a signal tells it to end, or until the broker of a private daemon ends because no member uses
+/// it.
 pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<OwnedFd>) -> Result<(), ServeError> {
     let signals = signalfd(&[SIGTERM, SIGINT, SIGHUP, SIGCHLD]).map_err(why)?;
     let mut held = Some(prepare(place, options)?);
@@ -183,7 +184,7 @@ enum End {
     Broker(ExitStatus),
 }
 
-/// Reads what the broker sends, until the broker has ended or the daemon is told to end.
+/// Reads what the broker sends, until the broker has ended or a signal tells the daemon to end.
 fn watch(
     held: &mut BrokerInheritance,
     post: OwnedFd,

@@ -1,4 +1,4 @@
-//! The guarantees: what must hold because clients were told so.
+//! The guarantees: what must hold because the broker has told clients so.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ impl World {
         let slots: BTreeSet<_> = living.iter().map(|m| m.slot()).collect();
         assert_eq!(slots.len(), living.len(), "two members in one slot");
 
-        // What a client was told is still true, however often the broker was killed since.
+        // What the broker has told a client is still true, however often the broker was killed since.
         for (id, promise) in &model.promises {
             let found = lasting.segments.get(id).filter(|s| s.removed.is_none());
             let found = found.unwrap_or_else(|| panic!("{id} '{}' was lost", promise.name));

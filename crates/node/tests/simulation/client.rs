@@ -1,4 +1,4 @@
-//! A simulated client: what it has asked, what it was told, and what it has open.
+//! A simulated client: what it has asked the broker, what the broker has told it, and what it has open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,8 @@ pub struct Client {
     pub workflow_name: String,
     /// Whether the client's process is alive.
     pub alive: bool,
-    /// True if the client has left in order, or was told that its session is over. The client does nothing any more.
+    /// True if the client has left in order, or the broker has told it that its session is over. The client does
+    /// nothing any more.
     pub over: bool,
     /// True if the client has left in order, and has closed everything.
     pub left: bool,
@@ -54,7 +55,7 @@ pub struct Client {
     pub pins: BTreeMap<SegmentId, (SegmentId, SegmentId, u32)>,
     pub series: BTreeMap<SegmentId, Publishing>,
     pub incarnation: u64,
-    /// The items that the client owns, as it was told.
+    /// The items that the client owns, as the broker has told it.
     pub items: BTreeMap<SegmentId, crate::items::Own>,
     /// Files that the client has open although it said that it had closed them.
     pub clings: BTreeSet<SegmentId>,

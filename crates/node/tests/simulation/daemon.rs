@@ -27,7 +27,7 @@ impl World {
         if self.sabotage == Sabotage::ForgetOutcomes {
             lasting.members.values_mut().for_each(|m| m.outcomes.clear());
         }
-        // A compacted journal must give the same state.
+        // A compacted journal must give the same state as the journal from which it was made.
         if self.random.one_in(3) {
             let snapshot = lasting.snapshot();
             let mut again = Lasting::default();

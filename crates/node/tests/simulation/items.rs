@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::sabotage::Sabotage;
 use crate::world::{NAMES, World};
 
-/// An item that a client owns, as the client was told.
+/// An item that a client owns, as the broker has told the client.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
     pub file: SegmentId,
@@ -22,7 +22,7 @@ pub struct Own {
     pub busy: bool,
 }
 
-/// What clients were told about items.
+/// What the broker has told clients about items.
 #[derive(Default)]
 pub struct ItemModel {
     /// Items that must exist, with their workflows: they were made, no request to destroy them was sent, and they do
@@ -174,7 +174,8 @@ impl World {
                 8 => ItemRequest::Find { key },
                 9 => ItemRequest::Register { number: r.below(3) as u64 },
                 10 => ItemRequest::Word { party: Party::task("t") },
-                // An item of another client, or one that no client has open.
+                // The client asks to transfer any item: one of another client, one that no client has open, or one that
+                // does not exist.
                 _ => ItemRequest::Transfer { item: SegmentId(1 + r.below(60) as u64), to: Party::task("t") },
             }
         } else {
@@ -283,8 +284,8 @@ impl World {
                 } else {
                     let own = Own { file: given.file, open: true, shared: false, busy: false };
                     client.items.insert(given.item, own);
-                    // If this client itself had secretly kept the file open, this is allowed now, because the client is
-                    // the owner.
+                    // This client itself may have secretly kept the file open. From now on it may have the file open,
+                    // because it owns the item.
                     client.clings.remove(&given.file);
                 }
             }

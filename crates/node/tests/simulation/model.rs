@@ -1,4 +1,4 @@
-//! The model: what clients were told and what the journal says. The guarantees are checked against it.
+//! The model: what the broker has told clients, and what the journal says. The guarantees are checked against it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use crossdock_node::broker::Record;
 
 use crate::client::Client;
 
-/// An endpoint whose maker was told that it exists.
+/// An endpoint whose maker knows from the broker that it exists.
 #[derive(Clone, Debug)]
 pub struct KnownEndpoint {
     pub workflow: u64,
     pub name: String,
 }
 
-/// A segment whose maker was told that it exists, and which no client has asked to remove since.
+/// A segment whose maker knows from the broker that it exists, and which no client has asked to remove since.
 #[derive(Clone, Debug)]
 pub struct Promise {
     pub workflow: u64,
@@ -33,11 +33,11 @@ pub struct KnownWorkflow {
 
 #[derive(Default)]
 pub struct Model {
-    /// What clients were told about items.
+    /// What the broker has told clients about items.
     pub items: crate::items::ItemModel,
-    /// How often each kind of event happened. This shows whether the random choices reach everything.
+    /// How often each kind of event happened. This shows whether the random choices lead to events of every kind.
     pub counts: BTreeMap<String, usize>,
-    /// The endpoints whose makers were told that they exist.
+    /// The endpoints whose makers know from the broker that they exist.
     pub endpoints: BTreeMap<u64, KnownEndpoint>,
     pub told_segments: BTreeSet<SegmentId>,
     told_as_new: BTreeSet<SegmentId>,

@@ -180,7 +180,7 @@ impl World {
             _ => {
                 let size = self.model.sizes.get(&any_segment).copied().unwrap_or(4096);
                 let number = self.model.numbers.get(&any_segment).copied().unwrap_or(0);
-                // The offered memory has a wrong size, or is other memory, or is the right one.
+                // The client offers memory of a wrong size, other memory than the lost one, or the right memory.
                 let fd = match r.below(4) {
                     0 => Descriptor::Memory { size: size + 4096, number },
                     1 => Descriptor::Memory { size, number: number + 1 },
@@ -190,7 +190,7 @@ impl World {
             }
         };
         match request {
-            // The planted bug: the broker is asked for twice the quota that the model knows.
+            // With the planted bug, the broker gets a request for twice the quota that the model knows.
             Request::MakeWorkflow { quota, name } if self.sabotage == Sabotage::QuotaTwice => {
                 (Request::MakeWorkflow { quota: quota * 2, name }, vec![])
             }

@@ -40,7 +40,7 @@ pub enum Sabotage {
     KeepPins,
     /// The journal loses the records of slots that observers got.
     ForgetPins,
-    /// Publishers are not told of new pin pages.
+    /// The liveness table does not tell publishers of new pin pages.
     TellNoPublisher,
     /// The journal loses the endpoint to which a pin page belongs.
     ForgetEndpoints,

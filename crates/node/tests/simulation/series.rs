@@ -38,7 +38,7 @@ impl World {
                 self.clients[number].series.remove(&segment);
                 Request::Unpublish { segment }
             }
-            // A series of another member, or one that does not exist.
+            // The client asks to end a series of another member, or a series that does not exist.
             9 => Request::Unpublish { segment: others.first().copied().unwrap_or(SegmentId(0)) },
             10 if !own.is_empty() => {
                 let segment = r.pick(&own);
@@ -113,8 +113,8 @@ impl World {
         }
     }
 
-    /// Checks a slot that an observer gets: the publisher was told of the page, no other member's pins are in the slot,
-    /// and no other task can write to the page.
+    /// Checks a slot that an observer gets: the liveness table has told the publisher of the page, no other member's
+    /// pins are in the slot, and no other task can write to the page.
     pub fn hand_page(&mut self, connection: u64, pool: SegmentId, page: SegmentId, slot: u32) {
         assert!(self.kept.contains(&pool) && self.kept.contains(&page), "{page} of {pool} is given out but not kept");
         assert!(self.told_of.contains(&page), "{page} of {pool} is given out and its publisher was not told of it");

@@ -28,19 +28,19 @@ pub const REMOVE: u32 = 47;
 
 #[derive(Clone, Debug)]
 pub enum Question {
-    /// Freeze a region.
+    /// Asks the region's node to freeze a region.
     Freeze { key: u64, name: String, moves: bool },
-    /// Send one part of the frozen region's bytes.
+    /// Asks the region's node for one part of the frozen region's bytes.
     Part { key: u64, part: usize },
-    /// Is the region still frozen?
+    /// Asks the region's node whether the region is still frozen.
     StillFrozen { key: u64 },
-    /// The region becomes this segment.
+    /// Asks the region's node to hand the region over, which becomes this segment of the asking node.
     HandOver { key: u64, becomes: SegmentId },
-    /// The copy is not made any more.
+    /// Tells the region's node that the copy is not made any more.
     CopyEnded { key: u64 },
-    /// Is the copy being made?
+    /// Asks the copying node whether it still makes the copy.
     CopyState { key: u64 },
-    /// A question of the other broker.
+    /// A question of the asking node's broker to the broker of the asked node.
     Broker { service: u32, body: Vec<u8> },
 }
 
@@ -59,12 +59,12 @@ pub enum Reply {
 enum Purpose {
     Freeze(u64),
     Part(u64),
-    /// A pull did not end in time.
+    /// Whether the region is still frozen. The host asks this after a pull that did not end in time.
     StillFrozen(u64),
     HandOver(u64),
     CopyState(u64),
     CopyEnded,
-    /// The broker's order with this id.
+    /// The broker's question with this id to this service.
     Broker(u64, u32),
 }
 
@@ -87,7 +87,7 @@ enum Stage {
         until: u64,
     },
     Filling,
-    /// The broker was asked by the request with this number to claim the name, or to give it to the copy.
+    /// The host's request with this number has asked the broker to claim the name, or to give it to the copy.
     Adopting {
         number: u64,
         named: bool,
@@ -155,7 +155,7 @@ impl World {
     fn ask_host(&mut self, n: usize, to: usize, question: Question, wait: u64, purpose: Purpose) {
         let (id, by) = (self.fresh(), self.now() + wait);
         self.nodes[n].host.asked.insert(id, (by, purpose));
-        // A host does its own part at once.
+        // A question of a host to itself needs no message: the host answers it at once.
         if n == to {
             let reply = self.answer(n, n, question).unwrap_or(Reply::Refused(Status::TimedOut));
             return self.replied(n, id, reply);
@@ -205,7 +205,8 @@ impl World {
         match self.host_call(n, session, &open) {
             Some(Answer::Segment { segment, .. }) => Ok(segment),
             Some(Answer::Failed { status, .. }) => Err(status),
-            // The memory waits for a member that offers it, or the broker was killed.
+            // The broker has not answered: the region's memory was lost and waits for a member that offers it, or the
+            // broker was killed.
             _ => Err(Status::Busy),
         }
     }
@@ -223,7 +224,7 @@ impl World {
         found
     }
 
-    /// Begins with an order of the broker to bring a region to this node.
+    /// Begins to carry out an order of the broker to bring a region to this node.
     pub fn bring_region(&mut self, n: usize, order: CopyOrder) {
         let key = self.fresh();
         let nothing = SegmentId(0);
@@ -556,7 +557,8 @@ impl World {
         }
     }
 
-    /// Looks after a frozen region until the freeze ends.
+    /// Ends the freeze of a region if it is over. Otherwise asks the copying node now and then whether it still makes
+    /// the copy.
     fn frozen_step(&mut self, n: usize, key: u64) {
         let now = self.now();
         let Some(frozen) = self.nodes[n].host.frozen.get_mut(&key) else { return };

@@ -20,13 +20,13 @@ mod world;
 
 use world::{Planted, Totals, run};
 
-/// How many schedules a usual run has. That many must contain faults of every kind.
+/// How many schedules a usual run has. A run of this many schedules must contain faults of every kind.
 const USUAL: u64 = 400;
 
 /// The seed of a later schedule that has found a defect of the broker. Every run has this schedule, too.
 const FOUND_DEFECT: u64 = 72_713;
 
-/// How many of these schedules must find each planted defect.
+/// Each planted defect must be found by at least this many schedules of a usual run.
 const FEWEST: usize = 3;
 
 fn number(name: &str, usual: u64) -> u64 {

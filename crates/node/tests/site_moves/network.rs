@@ -29,7 +29,7 @@ pub struct Network {
     slow: BTreeMap<(usize, usize), u64>,
     /// Says which messages get lost, in schedules that a test writes down.
     pub loses: Option<fn(&Message) -> bool>,
-    /// The messages that got lost in such a schedule: the sender, the receiver and the message.
+    /// The messages that got lost in a schedule that a test writes down: the sender, the receiver and the message.
     pub lost: Vec<(usize, usize, Message)>,
 }
 

@@ -14,7 +14,7 @@ const ON_A: usize = 0;
 const ON_B: usize = 2;
 const A: usize = 0;
 const B: usize = 1;
-/// More effects than a move has.
+/// A number of effects that is greater than that of any move.
 const EFFECTS: usize = 400;
 
 fn is_report(message: &Message) -> bool {
@@ -210,8 +210,9 @@ fn a_region_that_has_not_moved_keeps_its_name_although_a_task_of_the_other_node_
     }
 }
 
-/// Moves the region while the broker or the daemon that has the turn is killed after `effects` effects. Returns whether
-/// the fuse burned out, and where the region is at the end.
+/// Moves the region. After `effects` effects, kills the broker that would carry out the next effect, or its whole
+/// daemon. Returns whether the move had enough effects for the kill, whether the region was handed over, and where the
+/// region is at the end.
 fn killed_after(effects: usize, loses_daemon: bool, loses: fn(&Message) -> bool) -> (bool, bool, Vec<(usize, String)>) {
     let (mut world, line, segment) = world();
     world.network.loses = Some(loses);

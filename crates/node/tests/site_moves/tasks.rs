@@ -23,7 +23,7 @@ pub struct Task {
     pub pending: Option<(u64, Request)>,
     /// When the task sent its pending request.
     asked: u64,
-    /// The regions that the task has open, with their lines.
+    /// The regions that the task has open, each with its number in [`World::lines`].
     pub open: BTreeMap<SegmentId, u64>,
     /// A write that is not finished: the region, the value, and the next part to write.
     writing: Option<(SegmentId, u64, usize)>,

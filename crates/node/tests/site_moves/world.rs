@@ -25,9 +25,10 @@ use crossdock_os::testing::Random;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
     Nothing,
-    /// The region's node removes a region that moves when its last part was sent, and not when it has moved.
+    /// The region's node removes a moving region as soon as it has sent the last part, and does not wait until the
+    /// region has moved.
     RemovedEarly,
-    /// The next node names a region that moves without asking whether the region was kept closed all the time.
+    /// The next node gives a moving region its name, and does not ask whether the region was kept closed all the time.
     HandOverSkipped,
     /// The host opens a region to copy it, and does not keep tasks from opening it.
     FreezeSkipped,
@@ -35,7 +36,7 @@ pub enum Planted {
     RecordForgotten,
     /// The former node opens a region again if the next node knows nothing of the move.
     UnknownIsNotMoved,
-    /// The former node opens a region that was handed over again when the region's name is free.
+    /// If the name of a region that was handed over is free, the former node opens the region again.
     UnnamedIsNotMoved,
     /// A report about an earlier move acts on a later region of the same name.
     NameMeansRegion,
@@ -106,7 +107,8 @@ pub struct Bytes {
     pub parts: [u64; PARTS],
     /// How many parts have been pulled, for a copy that is being made.
     pub came: usize,
-    /// The line to which the region belongs: a region keeps it when it moves.
+    /// The number of the region in [`World::lines`]. A region keeps it when it moves, and a copy gets a number of its
+    /// own.
     pub line: u64,
 }
 
@@ -164,9 +166,9 @@ pub struct World {
     /// The names of the regions that were handed over, by the segments that they become.
     pub moved_names: BTreeMap<SegmentId, String>,
     next: u64,
-    /// If set: the number of effects after which the working broker is killed.
+    /// If set: after this number of effects, the broker that would carry out the next effect is killed.
     pub fuse: Option<usize>,
-    /// True if the fuse loses the whole daemon, and not only kills its broker.
+    /// True if `fuse` kills the whole daemon, and not only its broker.
     pub fuse_loses_daemon: bool,
     /// If set: a node that is lost soon after a region has moved to it, the region, and the number of steps until then.
     doomed: Option<(usize, String, u64)>,
@@ -463,7 +465,7 @@ impl World {
         self.host_step(n);
     }
 
-    /// Gives the segments with this name on a node, with their lines.
+    /// Gives the segments with this name on a node, each with its region's number in [`World::lines`].
     pub fn named(&self, n: usize, name: &str) -> Vec<(SegmentId, u64)> {
         let names =
             self.nodes[n].lasting.names.iter().filter(|((_, kind, of), _)| *kind == SegmentKind::Region && of == name);
@@ -598,7 +600,7 @@ impl World {
                 let faults = match self.random.below(5) {
                     0 => Faults { cut: true, ..Faults::default() },
                     1 => Faults { fail: 2, ..Faults::default() },
-                    // Only this direction is cut: the catalog gets what the node sends.
+                    // Only the way from the catalog to the node is cut: the catalog gets what the node sends.
                     2 => Faults { lose: self.random.pick(&[1, 5, 50]), hold: true, ..Faults::default() },
                     _ => Faults::default(),
                 };

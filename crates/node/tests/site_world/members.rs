@@ -1,4 +1,4 @@
-//! The simulated members: what they do with items, and what they were given.
+//! The simulated members: what they do with items, and what the brokers gave them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -190,7 +190,7 @@ pub struct World {
     network: Network,
     items: BTreeMap<SegmentId, Known>,
     next: u64,
-    /// If set: the number of effects after which the working broker is killed.
+    /// If set: after this number of effects, the broker that would carry out the next effect is killed.
     fuse: Option<usize>,
     /// True if the schedule is calm: nothing fails, and messages are only late.
     calm: bool,
@@ -692,7 +692,7 @@ impl World {
                 let faults = match self.random.below(5) {
                     0 => Faults { cut: true, ..Faults::default() },
                     1 => Faults { fail: 2, ..Faults::default() },
-                    // Only this direction is cut: the catalog gets what the node sends.
+                    // Only the way from the catalog to the node is cut: the catalog gets what the node sends.
                     2 => Faults { lose: [1, 5, 50][self.random.below(3)], hold: true, ..Faults::default() },
                     _ => Faults::default(),
                 };

@@ -19,7 +19,8 @@ pub(crate) use rustix::{event, fs, mount, net, pipe, process, time};
 
 #[cfg(not(feature = "faults"))]
 pub(crate) mod io {
-    /// Writes into space that is reserved. It has a name of its own because tests make it fail with other errors.
+    /// Writes into space of a file that is reserved already. This function has a name of its own because tests do not
+    /// make it fail with ENOSPC, as they do with `pwrite`.
     pub(crate) use rustix::io::pwrite as pwrite_reserved;
     pub(crate) use rustix::io::*;
     /// Two functions that write to ordinary files. Tests make them fail with more errors than writes to memory and

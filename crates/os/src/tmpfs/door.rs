@@ -123,7 +123,7 @@ impl Gate {
 }
 
 impl AsFd for Gate {
-    /// The descriptor is readable while a process waits at a shut door.
+    /// The gate's descriptor is readable while a process waits at a shut door.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

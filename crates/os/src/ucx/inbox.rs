@@ -109,7 +109,7 @@ pub unsafe extern "C" fn message_arrived(
         arrived.wrong = Some("the peer sent more than was read");
         return abi::OK;
     }
-    // SAFETY: the data of a message that came whole are so many bytes, valid during the call.
+    // SAFETY: the data of a message that came whole have `length` bytes, which are valid during the call.
     let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) }.to_vec();
     arrived.messages.insert(number, UnreadMessage::Small(bytes));
     abi::OK

@@ -59,7 +59,7 @@ functions! {
 }
 
 fn symbol(handle: *mut c_void, name: &CStr) -> Result<*mut c_void, String> {
-    // SAFETY: a handle of `dlopen` and a text that ends with zero.
+    // SAFETY: the handle comes from `dlopen`, and the name ends with a zero byte.
     let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
     if found.is_null() { Err(format!("it has no function '{}'", name.to_string_lossy())) } else { Ok(found) }
 }
@@ -92,7 +92,7 @@ impl Library {
         }
         let functions = Functions::find(handle).map_err(|why| format!("UCX cannot be used: {why}"))?;
         let mut version: (c_uint, c_uint, c_uint) = (0, 0, 0);
-        // SAFETY: three places for the numbers.
+        // SAFETY: the function writes the three numbers of its version to the three addresses.
         unsafe { (functions.get_version)(&mut version.0, &mut version.1, &mut version.2) };
         let library = Self { functions, version };
         if version.0 != abi::API_MAJOR || version.1 < abi::API_MINOR {
@@ -124,7 +124,7 @@ fn calm(handle: *mut c_void) {
     if let Ok(found) = symbol(handle, c"ucs_global_opts_set_value")
         && std::env::var_os("UCX_LOG_LEVEL").is_none()
     {
-        // SAFETY: the function takes the names of an option and of its value.
+        // SAFETY: the function takes an option's name and its value, both as texts that end with a zero byte.
         unsafe {
             let set: unsafe extern "C" fn(*const c_char, *const c_char) -> Status = std::mem::transmute(found);
             set(c"LOG_LEVEL".as_ptr(), c"fatal".as_ptr());
@@ -143,7 +143,8 @@ pub struct Fabric {
 // SAFETY: the context was made with `mt_workers_shared`, so workers of several threads may use it. The calls that make
 // and destroy workers hold the lock.
 unsafe impl Send for Fabric {}
-// SAFETY: as above.
+// SAFETY: a context that was made with `mt_workers_shared` may be used by several threads, and the calls that make and
+// destroy workers hold the lock.
 unsafe impl Sync for Fabric {}
 
 impl std::fmt::Debug for Fabric {
@@ -163,14 +164,14 @@ impl Fabric {
         let functions = &library.functions;
         let failed = |what: &str, status| format!("UCX {}: {what}: {}", library.version(), library.text(status));
         let mut config = std::ptr::null_mut();
-        // SAFETY: null for both texts means: the usual prefix, and no file.
+        // SAFETY: both texts may be null. UCX then uses the usual prefix of environment variables, and no file.
         let status = unsafe { (functions.config_read)(std::ptr::null(), std::ptr::null(), &mut config) };
         if status != abi::OK {
             return Err(failed("read the settings", status));
         }
         let set = |name: &str, value: &str| {
             let (name, value) = (CString::new(name).expect("no zero"), CString::new(value).expect("no zero"));
-            // SAFETY: the configuration that was just read, and two texts.
+            // SAFETY: the configuration was read just now, and both texts end with a zero byte.
             unsafe { (functions.config_modify)(config, name.as_ptr(), value.as_ptr()) }
         };
         let mut status = abi::OK;
@@ -191,7 +192,7 @@ impl Fabric {
         };
         let mut context = std::ptr::null_mut();
         if status == abi::OK {
-            // SAFETY: parameters whose mask names the fields that are set, and the configuration.
+            // SAFETY: the parameters' mask names the fields that are set, and the configuration was read just now.
             status = unsafe { (functions.init)(abi::API_MAJOR, abi::API_MINOR, &params, config, &mut context) };
         }
         // SAFETY: the configuration is used no more.

@@ -25,7 +25,7 @@ use std::ffi::c_int;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The smallest size in bytes of a part that is not copied. The receiving side gets such a part directly into its
+/// A part of a write with at least this many bytes is not copied. The receiving side gets such a part directly into its
 /// place.
 pub(super) const LARGE: usize = 32 << 10;
 /// A large part is sent in pieces of at most this many bytes.
@@ -289,8 +289,8 @@ impl Wire {
             StartResult::Done => abi::OK,
             StartResult::Failed(status) => status,
             StartResult::Goes(request) => {
-                // SAFETY: a request of this worker, which is freed below. A wait whose worker was destroyed ends before
-                // it calls this.
+                // SAFETY: a request of this worker, which is freed below. If the worker was destroyed, the closure
+                // returns before it makes this call.
                 let check = |state: &mut State| unsafe { state.worker.as_ref()?.status(request) };
                 let status = match self.wait(state, deadline, Duration::ZERO, check) {
                     Err(WireError::Late) => return Err(WireError::Cut),
@@ -320,7 +320,8 @@ impl Wire {
                 return Err(WireError::Lost(state.why.clone()));
             };
             if worker.progress() {
-                // This progress may have completed operations for which other threads wait, so these threads are woken.
+                // UCX has proceeded, and may have completed operations for which other threads wait. So these threads
+                // are woken.
                 self.changed.notify_all();
                 if state.leading {
                     event::signal(&self.bell);
@@ -346,7 +347,8 @@ impl Wire {
                 return Err(WireError::Late);
             }
             if state.leading {
-                // The leading thread signals `changed` after each progress, so this thread can sleep until then.
+                // The leading thread signals `changed` each time UCX has proceeded, so this thread can sleep until
+                // then.
                 state.without(|guard| {
                     self.changed.wait_timeout(guard, by.left()).unwrap_or_else(PoisonError::into_inner).0
                 });
@@ -373,8 +375,8 @@ impl Wire {
         }
     }
 
-    /// Sleeps until UCX has an event, the bell rings, or something happens on the TCP connection that is the sign of
-    /// life. Gives `true` if something happened on that connection.
+    /// Sleeps until UCX has an event, another thread signals the eventfd `bell`, or something happens on the TCP
+    /// connection that is the sign of life. Gives `true` if something happened on that connection.
     fn sleep(&self, event_fd: c_int, alive: bool, by: Deadline) -> bool {
         // SAFETY: the descriptor belongs to the worker, which is not destroyed while a thread leads.
         let events = unsafe { BorrowedFd::borrow_raw(event_fd) };

@@ -60,7 +60,7 @@ impl Worker {
         let mut worker = null_mut();
         let status = {
             let _making = lock(&fabric.making);
-            // SAFETY: a living context; the parameters' mask names the fields that are set.
+            // SAFETY: the context exists as long as `fabric`, and the parameters' mask names the fields that are set.
             unsafe { (fabric.library.functions.worker_create)(fabric.context, &params, &mut worker) }
         };
         fabric.passed("makes no worker", status)?;
@@ -73,7 +73,7 @@ impl Worker {
             callback: message_arrived,
             argument: made.argument(),
         };
-        // SAFETY: a living worker, and a place for the descriptor.
+        // SAFETY: the worker was made just now, and UCX writes the descriptor to a field of `made`.
         let status = unsafe { (made.functions().event_fd)(worker, &mut made.event_fd) };
         fabric.passed("makes a worker that cannot sleep", status)?;
         // SAFETY: a living worker. The inbox lives longer than the worker.
@@ -94,10 +94,11 @@ impl Worker {
     /// The address that the peer needs to connect.
     pub fn address(&self) -> Result<Vec<u8>, String> {
         let (mut address, mut length) = (null_mut(), 0);
-        // SAFETY: a living worker, and places for the address and its length.
+        // SAFETY: the worker exists as long as `self`, and UCX writes the address and its length to two local
+        // variables.
         let status = unsafe { (self.functions().worker_address)(self.worker, &mut address, &mut length) };
         self.fabric.passed("gives no address", status)?;
-        // SAFETY: UCX gave the address of so many bytes.
+        // SAFETY: UCX gave the address and the number of bytes at it.
         let copy = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length) }.to_vec();
         // SAFETY: the address that this worker gave just now, and that is not used again.
         unsafe { (self.functions().release_address)(self.worker, address) };
@@ -201,7 +202,7 @@ impl Worker {
     /// Waits until all messages have left, at most a second.
     pub fn flush(&self) {
         if self.is_connected() {
-            // SAFETY: a living endpoint.
+            // SAFETY: the endpoint exists until this value is dropped.
             let flushed = unsafe { (self.functions().endpoint_flush)(self.endpoint, &RequestParams::new(0, 0)) };
             self.finish(StartResult::new(flushed));
         }
@@ -230,7 +231,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         for description in self.inbox.take_large() {
-            // SAFETY: a description of this worker that was not used.
+            // SAFETY: UCX gave the description to this worker, and it was not used yet.
             unsafe { (self.functions().release_data)(self.worker, description) };
         }
         if self.is_connected() {

@@ -33,8 +33,8 @@ class block {
   ~block() {
     if (T* elements = data()) {
       std::destroy_n(elements, size());
-      // The words are cleared first: a kill before the free then leaks the block. A block that is freed first could be
-      // used twice.
+      // The words are cleared before the block is freed: if the process is killed in between, the block is only leaked.
+      // With the other order, the words could name a block that another object uses already.
       put({nullptr, 0, 0});
       get_allocator().raw_deallocate(elements);
     }

@@ -12,7 +12,7 @@ template <class Object, crossdock_status (*Ref)(Object*), crossdock_status (*Unr
 class counted {
  public:
   counted() noexcept = default;
-  /// Takes over a reference from a C function.
+  /// Takes over the counted reference that a C function returned.
   explicit counted(Object* taken) noexcept : object_(taken) {}
   counted(const counted& other) : object_(other.object_) {
     if (object_) check(Ref(object_));

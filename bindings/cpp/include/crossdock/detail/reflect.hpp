@@ -84,8 +84,9 @@ struct initialisers {
   static constexpr std::size_t value = last_true_from<check, fewest_initialisers<T>()>();
 };
 
-// An array of k elements takes {a × k}, and then exactly n−I−k more. A class that takes {a × k} is one field: n−I−1
-// more fit.
+// Tells whether the field at initialiser I is an array of K elements. T takes n initialisers. If braces with K
+// initialisers stand for an array of K elements, exactly n−I−K more initialisers fit after the braces. If the field is
+// a class that also takes K initialisers in braces, it counts as one initialiser, so n−I−1 more fit.
 template <class T, std::size_t I, std::size_t K>
 inline constexpr bool array_of = takes_b_i_a<T, I, K, initialisers<T>::value - I - K> && !takes_b_i_a<T, I, K, initialisers<T>::value - I - K + 1>;
 

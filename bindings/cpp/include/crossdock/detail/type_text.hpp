@@ -71,7 +71,7 @@ constexpr type_text compose(std::initializer_list<std::string_view> pieces) {
 template <class T>
 consteval std::string_view spelling() {
   std::string_view text = __PRETTY_FUNCTION__;
-  // g++: "… spelling() [with T = X; std::string_view = …]"   clang++: "… spelling() [T = X]"
+  // The text of g++ is "… spelling() [with T = X; std::string_view = …]", that of clang++ is "… spelling() [T = X]".
   text.remove_prefix(text.find("T = ") + 4);
   int depth = 0;
   std::size_t end = 0;

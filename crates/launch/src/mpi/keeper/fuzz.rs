@@ -1,4 +1,5 @@
-//! The fuzzer's entry for the keeper's state machine: what programs of the job and other hosts send, in any order.
+//! The entry point for fuzzing the keeper's state machine. The fuzzer's input says what programs of the job and other
+//! hosts send to the keeper, in any order.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -25,8 +26,8 @@ const BYSTANDER: i32 = 77;
 ///
 /// - Only clients change the job's variables and start commands. Each command belongs to a client that is connected.
 /// - The container has one init at most, and only init gets orders. A rank gets no message.
-/// - Each command and each request for another host has one end at most, and only the process that asked for it is
-///   told.
+/// - The keeper reports at most one end of each command and of each request for another host, and reports the end only
+///   to the process that asked for the command or request.
 /// - What the front hears about a rank of this host names this host. The front hears nothing about the end of a rank
 ///   that is running, whatever the other processes of the container send. Its report has no more ranks than the job.
 /// - The front and the bystander, a rank, send nothing and stay connected.
@@ -136,7 +137,7 @@ struct Fixture {
     quiet: [u64; 2],
     report: Report,
     peers: Vec<Peer>,
-    /// The commands that an init was told to start, each with the number of this init's connection.
+    /// The commands that the keeper told an init to start, each with the number of this init's connection.
     starts: BTreeMap<u32, u64>,
 }
 
@@ -267,7 +268,8 @@ impl Fixture {
                     }
                     (Some(Role::Init), Message::Signal(id, _)) => assert!(self.starts.contains_key(id), "{id}"),
                     (Some(Role::Asking(..)), Message::Local | Message::Failed(..)) => {}
-                    // A process that the keeper has dropped may have had any of these roles before.
+                    // The keeper has closed the connection of this process. The process may have had any role before,
+                    // so any message is right.
                     (None, _) => {}
                     _ => panic!("{message:?}"),
                 }

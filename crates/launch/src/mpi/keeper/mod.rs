@@ -141,7 +141,7 @@ trait Network {
 struct Ssh;
 
 impl Network for Ssh {
-    /// A thread finds out the answer, because the call may wait for a slow name server.
+    /// A thread looks up the host name, because the look-up may wait for a slow name server.
     fn find(&self, agent: u64, name: String, mine: String, events: Events) -> std::io::Result<()> {
         let thread = std::thread::Builder::new();
         thread.spawn(move || events.put(Event::Resolved(agent, is_here(&name, &mine)))).map(drop)

@@ -66,7 +66,8 @@ impl Run {
         self.remote_parts.iter().flatten().all(|remote| matches!(remote.phase, Phase::Ready(..)))
     }
 
-    /// Gives the hosts of an MPI task, if it has ranks on several hosts. It is called after every host is ready.
+    /// Gives the hosts of an MPI task, if it has ranks on several hosts. The supervisor calls this function only after
+    /// every host is ready.
     pub(super) fn job_hosts(&self, task: &str) -> Option<JobHosts> {
         let hosts = self.options.hosts.as_ref()?;
         let own = self.part.endpoints_of_jobs();
@@ -202,8 +203,8 @@ impl Run {
         }
         remote.close();
         let host = remote.host.clone();
-        // The stop begins before the ranks are marked as lost, so that the run's reason is the lost host and not a lost
-        // rank.
+        // The stop begins before the ranks are marked as lost, so that the run names the lost host, and not a lost
+        // rank, as the reason of the stop.
         self.begin_stop(Stop { hint: hint.to_owned(), ..Stop::failed(code, format!("host {host}: {why}")) });
         for index in 0..self.ranks.len() {
             if self.runs_on(index, number) {

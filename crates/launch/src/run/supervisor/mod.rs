@@ -269,8 +269,8 @@ impl Run {
         self.view.begun(index, &rank.name, &format!("started{on}, {words}"));
         let task = &self.workflow.tasks[rank.task];
         if task.is_over_hosts() {
-            // The ranks of an MPI task are also on hosts on which the run itself starts no process of the task. Those
-            // hosts are told that the task has begun.
+            // The ranks of an MPI task are also on hosts on which the run itself starts no process of the task. The
+            // supervisor tells the parts on those hosts that the task has begun.
             self.say_to_hosts(&ToPart::JobBegan(task.name.clone()));
             self.part.began(&task.name);
         }

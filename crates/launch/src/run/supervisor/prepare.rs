@@ -110,7 +110,8 @@ impl Run {
         // If the catalog cannot be reached, the run goes on. Only `crossdock ls --files` then lacks what silent hosts
         // have announced.
         let of_files = site.as_ref().filter(|_| are_files).and_then(|site| site.of_files(&workflow.name).ok());
-        // The run can do without the socket, and its path may be too long: a socket's path may have only 107 bytes.
+        // If the socket for `crossdock ls --files` cannot be made, the run goes on without it. The socket's path may be
+        // too long, because a socket's path may have only 107 bytes.
         let questions = is_asked.then(|| Questions::make(&part.folder.path, of_files)).and_then(|made| {
             made.map_err(|e| view.note(&format!("note: `crossdock ls --files` will not show other hosts: {e}"))).ok()
         });

@@ -15,7 +15,7 @@ record! {
         file: SegmentId,
         /// The item's size in bytes.
         size: u64,
-        /// How it is proved that a former owner has no access any more.
+        /// How it is proved that a former owner has no access to the item any more.
         level: ItemLevel,
         /// What happens to the item when its owner is gone.
         on_death: OnDeath,
@@ -50,7 +50,7 @@ record! {
         transfers: u64,
         /// The number of times that the item had to be copied, because a former user had kept it open or mapped.
         copies: u64,
-        /// How it is proved that a former owner has no access any more.
+        /// How it is proved that a former owner has no access to the item any more.
         level: ItemLevel,
         /// What happens to the item when its owner is gone.
         on_death: OnDeath,

@@ -15,7 +15,7 @@ requests! {
         50 Create -> Item {
             /// The item's size in bytes.
             size: u64,
-            /// How it is to be proved that a former owner has no access any more.
+            /// How it is to be proved that a former owner has no access to the item any more.
             level: ItemLevel,
             /// What happens to the item when its owner is gone.
             on_death: OnDeath,
@@ -53,7 +53,7 @@ requests! {
         /// Says that this member has an item open. After a member has connected again, it sends a Hold for each of its
         /// items. A Hold with item 0 says that the list is complete. The daemon does not answer a Hold.
         55 Hold {
-            /// The item's id; 0 at the end of the list.
+            /// The item's id; 0 in the member's last Hold, which ends the list of its items.
             item: SegmentId,
         },
         /// Destroys an item. The asking task must own the item that it destroys.

@@ -1,6 +1,6 @@
-//! The fuzzer's entries for the state machine. They turn bytes into connections, messages of any content, deaths,
-//! passing time and restarts. In a site, the bytes also become reports of the catalog, and questions and answers of
-//! other nodes.
+//! The functions by which the fuzzer tests the broker's state machine. They turn bytes into connections, messages of
+//! any content, deaths, passing time and restarts. In a site, the bytes also become reports of the catalog, and
+//! questions and answers of other nodes.
 
 mod requests;
 mod site;
@@ -251,7 +251,7 @@ impl World {
         let mut again = Lasting::default();
         journal::replay(&self.journal, |record| again.apply(&record));
         // When a member has confirmed an answer, the broker forgets the outcome of the member's request without a
-        // record in the journal. So outcomes are not compared.
+        // record in the journal. So this check does not compare the outcomes in memory with those in the journal.
         let plain = |mut lasting: Lasting| {
             lasting.members.values_mut().for_each(|m| m.outcomes.clear());
             lasting

@@ -166,7 +166,8 @@ impl World {
         known.get(usize::from(which) % (known.len() + 1)).map_or(u64::from(which), |item| item.0)
     }
 
-    /// Ends one of the broker's orders to other nodes, or sends an answer that no order waits for.
+    /// Reports the result of one of the broker's orders to other nodes. If the broker has no such order, reports an
+    /// answer that no order waits for.
     fn end_order(&mut self, argument: u8, rest: &mut &[u8]) {
         let failed = argument % 4 == 0;
         let count = self.site().orders.len();

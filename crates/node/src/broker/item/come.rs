@@ -58,8 +58,9 @@ impl Broker {
         let (source, left) = away.clone().map_or((String::new(), 0), |source| (source.node, source.left));
         let here = Record::Item(ItemRecord::Here { item, epoch, source, left });
         let made = Record::Item(ItemRecord::Made { item, state, cause: Cause::NONE });
-        // The broker may be killed after the first of these two records. If this node still has a file with the item's
-        // bytes, the first record must already name that file, so that the next broker keeps it.
+        // The broker writes two records about the item here, and may be killed after the first one. If this node still
+        // has a file with the item's bytes, the first record must already name that file, so that the next broker keeps
+        // it.
         let (first, second) = if file.0 == 0 { (here, made) } else { (made, here) };
         self.commit(first);
         self.commit(second);
@@ -180,8 +181,8 @@ mod tests {
 
     const DAEMON: u64 = 7;
 
-    /// Makes a broker of the node `here`, and reports to it the catalog's entry of an item that the broker does not
-    /// know, and that belongs to its node. Returns the broker's effects.
+    /// Makes a broker of the node `here`. Then reports to the broker the catalog's entry of an item that it does not
+    /// know. By this entry the item belongs to the node `here`. Returns the broker's effects.
     fn reported(source: &str, daemon: u64) -> Vec<Effect> {
         let site = SiteLimits { site: "s".into(), node: "here".into(), number: 1 };
         let limits = Limits { site: Some(site), incarnation: DAEMON, ..Limits::default() };

@@ -2,10 +2,9 @@
 //! its readers.
 //!
 //! [`super::readers`] says what the nodes tell each other. This node drops a copy as soon as no member has the copy
-//! open and no question to another node, whose answer would let a further member open the copy, is unanswered. After a
-//! broker was killed, the next broker does not know its predecessor's copies: members that have such a copy open keep
-//! it, and the broker sends the item's node no message about it. For a new reader, the broker asks that node for a new
-//! copy.
+//! open, unless it waits for another node's answer that would let a further member open the copy. After a broker was
+//! killed, the next broker does not know its predecessor's copies: members that have such a copy open keep it, and the
+//! broker sends the item's node no message about it. For a new reader, the broker asks that node for a new copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 

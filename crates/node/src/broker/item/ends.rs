@@ -54,8 +54,8 @@ impl Broker {
         self.items.resuming.remove(&member);
         let Some(known) = self.lasting.members.get(&member) else { return };
         if self.limits.pid != 0 && known.peer.pid == self.limits.pid {
-            // The daemon uses this member at a port for a task of another node. The end of the member is not the end of
-            // the task, so the task's items stay as they are.
+            // The daemon itself is this member: it uses a port for a task of another node. The end of the member is not
+            // the end of the task, so the task's items stay as they are.
             return;
         }
         let workflow = known.workflow;

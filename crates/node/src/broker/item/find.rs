@@ -5,7 +5,8 @@
 //! between two nodes: then neither of them can describe it. So if a node does not know an item, the item may exist all
 //! the same. And if this node still knows another node as the item's node, the item may have left that node. A request
 //! fails with NOT_FOUND only if the catalog has said, after the request came, that no node has the item's name. A
-//! request to open an item fails with NOT_YET only if the node that has the item has said so after the request came:
+//! request to open an item fails with NOT_YET only if the node that has the item has said so after the request came.
+//! The steps are these:
 //!
 //! ```text
 //!                     ┌── no node has the name ──► NOT_FOUND
@@ -121,8 +122,8 @@ impl LookUp {
         found.map(|(name, node)| (name.name.clone(), node.clone()))
     }
 
-    /// Gives the node that has an item of this request according to the catalog, if that node did not answer. A node
-    /// that answered that it has no such item is not silent.
+    /// Gives the node that has an item of this request according to the catalog, if that node did not answer. Gives
+    /// `None` if the node answered that it has no such item.
     fn silent_node(&self) -> Option<&String> {
         self.refused.as_ref().filter(|(_, failure)| failure.status != Status::NotFound).map(|(node, _)| node)
     }
@@ -281,7 +282,8 @@ impl Broker {
             item.is_some_and(|item| self.lasting.items.is_leaving(*item))
         };
         let leaving: Vec<&String> = of.keys().iter().filter(is_leaving).collect();
-        // The catalog still named this node for a leaving item when it answered, so the item was on this node.
+        // When the catalog answered, it still named this node for an item that is leaving. So the item was on this node
+        // at that time.
         let stays = leaving.iter().any(|key| is_own(key));
         let comes = of.keys().iter().any(is_own);
         let is_about_to_leave = !leaving.is_empty();
@@ -426,8 +428,8 @@ impl Broker {
             let text = format!("item '{}' is not there", sought.key);
             return Err(NodeFailure { status: Status::NotFound, text });
         };
-        // Each node numbers its own members. So the asking node would take the holder's number for the number of one of
-        // its own members.
+        // Each node numbers its own members, and the asking node would take the holder's number for the number of one
+        // of its own members. So the answer does not contain the holder.
         entry.holder = MemberId::NONE;
         let opcode = Request::Item(ItemRequest::Find { key: String::new() }).number();
         Ok(Answer::ItemInfo(entry).encode(opcode, 0))

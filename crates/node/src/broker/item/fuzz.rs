@@ -46,7 +46,7 @@ pub(in crate::broker) fn question(which: u8, item: u64, sharing: u64) -> (u32, V
     }
 }
 
-/// Makes the body of an answer by this service.
+/// Makes the body of an answer to a question to this service.
 pub(in crate::broker) fn answer(service: u32, which: u8, item: u64) -> Vec<u8> {
     let (code, text) = (u32::from(which % 5), "a text".to_owned());
     match service {

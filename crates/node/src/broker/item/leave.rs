@@ -136,8 +136,8 @@ impl Broker {
         let Some(site) = &self.site else { return };
         let is_own = place.node == site.node();
         let Some(known) = self.lasting.items.residences.get(&item).cloned() else {
-            // If an item is on this node and has never been on another one, the broker keeps no residence for it. A
-            // report that such an item comes to this node is wrong.
+            // If an item is on this node and has never been on another one, the broker keeps no note of the node that
+            // the item is on. A report that such an item comes to this node is wrong.
             if is_own && !self.lasting.items.all.contains_key(&item) {
                 self.item_came(place, SegmentId(0));
             }

@@ -6,7 +6,7 @@
 //! reader, the item is *proved*: [`Effect::ProveItem`] asks the kernel for a lease, and the kernel grants it only if no
 //! process has the file open or mapped. If a former user still has it open, or the item is `strict`, the bytes are
 //! first copied to a fresh file ([`Effect::CopyItem`]), and the broker closes the old file. The item's phase is a
-//! [`handover::Phase`]:
+//! [`handover::Phase`], and changes as follows:
 //!
 //! ```text
 //!   Open (A has it) ── transfer to B ──► Proving ── alone ──► Proved ── B asks ──► Open (B has it)

@@ -368,7 +368,8 @@ impl Broker {
             Ok(OwnershipReply { code: NOT_YET, .. }) if another_comes => None,
             Ok(OwnershipReply { item, code, text }) => {
                 if code == NOT_HERE {
-                    // If another node has the item now, the catalog reports this soon. So ask again after a moment.
+                    // If another node has the item now, the catalog reports this soon. So this node asks again after a
+                    // moment.
                     self.ask_later(waits, RETRY_MS);
                 }
                 let comes = code == COMES;

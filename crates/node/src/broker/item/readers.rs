@@ -28,8 +28,8 @@ pub(in crate::broker) const READ: u32 = 20;
 /// The service by which a node reports that an item, which was not shared before, may be shared now.
 pub(in crate::broker) const SHARED: u32 = 21;
 
-/// Another node pulls an item's bytes under an epoch or under the number of a sharing. This bit is set in every number
-/// of a sharing and in no epoch, so the two kinds of numbers differ.
+/// To pull an item's bytes, another node names an epoch or the number of a sharing. This bit is set in every number of
+/// a sharing and in no epoch, so the two kinds of numbers differ.
 pub(in crate::broker) const SHARING: u64 = 1 << 63;
 
 record! {
@@ -51,7 +51,8 @@ record! {
 record! {
     /// The answer to a `ReadRequest`: the item's present sharing, or the reason why the item cannot be read.
     pub struct ReadReply as Stored {
-        /// One of the codes of `OwnershipReply`.
+        /// Whether the item can be read, as one of the numbers that `OwnershipReply::code` explains; 0 if it can be
+        /// read.
         code: u32,
         text: String,
         item: u64,

@@ -78,7 +78,7 @@ pub struct Items {
     pub numbers: BTreeMap<(u64, u64), Party>,
     pub words: BTreeMap<(u64, Party), u64>,
     pub last_word: u64,
-    /// The residence of items that have been on several nodes, or are about to be.
+    /// Which node an item is on, for each item that has been on several nodes or is about to be.
     pub residences: BTreeMap<SegmentId, Residence>,
 }
 

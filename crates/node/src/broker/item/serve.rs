@@ -1,4 +1,4 @@
-//! Requests about items, except those that wait.
+//! Serves requests about items, except requests that wait.
 
 use crossdock_layout::wire::{Answer, InUse, ItemLevel, ItemRequest, OnDeath, Party, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
@@ -178,7 +178,7 @@ impl Broker {
             Phase::Away | Phase::Fetching { .. } => self.serve_waiting(item),
             _ => {}
         }
-        // The answer is sent after the proof, so that a request that waits for the item is served first.
+        // The answer to the transfer is sent after the proof. So a request that waits for the item is served first.
         let message = Answer::Done { value: 0 }.encode(asker.opcode, asker.number);
         self.items.after_proofs.push(Effect::Send {
             connection: asker.connection,

@@ -116,7 +116,7 @@ impl Broker {
     }
 
     /// Works as `await_item`, but the request waits for `patience_ms`. `waited_ms` is the time that the member asked
-    /// for. `patience` is how long the request may look for its items if this time is 0.
+    /// for. If `waited_ms` is 0, `patience` is how long the request may look for its items.
     fn await_for(
         &mut self,
         asker: Requester,
