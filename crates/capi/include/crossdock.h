@@ -843,7 +843,7 @@ crossdock_status crossdock_observer_next(crossdock_observer *observer, int64_t t
  * and crossdock_series_version_missed counts them. The first version that an observer gives is the oldest one that
  * exists. Errors as crossdock_observer_next. */
 crossdock_status crossdock_observer_each(crossdock_observer *observer, int64_t timeout_ms, crossdock_series_version **version);
-/* The version with this number. Wait until it is published. NOT_FOUND: the version no longer exists, or never
+/* Waits until the version with this number is published, and gives it. NOT_FOUND: the version no longer exists, or never
  * existed. NOT_YET (CROSSDOCK_NO_WAIT): the version is not published yet. Other errors as crossdock_observer_next. */
 crossdock_status crossdock_observer_at(crossdock_observer *observer, uint64_t sequence, int64_t timeout_ms,
                                        crossdock_series_version **version);

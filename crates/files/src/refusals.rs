@@ -251,8 +251,8 @@ impl State {
                 format!("{role}\t{task}\t{}\t{}\t{}\n", record.times, record.last_ns, record.last)
             };
             let text: String = self.records[index].iter().map(line).collect();
-            // If there is no room for the file, `crossdock ls` shows the former records. The task's log names the
-            // refused calls in any case.
+            // If there is no room to write the file with these records, `crossdock ls` shows the records that were
+            // written before. The task's log names all refused calls in any case.
             let _ = fs::replace(file, text.as_bytes());
         }
     }

@@ -50,8 +50,8 @@ const PIECE_LEAST: usize = 64 << 10;
 const PULL: Duration = Duration::from_secs(1);
 /// How often a source looks for the next message of a work queue while its task still works on an earlier message.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long a sink keeps its messages' objects after its task has left, if the port is on this node and has no
-/// consumer. As long as the port has a consumer, the sink keeps the objects.
+/// A sink on the port's node keeps the objects of its messages as long as the port has a consumer. If the producing
+/// task on the other node has left and the port has no consumer, the sink keeps the objects for this long.
 const KEEP: Duration = Duration::from_secs(10);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,5 +1,6 @@
-//! Measures the costs of observers: figure 2 of the TCASM paper, and of docs/benchmarks.md the rows P10 (how much the
-//! publisher slows down) and P11 (how long an observer takes to attach and to follow a new version).
+//! Measures the costs of observers, for figure 2 of the TCASM paper (docs/papers.md) and for two rows of
+//! docs/benchmarks.md: P10 (how much the publisher slows down) and P11 (how long an observer takes to attach and to
+//! follow a new version).
 //!
 //! The command line is `observers CROSSDOCK [--quick] [--json]`. Producer and observers are separate processes. If
 //! there are two CPUs, the producer has the first one for itself. The program starts a daemon and ends it.

@@ -59,8 +59,8 @@ fn cache_index(base: *const u8) -> usize {
 #[inline(always)]
 fn cached<'a>(base: *const u8) -> Option<(&'a Region, &'a mut LocalSlot)> {
     let found = CACHE.with(|cached| cached[cache_index(base) % WAYS].get());
-    // Acquire orders this load before everything that the program did after a region was dropped, such as mapping
-    // another region at the address.
+    // If this thread has learned that a region was dropped, for example because it uses a region that was mapped at the
+    // same address afterwards, this load sees the increment of that drop. Nothing that follows runs before the load.
     if found.base != base || found.gone != DROPS.0.load(Ordering::Acquire) {
         return None;
     }

@@ -247,6 +247,7 @@ pub fn numbers<'a>(publisher: &'a mut Publisher, variable: &str) -> &'a mut [u64
 /// Gives the memory of a slice of bytes as a slice of numbers, without a copy.
 pub fn as_numbers(bytes: &[u8]) -> &[u64] {
     assert_eq!(bytes.len() % 8, 0);
-    // SAFETY: every bit pattern is a number, and views begin at a page.
+    // SAFETY: every bit pattern is a valid `u64`, and the bytes of a version's variable begin at a page, so they are
+    // aligned for `u64`.
     unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / 8) }
 }

@@ -73,7 +73,7 @@ pub fn task() -> u8 {
     }
 }
 
-/// Reports a message to the front, as a mark on standard error.
+/// Sends a message to the front: writes it to standard error as a marked line, which the front recognises.
 fn tell(message: &Message) {
     if let Some(line) = marks::line(message) {
         // The line is written in one call, so that no other output gets between its bytes. An error means that the

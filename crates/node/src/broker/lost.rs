@@ -71,8 +71,8 @@ impl Broker {
 
     /// Serves requests that no longer wait for lost memory. The host makes one segment at a time. If a request makes a
     /// segment, the following requests wait until it is made, because the segment may have the name that they ask for.
-    /// The requests also wait while an item is being proved. The reason is that the host answers the proof first, and
-    /// the answer may begin a copy, which takes the next id.
+    /// The requests also wait while the host proves that a former owner has no access to an item. The host's answer may
+    /// begin a copy of the item, and the copy must get the next segment id, which a request served earlier would take.
     pub(super) fn serve_again(&mut self) {
         let goes_first = |effect: &Effect| {
             matches!(

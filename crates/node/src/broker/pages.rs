@@ -53,7 +53,7 @@ impl Pages {
         self.unsure.remove(&slot);
     }
 
-    /// Gives the slots of pin pages whose observers have not said yet whether they still use them.
+    /// Gives those slots of pin pages whose observers have not yet said whether they still use the slot.
     pub fn unsure(&self) -> Vec<SegmentId> {
         self.unsure.iter().copied().collect()
     }
