@@ -24,7 +24,8 @@ class Program:
     """A program of the gallery: how it is built, and how it copies standard input to a file and a file to standard output.
 
     `writes` is the format of its file: text, or one that only some programs can decode (hdf5, parquet, zarr, png, dump).
-    `reads` says how it reads a file: `bytes` copies files of all formats, `text` copies text; other words decode that format.
+    `reads` says how it reads a file: `bytes` copies files of all formats, `text` copies text; the name of a
+    format decodes files of that format.
     """
 
     def __init__(self, name, needs, write, read, build=None, writes="text", reads="bytes", door="auto", large=False):

@@ -148,7 +148,7 @@ impl World {
     }
 }
 
-/// A schedule: one series, with its publisher and its observers.
+/// The state of one schedule (a sequence of actions and faults from a seed): a series, its publisher and its observers.
 struct Schedule<'a> {
     world: &'a World,
     seed: u64,

@@ -248,7 +248,7 @@ mod tests {
             let later = state(&pidfd, pid);
             assert!(later == fate_then || later == ProcessState::Unknown, "{script}, reaped: {later:?}");
         }
-        // The first thread sleeps when another thread ends the process.
+        // In the following processes, the first thread is asleep while another thread ends the process.
         for (end, fate_then) in
             [("os._exit(0)", ProcessState::Exited), ("os.kill(os.getpid(), 9)", ProcessState::Killed)]
         {

@@ -6,13 +6,16 @@
 //! was killed) may have happened at any time after its call, or never. A killed process loses the items that it had
 //! open at some time after the kill, with everything that it had written.
 //!
-//! If the tasks run on several nodes, three answers mean less. All other answers must fit, on any node.
+//! If the tasks run on several nodes, the check accepts three answers that it would refuse on one node. All other
+//! answers must fit, on any number of nodes.
 //!
 //! - An access that gets no item because its time is over, or because a node or the catalog could not be asked, says
 //!   nothing about the item.
-//! - "Not yet" says that there is an item. The item may belong to the asking task already, and be on its way.
-//! - "Exists" may also come for [`TAKEN`] after the item was destroyed, or after another task has failed to make it,
-//!   because the catalog still has the name, or the asking node does not know yet that the name is free.
+//! - "Not yet" says only that the item exists. The item may already belong to the asking task, which does not have it
+//!   open, and still be on its way to that task's node.
+//! - "Exists" may still be the answer of a create in the five seconds ([`TAKEN`]) after the item was destroyed, or after
+//!   another task has failed to make it, because the catalog still has the name, or the asking node does not know yet
+//!   that the name is free.
 
 use std::collections::{BTreeMap, HashSet};
 

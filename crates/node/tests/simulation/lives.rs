@@ -83,8 +83,8 @@ impl World {
         }
     }
 
-    /// Ends a client's connection, for example because it has no descriptor left. The client lives on, with all of its
-    /// mappings.
+    /// Ends a client's connection, as when the client has reached its limit of descriptors. The client lives on, with
+    /// all of its mappings.
     pub fn cut_off(&mut self) {
         let ready: Vec<_> =
             (0..self.clients.len()).filter(|c| self.clients[*c].can_act() && self.clients[*c].welcome).collect();

@@ -82,7 +82,7 @@ pub struct Network {
     slow: BTreeMap<(usize, usize), u64>,
     /// The orders through slow links that have a deadline: the node, and its id of the order.
     expiring: BTreeSet<(usize, u64)>,
-    /// The orders whose deadlines have passed. What arrives for them is dropped.
+    /// The brokers' orders whose deadlines have passed. An answer that arrives for one of these orders is dropped.
     expired: BTreeSet<(usize, u64)>,
 }
 

@@ -23,8 +23,8 @@ pub(crate) mod io {
     /// make it fail with ENOSPC, as they do with `pwrite`.
     pub(crate) use rustix::io::pwrite as pwrite_reserved;
     pub(crate) use rustix::io::*;
-    /// Two functions that write to ordinary files. Tests make them fail with more errors than writes to memory and
-    /// sockets.
+    /// Two functions that write to ordinary files. Tests can make them write only half of any buffer. `write` and
+    /// `pwrite` are not made to split a buffer of at most eight bytes, as an eventfd takes it.
     pub(crate) use rustix::io::{pwrite as pwrite_file, write as write_file};
 }
 
