@@ -5,9 +5,13 @@ use crate::tcp::failed;
 use crate::tls::Tls;
 use crate::{Error, Result, Stream};
 use crossdock_layout::Status;
+use crossdock_os::turns::Turns;
 use crossdock_os::{Deadline, event, tcp};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+/// Why a writer that did not get its turn by the deadline has written nothing.
+pub const TURN: &str = "other messages of this node were still being sent at the deadline, so nothing was sent";
 
 /// The two names of the transport TCP: for connections in plain text, and for connections inside TLS.
 pub const TCP: [&str; 2] = ["tcp", "tcp+tls"];
@@ -103,9 +107,20 @@ impl Connection {
 pub struct Plain {
     pub socket: OwnedFd,
     pub address: String,
+    /// The socket may take a message in several parts. Without turns, parts of two writers' messages could mix.
+    writers: Turns,
 }
 
 impl Plain {
+    pub fn new(socket: OwnedFd, address: String) -> Self {
+        Self { socket, address, writers: Turns::default() }
+    }
+
+    /// The error of a writer that did not get its turn by the deadline.
+    pub fn busy(&self) -> Error {
+        Error::new(Status::Busy, "write", TURN).at(&self.address)
+    }
+
     fn late(&self, tried: &str) -> Error {
         Error::new(Status::TimedOut, tried, "the deadline passed").at(&self.address)
     }
@@ -146,6 +161,7 @@ impl Stream for Plain {
         let mut left = [&[][..]; tcp::MAX_PARTS];
         left[..parts.len()].copy_from_slice(parts);
         let mut left = &mut left[..parts.len()];
+        let Some(_turn) = self.writers.take(deadline) else { return Err(self.busy()) };
         loop {
             while left.first().is_some_and(|part| part.is_empty()) {
                 left = &mut left[1..];

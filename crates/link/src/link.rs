@@ -214,10 +214,10 @@ impl Link {
     /// Asks a service of the other node and waits for the answer, at most until the deadline.
     ///
     /// # Errors
-    /// The service's refusal, if the other node's service refuses the question. `TimedOut` if no answer came by the
-    /// deadline. `Disconnected` if the connection ended before the answer. After `TimedOut` or `Disconnected`, the
-    /// other node may have carried out the question, or may still do it. So repeat only questions that may be carried
-    /// out twice.
+    /// The service's refusal, if the other node's service refuses the question. `Busy` also if other questions were
+    /// still being sent at the deadline; then this question was not sent. `TimedOut` if no answer came by the deadline.
+    /// `Disconnected` if the connection ended before the answer. After `TimedOut` or `Disconnected`, the other node may
+    /// have carried out the question, or may still do it. So repeat only questions that may be carried out twice.
     pub fn ask(&self, service: u32, body: &[u8], deadline: Deadline) -> Result<Vec<u8>> {
         let shared = &*self.shared;
         let tried = || format!("ask service {service}");
@@ -245,7 +245,9 @@ impl Link {
         let by = deadline.max(Deadline::after(WRITE)).at_most(shared.options.give_up());
         let sent = send(&*stream, &question, number, by);
         if let Err(error) = sent {
-            shared.drop_connection(generation);
+            if error.status != Status::Busy {
+                shared.drop_connection(generation);
+            }
             lock(&shared.state).questions.remove(&number);
             return Err(shared.name(error).trying(tried()));
         }

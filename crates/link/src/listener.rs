@@ -101,7 +101,7 @@ impl Accept for Listener {
         }
         let arrived = tcp::accept(&self.listener, self.patience(deadline)).map_err(wrong)?;
         Ok(arrived.map(|(socket, from)| -> Box<dyn Arriving> {
-            let plain = Plain { socket, address: from.to_string() };
+            let plain = Plain::new(socket, from.to_string());
             Box::new(ArrivedConnection {
                 plain,
                 certificates: self.certificates.clone(),

@@ -420,7 +420,10 @@ impl Shared {
             node: self.own.name.clone(),
         };
         if let Err(error) = send(&*stream, &welcome, 0, by) {
-            lock(&self.sessions).remove(&session);
+            // Any other connection only names the session of a control connection, which goes on.
+            if purpose == Purpose::Control {
+                lock(&self.sessions).remove(&session);
+            }
             return Err(error);
         }
         Ok((frames, peer, purpose, session))

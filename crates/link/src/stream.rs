@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// they take turns. The same holds for two writers.
 ///
 /// After an error the stream cannot be used any more: close it. A deadline that passes in the middle of a write is such
-/// an error.
+/// an error. The errors after which the stream can still be used are named at the functions.
 pub trait Stream: Send + Sync + std::fmt::Debug {
     /// Reads at least one byte into `buffer`, which is not empty. 0 means that the peer ended the stream in order.
     ///
@@ -19,10 +19,11 @@ pub trait Stream: Send + Sync + std::fmt::Debug {
     /// refuses the peer's bytes.
     fn read(&self, buffer: &mut [u8], deadline: Deadline) -> Result<usize>;
 
-    /// Writes all parts, one after another.
+    /// Writes all parts, one after another. No bytes of another writer come between them.
     ///
     /// # Errors
-    /// `TimedOut` if the deadline passed first, `Disconnected` if the connection broke.
+    /// `Busy` if other writers kept their turn until the deadline; then no byte was written, and the stream can still
+    /// be used. `TimedOut` if the deadline passed in the middle of the write, `Disconnected` if the connection broke.
     fn write(&self, parts: &[&[u8]], deadline: Deadline) -> Result<()>;
 
     /// Tells the peer that no more bytes follow, and ends the stream in both directions. Reads and writes that wait in

@@ -52,7 +52,7 @@ pub fn connect(trust: &Trust, node: &str, address: &str, protocol: Protocol, by:
     for one in resolve(trust, tried, address)? {
         match tcp::connect(one, by) {
             Ok(socket) => {
-                let plain = Plain { socket, address: address.to_owned() };
+                let plain = Plain::new(socket, address.to_owned());
                 let Trust::Certificates(certificates) = trust else { return Ok(Connection::Plain(plain)) };
                 let tls = tls::connect(plain, certificates, node, protocol, by);
                 return tls.map(|tls| Connection::Tls(Box::new(tls))).map_err(|error| error.with(node, address));

@@ -2,7 +2,7 @@
 //! pieces and decrypted in place. Bytes for the peer are encrypted into one buffer and sent with one call.
 //!
 //! The connection's TLS state is one object behind one lock. No thread waits for the network while it holds this lock.
-//! Two rules keep the TLS records in order. First, only the holder of the writers' lock sends records. Second, records
+//! Two rules keep the TLS records in order. First, only the thread that has the writers' turn sends records. Second, records
 //! that the TLS state itself wants to send (`pending`) are sent before any that are encrypted later.
 
 use crate::certificates::{Certificates, HTTP2};
@@ -10,6 +10,7 @@ use crate::connection::{Plain, TCP};
 use crate::{Error, Result, Stream};
 use crossdock_layout::Status;
 use crossdock_os::Deadline;
+use crossdock_os::turns::Turns;
 use rustls::client::{UnbufferedClientConnection, verify_server_name};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::{ParsedCertificate, UnbufferedServerConnection};
@@ -294,7 +295,10 @@ impl State {
 pub struct Tls {
     plain: Plain,
     state: Mutex<State>,
-    /// The encrypted records that are sent next. Only the holder of this lock sends.
+    /// Only the thread that has the writers' turn sends.
+    writers: Turns,
+    /// The encrypted records that are sent next. Only the thread that has the writers' turn uses them, or the event loop
+    /// of gRPC.
     out: Mutex<Vec<u8>>,
     peer: CertificateDer<'static>,
     is_http2: bool,
@@ -366,7 +370,7 @@ fn greet(tried: &str, plain: Plain, side: Side, deadline: Deadline) -> Result<Tl
     let Some(peer) = peer.and_then(|chain| chain.first()).cloned().map(CertificateDer::into_owned) else {
         return Err(refused("the peer has no certificate".to_owned()));
     };
-    Ok(Tls { plain, state: Mutex::new(state), out: Mutex::new(Vec::new()), peer, is_http2 })
+    Ok(Tls { plain, state: Mutex::new(state), writers: Turns::default(), out: Mutex::new(Vec::new()), peer, is_http2 })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -480,6 +484,7 @@ impl Tls {
 
     /// Sends the records in `pending`, which rustls made by itself.
     fn flush(&self, deadline: Deadline) -> Result<()> {
+        let Some(_turn) = self.writers.take(deadline) else { return Err(self.plain.busy()) };
         let mut out = lock(&self.out);
         out.clear();
         out.append(&mut lock(&self.state).pending);
@@ -529,6 +534,7 @@ impl Stream for Tls {
     }
 
     fn write(&self, parts: &[&[u8]], deadline: Deadline) -> Result<()> {
+        let Some(_turn) = self.writers.take(deadline) else { return Err(self.plain.busy()) };
         let mut out = lock(&self.out);
         let mut small = Vec::new();
         for part in parts {
@@ -550,9 +556,10 @@ impl Stream for Tls {
     }
 
     fn close(&self) {
-        // If another thread is waiting in a write, it holds the lock, and the peer is not told that the stream ends.
-        // Closing the connection below ends that write.
-        if let Ok(mut out) = self.out.try_lock() {
+        // If another thread is waiting in a write, it has the turn, and the peer is not told that the stream ends. Closing
+        // the connection below ends that write.
+        if let Some(_turn) = self.writers.try_take() {
+            let mut out = lock(&self.out);
             out.clear();
             let looked = lock(&self.state).look(&mut [], PendingSend::Farewell(&mut out));
             if looked.is_ok() && !out.is_empty() {

@@ -8,7 +8,7 @@
 //! memory. So a node uses UCX only if its operator asks for UCX on a trusted network, and never together with
 //! certificates.
 
-use crate::connection::{Connection, Plain};
+use crate::connection::{Connection, Plain, TURN};
 use crate::listener::{self, Accepts};
 use crate::tcp::{self as dialing, failed};
 use crate::tls::Protocol;
@@ -137,7 +137,7 @@ fn token() -> Result<u64> {
 
 /// Makes a connection over UCX from a TCP connection, on the side that dialed.
 fn greet(plain: Plain, fabric: &Arc<Fabric>, deadline: Deadline) -> Result<Arc<dyn Stream>> {
-    let Plain { socket, address } = plain;
+    let Plain { socket, address, .. } = plain;
     let token = token()?;
     let wire = Wire::open(fabric, socket, token).map_err(unusable)?;
     let greeting = [&PREAMBLE[..], &tell(&wire, token)?].concat();
@@ -155,7 +155,7 @@ fn greet(plain: Plain, fabric: &Arc<Fabric>, deadline: Deadline) -> Result<Arc<d
 /// The peer's bytes are not valid, or UCX cannot connect the two nodes. In the second case, this node tells the peer
 /// the reason.
 pub fn accept(plain: Plain, fabric: &Arc<Fabric>, deadline: Deadline) -> Result<Arc<dyn Stream>> {
-    let Plain { socket, address } = plain;
+    let Plain { socket, address, .. } = plain;
     let mut first = [0; PREAMBLE.len()];
     take(&socket, &mut first, deadline)?;
     if first != PREAMBLE {
@@ -228,7 +228,10 @@ impl Stream for UcxConnection {
     }
 
     fn write(&self, parts: &[&[u8]], deadline: Deadline) -> Result<()> {
-        self.wire.write(parts, deadline).map_err(|ended| self.error("write", ended))
+        self.wire.write(parts, deadline).map_err(|ended| match ended {
+            WireError::Late => Error::new(Status::Busy, "write", TURN).at(&self.address),
+            ended => self.error("write", ended),
+        })
     }
 
     fn close(&self) {

@@ -65,6 +65,61 @@ fn a_read_ends_at_its_deadline_and_the_stream_goes_on() {
 }
 
 #[test]
+fn messages_of_several_writers_do_not_mix() {
+    const LENGTH: usize = 48 << 10;
+    const EACH: usize = 60;
+    for (a, b) in transports() {
+        let (one, other) = meet(&a, &b);
+        let (one, other) = (one.unwrap(), other.unwrap());
+        std::thread::scope(|scope| {
+            for writer in 1..=4u8 {
+                let one = &one;
+                scope.spawn(move || {
+                    // In several parts, as a message with its header and its bytes.
+                    let message = [writer; LENGTH];
+                    for _ in 0..EACH {
+                        one.write(&[&message[..32], &message[32..]], soon()).unwrap();
+                    }
+                });
+            }
+            let mut message = vec![0; LENGTH];
+            for number in 0..4 * EACH {
+                // The reader is slower than the writers, so the socket takes only a part of many messages.
+                std::thread::sleep(Duration::from_micros(300));
+                other.read_all(&mut message, soon()).unwrap();
+                let whole = message.iter().all(|byte| *byte == message[0]);
+                assert!(whole, "message {number} over {} has bytes of several writers", one.transport());
+            }
+        });
+    }
+}
+
+#[test]
+fn a_writer_waits_for_its_turn_until_its_deadline_and_the_stream_goes_on() {
+    for (a, b) in transports().into_iter().filter(|(a, _)| a.name() != "grpc" && a.name() != "grpc+tls") {
+        let (one, other) = meet(&a, &b);
+        let (one, other) = (one.unwrap(), other.unwrap());
+        let block = vec![7; 64 << 20];
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| one.write(&[&block], soon()));
+            std::thread::sleep(100 * MS);
+            let began = std::time::Instant::now();
+            let error = one.write(&[b"more"], Deadline::after(50 * MS)).unwrap_err();
+            assert_eq!(error.status, Status::Busy, "{error}");
+            assert!(began.elapsed() < Duration::from_secs(5), "it waited for {:?}", began.elapsed());
+            let mut got = vec![0; block.len()];
+            other.read_all(&mut got, soon()).unwrap();
+            assert!(got == block, "bytes differ");
+            first.join().unwrap().unwrap();
+            one.write(&[b"later"], soon()).unwrap();
+            let mut got = [0; 5];
+            other.read_all(&mut got, soon()).unwrap();
+            assert_eq!(&got, b"later");
+        });
+    }
+}
+
+#[test]
 fn a_write_to_a_peer_that_does_not_read_ends_at_its_deadline_and_ends_the_stream() {
     for (a, b) in transports() {
         let (one, other) = meet(&a, &b);

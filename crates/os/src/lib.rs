@@ -43,6 +43,7 @@ pub mod tcp;
 #[doc(hidden)]
 pub mod testing;
 pub mod tmpfs;
+pub mod turns;
 pub mod ucx;
 pub mod userfault;
 

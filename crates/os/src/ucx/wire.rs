@@ -17,6 +17,7 @@ use super::library::Fabric;
 use super::lock;
 use super::worker::{SendMode, Worker};
 use crate::deadline::Deadline;
+use crate::turns::Turns;
 use crate::{event, sys, tcp};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -90,7 +91,7 @@ pub struct Wire {
     state: Mutex<State>,
     changed: Condvar,
     reading: Mutex<()>,
-    writing: Mutex<()>,
+    writers: Turns,
 }
 
 impl std::fmt::Debug for Wire {
@@ -127,7 +128,7 @@ impl Wire {
             state: Mutex::new(state),
             changed: Condvar::new(),
             reading: Mutex::new(()),
-            writing: Mutex::new(()),
+            writers: Turns::default(),
         })
     }
 
@@ -223,9 +224,10 @@ impl Wire {
     /// Writes all parts, one after another. When it returns, the parts are not used any more.
     ///
     /// # Errors
-    /// The wire has ended: by the deadline, or because the peer is lost or has ended it.
+    /// `Late` if other writers kept their turn until the deadline; then nothing was written, and the wire can still be
+    /// used. After every other error the wire has ended: by the deadline, or because the peer is lost or has ended it.
     pub fn write(&self, parts: &[&[u8]], deadline: Deadline) -> Result<(), WireError> {
-        let _turn = lock(&self.writing);
+        let Some(_turn) = self.writers.take(deadline) else { return Err(WireError::Late) };
         let messages = messages(parts);
         let mut state = self.hold();
         let headers: Vec<[u64; 2]> =
