@@ -306,7 +306,7 @@ crossdock_status crossdock_allocate(crossdock_region *region, uint64_t size, uin
 crossdock_status crossdock_deallocate(crossdock_region *region, void *address);
 
 /* Allocate a block as crossdock_allocate does. If this process dies before it passes the block to crossdock_replace or
- * crossdock_keep, the block is freed, so no kill leaks it. A thread may have four such blocks at a time; further blocks
+ * crossdock_keep, the block is freed, so no kill leaks it. A thread may have three such blocks at a time; further blocks
  * are ordinary ones. If a block is no longer wanted: keep it, then deallocate it. */
 crossdock_status crossdock_prepare(crossdock_region *region, uint64_t size, uint64_t align, void **address);
 crossdock_status crossdock_keep(crossdock_region *region, void *address);

@@ -192,6 +192,35 @@ fn fan_in_takes_from_many_and_keeps_each_ones_order() {
 }
 
 #[test]
+fn fan_in_keeps_the_order_of_producers_that_send_while_the_consumer_looks() {
+    let world = World::new(Pattern::FanIn, 8);
+    let producers = [world.open(Side::Producer), world.open(Side::Producer)];
+    let consumer = world.open(Side::Consumer);
+    let until = Instant::now() + Duration::from_secs(3);
+    let (mut next, mut received) = ([0u64; 2], 0u64);
+    std::thread::scope(|scope| {
+        for (n, producer) in producers.iter().enumerate() {
+            scope.spawn(move || {
+                let mut number = 0;
+                while Instant::now() < until {
+                    if producer.send(&message(number << 1 | n as u64), 0, Duration::from_millis(100)).is_ok() {
+                        number += 1;
+                    }
+                }
+            });
+        }
+        while let Ok((position, got)) = consumer.receive(Duration::from_millis(300)) {
+            let (n, number) = ((got.tag & 1) as usize, got.tag >> 1);
+            assert_eq!(number, next[n], "after {received} messages, of producer {n}");
+            next[n] += 1;
+            received += 1;
+            consumer.release(position).unwrap();
+        }
+    });
+    assert!(received > 1000);
+}
+
+#[test]
 fn work_queue_gives_each_message_to_one_consumer() {
     let world = World::new(Pattern::WorkQueue, 8);
     let (producer, one, two) = (world.open(Side::Producer), world.open(Side::Consumer), world.open(Side::Consumer));

@@ -97,7 +97,8 @@ impl Region {
                     Some(owner) if !self.host.liveness().is_dead(owner) => {
                         Ok(Lookup::Wait(self.constructing(name, owner)))
                     }
-                    None if !waits => Err(error),
+                    // There is no such object, or its constructor is dead, so it is not waited for.
+                    _ if !waits => Err(error),
                     _ => {
                         let text = format!("no object '{name}' came into it before the deadline");
                         Ok(Lookup::Wait(self.error(Status::TimedOut, text)))

@@ -27,9 +27,9 @@ impl Region {
             let Some(slot) = self.memory.slot(by.into()) else { continue };
             fault_point!("heal.entry");
             let done = if state == ENTRY_CONSTRUCTING {
-                self.drop_entry(index, entry, slot, by, Some(guard)).is_ok()
+                self.drop_entry(index, entry, slot, by, guard).is_ok()
             } else {
-                self.finish_removal(index, entry, slot, by, Some(guard)).is_ok()
+                self.finish_removal(index, entry, slot, by, guard).is_ok()
             };
             healed += u64::from(done);
         }

@@ -93,7 +93,11 @@ impl Region {
             let placed = taken.as_ref().ok().and_then(|&offset| Some((offset, self.memory.data(offset, ty.size)?)));
             let Some((offset, bytes)) = placed else {
                 entry.offset.store(0, Ordering::Release);
-                self.drop_entry(index, entry, local.shared(self), local.index(), None)?;
+                match self.lock() {
+                    Ok(guard) => drop(self.drop_entry(index, entry, local.shared(self), local.index(), &guard)),
+                    // The entry is removed when this process leaves the region.
+                    Err(_) => self.claims.lock().unwrap_or_else(PoisonError::into_inner).push((0, index as u32)),
+                }
                 return Err(taken.err().unwrap_or_else(|| self.corrupt("its heap gave a block outside")));
             };
             // SAFETY: `data` checked that the bytes lie in the mapping. This call has just allocated the block, so no

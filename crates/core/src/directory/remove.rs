@@ -47,9 +47,11 @@ impl Region {
                 self.unlink_name(index, entry);
                 self.unlink_offset(index, entry);
             });
-            drop(guard);
             fault_point!("directory.remove.unlinked");
-            let removed = self.finish_removal(index, entry, local.shared(self), local.index(), None);
+            // The lock is kept until the removal is complete. If this call had to take the lock again, it could fail
+            // after the name is gone.
+            let removed = self.finish_removal(index, entry, local.shared(self), local.index(), &guard);
+            drop(guard);
             self.wake_directory();
             removed
         })
@@ -59,8 +61,10 @@ impl Region {
     pub fn abandon(self: &Arc<Self>, offset: u64) -> Result<()> {
         self.with_local(|local| {
             let (index, entry) = self.claimed(offset)?;
+            let guard = self.lock()?;
             self.forget_claim(offset);
-            let dropped = self.drop_entry(index, entry, local.shared(self), local.index(), None);
+            let dropped = self.drop_entry(index, entry, local.shared(self), local.index(), &guard);
+            drop(guard);
             self.wake_directory();
             dropped
         })
@@ -70,9 +74,14 @@ impl Region {
     /// recorded in its heap slot `slot`.
     pub(crate) fn abandon_all(&self, slot: u16) {
         let claims = std::mem::take(&mut *self.claims.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        if claims.is_empty() {
+            return;
+        }
+        // Without the lock the entries stay as they are. After this member has left, another member removes them.
+        let Ok(guard) = self.lock() else { return };
         for (_, index) in claims {
             if let (Some(entry), Some(shared)) = (self.memory.entry(index.into()), self.memory.slot(slot.into())) {
-                let _ = self.drop_entry(index.into(), entry, shared, slot, None);
+                let _ = self.drop_entry(index.into(), entry, shared, slot, &guard);
             }
         }
     }
@@ -84,16 +93,8 @@ impl Region {
         entry: &Entry,
         slot: &HeapSlot,
         by: u16,
-        guard: Option<&LockGuard<'_>>,
+        guard: &LockGuard<'_>,
     ) -> Result<()> {
-        let own;
-        let held = match guard {
-            Some(guard) => guard,
-            None => {
-                own = self.lock()?;
-                &own
-            }
-        };
         let zeroed = if entry::is_zeroed(entry) { ZEROED } else { 0 };
         // The entry's offset is 0 if the entry has no block. If another process has overwritten the offset with a
         // number that is not the start of a block, the entry counts as one without a block.
@@ -102,12 +103,12 @@ impl Region {
         entry.slot.store(u32::from(by) | zeroed, Ordering::Relaxed);
         entry.retiring.store(block.map_or(0, |offset| offset | PHASE_BEGUN), Ordering::Release);
         fault_point!("directory.abandon.noted");
-        self.change_directory(held, || {
+        self.change_directory(guard, || {
             entry.state.store(ENTRY_REMOVING, Ordering::Release);
             fault_point!("directory.abandon.begun");
             self.unlink_name(index, entry);
         });
-        self.finish_removal(index, entry, slot, by, Some(held)).map(|_| ())
+        self.finish_removal(index, entry, slot, by, guard).map(|_| ())
     }
 
     /// Frees the blocks of an object whose entry is in state REMOVING, and then the entry.
@@ -117,7 +118,7 @@ impl Region {
         entry: &Entry,
         slot: &HeapSlot,
         by: u16,
-        guard: Option<&LockGuard<'_>>,
+        guard: &LockGuard<'_>,
     ) -> Result<Removed> {
         let mut removed = Removed::default();
         let retiring = entry.retiring.load(Ordering::Acquire);
@@ -134,17 +135,9 @@ impl Region {
             }
         }
         if retiring != 0 {
-            self.retire(&entry.retiring, slot, by, guard)?;
+            self.retire(&entry.retiring, slot, by, Some(guard));
         }
         fault_point!("directory.remove.retired");
-        let own;
-        let guard = match guard {
-            Some(guard) => guard,
-            None => {
-                own = self.lock()?;
-                &own
-            }
-        };
         self.change_directory(guard, || self.free_entry(index, entry));
         Ok(removed)
     }

@@ -15,7 +15,7 @@ use crate::region::Region;
 struct Walk<'a, 'g> {
     slot: &'a HeapSlot,
     by: u16,
-    guard: Option<&'a LockGuard<'g>>,
+    guard: &'a LockGuard<'g>,
     removed: Removed,
     /// The number of container headers that may still be visited. Damaged pointers may form a circle, so the walk needs
     /// a limit.
@@ -31,7 +31,7 @@ impl Region {
         block: u64,
         slot: &HeapSlot,
         by: u16,
-        guard: Option<&LockGuard<'_>>,
+        guard: &LockGuard<'_>,
     ) -> Result<Removed> {
         debug_assert!(entry.state.load(Ordering::Relaxed) != ENTRY_FREE);
         let ty = self.type_of(entry).and_then(|ty| Type::parse(&ty.name).ok());

@@ -103,7 +103,7 @@ impl Region {
         }
         let pending = cell.load(Ordering::Acquire) != 0;
         if pending {
-            let _ = self.retire(cell, slot, by, Some(guard));
+            self.retire(cell, slot, by, Some(guard));
         }
         pending
     }

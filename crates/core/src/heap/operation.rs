@@ -14,6 +14,7 @@ use crossdock_layout::region::{
 };
 
 use super::lock::LockGuard;
+use super::memory::Block;
 use crate::region::Region;
 use crate::{Result, fault_point};
 
@@ -59,18 +60,25 @@ impl Region {
     /// neither. `new_block` (0 = none) is the block that the words point to.
     pub fn replace(self: &Arc<Self>, header: u64, words: &[u64], new_block: u64, old_block: u64) -> Result<()> {
         self.check_succession()?;
-        self.check_replace(header, words, new_block, old_block)?;
         self.with_local(|local| {
+            // A large block is freed under the region's lock. The lock is taken before the first step, because once the
+            // replacement is recorded, no step may fail: the header already points to the new block.
+            let guard = match self.memory.block_at(old_block) {
+                Some(Block::Large { .. }) => Some(self.lock()?),
+                _ => None,
+            };
+            self.check_replace(header, words, new_block, old_block)?;
             let slot = local.shared(self);
             let record = match self.prepared(slot, new_block) {
                 Some(record) if new_block != 0 => record,
                 _ => {
                     self.keep_elsewhere(new_block);
-                    self.free_record(slot, local.index, None)?
+                    self.free_record(slot, local.index, guard.as_ref())?
                 }
             };
             self.begin_replace(record, header, words, new_block, old_block);
-            self.finish_replace(record, slot, local.index, None)
+            self.finish_replace(record, slot, local.index, guard.as_ref());
+            Ok(())
         })
     }
 
@@ -80,14 +88,15 @@ impl Region {
         &self,
         slot: &HeapSlot,
         by: u16,
-        guard: Option<&LockGuard<'_>>,
+        guard: &LockGuard<'_>,
         header: u64,
         words: &[u64],
         old_block: u64,
     ) -> Result<()> {
-        let record = self.free_record(slot, by, guard)?;
+        let record = self.free_record(slot, by, Some(guard))?;
         self.begin_replace(record, header, words, 0, old_block);
-        self.finish_replace(record, slot, by, guard)
+        self.finish_replace(record, slot, by, Some(guard));
+        Ok(())
     }
 
     /// Records a replacement. From the store of the state `REPLACING` on, the replacement will be completed even if
@@ -105,14 +114,9 @@ impl Region {
         fault_point!("replace.begun");
     }
 
-    /// Does the remaining steps of a replacement that is recorded: writes the words and frees the old block.
-    fn finish_replace(
-        &self,
-        record: &Operation,
-        slot: &HeapSlot,
-        by: u16,
-        guard: Option<&LockGuard<'_>>,
-    ) -> Result<()> {
+    /// Does the remaining steps of a replacement that is recorded: writes the words and frees the old block. If the old
+    /// block is large, the caller holds the region's lock.
+    fn finish_replace(&self, record: &Operation, slot: &HeapSlot, by: u16, guard: Option<&LockGuard<'_>>) {
         let header = record.header.load(Ordering::Relaxed);
         let count = record.count.load(Ordering::Relaxed).clamped(MAX_WORDS as u32) as usize;
         for (i, word) in record.words[..count].iter().enumerate() {
@@ -122,10 +126,9 @@ impl Region {
             fault_point!("replace.writing");
         }
         fault_point!("replace.written");
-        self.retire(&record.retiring, slot, by, guard)?;
+        self.retire(&record.retiring, slot, by, guard);
         fault_point!("replace.retired");
         record.kind.store(OP_NONE, Ordering::Release);
-        Ok(())
     }
 
     /// Finishes the replacements that are recorded in a heap slot, and frees the slot's prepared blocks. The slot's
@@ -145,9 +148,7 @@ impl Region {
             }
             if kind != OP_NONE {
                 count += 1;
-                // `finish_replace` fails only if it cannot take the lock, and the caller of this function holds the
-                // lock already.
-                let _ = self.finish_replace(record, slot, by, Some(guard));
+                self.finish_replace(record, slot, by, Some(guard));
             }
         }
         count
@@ -194,11 +195,12 @@ impl Region {
     }
 
     fn free_record<'a>(&self, slot: &'a HeapSlot, by: u16, guard: Option<&LockGuard<'_>>) -> Result<&'a Operation> {
-        for record in &slot.operations {
-            // An earlier replacement may have failed to free its old block, because the lock was not available. The
-            // call below tries again.
-            if record.kind.load(Ordering::Relaxed) == OP_REPLACING {
-                self.finish_replace(record, slot, by, guard)?;
+        if let Some(guard) = guard {
+            for record in &slot.operations {
+                // A member that healed this slot may have died in the middle of a replacement that it recorded here.
+                if record.kind.load(Ordering::Relaxed) == OP_REPLACING {
+                    self.finish_replace(record, slot, by, Some(guard));
+                }
             }
         }
         let free = slot.operations.iter().rev().find(|r| r.kind.load(Ordering::Relaxed) == OP_NONE);

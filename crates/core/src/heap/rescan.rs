@@ -2,7 +2,7 @@
 //! a vacant slot. It also does this after another member's death, because the dead member may have freed a block in
 //! the slot's slices without notifying the slot.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use crossdock_layout::region::{Available, CLASSES, HeapSlot, SliceWord};
 
@@ -35,7 +35,9 @@ impl Region {
                     // The search found no free block in this slice. So the slice is marked as full and then searched
                     // once more, as in `leave_slice`.
                     let full = word.with(Available::Full, 0);
-                    if self.turn(slice, word, full) && self.memory.next_free(slice, 0, class).is_some() {
+                    let turned = self.turn(slice, word, full);
+                    fence(Ordering::SeqCst);
+                    if turned && self.memory.next_free(slice, 0, class).is_some() {
                         self.admit(local, slice, class, full);
                     }
                 }

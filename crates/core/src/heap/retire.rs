@@ -8,6 +8,8 @@
 //!
 //! Large blocks are freed under the region's lock. A member that takes the lock from a dead holder heals the region
 //! before any other member can take the slices. So for a large block its head alone says whether the block was freed.
+//! A small block is freed without the lock. After the block became FREE, its slice may return to the pool and become
+//! a part of a large block before the dead member is healed. So a record with the phase MARKED never frees a large block.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,20 +17,13 @@ use crossdock_layout::region::{HeapSlot, PHASE_MARKED, PHASE_MASK, STATE_DYING, 
 
 use super::lock::LockGuard;
 use super::memory::Block;
+use crate::fault_point;
 use crate::region::Region;
-use crate::{Result, fault_point};
 
 impl Region {
     /// Frees the block that `cell` names, and empties the cell. The action is recorded in the heap slot `slot`, whose
-    /// number is `by`. The function fails only if the region's lock is not available. In this case the cell keeps its
-    /// value.
-    pub(crate) fn retire(
-        &self,
-        cell: &AtomicU64,
-        slot: &HeapSlot,
-        by: u16,
-        guard: Option<&LockGuard<'_>>,
-    ) -> Result<()> {
+    /// number is `by`. If the block is large, the caller holds the region's lock.
+    pub(crate) fn retire(&self, cell: &AtomicU64, slot: &HeapSlot, by: u16, guard: Option<&LockGuard<'_>>) {
         let value = cell.load(Ordering::Acquire);
         let (offset, phase) = (value & !PHASE_MASK, value & PHASE_MASK);
         match self.memory.block_at(offset) {
@@ -50,22 +45,18 @@ impl Region {
                     }
                 }
             }
-            Some(Block::Large { slice, run, .. }) => {
-                let own;
-                let guard = match guard {
-                    Some(guard) => guard,
-                    None => {
-                        own = self.lock()?;
-                        &own
-                    }
-                };
-                self.free_run(guard, slice, run);
-                fault_point!("retire.large");
-                cell.store(0, Ordering::Release);
+            // Only a small block is ever marked. If a large block begins there now, the small block is freed, and its
+            // slice was used again.
+            Some(Block::Large { slice, run, .. }) if phase != PHASE_MARKED => {
+                // The lock can be missing only if another process has overwritten the slice's head since the caller
+                // looked at it. Then the block stays allocated.
+                if let Some(guard) = guard {
+                    self.free_run(guard, slice, run);
+                    fault_point!("retire.large");
+                }
             }
-            None => {}
+            _ => {}
         }
         cell.store(0, Ordering::Release);
-        Ok(())
     }
 }

@@ -9,7 +9,8 @@
 //! former owner is certainly gone.
 //!
 //! Fast paths read the table. Members test the roll before they heal something, and regularly during a wait, so that
-//! members notice deaths while no daemon runs. `docs/lifetimes.md` describes the whole rule. `loom_model` runs it in
+//! members notice deaths while no daemon runs. A region is healed after each death that either of the two has proved to
+//! this process. `docs/lifetimes.md` describes the whole rule. `loom_model` runs it in
 //! every interleaving of a member, a daemon and a healing member. The simulator of `crates/node/tests/simulation`
 //! runs it with members that are cut off from the daemon and with old tables.
 
@@ -20,8 +21,9 @@ use crossdock_layout::MemberId;
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_os::roll::{RollLock, RollReader};
 use crossdock_os::{Access, Mapping, OsResult};
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -60,6 +62,44 @@ impl LivenessSource for LivenessTable {
     }
 }
 
+/// The number of deaths that rolls have proved to this process. Regions add it to the table's count of deaths: a port may
+/// report a death that only the roll proves, and then the program goes on with what the dead member left half done in a
+/// region. So the region must be healed first, although the table does not show the death yet.
+static PROVED: AtomicU32 = AtomicU32::new(0);
+
+/// Gives the number of deaths that rolls have proved to this process. It starts again from 0 after 2³² deaths.
+#[inline]
+pub(crate) fn proved() -> u32 {
+    PROVED.load(Ordering::Acquire)
+}
+
+/// The members of one daemon whose deaths the roll has proved to this process.
+#[derive(Debug, Default)]
+pub struct RollProofs {
+    /// The latest members. If an older one is proved to be dead again, it counts once more, and regions look for its
+    /// traces once more in vain.
+    latest: Mutex<VecDeque<MemberId>>,
+}
+
+impl RollProofs {
+    /// The number of members that are remembered.
+    const REMEMBERED: usize = 64;
+
+    /// Counts this member's death, if it was not counted yet. A source calls this before it says that the member is
+    /// dead, so whoever acts on that answer sees the count.
+    pub fn note(&self, member: MemberId) {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if latest.contains(&member) {
+            return;
+        }
+        if latest.len() == Self::REMEMBERED {
+            latest.pop_front();
+        }
+        latest.push_back(member);
+        PROVED.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
 /// A member's view of a node daemon's liveness table, together with the lock by which the member itself counts as alive
 /// (its entry on the roll). The lock is held as long as this value exists.
 #[derive(Debug)]
@@ -71,6 +111,7 @@ pub struct Liveness {
     /// This member's lock on the roll; `None` after [`Liveness::resign`].
     entry: Mutex<Option<RollLock>>,
     me: MemberId,
+    proofs: RollProofs,
 }
 
 /// The descriptors that a daemon sends to a new member in its welcome message.
@@ -96,6 +137,7 @@ impl Liveness {
             roll: RwLock::new(RollReader::new(descriptors.roll, me.0)),
             entry: Mutex::new(Some(entry)),
             me,
+            proofs: RollProofs::default(),
         };
         Ok(liveness.table().is_valid().then_some(liveness))
     }
@@ -139,7 +181,11 @@ impl LivenessSource for Liveness {
 
     #[cold]
     fn has_left(&self, member: MemberId) -> bool {
-        self.roll.read().unwrap_or_else(PoisonError::into_inner).has_left(member.0)
+        let has_left = self.roll.read().unwrap_or_else(PoisonError::into_inner).has_left(member.0);
+        if has_left {
+            self.proofs.note(member);
+        }
+        has_left
     }
 }
 
@@ -196,5 +242,9 @@ mod tests {
             seen.is_dead(OTHER)
         }));
         assert!(!seen.table().says_dead(OTHER));
+        let counted = proved();
+        assert!(counted > 0, "a death that the roll proves counts");
+        assert!(seen.is_dead(OTHER));
+        assert_eq!(proved(), counted, "each death counts once");
     }
 }

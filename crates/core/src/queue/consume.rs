@@ -1,8 +1,8 @@
 //! How a consumer takes a message from the ring.
 
-use crossdock_layout::queue::RETAINED;
 use crossdock_layout::queue::state::{Phase, State};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use crossdock_layout::queue::{RETAINED, fence};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
 use super::Pattern;
 use super::cell::CellRef;
@@ -59,7 +59,8 @@ impl Ring {
                 }
                 // This consumer skips the cell: a former consumer in its end slot released the message, the message is
                 // void, or (fan-out) the message was never for this consumer.
-                Some(_) if seen.lap() == lap + 1 || (seen.lap() > lap && !alone) => {}
+                // If several producers died while they wrote to this cell, its lap is later by more than one.
+                Some(_) if seen.lap() > lap => {}
                 _ => return Err(wrong(position, seen)),
             }
             *next = position.wrapping_add(1);
@@ -84,6 +85,10 @@ impl Ring {
 
     /// Takes the oldest message that is ready, for the patterns fan-in and work queue. Messages that are still being
     /// written are skipped, so that a producer that was stopped while writing delays no consumer.
+    ///
+    /// A producer may finish a skipped message and a later one while this call looks at the cells between them. So
+    /// before a later message is taken, the skipped cells are looked at once more. The messages of a producer thus keep
+    /// their order.
     fn take_any(&self, end: u8, out: &mut Message) -> Attempt<u64> {
         let taking = &self.header().taking;
         let returned = taking.returned.load(Acquire);
@@ -95,14 +100,23 @@ impl Ring {
         }
         let mut position = taking.tail.load(Acquire);
         let mut all_taken = true;
+        let mut skipped = None;
         for _ in 0..2 * self.capacity() + 2 {
             let (cell, lap) = (self.cell(position), self.lap(position));
             let seen = cell.state();
             match seen.phase() {
                 Some(phase) if seen.lap() + 1 == lap && phase != Phase::Free => return Ok(None),
                 Some(Phase::Free) if seen.lap() == lap => return Ok(None),
-                Some(Phase::Claimed) if seen.lap() == lap => all_taken = false,
+                Some(Phase::Claimed) if seen.lap() == lap => {
+                    all_taken = false;
+                    skipped = skipped.or(Some(position));
+                }
                 Some(Phase::Ready) if seen.lap() == lap => {
+                    let ready = |position: &u64| self.cell(*position).state() == State::ready(self.lap(*position));
+                    if let Some(finished) = skipped.take().and_then(|first| (first..position).find(ready)) {
+                        position = finished;
+                        continue;
+                    }
                     if !self.take(cell, lap, end) {
                         continue;
                     }
@@ -112,9 +126,12 @@ impl Ring {
                     cell.get(out)?;
                     return Ok(Some(position));
                 }
-                Some(_) if seen.lap() >= lap => {
+                Some(phase) if seen.lap() >= lap => {
                     if all_taken {
                         self.advance_tail(position);
+                        if phase == Phase::Taken {
+                            self.look_again(position);
+                        }
                     }
                 }
                 _ => return Err(wrong(position, seen)),
@@ -128,6 +145,9 @@ impl Ring {
     /// had taken it died or left.
     #[cold]
     fn take_returned(&self, end: u8, out: &mut Message) -> Attempt<u64> {
+        // This fence belongs to those in `look_again` and `give_back_taken`. Either the load below sees the tail that
+        // another consumer moved, or that consumer sees the message that was given back, and counts it.
+        fence(SeqCst);
         let tail = self.header().taking.tail.load(Acquire);
         for position in tail.saturating_sub(self.capacity())..tail {
             let (cell, lap) = (self.cell(position), self.lap(position));
@@ -157,9 +177,58 @@ impl Ring {
     fn advance_tail(&self, position: u64) {
         let _ = self.header().taking.tail.compare_exchange(position, position.wrapping_add(1), AcqRel, Relaxed);
     }
+
+    /// Looks again at a cell that another consumer had taken when the tail moved past it. The message may have become
+    /// ready again before the tail moved. Another consumer may then have seen the counter `returned` and looked behind
+    /// the old tail in vain. So this call counts the message once more.
+    fn look_again(&self, position: u64) {
+        fence(SeqCst);
+        if self.cell(position).state() == State::ready(self.lap(position)) {
+            self.header().taking.returned.fetch_add(1, SeqCst);
+        }
+    }
 }
 
 #[cold]
 fn wrong(position: u64, seen: State) -> Error {
     corrupt(format_args!("the cell of message {position} has state {:#x}", seen.0))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::{End, Pattern, Ring, Shape, Side};
+    use super::*;
+    use crate::Host;
+    use crate::host::StandaloneHost;
+    use crossdock_layout::MemberId;
+    use crossdock_os::{Access, Deadline, Mapping, memfd};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn a_cell_in_which_two_producers_died_one_after_the_other_is_skipped() {
+        let shape = Shape { pattern: Pattern::OneToOne, capacity: 1 };
+        let memory = memfd::create("port", shape.size()).unwrap();
+        let host = Arc::new(StandaloneHost::default());
+        let member = |number: u64| MemberId::new(number, number as usize);
+        let open = |number| {
+            let mapping = Mapping::new(&memory, shape.size() as usize, Access::ReadWrite).unwrap();
+            Ring::open(mapping, shape, member(number), host.liveness(), Deadline::after(Duration::from_secs(5)))
+                .unwrap()
+        };
+        let end =
+            |number, side| End::open(open(number), side, member(number), "end", host.clone(), Duration::ZERO).unwrap();
+        let consumer = end(1, Side::Consumer);
+        for dead in 2..4 {
+            let ring = open(dead);
+            let joined = ring.join(Side::Producer, member(dead), "dead", host.liveness(), true).unwrap();
+            // It is killed after it has claimed the cell. Another member makes the message void and frees the end.
+            ring.cell(joined.next).claim_alone(State::claimed(ring.lap(joined.next), joined.slot));
+            ring.settle(Side::Producer, joined.slot);
+            ring.slot(ring.slot_index(Side::Producer, joined.slot)).free();
+        }
+        let producer = end(4, Side::Producer);
+        producer.send(&Message { tag: 7, ..Message::default() }, 0, Duration::ZERO).unwrap();
+        assert_eq!(consumer.receive(Duration::from_millis(100)).unwrap().1.tag, 7);
+    }
 }

@@ -67,6 +67,11 @@ impl Ring {
         alive: &dyn LivenessSource,
         patient: bool,
     ) -> Result<Joined, Error> {
+        // Another thread may have ended the session while this one waited for a free end. All members would heal the end
+        // of a dead member while this thread used it.
+        if alive.table().says_dead(me) {
+            return Err(Error::new(Status::Closed, "the session was closed while this call waited for an end"));
+        }
         for (index, slot) in self.slots(side).enumerate() {
             let owner = slot.owner();
             let settled = owner.is_none() || (!owner.is_gone(alive) && !owner.is_healing());

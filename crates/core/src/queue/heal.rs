@@ -5,8 +5,8 @@
 //! takes effect once and does nothing the second time. Other members can take the end only after the last step.
 
 use crossdock_layout::MemberId;
-use crossdock_layout::queue::Departure;
 use crossdock_layout::queue::state::{Phase, State};
+use crossdock_layout::queue::{Departure, fence};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::ring::Ring;
@@ -111,6 +111,7 @@ impl Ring {
         }
         // The counter `returned` changes after the cells. It changes even if this call changed no cell, because a
         // member that healed the end before may have died between its changes of the cells and of the counter.
+        fence(SeqCst);
         self.header().taking.returned.fetch_add(1, SeqCst);
     }
 

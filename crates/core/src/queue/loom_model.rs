@@ -342,3 +342,49 @@ fn a_producer_that_came_and_left_before_is_not_met() {
         assert!(!ring.has_met(Side::Consumer, &to.met));
     });
 }
+
+/// A consumer moves the tail past the cell of a dead consumer, which is given back at this moment. One of the two living
+/// consumers finds the message.
+#[test]
+fn a_message_that_is_given_back_while_the_tail_passes_it_is_found() {
+    explore(|| {
+        let ring = port(Pattern::WorkQueue, 2);
+        let mut from = join(&ring, Side::Producer, ALICE);
+        let (mut dead, mut other) = (join(&ring, Side::Consumer, BOB), join(&ring, Side::Consumer, CAROL));
+        let mut own = join(&ring, Side::Consumer, ALICE);
+        send(&ring, &mut from, 0).unwrap();
+        receive(&ring, &mut dead).unwrap();
+        // A consumer that is killed right after it has taken a message leaves the tail before the message.
+        ring.header().taking.tail.store(0, std::sync::atomic::Ordering::Relaxed);
+        let theirs = ring.clone();
+        let thread = thread::spawn(move || receive(&theirs, &mut other).is_some());
+        let table = everybody_lives();
+        table.set_dead(BOB);
+        assert!(ring.heal(Side::Consumer, dead.slot, ALICE, &*table));
+        let early = receive(&ring, &mut own).is_some();
+        let others = thread.join().unwrap();
+        assert!(early || others || receive(&ring, &mut own).is_some(), "lost: {:?}", ring.statistics());
+    });
+}
+
+/// A consumer of a work queue leaves with a message that it has not released. Another consumer, which waits, does not take
+/// the port for ended before it has that message.
+#[test]
+fn a_work_queue_does_not_end_while_a_message_is_given_back() {
+    explore(|| {
+        let ring = port(Pattern::WorkQueue, 2);
+        let mut from = join(&ring, Side::Producer, ALICE);
+        let (mut leaver, mut worker) = (join(&ring, Side::Consumer, BOB), join(&ring, Side::Consumer, CAROL));
+        send(&ring, &mut from, 0).unwrap();
+        receive(&ring, &mut leaver).unwrap();
+        ring.leave(Side::Producer, from.slot, ALICE);
+        let theirs = ring.clone();
+        let thread = thread::spawn(move || theirs.leave(Side::Consumer, leaver.slot, BOB));
+        // What a waiting call does: an attempt, the question whether the port has ended, and one more attempt.
+        let early = receive(&ring, &mut worker).is_some();
+        if !early && !ring.others_still_work(worker.slot) {
+            assert!(receive(&ring, &mut worker).is_some(), "the port counts as ended, and a message is there");
+        }
+        thread.join().unwrap();
+    });
+}

@@ -388,16 +388,20 @@ impl Ring {
 
     /// Work queue: tells whether another consumer has a message that it has not released. If that consumer dies, this
     /// message comes to one of the waiting consumers. A consumer that is itself waiting does not count, because
-    /// otherwise two consumers that each hold a message would wait for each other.
-    fn others_still_work(&self, own: u8) -> bool {
+    /// otherwise two consumers that each hold a message would wait for each other. A consumer's end that is left or healed
+    /// at this moment counts, because its messages may be ready again and not counted as given back yet.
+    pub(super) fn others_still_work(&self, own: u8) -> bool {
         if self.shape.pattern != Pattern::WorkQueue {
             return false;
         }
         let works = |index: u8| self.slots(Side::Consumer).nth(index.into()).is_some_and(|slot| !slot.is_waiting());
-        self.cells().any(|cell| {
+        let taken = self.cells().any(|cell| {
             let seen = cell.state();
             seen.phase() == Some(Phase::Taken) && seen.end() != own && works(seen.end())
-        })
+        });
+        // The order matters: a cell that was given back before this call looked at it has an owner that is seen here, or
+        // the owner is gone, and then the caller's next attempt sees the count.
+        taken || self.slots(Side::Consumer).any(|slot| slot.owner().is_healing())
     }
 
     fn sleep(&self, side: Side, expected: u32, deaths: (&std::sync::atomic::AtomicU32, u32), deadline: Deadline) {

@@ -24,7 +24,7 @@ use crate::directory::OwnerSearch;
 use crate::error::Reason;
 use crate::heap::{LocalSlots, Memory};
 use crate::host::Host;
-use crate::liveness::epoch_word;
+use crate::liveness::{epoch_word, proved};
 use crate::{Error, Result, fault_point};
 
 pub use block::NewBlock;
@@ -298,11 +298,12 @@ impl Region {
         self.deaths_seen.load(Ordering::Acquire) == self.deaths()
     }
 
-    /// The number of members that have died so far. It starts again from 0 after 2³² deaths.
+    /// The number of deaths that the liveness table shows and that the roll has proved to this process. A death may
+    /// count twice. The number starts again from 0 after 2³² deaths.
     #[inline]
     pub(crate) fn deaths(&self) -> u32 {
         // SAFETY: the trait `Host` promises that the word lasts as long as `host`, which `self` holds.
-        unsafe { self.deaths.as_ref() }.load(Ordering::Acquire)
+        unsafe { self.deaths.as_ref() }.load(Ordering::Acquire).wrapping_add(proved())
     }
 
     /// Tells whether this process opened the region itself, rather than inherited it by fork.

@@ -12,7 +12,7 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::{Mapping, fork};
 
 use super::describe::Description;
-use super::observer::PublisherState;
+use super::observer::{Found, PublisherState};
 use super::pins;
 use super::plan::Span;
 use super::pool::Pool;
@@ -104,8 +104,8 @@ impl Attached {
         &self.slot().pins[pin]
     }
 
-    /// Pins a version and gives the number of the pin; `None` if the version is gone.
-    pub fn pin(&self, which: Latest) -> Result<Option<usize>> {
+    /// Pins a version, and gives the number of the pin.
+    pub fn pin(&self, which: Latest) -> Result<Found<usize>> {
         if !self.process.is_current() {
             return Err(Error::because(Status::Disconnected, Reason::Forked).about(SegmentKind::Series, &self.name));
         }
@@ -132,14 +132,17 @@ impl Attached {
             match protocol::pin(self.pin_word(pin), self.state_of(record), which.sequence(), dead) {
                 PinResult::Held => {
                     fault_point!("series.pin.held");
-                    return Ok(Some(pin));
+                    return Ok(Found::There(pin));
                 }
                 PinResult::AskAgain => std::thread::yield_now(),
-                PinResult::Gone => break,
+                PinResult::Gone => {
+                    self.give_back(pin);
+                    return Ok(Found::Gone);
+                }
             }
         }
         self.give_back(pin);
-        Ok(None)
+        Ok(Found::Undecided)
     }
 
     /// Unpins a version. A forked child does nothing here, because the pins belong to its parent.

@@ -25,6 +25,17 @@ use crate::{Error, Result};
 /// publisher cannot recycle the version so fast this many times in a row. So after this many attempts the version table
 /// must be damaged.
 pub(super) const OVERTAKEN: u32 = 64;
+/// How long an observer sleeps before it looks again whether the publisher recycles a version.
+const DECISION: Duration = Duration::from_millis(1);
+
+/// The result of looking for a version.
+pub(super) enum Found<T> {
+    There(T),
+    /// The version was recycled, or never existed.
+    Gone,
+    /// The publisher has marked the version as one that it may recycle, and has not decided yet.
+    Undecided,
+}
 
 /// What a program passes to [`Observer::attach`].
 pub struct AttachParts {
@@ -161,7 +172,7 @@ impl Observer {
             }
             // The publisher may recycle this version before it is pinned, because it has published a newer one. Then
             // the loop tries again.
-            if let Some(version) = self.take(newest)? {
+            if let Found::There(version) = self.take(newest)? {
                 return Ok(version);
             }
         }
@@ -190,17 +201,34 @@ impl Observer {
     pub fn each(&mut self, timeout: Duration) -> Result<Version> {
         let deadline = Deadline::after(timeout);
         let given = self.given;
-        for _ in 0..OVERTAKEN {
+        let mut overtaken = 0;
+        while overtaken < OVERTAKEN {
             self.wait_beyond(given, deadline.left())?;
             let there = super::report::versions(&self.attached.pool);
-            let Some((sequence, _)) = there.into_iter().find(|(sequence, _)| *sequence > given) else { continue };
-            if let Some(mut version) = self.find(sequence)? {
-                // Versions before the first one that an observer gets are not counted as missed.
-                version.missed = if given == 0 { 0 } else { sequence - given - 1 };
-                return Ok(version);
+            let sequence = there.into_iter().find(|(sequence, _)| *sequence > given).map(|(sequence, _)| sequence);
+            match sequence.map_or(Ok(Found::Gone), |sequence| self.find(sequence))? {
+                Found::There(mut version) => {
+                    // Versions before the first one that an observer gets are not counted as missed.
+                    version.missed = if given == 0 { 0 } else { version.sequence() - given - 1 };
+                    return Ok(version);
+                }
+                Found::Gone => overtaken += 1,
+                Found::Undecided => self.wait_decided(deadline, timeout)?,
             }
         }
         Err(self.attached.corrupt(format!("none of its versions after {given} can be taken")))
+    }
+
+    /// Waits a moment, because the publisher is about to decide whether it recycles a version. A publisher that has lost
+    /// its CPU or is stopped decides later.
+    fn wait_decided(&self, deadline: Deadline, timeout: Duration) -> Result<()> {
+        if deadline.passed() {
+            let status = if timeout.is_zero() { Status::NotYet } else { Status::TimedOut };
+            let text = "its publisher was about to recycle an old version, and has not decided since then";
+            return Err(self.attached.error(status, text));
+        }
+        std::thread::sleep(DECISION.min(deadline.left()));
+        Ok(())
     }
 
     /// Waits until the newest version's number is greater than `sequence`.
@@ -254,7 +282,14 @@ impl Observer {
         if sequence > self.newest() {
             self.wait_beyond(sequence - 1, timeout)?;
         }
-        let version = self.find(sequence)?;
+        let deadline = Deadline::after(timeout);
+        let version = loop {
+            match self.find(sequence)? {
+                Found::There(version) => break Some(version),
+                Found::Gone => break None,
+                Found::Undecided => self.wait_decided(deadline, timeout)?,
+            }
+        };
         version.ok_or_else(|| {
             let there = super::report::versions(&self.attached.pool);
             let there = match (there.first(), there.last()) {
@@ -266,8 +301,8 @@ impl Observer {
         })
     }
 
-    /// Gives the version with this sequence number, if it exists.
-    fn find(&mut self, sequence: u64) -> Result<Option<Version>> {
+    /// Looks for the version with this sequence number.
+    fn find(&mut self, sequence: u64) -> Result<Found<Version>> {
         let attached = &self.attached;
         let records = attached.pool.geometry().counts.records;
         let holds = |record: &u32| {
@@ -276,17 +311,17 @@ impl Observer {
         };
         match (0..records).find(holds) {
             Some(record) if sequence > 0 => self.take(Latest::new(sequence, record as u16)),
-            _ => Ok(None),
+            _ => Ok(Found::Gone),
         }
     }
 
-    /// Pins a version and reads its record; `None` if the version is gone.
-    fn take(&mut self, which: Latest) -> Result<Option<Version>> {
-        let version = Version::take(&self.attached, which)?;
-        if let Some(version) = &version {
+    /// Pins a version and reads its record.
+    fn take(&mut self, which: Latest) -> Result<Found<Version>> {
+        let found = Version::take(&self.attached, which)?;
+        if let Found::There(version) = &found {
             self.given = self.given.max(version.sequence());
         }
-        Ok(version)
+        Ok(found)
     }
 }
 
@@ -296,5 +331,46 @@ impl std::fmt::Debug for Observer {
             .field("name", &self.attached.name)
             .field("given", &self.given)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FullPolicy, Identity, Publisher, Spec, Variable, protocol};
+    use super::*;
+    use crate::host::StandaloneHost;
+    use crossdock_os::memfd;
+
+    #[test]
+    fn an_observer_waits_for_a_publisher_that_has_stopped_before_it_decided() {
+        let spec = Spec { keep: 2, full: FullPolicy::Withhold, ..Spec::of(vec![Variable::new("a", "u64", &[1000])]) };
+        let host = || Arc::new(StandaloneHost::default());
+        let (mut publisher, offer) = Publisher::create(Identity::alone("s"), &spec, host()).unwrap();
+        let parts = AttachParts {
+            name: "s".into(),
+            segment: Default::default(),
+            pool: offer.pool.try_clone().unwrap(),
+            size: offer.size,
+            pin_page: memfd::create("pins", 4096).unwrap(),
+            slot: 0,
+            publisher: StandaloneHost::MEMBER,
+            host: host(),
+        };
+        let mut observer = Observer::attach(parts).unwrap();
+        publisher.publish(&[]).unwrap();
+        publisher.publish(&[]).unwrap();
+        let record = publisher.records.iter().position(|sequence| *sequence == 1).unwrap() as u32;
+        let state = || &publisher.pool.record(record).state;
+        protocol::mark(state(), 1);
+        let short = Duration::from_millis(200);
+        assert_eq!(observer.each(short).unwrap_err().status, Status::TimedOut);
+        assert_eq!(observer.at(1, short).unwrap_err().status, Status::TimedOut);
+        assert_eq!(observer.at(1, Duration::ZERO).unwrap_err().status, Status::NotYet);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| observer.each(Duration::from_secs(20)).unwrap().sequence());
+            std::thread::sleep(short);
+            protocol::settle(state(), 1, true);
+            assert_eq!(waits.join().unwrap(), 1);
+        });
     }
 }

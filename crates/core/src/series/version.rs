@@ -10,7 +10,7 @@ use crossdock_layout::wire::SegmentKind;
 
 use super::attached::Attached;
 use super::describe::Description;
-use super::observer::{OVERTAKEN, PublisherState};
+use super::observer::{Found, OVERTAKEN, PublisherState};
 use super::protocol::{self};
 use super::record::{Record, read};
 use super::spec::Method;
@@ -35,21 +35,25 @@ pub struct Version {
 }
 
 impl Version {
-    /// Pins a version and reads its record; `None` if the version is gone.
-    pub(super) fn take(attached: &Arc<Attached>, which: Latest) -> Result<Option<Self>> {
-        let Some(pin) = attached.pin(which)? else { return Ok(None) };
+    /// Pins a version and reads its record.
+    pub(super) fn take(attached: &Arc<Attached>, which: Latest) -> Result<Found<Self>> {
+        let pin = match attached.pin(which)? {
+            Found::There(pin) => pin,
+            Found::Gone => return Ok(Found::Gone),
+            Found::Undecided => return Ok(Found::Undecided),
+        };
         let record = read(attached, which);
         let still = attached.look(which);
         match record {
             Ok(record) if still => {
                 let views = attached.spans.iter().map(|_| OnceLock::new()).collect();
-                Ok(Some(Self { attached: attached.clone(), pin, record, views, missed: 0 }))
+                Ok(Found::There(Self { attached: attached.clone(), pin, record, views, missed: 0 }))
             }
             record => {
                 attached.unpin(pin);
                 // If the version is gone, its record was overwritten while it was read. In this case an error about
                 // the record means only that the version is gone.
-                if still { record.map(|_| None) } else { Ok(None) }
+                if still { record.map(|_| Found::Gone) } else { Ok(Found::Gone) }
             }
         }
     }
@@ -270,7 +274,7 @@ impl Version {
             if newest.sequence() == self.record.sequence && self.is_valid() {
                 return Ok(0);
             }
-            if let Some(newer) = Self::take(&self.attached, newest)? {
+            if let Found::There(newer) = Self::take(&self.attached, newest)? {
                 fault_point!("series.refresh.pinned");
                 match self.replace_by(newer) {
                     // The publisher took `newer` back while it was read. So there is a version that is newer still.

@@ -17,6 +17,8 @@ use crossdock_core::directory::{ObjectMode, TypeRef};
 use crossdock_core::fault;
 use crossdock_core::heap::POINTS;
 use crossdock_core::region::Region;
+use crossdock_layout::Status;
+use crossdock_layout::region::{RegionHeader, SLICE};
 use work::{Ledger, vector, work};
 
 const SIZE: u64 = 6 << 20;
@@ -226,5 +228,114 @@ fn who_opens_a_container_after_a_death_finds_the_change_finished() {
             peer.remove("v").unwrap();
             assert_eq!(peer.statistics().used, 0);
         }
+    }
+}
+
+/// The header of a vector: the distance to the region's first byte, the pointer, the size, the capacity.
+fn header_of(region: &Region, at: u64) -> [u64; 4] {
+    // SAFETY: reads the vector's header in this test's own region.
+    unsafe { region.base().add(at as usize).cast::<[u64; 4]>().read_volatile() }
+}
+
+/// Makes the vector 'v' with ten numbers.
+fn ten_numbers(region: &Arc<Region>) -> u64 {
+    let claim = region.claim("v", &vector(), ObjectMode::CreateOnly, None).unwrap();
+    region.vector_resize(claim.offset, 8, 10).unwrap();
+    region.commit(claim.offset).unwrap();
+    claim.offset
+}
+
+#[test]
+fn who_changes_a_container_after_the_roll_proved_a_death_finds_the_dead_members_change_finished() {
+    for point in ["replace.begun", "replace.writing", "replace.written", "retire.marked", "retire.freed"] {
+        let world = World::new(SIZE);
+        let peer = world.attach(1);
+        let vector = ten_numbers(&peer);
+        let pid = world.spawn(2, |region| {
+            fault::arm(point, 1);
+            region.vector_resize(vector, 8, 1000).unwrap();
+            0
+        });
+        assert_eq!(world.wait_unseen(pid), SIGKILL, "{point}");
+        world.leave_roll(2);
+        assert!(world.is_dead(2), "{point}: a port reports the death now");
+        peer.vector_resize(vector, 8, 2000).unwrap();
+        let blocks: Vec<_> = (0..200).map(|_| peer.allocate(80, 16).unwrap()).collect();
+        let seen = header_of(&peer, vector);
+        world.liveness().set_dead(common::member(2));
+        peer.heal().unwrap();
+        assert_eq!(header_of(&peer, vector), seen, "{point}: healing undid the successor's change");
+        for block in blocks {
+            peer.deallocate(block).unwrap_or_else(|error| panic!("{point}: a block in use was freed: {error}"));
+        }
+        peer.remove("v").unwrap();
+        assert_eq!(peer.statistics().used, 0, "{point}");
+    }
+}
+
+#[test]
+fn a_small_block_that_a_dead_member_freed_stays_freed_if_a_large_block_lies_there_now() {
+    let world = World::new(SIZE);
+    let (owner, peer) = (world.attach(1), world.attach(4));
+    let vector = ten_numbers(&peer);
+    // A large block lies at the beginning of a slice. The block `first` does, too, and its slice has no other block.
+    let large = owner.allocate(100_000, 64).unwrap();
+    let mut small = std::iter::repeat_with(|| owner.allocate(20_000, 64).unwrap());
+    let first = small.find(|block| block % SLICE == large % SLICE).unwrap();
+    let words = header_of(&peer, vector);
+    let pid = world.spawn(2, |region| {
+        fault::arm("retire.freed", 1);
+        region.replace(vector, &words, 0, first).unwrap();
+        0
+    });
+    assert_eq!(world.wait_unseen(pid), SIGKILL);
+    drop(owner);
+    let large = std::iter::repeat_with(|| peer.allocate(60_000, 64).unwrap()).take(40).find(|block| *block == first);
+    let large = large.expect("the slice of the freed block is used again");
+    world.liveness().set_dead(common::member(2));
+    peer.heal().unwrap();
+    assert!(peer.block_size(large).is_ok(), "healing freed a block of another member");
+}
+
+#[test]
+fn a_container_stays_as_it_is_if_the_lock_cannot_be_had_to_free_its_large_block() {
+    let world = World::new(SIZE);
+    let peer = world.attach(1);
+    let vector = ten_numbers(&peer);
+    peer.vector_resize(vector, 8, 20_000).unwrap();
+    let seen = header_of(&peer, vector);
+    let block = peer.prepare(400_000, 64).unwrap();
+    world.liveness().set_alive(common::member(3));
+    // SAFETY: the header is at the region's beginning, and consists of atomics.
+    let header = unsafe { &*peer.base().cast::<RegionHeader>() };
+    header.lock.holder.store(common::member(3).0, Ordering::SeqCst);
+    let old = vector + 8 + seen[1];
+    let words = [seen[0], block - vector - 8, 20_000, 50_000];
+    let error = peer.replace(vector, &words, block, old).unwrap_err();
+    assert_eq!(error.status, Status::Busy, "{error}");
+    assert_eq!(header_of(&peer, vector), seen, "the call failed, and the vector changed");
+    header.lock.holder.store(0, Ordering::SeqCst);
+    peer.replace(vector, &words, block, old).unwrap();
+    assert_eq!(header_of(&peer, vector)[1], words[1]);
+    assert!(peer.block_size(old).is_err(), "the old block is free");
+    peer.remove("v").unwrap();
+    assert_eq!(peer.statistics().used, 0);
+}
+
+#[test]
+fn who_opens_an_object_whose_constructor_died_does_not_wait_without_a_timeout() {
+    let world = World::new(SIZE);
+    let pid = world.spawn(2, |region| {
+        fault::arm("directory.claim.zeroed", 1);
+        region.claim("v", &vector(), ObjectMode::CreateOnly, None).unwrap();
+        0
+    });
+    assert_eq!(world.wait(2, pid), SIGKILL);
+    let reader = world.try_attach(1, false).unwrap();
+    for timeout in [None, Some(Duration::ZERO)] {
+        let began = Instant::now();
+        let error = reader.claim("v", &vector(), ObjectMode::OpenOnly, timeout).unwrap_err();
+        assert_eq!(error.status, Status::NotFound, "{error}");
+        assert!(began.elapsed() < Duration::from_secs(5), "it waited for {:?}", began.elapsed());
     }
 }
