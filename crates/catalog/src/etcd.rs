@@ -7,7 +7,7 @@
 //! watch at another member, from the revision that the watch had reached, and makes each keep-alive a call of its own.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -58,6 +58,7 @@ struct Members {
     clients: Vec<(String, Mutex<Option<Client>>)>,
     options: ConnectOptions,
     current: AtomicUsize,
+    closed: AtomicBool,
 }
 
 /// A catalog that is kept by an etcd cluster.
@@ -106,7 +107,8 @@ impl Etcd {
             connect = connect.with_tls(tls);
         }
         let clients = options.members.iter().map(|member| (member.clone(), Mutex::new(None))).collect();
-        let members = Members { runtime, clients, options: connect, current: AtomicUsize::new(options.first()) };
+        let (current, closed) = (AtomicUsize::new(options.first()), AtomicBool::new(false));
+        let members = Members { runtime, clients, options: connect, current, closed };
         Ok(Self { members: Arc::new(members) })
     }
 
@@ -119,6 +121,9 @@ impl Etcd {
         call: impl Fn(Client) -> F,
     ) -> CatalogResult<T> {
         loop {
+            if self.members.closed.load(Ordering::Relaxed) {
+                return Err(CatalogError::Unreachable("the client of the catalog is closed".into()));
+            }
             let why = match self.members.ask_one(by, &call) {
                 Ok(answer) => return Ok(answer),
                 Err(CallFailure::Refused(error)) => return Err(error),
@@ -329,6 +334,10 @@ impl Catalog for Etcd {
         // The watch never begins at revision 0, because etcd takes 0 for "from now on".
         Ok(Box::new(EtcdWatch { members, prefix: prefix.to_owned(), next: from.max(1), stream: None }))
     }
+
+    fn close(&self) {
+        self.members.closed.store(true, Ordering::Relaxed);
+    }
 }
 
 struct EtcdWatch {
@@ -339,14 +348,16 @@ struct EtcdWatch {
 }
 
 impl EtcdWatch {
-    fn connect(&mut self, by: Deadline) -> CatalogResult<()> {
+    /// Opens a stream at the member that calls go to at present. The member has the usual time for its answer, even if
+    /// the deadline of the call is earlier.
+    fn connect(&mut self) -> CatalogResult<()> {
         let (member, _) = match self.members.client() {
             Ok(found) => found,
             Err(CallFailure::Before(why) | CallFailure::After(why)) => return Err(CatalogError::Unreachable(why)),
             Err(CallFailure::Refused(error)) => return Err(error),
         };
         let (from, end, next) = (first_of(&self.prefix), end_of(&self.prefix), self.next as i64);
-        let stream = self.members.ask_one(by, &|client: Client| {
+        let stream = self.members.ask_one(Deadline::after(PATIENCE), &|client: Client| {
             let options = WatchOptions::new().with_range(end.clone()).with_start_revision(next);
             let from = from.clone();
             async move { client.watch_client().watch(from, Some(options)).await }
@@ -377,7 +388,7 @@ impl Watch for EtcdWatch {
     fn next(&mut self, by: Deadline) -> CatalogResult<Vec<Event>> {
         loop {
             let Some((_, stream)) = &mut self.stream else {
-                if let Err(error) = self.connect(by) {
+                if let Err(error) = self.connect() {
                     self.lost(error, by)?;
                 }
                 continue;

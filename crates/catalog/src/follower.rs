@@ -62,6 +62,12 @@ impl Follower {
         }
     }
 
+    /// Tells whether the next call of [`Self::next`] lists the whole catalog. Its deadline must then leave time for the
+    /// list, because nothing of a list that is not complete is kept.
+    pub fn must_list(&self) -> bool {
+        self.watch.is_none()
+    }
+
     /// Makes the next call of [`Self::next`] list the whole catalog again.
     pub fn restart(&mut self) {
         self.watch = None;

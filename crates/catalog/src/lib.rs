@@ -70,6 +70,10 @@ pub trait Catalog: Send + Sync {
     /// first one with a revision of at least `from`.
     fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>>;
 
+    /// Makes the calls of other threads that wait for the catalog fail soon. Later calls fail, too. A catalog whose
+    /// calls do not wait does nothing.
+    fn close(&self) {}
+
     /// Sets the value of a key. If the answer is lost, the call is repeated, because setting a value twice does no
     /// harm.
     fn put(&self, key: &str, value: &[u8], lease: Option<LeaseId>, by: Deadline) -> CatalogResult<Revision> {
@@ -125,7 +129,9 @@ fn retry<T>(by: Deadline, mut call: impl FnMut() -> CatalogResult<T>) -> Catalog
 /// Reports the changes below a prefix, one after another.
 pub trait Watch: Send {
     /// Waits for changes until the deadline, and returns them, the oldest first. All changes of one revision come
-    /// together. The list is empty if nothing changed before the deadline.
+    /// together. The list is empty if nothing changed before the deadline. If the watch has no connection, the call
+    /// first connects; for that it may take some seconds more, because nothing of an attempt that ended early would be
+    /// kept.
     ///
     /// # Errors
     /// [`CatalogError::Compacted`] if the catalog forgot changes before this watch read them. The caller must list the

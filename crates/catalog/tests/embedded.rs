@@ -292,6 +292,24 @@ fn a_keeper_that_does_not_answer_leaves_a_change_unknown() {
     silent.join().unwrap();
 }
 
+/// The keeper of this test accepts connections, and never sends a byte.
+#[test]
+fn closing_a_client_ends_its_calls() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let c = Client::new(TcpDial(listener.local_addr().unwrap().to_string()));
+    let began = Instant::now();
+    thread::scope(|scope| {
+        let list = scope.spawn(|| c.list("", soon()));
+        let commit = scope.spawn(|| c.commit(&Commit::new().put("a", b"", None), soon()));
+        thread::sleep(Duration::from_millis(300));
+        c.close();
+        assert!(matches!(list.join().unwrap(), Err(CatalogError::Unreachable(_))));
+        assert!(matches!(commit.join().unwrap(), Err(CatalogError::Unreachable(_))));
+    });
+    assert!(c.get("a", soon()).is_err());
+    assert!(began.elapsed() < Duration::from_secs(20), "the calls waited for their deadline");
+}
+
 #[test]
 fn bytes_that_are_no_messages_end_their_connection_and_no_other() {
     let place = Place::new();
@@ -334,6 +352,27 @@ fn bytes_that_are_no_messages_end_their_connection_and_no_other() {
         assert!(said.len() < 2000, "attack {number}");
         assert_eq!(c.get("a", soon()).unwrap().unwrap().value, b"1");
     }
+}
+
+/// Counts the threads of this process that serve a keeper's connections. Other tests may have some as well.
+fn client_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|name| name.trim_end() == "catalog-client").count()
+}
+
+#[test]
+fn silent_connections_by_the_hundred_get_few_threads_and_clients_are_served() {
+    let place = Place::new();
+    let c = place.client();
+    c.put("a", b"1", None, soon()).unwrap();
+    let silent: Vec<_> = (0..400).map(|_| TcpStream::connect(&place.address).unwrap()).collect();
+    thread::sleep(Duration::from_millis(500));
+    let threads = client_threads();
+    assert!(threads < 200, "{threads} threads serve {} silent connections", silent.len());
+    // A client with a connection is served at once, a new client when the keeper has closed silent connections.
+    assert!(c.get("a", Deadline::after(Duration::from_secs(2))).unwrap().is_some());
+    assert!(place.client().get("a", soon()).unwrap().is_some());
 }
 
 /// The keeper of this test answers with wrong bytes.

@@ -237,11 +237,12 @@ pub struct Gateway {
     mailbox: Arc<Mailbox>,
     orders: Option<Sender<GatewayRequest>>,
     stop: Arc<AtomicBool>,
+    /// The threads; the worker thread is the first.
     threads: Vec<JoinHandle<()>>,
     nodes: Arc<Nodes>,
     // This field is dropped last. If this node keeps the catalog, the node needs the catalog to give back its own lease
     // when it leaves.
-    _catalog: SiteCatalog,
+    catalog: SiteCatalog,
 }
 
 impl Gateway {
@@ -285,7 +286,7 @@ impl Gateway {
             stop: Arc::clone(&stop),
             threads: Vec::new(),
             nodes: Arc::clone(&nodes),
-            _catalog: opened,
+            catalog: opened,
         };
         gateway.threads.push(spawn("site-lease", Box::new(move || worker.run()))?);
         let site = options.site.clone();
@@ -326,7 +327,14 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.orders = None;
-        for thread in self.threads.drain(..) {
+        let mut threads = self.threads.drain(..);
+        if let Some(worker) = threads.next() {
+            worker.join().ok();
+        }
+        // The worker thread has made its last call. The thread that follows the nodes may wait for a list still.
+        // Closing the client ends this wait.
+        self.catalog.client().close();
+        for thread in threads {
             thread.join().ok();
         }
     }

@@ -262,12 +262,18 @@ impl Member {
         }
     }
 
+    /// Deletes the entry, unless it has changed.
     fn drop_entry(&self, entry: &Entry) -> Result<(), CatalogFailure> {
         let commit = Commit::new().expect_at(&entry.key, entry.modified).delete(&entry.key);
-        match self.catalog.commit(&commit, by()) {
-            Ok(_) | Err(CatalogError::Unknown(_)) => Ok(()),
-            Err(error) => Err(error.into()),
+        for _ in 0..3 {
+            match self.catalog.commit(&commit, by()) {
+                Ok(_) => return Ok(()),
+                // If the commit was made, the entry is not as expected any more, and the repeated commit does nothing.
+                Err(CatalogError::Unknown(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
+        Err(CatalogFailure::Failed(format!("it is not known whether the entry '{}' was deleted", entry.key)))
     }
 
     /// Removes from the catalog this node's names that are not in `names`.

@@ -262,10 +262,19 @@ impl Nodes {
 /// repeated on the new one.
 fn let_go(former: Option<OpenLink>) {
     if let Some(former) = former {
-        thread::spawn(move || {
-            former.link.close();
-            drop(former);
-        });
+        close_in(thread::Builder::new().name("site-link-end".into()), former);
+    }
+}
+
+/// Closes the link in the new thread. If the thread cannot be started, closes the link in the caller's thread.
+fn close_in(thread: thread::Builder, former: OpenLink) {
+    let link = Arc::clone(&former.link);
+    let close = move || {
+        former.link.close();
+        drop(former);
+    };
+    if thread.spawn(close).is_err() {
+        link.close();
     }
 }
 
@@ -319,6 +328,17 @@ mod tests {
         let transports = Transports::new(&Trust::Loopback, Choice::Auto).unwrap();
         let listen = listen.then(|| ("127.0.0.1:0", Arc::new(ServiceOfSevens) as Arc<dyn Serve>));
         Nodes::new(transports, Node { name: name.into(), incarnation: 1 }, listen).unwrap()
+    }
+
+    #[test]
+    fn a_replaced_link_is_closed_even_if_no_thread_can_be_started() {
+        let (own, other) = (node("a", false), node("b", true));
+        own.learn(&NodeRecord { node: "b".into(), number: 2, token: 1, address: other.address() });
+        let link = own.link("b").unwrap();
+        let former = lock(&own.links).remove("b").unwrap();
+        // No process has so much memory for a stack, so the system starts no such thread.
+        close_in(thread::Builder::new().stack_size(1 << 60), former);
+        assert!(link.is_closed());
     }
 
     /// The broker of a node was restarted, and listens at another address than the one that this node knows.

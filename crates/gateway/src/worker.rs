@@ -19,6 +19,8 @@ use crate::{Claimed, GatewayEvent, GatewayRequest, ItemLocation, Mailbox, Name, 
 
 /// How often threads check whether they must end.
 const SLICE: Duration = Duration::from_millis(100);
+/// How long one list of all entries of the site may take.
+const LIST: Duration = Duration::from_secs(10);
 /// The milliseconds between two attempts to join, or to keep a lease alive.
 const PAUSE: u64 = 300;
 
@@ -232,15 +234,21 @@ impl Worker {
             match self.claim(name, true) {
                 Claimed::Ours => {}
                 Claimed::Theirs(place) => self.mailbox.put(GatewayEvent::Contested { name: name.clone(), place }),
-                Claimed::Failed(why) => {
-                    // Give up the lease. After the next join the node announces all names again.
-                    return self.cut_off(why);
-                }
+                Claimed::Failed(why) => return self.announce_again(why),
             }
         }
         // If the names cannot be released now, they are released with the next announcement, or when the lease ends.
         if let Err(refused) = self.member.release_all_but(&names) {
-            self.cut_off(reason(&refused));
+            self.announce_again(reason(&refused));
+        }
+    }
+
+    /// Gives up the lease, because an announcement failed. The node joins again after a pause, and then announces all
+    /// names again.
+    fn announce_again(&mut self, why: String) {
+        self.cut_off(why);
+        if let State::Out { again, .. } = &mut self.state {
+            *again += PAUSE;
         }
     }
 
@@ -265,7 +273,8 @@ fn reason(refused: &CatalogFailure) -> String {
     }
 }
 
-/// Reports what the nodes of the site announce, until `stop` is set. Runs in a thread of its own.
+/// Reports what the nodes of the site announce, until `stop` is set. Runs in a thread of its own. If the thread waits
+/// for a list, it ends when the catalog's client is closed.
 pub(crate) fn follow(
     catalog: &dyn Catalog,
     site: &str,
@@ -277,7 +286,8 @@ pub(crate) fn follow(
     while !stop.load(Ordering::Relaxed) {
         // If the catalog cannot be reached, this thread reports nothing, because the thread that keeps the lease alive
         // reports it.
-        let answered = tell(&mut follower, catalog, site, hints, Deadline::after(SLICE), |news| {
+        let by = Deadline::after(if follower.must_list() { LIST } else { SLICE });
+        let answered = tell(&mut follower, catalog, site, hints, by, |news| {
             // The links learn a node's address before the daemon hears of the node, so that a request of the daemon
             // finds the address.
             if let GatewayEvent::Node(place) = &news {
@@ -317,5 +327,176 @@ fn news(site: &str, change: EntryChange) -> Option<GatewayEvent> {
         (Key::Item(item), EntryChange::Put(entry)) => ItemLocation::read(item, &entry.value).map(GatewayEvent::Item),
         (Key::Item(item), EntryChange::Gone(_)) => Some(GatewayEvent::NoItem { item }),
         (Key::Other, _) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use crossdock_catalog::embedded::{Client, Dial, Keeper, KeeperOptions, Stream, TcpDial};
+    use crossdock_catalog::{CatalogError, CatalogResult, Commit, Committed, Entry, LeaseId, Listing, Memory, Watch};
+    use crossdock_catalog::{Operation, Revision};
+    use crossdock_layout::wire::SegmentKind;
+    use crossdock_link::{Choice, Transports, Trust};
+    use crossdock_os::event;
+
+    use super::*;
+    use crate::simulated::SimulatedGateway;
+    use crate::{CatalogAddress, GatewayOptions};
+
+    /// A catalog that makes none of the next `lost` commits that delete an entry, and does not tell their outcome.
+    struct LosesDeletes {
+        memory: Memory,
+        lost: AtomicU64,
+    }
+
+    impl Catalog for LosesDeletes {
+        fn commit(&self, commit: &Commit, by: Deadline) -> CatalogResult<Committed> {
+            let deletes = commit.then.iter().any(|operation| matches!(operation, Operation::Delete { .. }));
+            let left = self.lost.load(Ordering::Relaxed);
+            if deletes && left > 0 {
+                self.lost.store(left - 1, Ordering::Relaxed);
+                return Err(CatalogError::Unknown("the connection was lost".into()));
+            }
+            self.memory.commit(commit, by)
+        }
+
+        fn get(&self, key: &str, by: Deadline) -> CatalogResult<Option<Entry>> {
+            self.memory.get(key, by)
+        }
+
+        fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing> {
+            self.memory.list(prefix, by)
+        }
+
+        fn grant(&self, time: Duration, by: Deadline) -> CatalogResult<LeaseId> {
+            self.memory.grant(time, by)
+        }
+
+        fn keep_alive(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()> {
+            self.memory.keep_alive(lease, by)
+        }
+
+        fn revoke(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()> {
+            self.memory.revoke(lease, by)
+        }
+
+        fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>> {
+            self.memory.watch(prefix, from)
+        }
+    }
+
+    /// Lets a node that has the name `x` make a request while the catalog makes none of the next `lost` deletions. The
+    /// node makes the request again after each join. Gives whether the name still has an owner after a second, and how
+    /// often the node has joined meanwhile.
+    fn request(request: &dyn Fn(Name) -> GatewayRequest, lost: u64) -> (bool, u64) {
+        let name = Name { workflow: "w".into(), kind: SegmentKind::Region, name: "x".into() };
+        let catalog = Arc::new(LosesDeletes { memory: Memory::with_manual_clock(), lost: AtomicU64::new(0) });
+        let now = Arc::new(AtomicU64::new(0));
+        let (own, clock) = (Arc::clone(&catalog) as Arc<dyn Catalog>, Arc::clone(&now));
+        let mut node = SimulatedGateway::new(&options(), own, move || clock.load(Ordering::Relaxed));
+        node.step();
+        node.order(GatewayRequest::Claim(name.clone()));
+        node.step();
+        assert!(node.news().iter().any(|news| matches!(news, GatewayEvent::Claimed { outcome: Claimed::Ours, .. })));
+        catalog.lost.store(lost, Ordering::Relaxed);
+        node.order(request(name.clone()));
+        let mut joins = 0;
+        for _ in 0..100 {
+            node.step();
+            for _ in node.news().iter().filter(|news| matches!(news, GatewayEvent::Joined { .. })) {
+                joins += 1;
+                node.order(request(name.clone()));
+            }
+            now.fetch_add(10, Ordering::Relaxed);
+        }
+        let key = keys::name("here", &name);
+        (catalog.get(&key, Deadline::after(Duration::ZERO)).unwrap().is_some(), joins)
+    }
+
+    #[test]
+    fn a_release_whose_outcome_is_unknown_is_repeated_until_the_name_is_free() {
+        for lost in [1, 7] {
+            assert_eq!(request(&GatewayRequest::Release, lost), (false, 0), "{lost} outcomes were unknown");
+        }
+        let announce = |_| GatewayRequest::Announce(Vec::new());
+        assert_eq!(request(&announce, 1), (false, 0));
+        assert_eq!(request(&announce, 7), (false, 2));
+    }
+
+    #[test]
+    fn a_node_whose_announcements_fail_joins_again_only_after_a_pause() {
+        let (is_taken, joins) = request(&|_| GatewayRequest::Announce(Vec::new()), u64::MAX);
+        assert!(is_taken);
+        assert_eq!(joins, 1000 / PAUSE);
+    }
+
+    /// Needs more time for connecting than a thread waits for events.
+    struct SlowDial(TcpDial);
+
+    impl Dial for SlowDial {
+        fn dial(&self, by: Deadline) -> std::io::Result<Box<dyn Stream>> {
+            thread::sleep(by.at_most(SLICE + SLICE / 2).left());
+            if by.passed() { Err(std::io::ErrorKind::TimedOut.into()) } else { self.0.dial(by) }
+        }
+    }
+
+    #[test]
+    fn a_node_that_connects_slowly_hears_of_the_other_nodes() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = KeeperOptions { folder: folder.path().into(), grace: Duration::ZERO };
+        let keeper = Keeper::open(&options).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let dial = SlowDial(TcpDial(listener.local_addr().unwrap().to_string()));
+        let _listening = keeper.listen(listener).unwrap();
+        let catalog = Client::new(dial);
+        let transports = Transports::new(&Trust::Loopback, Choice::Auto).unwrap();
+        let nodes = Nodes::new(transports, crossdock_link::Node { name: "a".into(), incarnation: 1 }, None).unwrap();
+        let hints = ItemEntries::new("here", "a");
+        let mailbox = Mailbox { news: Default::default(), bell: event::eventfd().unwrap() };
+        let stop = AtomicBool::new(false);
+        let announce = |node: &str| {
+            let place = NodeRecord { node: node.into(), number: 2, token: 1, address: "127.0.0.1:1".into() };
+            let by = Deadline::after(Duration::from_secs(60));
+            keeper.local().put(&keys::node("here", node), &place.value(), None, by).unwrap();
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| follow(&catalog, "here", &mailbox, (&nodes, &hints), &stop));
+            // The first node comes with the list, the second one by the watch.
+            let heard = ["b", "c"].map(|node| {
+                announce(node);
+                let by = Deadline::after(Duration::from_secs(20));
+                let is_node = |news: &GatewayEvent| matches!(news, GatewayEvent::Node(place) if place.node == node);
+                loop {
+                    if mailbox.take().iter().any(is_node) {
+                        return true;
+                    }
+                    if by.passed() {
+                        return false;
+                    }
+                    event::wait_readable(&mailbox.bell, by).unwrap();
+                }
+            });
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(heard, [true, true]);
+        });
+    }
+
+    fn options() -> GatewayOptions {
+        GatewayOptions {
+            site: "here".into(),
+            node: "a".into(),
+            catalog: CatalogAddress::Keep("127.0.0.1:0".into()),
+            catalog_socket: None,
+            listen: None,
+            certificates: None,
+            trusted_network: false,
+            transport: Choice::Auto,
+            number: 0,
+            token: 1,
+            folder: "/nowhere".into(),
+            lease: Duration::from_secs(6),
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossdock_gateway::{CatalogAddress, Claimed, Gateway, GatewayEvent, GatewayOptions, GatewayRequest, Name};
 use crossdock_layout::Status;
@@ -330,6 +330,20 @@ fn a_node_that_was_cut_off_says_so_comes_back_and_learns_what_it_lost() {
     // `b` may still be announcing `y` when it learns that `x` is contested, so the test claims `y` itself.
     assert_eq!(b.claim(&name("y")), Claimed::Ours);
     assert!(matches!(a.claim(&name("y")), Claimed::Theirs(place) if place.node == "b"));
+}
+
+/// The keeper of this test accepts connections, and never sends a byte.
+#[test]
+fn a_gateway_ends_soon_while_the_catalog_does_not_answer() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = embedded(&listener.local_addr().unwrap().to_string());
+    let node = Node::start(&options("b", catalog, folder.path()));
+    thread::sleep(Duration::from_millis(500));
+    let began = Instant::now();
+    drop(node);
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(7), "the gateway ended after {took:?}");
 }
 
 #[test]

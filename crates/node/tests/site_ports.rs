@@ -195,6 +195,44 @@ fn capacity_and_busy_ends_are_those_of_one_node() {
     }
 }
 
+/// One link carries at most 64 requests at the same time. A task that waits for an end must not keep one of them.
+#[test]
+fn many_tasks_that_wait_for_an_end_do_not_hold_up_messages_and_opens() {
+    let world = World::new(2);
+    let (one, two) = (world.session(0, "one"), world.session(1, "two"));
+    let held = two.port("full", End::Consumer, &options(Pattern::OneToOne, 4), None).unwrap();
+    let consumer = two.port("free", End::Consumer, &options(Pattern::OneToOne, 4), None).unwrap();
+    let producer = one.port("free", End::Producer, &PortOptions::default(), LONG).unwrap();
+    let _other = two.port("other", End::Consumer, &options(Pattern::OneToOne, 4), None).unwrap();
+    let waiting: Vec<_> = (0..80).map(|number| world.session(0, &format!("waits{number}"))).collect();
+    let (taken, took) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        for session in &waiting {
+            let taken = taken.clone();
+            scope.spawn(move || {
+                let wait = Some(Duration::from_secs(15));
+                if let Ok(port) = session.port("full", End::Consumer, &PortOptions::default(), wait) {
+                    taken.send(port).unwrap();
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_secs(2));
+        let soon = Some(Duration::from_secs(5));
+        let outcome = (|| {
+            producer.send(&tagged(1), soon)?;
+            consumer.receive(soon)?;
+            one.port("other", End::Producer, &PortOptions::default(), soon)
+        })();
+        // The place goes to a waiting task soon after it is free.
+        let was_early = took.try_recv().is_ok();
+        drop(held);
+        let next = took.recv_timeout(Duration::from_secs(5));
+        outcome.unwrap();
+        assert!(!was_early);
+        next.unwrap();
+    });
+}
+
 #[test]
 fn a_producer_of_another_node_sends_more_to_a_work_queue_than_has_room() {
     let world = World::new(2);

@@ -11,7 +11,7 @@
 //! leaves its own ring in order. If one of them died, the side abandons its ring, as a member that dies does. A death
 //! is reported only after all messages that were sent before it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
@@ -62,8 +62,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Default)]
 struct UnreleasedMessages {
     messages: BTreeMap<u64, (Message, Option<u64>)>,
-    /// For a work queue: the number of delivered messages that the task has not taken yet.
-    untaken: usize,
+    /// For a work queue: the positions of the delivered messages that the task has not taken yet.
+    untaken: BTreeSet<u64>,
+}
+
+impl UnreleasedMessages {
+    /// Notes messages of a work queue that are delivered.
+    fn delivered(&mut self, messages: &[RelayedMessage]) {
+        self.untaken.extend(messages.iter().map(|message| message.position));
+    }
+
+    /// Notes that the task has taken the messages at these positions. A repeated report changes nothing.
+    fn taken(&mut self, positions: &[u64]) {
+        for position in positions {
+            self.untaken.remove(position);
+        }
+    }
 }
 
 /// What a sink has received from its source.
@@ -292,7 +306,7 @@ impl Channel {
             if self.is_over() {
                 return;
             }
-            if is_shared && lock(&self.held).untaken > 0 {
+            if is_shared && !lock(&self.held).untaken.is_empty() {
                 // Take no second message of the work queue before the task has taken the first one, because another
                 // consumer may be free earlier.
                 self.pause(SLICE);
@@ -327,7 +341,7 @@ impl Channel {
             }
             drop(work);
             if is_shared {
-                lock(&self.held).untaken += relayed_messages.len();
+                lock(&self.held).delivered(&relayed_messages);
             }
             let more = relayed_messages.len() as u64;
             let body = Deliver { key: self.key, first: count, relayed_messages }.encode();
@@ -393,7 +407,7 @@ impl Channel {
     pub fn released(&self, peers: &dyn Peers, body: Released) {
         let work = self.work();
         let mut held = lock(&self.held);
-        held.untaken = held.untaken.saturating_sub(body.taken.len());
+        held.taken(&body.taken);
         for position in body.released {
             // A message that is not held any more was reported before.
             let Some((message, ticket)) = held.messages.remove(&position) else { continue };
@@ -737,4 +751,31 @@ fn over() -> Error {
 /// Turns an error of a link into an error of the port.
 pub fn reached(error: &crossdock_link::Error) -> Error {
     Error::new(error.status, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_report_of_a_taken_message_does_not_count_for_the_next_message() {
+        let message = |position| RelayedMessage {
+            position,
+            tag: 0,
+            inline: Vec::new(),
+            cargo: MessageObject::None,
+            region: (0, 0, String::new()),
+        };
+        let mut held = UnreleasedMessages::default();
+        held.delivered(&[message(1)]);
+        held.taken(&[1]);
+        held.delivered(&[message(2)]);
+        held.taken(&[1]);
+        assert!(
+            !held.untaken.is_empty(),
+            "the source would bring a third message before the task has taken the second"
+        );
+        held.taken(&[2]);
+        assert!(held.untaken.is_empty());
+    }
 }

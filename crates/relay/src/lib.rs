@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossdock_client::{
     ConnectOptions, End, Error, InUse, Pattern, PortOptions, Result, SegmentId, SegmentKind, Session, Status,
@@ -59,9 +59,16 @@ const SEEN: usize = 4096;
 const COMPARE: Duration = Duration::from_secs(1);
 /// The deadline for a request to the daemon of this node.
 const LOCAL: Duration = Duration::from_secs(10);
-/// The minimum time that opening an end waits for a free place at the port, because an earlier end of the same task may
-/// be about to close.
+/// How long one request to open an end waits for a free place at the port. A task that waits longer sends several
+/// requests. One that waits less waits for this time, because an earlier end of the same task may be about to close.
 const PLACE: Duration = Duration::from_secs(1);
+/// The longest pause before a request to open an end is repeated because the port has no free place.
+const PLACE_PAUSE: Duration = Duration::from_millis(800);
+/// How many requests of another node to open ends of one port may be in progress at the same time. While such a request
+/// waits, it takes one of the places for requests that the link has. Messages need other places.
+const OPENS_OF_PORT: usize = 8;
+/// How many requests of another node to open ends of any ports may be in progress at the same time.
+const OPENS_OF_NODE: usize = 32;
 /// How long the other daemon may take to open an end, in addition to the time for a free place.
 const REACH: Duration = Duration::from_secs(10);
 /// The segment kind in the ids under which other nodes pull the objects of messages and the bytes of versions.
@@ -139,6 +146,17 @@ trait Peers: Sync {
     fn log(&self, line: &str);
 }
 
+/// Looks for the channel or mirror with this key by calling `find`. If there is none, the error tells whether `opening`
+/// has the key. A key leaves `opening` only when `find` can find its channel, so this function reads `opening` first.
+fn find_or_opening<T>(
+    opening: &Mutex<BTreeSet<ChannelKey>>,
+    key: ChannelKey,
+    find: impl FnOnce() -> Option<T>,
+) -> std::result::Result<T, bool> {
+    let is_opening = lock(opening).contains(&key);
+    find().ok_or(is_opening)
+}
+
 /// Gives the name of the mirror of the port, series or region `name`. `number` distinguishes the mirrors of one
 /// channel.
 fn mirror_name(key: ChannelKey, number: u64, name: &str) -> Result<String> {
@@ -147,6 +165,44 @@ fn mirror_name(key: ChannelKey, number: u64, name: &str) -> Result<String> {
         Error::new(Status::Invalid, format!("'{name}' is too long for a port across nodes: its mirror's name: {bad}"))
     })?;
     Ok(mirror)
+}
+
+/// The requests to open an end of a port that this node is carrying out for other nodes: the node, the workflow and the
+/// port of each.
+#[derive(Default)]
+struct OpensInProgress(Mutex<Vec<(String, String, String)>>);
+
+/// A request to open an end that is in progress until this value is dropped.
+struct OpenInProgress<'a>(&'a OpensInProgress, (String, String, String));
+
+impl OpensInProgress {
+    /// Notes a request of a node. If too many requests of the node are in progress, the call fails with `Busy`, and the
+    /// node tries again.
+    fn begin(&self, node: &str, open: &Open) -> Result<OpenInProgress<'_>> {
+        let own = (node.to_owned(), open.workflow.clone(), open.port.clone());
+        let mut all = lock(&self.0);
+        let of_port = all.iter().filter(|other| **other == own).count();
+        let of_node = all.iter().filter(|other| other.0 == node).count();
+        if of_port >= OPENS_OF_PORT || of_node >= OPENS_OF_NODE {
+            let text = format!(
+                "port '{}': {of_node} tasks of node {node} wait for ends of ports, {of_port} of them for this one",
+                open.port
+            );
+            return Err(Error::new(Status::Busy, text));
+        }
+        all.push(own.clone());
+        drop(all);
+        Ok(OpenInProgress(self, own))
+    }
+}
+
+impl Drop for OpenInProgress<'_> {
+    fn drop(&mut self) {
+        let mut all = lock(&self.0.0);
+        if let Some(at) = all.iter().position(|other| *other == self.1) {
+            all.swap_remove(at);
+        }
+    }
 }
 
 struct Shared {
@@ -161,6 +217,7 @@ struct Shared {
     opening: Mutex<BTreeSet<ChannelKey>>,
     /// Keys of channels and supplies that other nodes have asked this node to open. The newest key is the last.
     seen: Mutex<VecDeque<ChannelKey>>,
+    opens: OpensInProgress,
     offered: Mutex<HashMap<u64, Arc<dyn Source>>>,
     stop: AtomicBool,
     log: Box<dyn Fn(&str) + Send + Sync>,
@@ -197,6 +254,7 @@ impl Relay {
             regions: region::RegionTransfers::default(),
             opening: Mutex::default(),
             seen: Mutex::default(),
+            opens: OpensInProgress::default(),
             offered: Mutex::default(),
             stop: AtomicBool::new(false),
             log: Box::new(log),
@@ -332,9 +390,10 @@ impl Shared {
             task: task.clone(),
             rank: *rank,
             sends: *sends,
-            wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            // `ask_to_open` sets the time of each request.
+            wait_ms: 0,
         };
-        let body = self.ask_to_open(node, &question, REACH.saturating_add(*wait))?;
+        let body = self.ask_to_open(node, &question, *wait)?;
         let opened = Opened::decode(&body).map_err(|refusal| Error::new(refusal.status, refusal.text))?;
         let pattern = Pattern::from_number(opened.pattern)
             .ok_or_else(|| Error::new(Status::Corrupt, format!("node {node} has a port of an unknown pattern")))?;
@@ -351,12 +410,28 @@ impl Shared {
         Ok(id)
     }
 
-    /// Asks the other node to open an end. If the connection was lost before the answer came, asks again.
+    /// Asks the other node to open an end. If the connection was lost before the answer came, asks again. Asks again as
+    /// well if the port had no free place, until the task does not wait any longer. The other node keeps nothing of a
+    /// request that it has refused, so it does not matter if no further request comes.
     fn ask_to_open(&self, node: &str, question: &Open, wait: Duration) -> Result<Vec<u8>> {
-        let by = Deadline::after(wait);
+        let (by, until) = (Deadline::after(REACH.saturating_add(wait)), Deadline::after(wait.max(PLACE)));
+        let mut pause = AGAIN;
         loop {
-            match self.ask(node, messages::OPEN, &question.encode(), by.left()) {
+            let asked = Instant::now();
+            let wait_ms = u64::try_from(until.left().min(PLACE).as_millis()).unwrap_or(u64::MAX);
+            let body = Open { wait_ms, ..question.clone() }.encode();
+            match self.ask(node, messages::OPEN, &body, by.left()) {
                 Err(error) if error.status == Status::Disconnected && !by.passed() => thread::sleep(AGAIN),
+                Err(error) if matches!(error.status, Status::Busy | Status::TimedOut) && !until.passed() => {
+                    // The other node refuses a request at once if too many requests wait. A request that has waited is
+                    // repeated without a pause, so that no place is missed.
+                    if asked.elapsed() < PLACE / 2 {
+                        thread::sleep(pause.min(until.left()));
+                        pause = (pause * 2).min(PLACE_PAUSE);
+                    } else {
+                        pause = AGAIN;
+                    }
+                }
                 outcome => return outcome,
             }
         }
@@ -368,7 +443,10 @@ impl Shared {
         if let Some(channel) = lock(&self.channels).get(&key).filter(|channel| channel.peer == node) {
             return Ok(Self::opened(channel));
         }
-        self.open_once(key, "this end of a port is being opened, or has ended", || self.open_first(node, open))
+        self.open_once(key, "this end of a port is being opened, or has ended", || {
+            let _in_progress = self.opens.begin(node, &open)?;
+            self.open_first(node, &open)
+        })
     }
 
     /// Calls `open` for the first request with this key. If a request with the same key comes again, `open` is not
@@ -402,10 +480,10 @@ impl Shared {
         Opened { pattern: shape.pattern as u32, capacity: shape.capacity, peer }
     }
 
-    fn open_first(self: &Arc<Self>, node: &str, open: Open) -> Result<Opened> {
+    fn open_first(self: &Arc<Self>, node: &str, open: &Open) -> Result<Opened> {
         let session = self.session(&open.workflow, &open.task, open.rank, false)?;
         let side = if open.sends { End::Producer } else { End::Consumer };
-        let wait = Duration::from_millis(open.wait_ms).max(PLACE);
+        let wait = Duration::from_millis(open.wait_ms).min(PLACE);
         let port = session.port(&open.port, side, &PortOptions::default(), Some(wait))?;
         let channel = Channel::new(open.key, node, true, session, port, None);
         let opened = Self::opened(&channel);
@@ -451,12 +529,10 @@ impl Shared {
 
     fn answer(self: &Arc<Self>, node: &str, service: u32, body: &[u8]) -> std::result::Result<Vec<u8>, Refusal> {
         let channel = |key: ChannelKey| {
-            let found = lock(&self.channels).get(&key).filter(|channel| channel.peer == node).cloned();
-            found.ok_or_else(|| {
-                if lock(&self.opening).contains(&key) {
-                    return Refusal::new(Status::Busy, "this end of a port is being opened; ask again");
-                }
-                Refusal::new(Status::Closed, "this end of a port is not there any more")
+            let find = || lock(&self.channels).get(&key).filter(|channel| channel.peer == node).cloned();
+            find_or_opening(&self.opening, key, find).map_err(|is_opening| match is_opening {
+                true => Refusal::new(Status::Busy, "this end of a port is being opened; ask again"),
+                false => Refusal::new(Status::Closed, "this end of a port is not there any more"),
             })
         };
         match service {
@@ -482,9 +558,11 @@ impl Shared {
             messages::KNOWN => {
                 let ChannelKeys(asked) = ChannelKeys::decode(body)?;
                 let unknown = asked.into_iter().filter(|key| {
-                    lock(&self.channels).get(key).is_none_or(|channel| channel.peer != node)
-                        && !self.series.knows(node, *key)
-                        && !lock(&self.opening).contains(key)
+                    let find = || {
+                        let is_channel = lock(&self.channels).get(key).is_some_and(|channel| channel.peer == node);
+                        (is_channel || self.series.knows(node, *key)).then_some(())
+                    };
+                    find_or_opening(&self.opening, *key, find) == Err(false)
                 });
                 Ok(ChannelKeys(unknown.collect()).encode())
             }
@@ -565,5 +643,97 @@ impl Peers for Shared {
 
     fn log(&self, line: &str) {
         (self.log)(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_for_one_port_leave_room_for_other_ports_and_other_nodes() {
+        let opens = OpensInProgress::default();
+        let begin = |node: &str, port: &str| opens.begin(node, &open(port));
+        let mut held: Vec<_> = (0..OPENS_OF_PORT).map(|_| begin("a", "p").unwrap()).collect();
+        let refused = |node: &str, port: &str| begin(node, port).err().map(|error| error.status);
+        assert_eq!(refused("a", "p"), Some(Status::Busy));
+        assert_eq!((refused("b", "p"), refused("a", "q")), (None, None));
+        held.pop();
+        assert_eq!(refused("a", "p"), None);
+        held.extend((held.len()..OPENS_OF_NODE).map(|number| begin("a", &format!("p{number}")).unwrap()));
+        assert_eq!((refused("a", "q"), refused("b", "q")), (Some(Status::Busy), None));
+    }
+
+    /// Another node whose port has no free place at the first `refusals` requests. Each of them waits for a place.
+    struct FullPort {
+        refusals: usize,
+        asked: Mutex<Vec<Open>>,
+    }
+
+    impl RelayNetwork for FullPort {
+        fn ask(&self, _: &str, service: u32, body: &[u8], _: Deadline) -> crossdock_link::Result<Vec<u8>> {
+            assert_eq!(service, messages::OPEN);
+            let open = Open::decode(body).unwrap();
+            thread::sleep(Duration::from_millis(open.wait_ms));
+            let mut asked = lock(&self.asked);
+            asked.push(open);
+            if asked.len() > self.refusals {
+                return Ok(b"opened".to_vec());
+            }
+            Err(crossdock_link::Error::new(Status::Busy, "ask", "its end is taken"))
+        }
+
+        fn pull(&self, _: &str, _: &SourceId, _: u64, _: &mut [u8], _: Deadline) -> crossdock_link::Result<()> {
+            Err(crossdock_link::Error::new(Status::NotFound, "pull", "there is nothing"))
+        }
+    }
+
+    #[test]
+    fn a_long_wait_for_a_place_is_many_requests_with_one_key_and_ends_in_time() {
+        let ask = |refusals: usize, wait: Duration| {
+            let nodes = Arc::new(FullPort { refusals, asked: Mutex::default() });
+            let network = Arc::clone(&nodes) as Arc<dyn RelayNetwork>;
+            let relay = Relay::new(1, network, PathBuf::from("/nowhere"), |_| {}).unwrap();
+            let began = Instant::now();
+            let outcome = relay.shared.ask_to_open("b", &open("p"), wait);
+            let took = began.elapsed();
+            let asked = std::mem::take(&mut *lock(&nodes.asked));
+            assert!(asked.iter().all(|request| request.key == open("p").key && request.wait_ms <= 1000), "{asked:?}");
+            (outcome.map_err(|error| error.status), asked.len(), took)
+        };
+        let (outcome, requests, _) = ask(3, Duration::from_secs(60));
+        assert_eq!((outcome, requests), (Ok(b"opened".to_vec()), 4));
+        let (outcome, requests, took) = ask(usize::MAX, Duration::from_millis(1500));
+        assert_eq!(outcome, Err(Status::Busy));
+        assert!(requests <= 4 && took >= Duration::from_millis(1500), "{requests} requests took {took:?}");
+        assert!(took < Duration::from_secs(10), "the task waited for {took:?}");
+    }
+
+    fn open(port: &str) -> Open {
+        Open {
+            key: ChannelKey { by: 1, number: 2 },
+            workflow: "w".into(),
+            port: port.into(),
+            task: "t".into(),
+            rank: 0,
+            sends: false,
+            wait_ms: 0,
+        }
+    }
+
+    #[test]
+    fn a_key_that_leaves_opening_during_the_look_for_its_channel_is_not_unknown() {
+        let key = ChannelKey { by: 1, number: 2 };
+        let (opening, channels) = (Mutex::new(BTreeSet::from([key])), Mutex::new(BTreeSet::new()));
+        let found = find_or_opening(&opening, key, || {
+            let found = lock(&channels).get(&key).copied();
+            // The thread that opens the channel goes on here.
+            lock(&channels).insert(key);
+            lock(&opening).remove(&key);
+            found
+        });
+        assert_eq!(found, Err(true), "the other node would end the channel");
+        assert_eq!(find_or_opening(&opening, key, || lock(&channels).get(&key).copied()), Ok(key));
+        assert_eq!(find_or_opening(&opening, key, || None::<()>), Err(false));
     }
 }

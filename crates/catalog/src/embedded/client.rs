@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,6 +23,10 @@ const FRESH: Duration = Duration::from_secs(20);
 const SILENCE: Duration = Duration::from_secs(5);
 /// The pause between two attempts to connect or to ask.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long a watch may take to connect, even if the deadline of the call is earlier.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How often a waiting thread looks whether the client is closed.
+const SLICE: Duration = Duration::from_millis(100);
 /// The maximum number of entries in one list, or of events in one report. A list or a report may take several messages.
 const THINGS_MAX: usize = 1_000_000;
 
@@ -56,6 +61,7 @@ impl Dial for TcpDial {
 struct Connections {
     dial: Box<dyn Dial>,
     kept: Mutex<Vec<(Instant, Framed)>>,
+    closed: AtomicBool,
 }
 
 /// The client of a catalog that another daemon keeps (see [`super`]).
@@ -66,7 +72,8 @@ pub struct Client {
 impl Client {
     /// Makes a client that connects with its first call.
     pub fn new(dial: impl Dial + 'static) -> Self {
-        Self { connections: Arc::new(Connections { dial: Box::new(dial), kept: Mutex::default() }) }
+        let closed = AtomicBool::new(false);
+        Self { connections: Arc::new(Connections { dial: Box::new(dial), kept: Mutex::default(), closed }) }
     }
 
     /// Sends the request. If the connection is lost, sends it again, until an answer comes. The request must do no harm
@@ -75,17 +82,40 @@ impl Client {
         &self,
         request: &Request,
         by: Deadline,
-        take: impl Fn(&mut Framed, Deadline) -> KeeperAnswer<T>,
+        take: impl Fn(&mut Answers<'_>) -> KeeperAnswer<T>,
     ) -> CatalogResult<T> {
         loop {
             let why = match self.connections.ask_once(request, by, &take) {
                 Ok(outcome) => return outcome,
                 Err(LostRequest::Before(why) | LostRequest::After(why)) => why,
             };
-            if by.passed() {
+            if by.passed() || self.connections.is_closed() {
                 return Err(CatalogError::Unreachable(why));
             }
             thread::sleep(PAUSE.min(by.left()));
+        }
+    }
+}
+
+/// The keeper's answers on one connection, and until when to wait for them.
+struct Answers<'a> {
+    framed: &'a mut Framed,
+    by: Deadline,
+    closed: &'a AtomicBool,
+}
+
+impl Answers<'_> {
+    /// Waits for the keeper's next answer, at most until the deadline.
+    fn next(&mut self) -> Result<Answer, String> {
+        loop {
+            if self.closed.load(Ordering::Relaxed) {
+                return Err("the client of the catalog is closed".into());
+            }
+            match self.framed.receive(self.by.at_most(SLICE)).map_err(|error| error.to_string())? {
+                Some(bytes) => return Answer::decode(&bytes).map_err(|error| error.to_string()),
+                None if self.by.passed() => return Err("no answer came in time".into()),
+                None => {}
+            }
         }
     }
 }
@@ -102,11 +132,16 @@ enum LostRequest {
 }
 
 impl Connections {
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
     fn connect(&self, by: Deadline) -> Result<Framed, String> {
         let stream = self.dial.dial(by).map_err(|error| error.to_string())?;
         let mut framed = Framed::new(stream);
         framed.send(&Request::Hello { version: VERSION }.encode()).map_err(|error| error.to_string())?;
-        match receive(&mut framed, by)? {
+        let hello = Answers { framed: &mut framed, by, closed: &self.closed }.next()?;
+        match hello {
             Answer::Done => Ok(framed),
             Answer::Failed(error) => Err(error.to_string()),
             other => Err(format!("a strange answer to the hello: {other:?}")),
@@ -117,7 +152,7 @@ impl Connections {
         &self,
         request: &Request,
         by: Deadline,
-        take: &impl Fn(&mut Framed, Deadline) -> KeeperAnswer<T>,
+        take: &impl Fn(&mut Answers<'_>) -> KeeperAnswer<T>,
     ) -> Result<CatalogResult<T>, LostRequest> {
         let kept = {
             let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -129,7 +164,8 @@ impl Connections {
             None => self.connect(by).map_err(LostRequest::Before)?,
         };
         framed.send(&request.encode()).map_err(|error| LostRequest::After(error.to_string()))?;
-        let outcome = take(&mut framed, by).map_err(LostRequest::After)?;
+        let mut answers = Answers { framed: &mut framed, by, closed: &self.closed };
+        let outcome = take(&mut answers).map_err(LostRequest::After)?;
         let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if kept.len() < KEPT {
             kept.push((Instant::now(), framed));
@@ -138,15 +174,9 @@ impl Connections {
     }
 }
 
-/// Waits for the keeper's next answer, at most until the deadline.
-fn receive(framed: &mut Framed, by: Deadline) -> Result<Answer, String> {
-    let bytes = framed.receive(by).map_err(|error| error.to_string())?.ok_or("no answer came in time")?;
-    Answer::decode(&bytes).map_err(|error| error.to_string())
-}
-
 /// Makes a reader for answers that are one message long. `pick` takes the expected kind of answer out of the message.
-fn one<T>(pick: impl Fn(Answer) -> Option<T>) -> impl Fn(&mut Framed, Deadline) -> KeeperAnswer<T> {
-    move |framed, by| match receive(framed, by)? {
+fn one<T>(pick: impl Fn(Answer) -> Option<T>) -> impl Fn(&mut Answers<'_>) -> KeeperAnswer<T> {
+    move |answers| match answers.next()? {
         Answer::Failed(error @ CatalogError::Broken(_)) => Err(error.to_string()),
         Answer::Failed(error) => Ok(Err(error)),
         answer => match pick(answer) {
@@ -156,10 +186,10 @@ fn one<T>(pick: impl Fn(Answer) -> Option<T>) -> impl Fn(&mut Framed, Deadline) 
     }
 }
 
-fn page(framed: &mut Framed, by: Deadline) -> KeeperAnswer<Listing> {
+fn page(answers: &mut Answers<'_>) -> KeeperAnswer<Listing> {
     let mut entries = Vec::new();
     loop {
-        match receive(framed, by)? {
+        match answers.next()? {
             Answer::Page { revision, more, entries: some } => {
                 entries.extend(some);
                 if !more {
@@ -187,7 +217,9 @@ impl Catalog for Client {
                 }
                 Ok(outcome) => return outcome,
                 Err(LostRequest::After(why)) => return Err(CatalogError::Unknown(why)),
-                Err(LostRequest::Before(why)) if by.passed() => return Err(CatalogError::Unreachable(why)),
+                Err(LostRequest::Before(why)) if by.passed() || self.connections.is_closed() => {
+                    return Err(CatalogError::Unreachable(why));
+                }
                 Err(LostRequest::Before(_)) => thread::sleep(PAUSE.min(by.left())),
             }
         }
@@ -226,6 +258,10 @@ impl Catalog for Client {
             stream: None,
             events: Vec::new(),
         }))
+    }
+
+    fn close(&self) {
+        self.connections.closed.store(true, Ordering::Relaxed);
     }
 }
 
@@ -267,7 +303,7 @@ impl Watch for ClientWatch {
     fn next(&mut self, by: Deadline) -> CatalogResult<Vec<Event>> {
         loop {
             let Some((framed, heard)) = &mut self.stream else {
-                if let Err(error) = self.connect(by) {
+                if let Err(error) = self.connect(Deadline::after(CONNECT)) {
                     self.lost(error.to_string(), by)?;
                 }
                 continue;

@@ -20,6 +20,9 @@ use crate::{CatalogError, CatalogResult, LEASE_MIN, Listing, Revision};
 
 /// The maximum number of connections that the keeper serves at the same time.
 const CONNECTIONS: usize = 4096;
+/// The maximum number of connections whose clients have not completed their hello yet. Such a connection may come from
+/// any program, because a certificate is checked during this time.
+const GREETINGS: usize = 64;
 /// How long a client may take for its first message (the hello), and for the rest of any message after its first bytes.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A connection without calls is closed after this time. A client stops using such a connection earlier (`FRESH`).
@@ -53,6 +56,42 @@ pub(super) struct Shared {
     started: Instant,
     stopped: AtomicBool,
     connections: AtomicUsize,
+    greetings: AtomicUsize,
+}
+
+/// A connection that counts among those of the keeper until this value is dropped.
+struct Counted {
+    shared: Arc<Shared>,
+    is_greeting: bool,
+}
+
+impl Counted {
+    /// Counts a connection that has arrived. Fails with the reason if the keeper has too many connections.
+    fn new(shared: &Arc<Shared>) -> CatalogResult<Self> {
+        let others = shared.connections.fetch_add(1, Ordering::Relaxed);
+        let greetings = shared.greetings.fetch_add(1, Ordering::Relaxed);
+        let counted = Self { shared: Arc::clone(shared), is_greeting: true };
+        if others >= CONNECTIONS || greetings >= GREETINGS {
+            return Err(CatalogError::Full(format!(
+                "it has {others} connections, {greetings} of them without a hello"
+            )));
+        }
+        Ok(counted)
+    }
+
+    /// Notes that the client's hello is complete.
+    fn greeted(&mut self) {
+        if std::mem::take(&mut self.is_greeting) {
+            self.shared.greetings.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.greeted();
+        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Serves a catalog until this value is dropped.
@@ -90,6 +129,7 @@ impl Keeper {
             started: Instant::now(),
             stopped: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
+            greetings: AtomicUsize::new(0),
         });
         let own = Arc::clone(&shared);
         let expiry = thread::Builder::new().name("catalog-leases".into()).spawn(move || own.expire())?;
@@ -104,7 +144,10 @@ impl Keeper {
 
     /// Serves one client until its connection ends. The call blocks.
     pub fn serve(&self, stream: Box<dyn Stream>) {
-        self.shared.serve(stream);
+        match Counted::new(&self.shared) {
+            Ok(counted) => self.shared.serve(stream, counted),
+            Err(full) => drop(Framed::new(stream).send(&Answer::Failed(full).encode())),
+        }
     }
 
     /// Accepts connections from `listener`, in plain text, until the returned value is dropped. Each connection is
@@ -152,13 +195,15 @@ impl Keeper {
                         continue;
                     }
                 };
+                // If there are too many connections, or if no thread can be started, the connection is dropped. Its
+                // client connects again.
+                let Ok(counted) = Counted::new(&shared) else { continue };
                 let shared = Arc::clone(&shared);
                 let serve = move || {
                     if let Ok(stream) = greet() {
-                        shared.serve(stream);
+                        shared.serve(stream, counted);
                     }
                 };
-                // If no thread can be started, the connection is dropped, and its client connects again.
                 thread::Builder::new().name("catalog-client".into()).stack_size(512 << 10).spawn(serve).ok();
             }
         };
@@ -259,21 +304,12 @@ impl Shared {
         }
     }
 
-    fn serve(&self, stream: Box<dyn Stream>) {
-        let others = self.connections.fetch_add(1, Ordering::Relaxed);
-        let mut framed = Framed::new(stream);
-        if others >= CONNECTIONS {
-            let full = CatalogError::Full(format!("it has {others} connections"));
-            framed.send(&Answer::Failed(full).encode()).ok();
-        } else {
-            // An error, for example after a bad message, ends only the connection of this client. So the error is
-            // ignored.
-            self.converse(&mut framed).ok();
-        }
-        self.connections.fetch_sub(1, Ordering::Relaxed);
+    fn serve(&self, stream: Box<dyn Stream>, mut counted: Counted) {
+        // An error, for example after a bad message, ends only the connection of this client. So the error is ignored.
+        self.converse(&mut Framed::new(stream), &mut counted).ok();
     }
 
-    fn converse(&self, framed: &mut Framed) -> io::Result<()> {
+    fn converse(&self, framed: &mut Framed, counted: &mut Counted) -> io::Result<()> {
         let Some(hello) = self.next_request(framed, PATIENCE)? else { return Ok(()) };
         match hello {
             Ok(Request::Hello { version: VERSION }) => framed.send(&Answer::Done.encode())?,
@@ -284,6 +320,7 @@ impl Shared {
             }
             Ok(_) | Err(_) => return Ok(()),
         }
+        counted.greeted();
         while let Some(request) = self.next_request(framed, IDLE)? {
             let answer = match request {
                 Ok(Request::Hello { .. }) => return Ok(()),

@@ -9,7 +9,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use crossdock_gateway::Nodes;
@@ -134,7 +136,28 @@ pub(super) struct NodeAccess {
     pub queues: Arc<NodeQueues>,
     nodes: Arc<Nodes>,
     workers: Arc<Workers>,
+    spare: SpareThread,
     relay: Arc<Relay>,
+}
+
+/// A thread for jobs that must be done even if all workers are busy. It does one job after another.
+struct SpareThread(Sender<Box<dyn FnOnce() + Send>>);
+
+impl SpareThread {
+    /// Starts the thread. It ends when this value is dropped and all jobs are done.
+    fn start() -> std::io::Result<Self> {
+        let (sender, jobs) = channel::<Box<dyn FnOnce() + Send>>();
+        thread::Builder::new().name("site-spare".into()).spawn(move || jobs.into_iter().for_each(|job| job()))?;
+        Ok(Self(sender))
+    }
+
+    /// Does the job in a worker. If all workers are busy, this thread does the job.
+    fn run(&self, workers: &Arc<Workers>, job: impl FnOnce() + Clone + Send + 'static) {
+        if !workers.run(Box::new(job.clone())) {
+            // The thread takes jobs as long as this value exists.
+            self.0.send(Box::new(job)).ok();
+        }
+    }
 }
 
 impl NodeAccess {
@@ -146,16 +169,16 @@ impl NodeAccess {
         let relay = Relay::new(token, Arc::clone(&nodes) as Arc<dyn crossdock_relay::RelayNetwork>, socket, log);
         let relay = Arc::new(relay.map_err(|error| format!("no thread for ports and series of other nodes: {error}"))?);
         queues.relay.get_or_init(|| Arc::clone(&relay));
-        Ok(Self { queues, nodes, workers: Workers::new(WAITING), relay })
+        let spare = SpareThread::start().map_err(|error| format!("no thread for lost nodes: {error}"))?;
+        Ok(Self { queues, nodes, workers: Workers::new(WAITING), spare, relay })
     }
 
     /// Tells the relay that a node's lease has ended.
     pub fn gone(&self, node: String) {
         let relay = Arc::clone(&self.relay);
         // The relay sends requests to this daemon. The broker's thread must not wait for itself, so another thread
-        // calls the relay. If no thread is free, nothing is lost: the relays compare every second which channels they
-        // know, and then notice that the channels of the lost node are gone.
-        self.workers.run(Box::new(move || relay.gone(&node)));
+        // calls the relay.
+        self.spare.run(&self.workers, move || relay.gone(&node));
     }
 
     /// Runs `call` in a thread, which puts the result into the broker's queue. Returns whether there was a thread for
@@ -335,4 +358,25 @@ fn pull(
     })?;
     let mut memory = Mapping::for_huge_pages(target, length, Access::ReadWrite).map_err(system)?;
     nodes.pull(node, source_id, 0, memory.fresh_bytes(), by).map(|_| ()).map_err(|error| failure(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_must_be_done_is_done_while_all_workers_are_busy() {
+        let (workers, spare) = (Workers::new(1), SpareThread::start().unwrap());
+        let (release, blocked) = channel::<()>();
+        assert!(workers.run(Box::new(move || assert!(blocked.recv().is_err()))));
+        let (done, outcome) = channel();
+        for number in 0..3 {
+            let done = done.clone();
+            spare.run(&workers, move || done.send(number).unwrap());
+        }
+        for number in 0..3 {
+            assert_eq!(outcome.recv_timeout(Duration::from_secs(60)), Ok(number));
+        }
+        drop(release);
+    }
 }

@@ -28,7 +28,7 @@ use crossdock_link::Refusal;
 
 use crate::messages::{BodyField, ChannelKey};
 use crate::reports::AGAIN;
-use crate::{Peers, Shared, lock, mirror_name};
+use crate::{Peers, Shared, find_or_opening, lock, mirror_name};
 use messages::{Find, FoundSeries, Offered, SeriesEnded, Supplied, VersionAck};
 use mirror::Mirror;
 use supply::Supply;
@@ -278,14 +278,14 @@ impl Shared {
         body: &[u8],
     ) -> std::result::Result<Vec<u8>, Refusal> {
         let refused = |error: Error| Refusal::new(error.status, error.to_string());
-        let unknown = |key: ChannelKey| {
-            if lock(&self.opening).contains(&key) {
-                return Refusal::new(Status::Busy, "this mirror of a series is being made; ask again");
-            }
-            Refusal::new(Status::Closed, "this mirror of a series is not there any more")
+        let unknown = |is_opening: bool| match is_opening {
+            true => Refusal::new(Status::Busy, "this mirror of a series is being made; ask again"),
+            false => Refusal::new(Status::Closed, "this mirror of a series is not there any more"),
         };
-        let mirror = |key: ChannelKey| self.series.mirror(node, key).ok_or_else(|| unknown(key));
-        let supply = |key: ChannelKey| self.series.supply(node, key).ok_or_else(|| unknown(key));
+        let mirror =
+            |key: ChannelKey| find_or_opening(&self.opening, key, || self.series.mirror(node, key)).map_err(unknown);
+        let supply =
+            |key: ChannelKey| find_or_opening(&self.opening, key, || self.series.supply(node, key)).map_err(unknown);
         match service {
             messages::FIND => {
                 return self.find(node, &Find::decode(body)?).map(|found| found.encode()).map_err(refused);
