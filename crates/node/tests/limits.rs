@@ -5,8 +5,9 @@ mod support;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crossdock_client::{Session, Status};
+use crossdock_client::{ConnectOptions, Contents, ItemLevel, ItemOptions, OnDeath, Session, Status};
 use crossdock_layout::wire::{Answer, OpenMode, Request};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use support::{Daemon, Raw, children, kill, open, until};
 
 #[test]
@@ -95,6 +96,67 @@ fn without_descriptors_the_daemon_refuses_does_not_spin_and_recovers() {
     });
     kill(keeper.id(), "TERM");
     keeper.wait().unwrap();
+}
+
+/// Limits the descriptors of a process so that it can open only `free` more. Returns the former limit.
+fn starve(process: u32, free: usize) -> Rlimit {
+    let names = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    let open: Vec<u64> = names.map(|name| name.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
+    let limit = (0..).filter(|number| !open.contains(number)).nth(free);
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    set_limit(process, Rlimit { current: limit, maximum })
+}
+
+/// Sets the limit of a process's descriptors. Returns the former limit.
+fn set_limit(process: u32, limit: Rlimit) -> Rlimit {
+    prlimit(Pid::from_raw(process as i32), Resource::Nofile, limit).unwrap()
+}
+
+fn task(daemon: &Daemon, name: &str) -> Session {
+    Session::connect(&ConnectOptions { task: Some(name.into()), ..daemon.options() }).unwrap()
+}
+
+const LONG: Option<Duration> = Some(Duration::from_secs(10));
+
+#[test]
+fn an_item_whose_copy_lacks_a_descriptor_can_be_opened_later() {
+    let daemon = Daemon::start();
+    let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
+    let (size, level, on_death) = (1 << 20, ItemLevel::Strict, OnDeath::Keep);
+    for free in 0..8 {
+        let key = format!("item{free}");
+        // The daemon copies such a large item in a thread.
+        let item = a.create_item(&key, &ItemOptions { size, level, on_death, contents: Contents::Bytes }).unwrap();
+        let former = starve(daemon.broker(), free);
+        item.transfer("b").unwrap();
+        set_limit(daemon.broker(), former);
+        let opened = b.access_item(&key, LONG);
+        assert!(opened.is_ok(), "with {free} descriptors: {}", opened.unwrap_err());
+    }
+    drop((a, b));
+    daemon.stop();
+}
+
+#[test]
+fn a_member_whose_answer_lacks_a_descriptor_gets_the_item_after_all() {
+    let daemon = Daemon::start();
+    let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
+    for free in 0..8 {
+        let key = format!("item{free}");
+        a.create_item(&key, &ItemOptions::bytes(1000)).unwrap().transfer("b").unwrap();
+        let former = starve(daemon.broker(), free);
+        let opened = std::thread::scope(|scope| {
+            let opening = scope.spawn(|| b.access_item(&key, LONG).map(drop));
+            std::thread::sleep(Duration::from_millis(100));
+            set_limit(daemon.broker(), former);
+            opening.join().unwrap()
+        });
+        assert!(opened.as_ref().err().is_none_or(|error| error.status == Status::NoSpace), "{opened:?}");
+        let again = b.access_item(&key, LONG).map(drop);
+        assert!(again.is_ok(), "with {free} descriptors: {opened:?}, then {again:?}");
+    }
+    drop((a, b));
+    daemon.stop();
 }
 
 /// This test needs a file system of its own. An ordinary user gets one in a namespace, if the system allows it.

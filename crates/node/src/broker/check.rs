@@ -90,8 +90,8 @@ impl Broker {
         let lasting = &self.lasting;
         let holders = lasting.members.len() + lasting.ghosts.len();
         assert_eq!(lasting.slots.len(), holders, "two members have one slot, or a slot is kept for no member");
-        for member in &self.listed {
-            assert!(lasting.members.contains_key(member), "{member} is gone and has listed what it has open");
+        for member in self.listed.iter().chain(&self.unlisted) {
+            assert!(lasting.members.contains_key(member), "{member} is gone, and its list of what it has open counts");
         }
         for member in self.progress.keys() {
             assert!(self.lasting.members.contains_key(member), "{member} is gone and reports progress");

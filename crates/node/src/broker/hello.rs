@@ -68,9 +68,9 @@ impl Broker {
             Ok(found) => found,
             Err((status, text)) => return self.refuse(asker, status, text),
         };
-        let alike = self.lasting.members.values().filter(|m| m.endpoint == endpoint).count();
         // A task's endpoint may have at most a third as many members as the main endpoint. So a task in a container
-        // cannot take all slots of the node.
+        // cannot take all slots of the node. A member keeps its slot until it is dead, so it counts until then.
+        let alike = self.lasting.members_through(endpoint);
         let most = if endpoint == MAIN_ENDPOINT { self.limits.members } else { self.limits.members / 3 };
         let slot = self.lasting.free_slot().filter(|_| alike < most);
         let Some(slot) = slot else {
@@ -141,6 +141,7 @@ impl Broker {
         }
         if fresh {
             self.listed.insert(member);
+            self.unlisted.remove(&member);
         }
         self.enter(asker, member, true);
     }
@@ -177,5 +178,35 @@ impl Broker {
     fn refuse(&mut self, asker: Requester, status: Status, text: String) {
         self.answer(asker, &Answer::Failed { status, text });
         self.drop_link(asker.connection, "its hello was refused");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossdock_layout::wire::Answer;
+
+    use super::*;
+    use crate::broker::bench::Bench;
+    use crate::broker::{Event, Limits};
+
+    #[test]
+    fn a_member_whose_session_is_over_counts_against_its_endpoints_limit_until_it_is_dead() {
+        let mut bench = Bench::new(Limits { members: 6, ..Limits::default() });
+        bench.join(1, MAIN_ENDPOINT, "launcher", 0);
+        let (workflow, task) = (DEFAULT_WORKFLOW.to_owned(), "t".to_owned());
+        let made = bench.ask(1, Request::MakeEndpoint { workflow, task, grants: vec![] });
+        let Some(Answer::Done { value: endpoint }) = made else { panic!("{made:?}") };
+        let mut expelled = Vec::new();
+        for connection in 2..4 {
+            expelled.extend(bench.join(connection, endpoint, "t", 0));
+            bench.event(Event::Message { connection, bytes: Some(b"rubbish!"), descriptors: &[] });
+        }
+        assert_eq!((expelled.len(), bench.broker.lasting().ghosts.len()), (2, 2));
+        assert_eq!(bench.join(4, endpoint, "t", 0), None);
+        assert!(bench.join(5, MAIN_ENDPOINT, "honest", 0).is_some());
+        bench.restart();
+        assert_eq!(bench.join(6, endpoint, "t", 0), None);
+        bench.event(Event::ProcessDied { member: expelled[0] });
+        assert!(bench.join(7, endpoint, "t", 0).is_some());
     }
 }

@@ -65,6 +65,13 @@ pub struct Member {
     pub outcomes: BTreeMap<u64, Outcome>,
 }
 
+/// The lasting state of a member whose session is over, but which is not proved dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ghost {
+    pub endpoint: u64,
+    pub peer: Peer,
+}
+
 /// The lasting state of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
@@ -124,7 +131,7 @@ pub struct Lasting {
     pub endpoints: BTreeMap<u64, Endpoint>,
     pub members: BTreeMap<MemberId, Member>,
     /// Members whose session is over, but which are not proved dead. Their slots of the liveness table stay taken.
-    pub ghosts: BTreeMap<MemberId, Peer>,
+    pub ghosts: BTreeMap<MemberId, Ghost>,
     pub era: Option<ProofScope>,
     /// For each id of a segment or a pin page, the inode number of its memfd; 0 for an item's file.
     pub numbers: BTreeMap<SegmentId, u64>,
@@ -155,13 +162,19 @@ impl Lasting {
             Record::Era(era) => {
                 if self.era.is_some_and(|former| former.processes != era.processes) {
                     let members = self.members.values_mut().map(|m| &mut m.peer);
-                    members.chain(self.ghosts.values_mut()).for_each(|peer| peer.started = 0);
+                    let ghosts = self.ghosts.values_mut().map(|ghost| &mut ghost.peer);
+                    members.chain(ghosts).for_each(|peer| peer.started = 0);
                 }
                 self.era = Some(*era);
             }
             Record::Ghost { member, peer } => {
                 self.next_member = self.next_member.max(member.counter().saturating_add(1));
                 self.make_ghost(*member, *peer);
+            }
+            Record::GhostEndpoint { member, endpoint } => {
+                if let Some(ghost) = self.ghosts.get_mut(member) {
+                    ghost.endpoint = *endpoint;
+                }
             }
             Record::Numbers { segment, numbers } => {
                 let ids = (segment.0..).map(SegmentId);
@@ -338,9 +351,16 @@ impl Lasting {
 
     /// Ends the session of a member that is not proved dead. The member's slot of the liveness table stays taken.
     fn make_ghost(&mut self, member: MemberId, peer: Peer) {
+        let endpoint = self.members.get(&member).map_or(MAIN_ENDPOINT, |known| known.endpoint);
         self.forget_member(member);
         self.slots.insert(member.slot());
-        self.ghosts.insert(member, peer);
+        self.ghosts.insert(member, Ghost { endpoint, peer });
+    }
+
+    /// Counts the members that connected through this endpoint and are not proved dead.
+    pub fn members_through(&self, endpoint: u64) -> usize {
+        let members = self.members.values().filter(|member| member.endpoint == endpoint).count();
+        members + self.ghosts.values().filter(|ghost| ghost.endpoint == endpoint).count()
     }
 
     /// Gives the member that has this slot of the liveness table. A member that is proved dead has no slot.
@@ -442,7 +462,10 @@ impl Lasting {
         let mut records =
             vec![Record::Counters { member: self.next_member, segment: self.next_segment, number: self.next_number }];
         records.extend(self.era.map(Record::Era));
-        records.extend(self.ghosts.iter().map(|(member, peer)| Record::Ghost { member: *member, peer: *peer }));
+        for (member, Ghost { endpoint, peer }) in &self.ghosts {
+            records.push(Record::Ghost { member: *member, peer: *peer });
+            records.push(Record::GhostEndpoint { member: *member, endpoint: *endpoint });
+        }
         records.extend(self.numbers.iter().map(|(id, n)| Record::Numbers { segment: *id, numbers: vec![*n] }));
         records.extend(self.workflows.iter().map(|(number, w)| Record::Workflow {
             number: *number,
@@ -460,7 +483,10 @@ impl Lasting {
             grants: e.grants.clone(),
             cause: Cause::NONE,
         }));
-        for (id, s) in &self.segments {
+        // A removed segment may have had the name of an older segment, which got the name later. So the records of the
+        // removed segments come first.
+        let (removed, named): (Vec<_>, Vec<_>) = self.segments.iter().partition(|(_, s)| s.removed.is_some());
+        for (id, s) in removed.into_iter().chain(named) {
             match &s.series {
                 Some(series) => series.snapshot(*id, s, &mut records),
                 None => records.push(Record::Segment {
@@ -514,5 +540,76 @@ impl Lasting {
             }));
         }
         records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossdock_layout::wire::{ItemLevel, OnDeath, Party};
+
+    use super::*;
+    use crate::broker::{Item, ItemRecord};
+
+    /// Tells whether a compacted journal gives the same state as these records.
+    fn is_kept(records: &[Record]) -> bool {
+        let (mut lasting, mut compacted) = (Lasting::default(), Lasting::default());
+        records.iter().for_each(|record| lasting.apply(record));
+        lasting.snapshot().iter().for_each(|record| compacted.apply(record));
+        compacted == lasting
+    }
+
+    fn region(segment: u64, name: &str) -> Record {
+        Record::Segment {
+            segment: SegmentId(segment),
+            workflow: 1,
+            kind: SegmentKind::Region,
+            name: name.into(),
+            size: 4096,
+            reserved: 4096,
+            attribute: 0,
+            persistent: true,
+            since_ms: 0,
+            cause: Cause::NONE,
+        }
+    }
+
+    #[test]
+    fn a_name_that_an_older_segment_got_after_a_newer_one_stays_in_a_compacted_journal() {
+        let name = DEFAULT_WORKFLOW.to_owned();
+        let (removed, holders) = (SegmentId(101), vec![(MemberId(1), 1)]);
+        assert!(is_kept(&[
+            Record::Workflow { number: 1, quota: 0, owner: MemberId::NONE, name, cause: Cause::NONE },
+            region(100, "hidden"),
+            region(101, "y"),
+            Record::Removed { segment: removed, holders, cause: Cause::NONE },
+            Record::Renamed { segment: SegmentId(100), name: "y".into(), cause: Cause::NONE },
+        ]));
+    }
+
+    #[test]
+    fn an_item_that_came_to_the_name_of_a_newer_one_keeps_the_name_in_a_compacted_journal() {
+        let name = DEFAULT_WORKFLOW.to_owned();
+        let made = |item: u64| {
+            let state = Item {
+                workflow: 1,
+                key: "x".into(),
+                file: SegmentId(0),
+                size: 1,
+                level: ItemLevel::Verified,
+                on_death: OnDeath::Keep,
+                creator: Party::task("a"),
+                owner: Party::task("a"),
+                holder: MemberId::NONE,
+                shared: false,
+                transfers: 0,
+                copies: 0,
+            };
+            Record::Item(ItemRecord::Made { item: SegmentId(item), state, cause: Cause::NONE })
+        };
+        assert!(is_kept(&[
+            Record::Workflow { number: 1, quota: 0, owner: MemberId::NONE, name, cause: Cause::NONE },
+            made(200),
+            made(100),
+        ]));
     }
 }

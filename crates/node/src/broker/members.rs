@@ -70,6 +70,7 @@ impl Broker {
         self.recover_series(held);
         self.recover_runs();
         self.heard.extend(self.lasting.members.keys().map(|member| (*member, self.now)));
+        self.unlisted.extend(self.lasting.members.keys());
         // A workflow's owner may have been recorded as dead just before the former broker ended. The workflow then
         // still has to be ended.
         let orphans = self
@@ -195,6 +196,7 @@ impl Broker {
         }
         self.commit(record);
         self.listed.remove(&member);
+        self.unlisted.remove(&member);
         self.progress.remove(&member);
         self.drop_holds(member);
         self.leave_series(member);

@@ -6,6 +6,8 @@
 //! consequences of the change. So if a broker is killed between two effects, the next broker, which is made from the
 //! journal, keeps all that the killed one promised.
 
+#[cfg(test)]
+mod bench;
 mod check;
 mod departed;
 mod event;
@@ -46,7 +48,7 @@ pub use event::{Attachment, Connection, Descriptor, Effect, Event};
 pub use fuzz::{fuzz, fuzz_in_site};
 pub use item::{BytesSource, Item, ItemRecord, Residence, Verdict, memory_of};
 pub use lasting::{
-    Arrival, DEFAULT_WORKFLOW, Endpoint, HandedOver, Lasting, MAIN_ENDPOINT, Member, Outcome, Segment, Workflow,
+    Arrival, DEFAULT_WORKFLOW, Endpoint, Ghost, HandedOver, Lasting, MAIN_ENDPOINT, Member, Outcome, Segment, Workflow,
 };
 pub use nodes::{NodeEvent, NodeFailure, NodeOrder};
 pub use record::{Cause, Peer, ProofScope, Record};
@@ -137,8 +139,11 @@ pub struct Broker {
     /// For members that report progress: the steps done, and all steps. Members report again after a restart of the
     /// broker.
     progress: BTreeMap<MemberId, (u64, u64)>,
-    /// The members that have listed all that they have open, since this broker's start.
+    /// The members that have listed all that they have open, since this broker's start and since their connection was
+    /// lost.
     listed: BTreeSet<MemberId>,
+    /// The members of a former broker that have not yet listed to this broker what they have open.
+    unlisted: BTreeSet<MemberId>,
     open_segments: OpenSegments,
     /// The segments whose descriptors were lost with the keeper, and which members may offer again.
     lost: BTreeSet<SegmentId>,
@@ -190,6 +195,7 @@ impl Broker {
             heard: BTreeMap::new(),
             progress: BTreeMap::new(),
             listed: BTreeSet::new(),
+            unlisted: BTreeSet::new(),
             open_segments: OpenSegments::default(),
             lost: BTreeSet::new(),
             pages: Pages::default(),

@@ -311,6 +311,14 @@ messages! {
             /// The member's process.
             peer: Peer,
         },
+        /// The endpoint of a member whose session is over. Only compacted journals have this record, because otherwise
+        /// the member's own record has the endpoint.
+        35 GhostEndpoint {
+            /// The member whose session is over.
+            member: MemberId,
+            /// The endpoint through which the member had connected.
+            endpoint: u64,
+        },
         /// The inode numbers of the memfds of segments with successive ids. This record is written before any client
         /// is told of the ids.
         32 Numbers {

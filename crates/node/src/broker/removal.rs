@@ -117,7 +117,7 @@ impl Broker {
             return busy(text);
         }
         if in_use == InUse::Refuse {
-            if let Some(text) = self.users(segment) {
+            if let Some(text) = self.users(segment).or_else(|| self.possible_user(segment)) {
                 return busy(format!("{} '{name}' {text}", kind.word()));
             }
         }

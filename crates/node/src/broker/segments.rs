@@ -164,12 +164,25 @@ impl Broker {
     }
 
     /// Gives the members whose connections are lost, and which may have segments of this workflow open. When such a
-    /// member connects again, it lists the segments that it has open.
+    /// member connects again, it lists the segments that it has open. It counts as away until its list is complete.
     pub(super) fn away(&self, workflow: u64) -> Vec<MemberId> {
         let away = self.lasting.members.iter().filter(|(id, m)| {
-            !self.connected.contains_key(id) && (m.workflow == workflow || m.endpoint == super::MAIN_ENDPOINT)
+            !self.listed.contains(id) && (m.workflow == workflow || m.endpoint == super::MAIN_ENDPOINT)
         });
         away.map(|(id, _)| *id).collect()
+    }
+
+    /// Gives a member of a former broker that may have this segment open and has not yet listed what it has open, as
+    /// text for messages; `None` if there is no such member.
+    pub(super) fn possible_user(&self, segment: SegmentId) -> Option<String> {
+        let found = self.lasting.segments.get(&segment)?;
+        let member = self.unlisted.iter().find(|member| {
+            let Some(known) = self.lasting.members.get(member) else { return false };
+            let is_near = known.workflow == found.workflow || known.endpoint == super::MAIN_ENDPOINT;
+            is_near && self.lasting.rights(known.endpoint, found.kind, &found.name) != Rights::NONE
+        })?;
+        let who = self.who(*member);
+        Some(format!("may be open in {who}, which has not said yet what it has open; let it end first, or use --force"))
     }
 
     /// Releases a removed segment if no member has it open any more.
@@ -200,6 +213,7 @@ impl Broker {
         }
         if segment.0 == 0 {
             self.listed.insert(member);
+            self.unlisted.remove(&member);
             self.free_unsure(member);
             for segment in self.open_segments.assumed_of(member) {
                 self.open_segments.remove(segment, member);
@@ -219,5 +233,78 @@ impl Broker {
         self.open_segments.set(segment, member, count);
         self.readers_left(segment);
         self.release_if_unused(segment);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossdock_layout::wire::{ItemLevel, OpenMode, Request};
+
+    use super::*;
+    use crate::broker::bench::Bench;
+    use crate::broker::{Limits, MAIN_ENDPOINT};
+
+    fn open() -> Request {
+        Request::Open {
+            kind: SegmentKind::Region,
+            mode: OpenMode::OpenOrCreate,
+            access: Rights::READ.with(Rights::WRITE),
+            size: 4096,
+            reserve: 0,
+            attribute: 0,
+            wait_ms: 0,
+            persistent: true,
+            name: "r".into(),
+        }
+    }
+
+    fn status(answer: Option<Answer>) -> Option<Status> {
+        match answer {
+            Some(Answer::Failed { status, .. }) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// Restarts the broker while one member has the region `r` and the cooperative item `x` open. Then another member
+    /// connects. Returns the region and the first member.
+    fn restarted(bench: &mut Bench) -> (SegmentId, MemberId) {
+        let member = bench.join(1, MAIN_ENDPOINT, "a", 0).unwrap();
+        let Some(Answer::Segment { segment, .. }) = bench.ask(1, open()) else { panic!("it can be made") };
+        bench.create(1, "x", ItemLevel::Cooperative);
+        bench.restart();
+        bench.join(2, MAIN_ENDPOINT, "daemon", 0).unwrap();
+        (segment, member)
+    }
+
+    #[test]
+    fn a_region_is_not_frozen_before_a_member_that_came_back_has_listed_what_it_has_open() {
+        let mut bench = Bench::new(Limits::default());
+        let (segment, member) = restarted(&mut bench);
+        bench.ask(2, open());
+        bench.hello(101, MAIN_ENDPOINT, "a", 0, member);
+        let freeze = || Request::Freeze { segment, moves: true };
+        assert_eq!(status(bench.ask(2, freeze())), Some(Status::Busy));
+        bench.say(101, &Request::Hold { segment, count: 1 });
+        bench.say(101, &Request::Hold { segment: SegmentId(0), count: 0 });
+        assert_eq!(status(bench.ask(2, freeze())), Some(Status::Busy));
+        bench.say(101, &Request::Detach { segment, count: 1 });
+        assert_eq!(status(bench.ask(2, freeze())), None);
+    }
+
+    #[test]
+    fn what_a_member_that_has_not_come_back_may_have_open_is_not_removed() {
+        let mut bench = Bench::new(Limits::default());
+        let (_, member) = restarted(&mut bench);
+        let removed = |bench: &mut Bench, expected| {
+            for (kind, name) in [(SegmentKind::Region, "r"), (SegmentKind::Item, "x")] {
+                let answer = bench.ask(2, Request::Remove { kind, in_use: InUse::Refuse, name: name.into() });
+                assert_eq!(status(answer), expected, "{name}");
+            }
+        };
+        removed(&mut bench, Some(Status::Busy));
+        bench.hello(101, MAIN_ENDPOINT, "a", 0, member);
+        removed(&mut bench, Some(Status::Busy));
+        bench.say(101, &Request::Hold { segment: SegmentId(0), count: 0 });
+        removed(&mut bench, None);
     }
 }

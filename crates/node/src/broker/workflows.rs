@@ -122,6 +122,7 @@ impl Broker {
         for member in &members {
             self.heard.remove(member);
             self.listed.remove(member);
+            self.unlisted.remove(member);
             self.progress.remove(member);
         }
         segments.iter().for_each(|segment| self.forget_slots(*segment));

@@ -118,7 +118,7 @@ impl Host<'_> {
     pub(super) fn watch_survivors(&mut self) {
         let lasting = self.broker.lasting();
         let members = lasting.members.iter().map(|(id, m)| (*id, m.peer));
-        let all: Vec<_> = members.chain(lasting.ghosts.iter().map(|(id, peer)| (*id, *peer))).collect();
+        let all: Vec<_> = members.chain(lasting.ghosts.iter().map(|(id, ghost)| (*id, ghost.peer))).collect();
         table::begin(&self.words, lasting.next_member, |slot| lasting.slot_holder(slot));
         for (member, peer) in all {
             match survivor(peer) {

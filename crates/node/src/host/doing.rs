@@ -207,7 +207,15 @@ impl Host<'_> {
         };
         let opened = match opened {
             Ok(opened) => opened,
-            Err(error) => return self.send_failure(connection, message, &error.to_string()),
+            Err(error) => {
+                // The journal already says that the member has what it asked for. If the same call may succeed later,
+                // the client gets no answer: it connects again, lists what it really has, and repeats its request.
+                // Otherwise it gets the reason first.
+                if !error.is_out_of_room() {
+                    self.send_failure(connection, message, &error.to_string());
+                }
+                return self.hang_up(connection);
+            }
         };
         let Some(link) = self.links.get(&connection) else { return };
         let held = |segment: SegmentId| self.segments.get(&segment.0).map(AsFd::as_fd);
@@ -222,7 +230,7 @@ impl Host<'_> {
             return self.send_failure(connection, message, "the daemon has lost its descriptor");
         };
         let sent = socket::send(&link.socket, message, &fds);
-        self.sent(connection, message, !fds.is_empty(), sent);
+        self.sent(connection, sent);
     }
 
     fn open_read_only(&mut self, segment: u64) -> OsResult<Option<OwnedFd>> {
@@ -255,22 +263,23 @@ impl Host<'_> {
             Err(error) => return self.send_failure(connection, message, &error.to_string()),
         };
         drop(papers);
-        self.sent(connection, message, true, sent);
+        match sent {
+            Err(error) if error.is_too_many_in_flight() => {
+                self.send_failure(connection, message, "too many descriptors are on their way to programs; try again");
+            }
+            sent => self.sent(connection, sent),
+        }
     }
 
-    fn sent(&mut self, connection: u64, message: &[u8], with_descriptors: bool, outcome: OsResult<bool>) {
+    fn sent(&mut self, connection: u64, outcome: OsResult<bool>) {
         match outcome {
             Ok(true) => {}
             // The client does not read its answers, and the kernel accepts no more of them. The broker does not wait
             // for the client.
             Ok(false) => self.hang_up(connection),
-            // Too many descriptors are in flight to clients that do not receive them.
-            Err(error) if with_descriptors && error.is_too_many_in_flight() => {
-                self.send_failure(connection, message, "too many descriptors are on their way to programs; try again");
-            }
-            // The kernel has no room for the message at present. The client connects again, and repeats its unanswered
-            // requests.
-            Err(error) if error.is_out_of_room() => self.hang_up(connection),
+            // The kernel has no room for the message at present, or too many descriptors are in flight to clients that
+            // do not receive them. The client connects again, lists what it has, and repeats its unanswered requests.
+            Err(error) if error.is_out_of_room() || error.is_too_many_in_flight() => self.hang_up(connection),
             // The connection to the client is broken. Another event reports the end of this connection.
             Err(_) => {}
         }

@@ -51,7 +51,7 @@ pub(super) struct ItemFiles {
     sender: Sender<Done>,
     receiver: Receiver<Done>,
     /// A descriptor that is readable when a copy has ended.
-    pub(super) done: OwnedFd,
+    pub(super) done: Arc<OwnedFd>,
     patient_until: Option<Instant>,
     told_until: Option<Instant>,
     /// The files whose bytes other nodes pull, and the mappings from which they are served.
@@ -93,7 +93,7 @@ impl ItemFiles {
             waiting: Vec::new(),
             sender,
             receiver,
-            done: event::eventfd()?,
+            done: Arc::new(event::eventfd()?),
             patient_until: None,
             told_until: None,
             pulled: Vec::new(),
@@ -239,10 +239,8 @@ impl Host<'_> {
         while self.files.running.len() - self.files.waiting.len() < COPIES && !self.files.waiting.is_empty() {
             let job = self.files.waiting.remove(0);
             let (item, to, sender) = (job.item, job.to, self.files.sender.clone());
-            let Ok(bell) = file::duplicate(&self.files.done) else {
-                self.files.waiting.insert(0, job);
-                return;
-            };
+            // The thread takes no descriptor of its own for the bell, so a copy that waits here always starts or fails.
+            let bell = Arc::clone(&self.files.done);
             let run = move || {
                 let outcome = copy(job);
                 let _ = sender.send(Done { item, to, outcome });

@@ -72,7 +72,7 @@ impl World {
         let Some(broker) = &self.broker else { return };
         let lasting = broker.lasting();
         let members = lasting.members.iter().map(|(id, m)| (*id, m.peer));
-        let watched = members.chain(lasting.ghosts.iter().map(|(id, peer)| (*id, *peer)));
+        let watched = members.chain(lasting.ghosts.iter().map(|(id, ghost)| (*id, ghost.peer)));
         let gone = |peer| !self.clients.iter().any(|c| c.alive && c.peer == peer);
         let by_pidfd = watched.filter(|(_, peer)| peer.started != 0 && gone(*peer)).map(|(id, _)| id);
         let cut_off_is_dead = self.sabotage == Sabotage::BuryTheCutOff;

@@ -65,10 +65,11 @@ impl Broker {
         self.commit(first);
         self.commit(second);
         self.items.handovers.begin(item, self.now);
-        // If the item's file stayed on this node when the item left, the kernel proved at that time that no process had
-        // the file open. No member of this node has opened the file since.
-        let phase = if away.is_some() { Phase::Away } else { Phase::Proved };
-        self.items.handovers.enter(item, phase);
+        // If the item's file stayed on this node when the item left, the item is in the phase `Open` now, and its file
+        // is proved anew. The former proof is outdated, because other nodes may have begun to pull the bytes since.
+        if away.is_some() {
+            self.items.handovers.enter(item, Phase::Away);
+        }
         if let Some(source) = about.source() {
             self.items.parcels.compare(item, &source, about.stamp);
         }
@@ -174,10 +175,14 @@ impl Broker {
 mod tests {
     use std::collections::BTreeSet;
 
-    use crossdock_layout::wire::{ItemLevel, OnDeath, Party};
+    use crossdock_layout::wire::{ItemLevel, ItemRequest, OnDeath, Party, Request};
 
+    use super::super::ownership::{self, OWN, OwnershipRequest};
+    use super::super::readers::{READ, ReadReply, ReadRequest};
     use super::*;
-    use crate::broker::{Event, Lasting, Limits, MAIN_ENDPOINT, SiteEvent, SiteLimits};
+    use crate::broker::bench::Bench;
+    use crate::broker::stored::{decode, encode};
+    use crate::broker::{Event, Lasting, Limits, MAIN_ENDPOINT, NodeEvent, SiteEvent, SiteLimits, Verdict};
 
     const DAEMON: u64 = 7;
 
@@ -189,7 +194,14 @@ mod tests {
         let endpoints = BTreeSet::from([MAIN_ENDPOINT]);
         let mut broker = Broker::new(limits, Lasting::default(), 1, &BTreeSet::new(), &endpoints, 0).0;
         broker.handle(0, Event::Site(SiteEvent::Joined));
-        let about = ItemSummary {
+        let about = summary(source, 1);
+        let place = SiteItem { item: SegmentId(5), epoch: 1, node: "here".into(), daemon, about: about.encode() };
+        broker.handle(0, Event::Site(SiteEvent::Item(place)))
+    }
+
+    /// Makes the description of the item `x` of task `w`, whose bytes are on the node `source`.
+    fn summary(source: &str, left: u64) -> ItemSummary {
+        ItemSummary {
             version: ItemSummary::VERSION,
             workflow: "default".into(),
             key: "x".into(),
@@ -197,15 +209,13 @@ mod tests {
             level: ItemLevel::Verified,
             on_death: OnDeath::Keep,
             creator: Party::task("a"),
-            owner: Party::task("b"),
+            owner: Party::task("w"),
             transfers: 1,
             copies: 0,
             source: source.into(),
-            left: 1,
+            left,
             stamp: 0,
-        };
-        let place = SiteItem { item: SegmentId(5), epoch: 1, node: "here".into(), daemon, about: about.encode() };
-        broker.handle(0, Event::Site(SiteEvent::Item(place)))
+        }
     }
 
     fn is_told_as_lost(effects: &[Effect]) -> bool {
@@ -227,5 +237,67 @@ mod tests {
             assert!(is_told_as_lost(&effects), "{source}: {effects:?}");
         }
         assert!(!is_told_as_lost(&reported("there", DAEMON)));
+    }
+
+    /// Makes the broker of a node that has shared the item `x` of task `w`, rank 0, whose owner has closed it. The node
+    /// `c` has asked to read the item. Then the node `b` has asked for it, so the item is about to leave. Returns the
+    /// item and the number of the sharing.
+    fn about_to_leave() -> (Bench, SegmentId, u64) {
+        let mut bench = Bench::in_site();
+        bench.join(1, MAIN_ENDPOINT, "w", 0);
+        let item = bench.create(1, "x", ItemLevel::Verified);
+        bench.ask_item(1, ItemRequest::Share { item });
+        bench.say(1, &Request::Item(ItemRequest::Release { item }));
+        let (version, workflow, key) = (ownership::VERSION, "default".to_owned(), "x".to_owned());
+        let read =
+            ReadRequest { version, workflow: workflow.clone(), key: key.clone(), sharing: 0, readers: 1, stamp: 1 };
+        let readable: ReadReply = decode(&asked(&mut bench, "c", READ, encode(&read))).unwrap();
+        assert_ne!(readable.sharing, 0, "{readable:?}");
+        let (task, numbers) = ("w".to_owned(), vec![]);
+        let own = OwnershipRequest { version, workflow, key, task, rank: 0, numbers };
+        asked(&mut bench, "b", OWN, encode(&own));
+        assert!(bench.broker.lasting.items.is_leaving(item));
+        (bench, item, readable.sharing)
+    }
+
+    /// Lets another node ask a question. Returns the answer.
+    fn asked(bench: &mut Bench, node: &str, service: u32, body: Vec<u8>) -> Vec<u8> {
+        bench.effects.clear();
+        bench.event(Event::Nodes(NodeEvent::Asked { id: 70, node: node.into(), service, body }));
+        let answered = bench.effects.iter().find_map(|effect| match effect {
+            Effect::Nodes(NodeOrder::Answer { id: 70, outcome }) => outcome.clone().ok(),
+            _ => None,
+        });
+        answered.expect("the question is answered")
+    }
+
+    #[test]
+    fn no_node_begins_to_read_an_item_that_is_about_to_leave() {
+        let (mut bench, item, sharing) = about_to_leave();
+        bench.effects.clear();
+        let (node, kind) = ("c".to_owned(), SegmentKind::Item);
+        bench.event(Event::Nodes(NodeEvent::Opening { id: 71, node, kind, object: item.0, epoch: sharing }));
+        let opened = bench.effects.iter().find_map(|effect| match effect {
+            Effect::Nodes(NodeOrder::Opened { id: 71, outcome }) => Some(outcome.clone()),
+            _ => None,
+        });
+        let Some(Err(NodeFailure { status: Status::NotFound, .. })) = opened else { panic!("{opened:?}") };
+    }
+
+    #[test]
+    fn an_item_that_comes_back_to_its_bytes_is_proved_before_a_member_gets_it() {
+        let (mut bench, item, _) = about_to_leave();
+        bench.event(Event::Site(SiteEvent::Passed { item, epoch: 1, outcome: Ok(()) }));
+        // By now this node has forgotten that the node `b` wanted the item.
+        bench.tick(ownership::LASTS_MS);
+        let about = summary("here", 1);
+        let place = SiteItem { item, epoch: 2, node: "here".into(), daemon: 1, about: about.encode() };
+        bench.event(Event::Site(SiteEvent::Item(place)));
+        // A node may have pulled the bytes since the item left, so the kernel's answer may be another one.
+        bench.verdict = Verdict::Pulled;
+        bench.effects.clear();
+        let access = ItemRequest::Access { read: false, wait_ms: 1000, keys: vec!["x".into()] };
+        assert_eq!(bench.ask_item(1, access), None, "the item is copied first");
+        assert_eq!(bench.copies.len(), 1);
     }
 }

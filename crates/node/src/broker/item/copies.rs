@@ -180,7 +180,7 @@ impl Broker {
                 self.drop_copy(id);
                 for waits in waiting {
                     let Some(wait) = self.items.waits.get(waits) else { continue };
-                    let is_over = self.now >= wait.since + wait.waited_ms;
+                    let is_over = self.now >= wait.until();
                     if *status == Status::NotFound && !is_over {
                         // The item's owner has ended the sharing, but may share the item again. So the request asks
                         // again later.

@@ -89,6 +89,7 @@ impl Broker {
             OnDeath::Return if found.owner != found.creator => {
                 self.change_owner(item, Change::Transferred { to: found.creator }, Cause::NONE);
                 self.serve_waiting(item);
+                self.end_readiness(found.workflow, &found.key);
             }
             _ => {
                 self.change_owner(item, Change::Closed, Cause::NONE);

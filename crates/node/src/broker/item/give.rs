@@ -8,7 +8,7 @@ use super::change::Change;
 use super::handover::Purpose;
 use super::ownership::NextUser;
 use super::queue::WaitPurpose;
-use super::{ItemRecord, Phase, Verdict, memory_of};
+use super::{Item, ItemRecord, Phase, Verdict, memory_of};
 use crate::broker::{Attachment, Broker, Cause, Effect, Record, Requester};
 
 impl Broker {
@@ -47,6 +47,9 @@ impl Broker {
             let cause = Cause { member: wait.asker.member, request: wait.asker.number };
             self.change_owner(item, Change::Opened { by, holder: wait.asker.member }, cause);
             self.give_item(wait.asker, item, false);
+            if let Some(Item { workflow, key, .. }) = self.lasting.items.all.get(&item).cloned() {
+                self.end_readiness(workflow, &key);
+            }
             return;
         }
     }
@@ -82,15 +85,10 @@ impl Broker {
         let cooperative = found.level == ItemLevel::Cooperative;
         let mut words = [0; 3];
         if cooperative {
-            let known = &self.lasting.members[&asker.member];
-            let any = crossdock_layout::wire::Party::task(&known.task);
-            let own = self.party(asker.member).unwrap_or_else(|| any.clone());
-            for (word, party) in words.iter_mut().zip([own, any, found.creator.clone()]) {
-                match self.word(found.workflow, party) {
-                    Ok(number) => *word = number,
-                    Err((status, text)) => return self.fail(asker, status, text),
-                }
-            }
+            words = match self.owner_words(asker.member, found.workflow, &found.creator) {
+                Ok(words) => words,
+                Err((status, text)) => return self.fail(asker, status, text),
+            };
         }
         let writable = !found.shared;
         if cooperative || !writable {

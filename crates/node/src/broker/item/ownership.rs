@@ -345,7 +345,7 @@ impl Broker {
         let Some(wait) = self.items.waits.get(waits) else { return };
         // A request whose time is over fails with this answer, unless another question for the request is still
         // unanswered.
-        let (is_over, waits_at_all) = (self.now >= wait.since + wait.waited_ms, wait.waited_ms > 0);
+        let (is_over, waits_at_all) = (self.now >= wait.until(), wait.waited_ms > 0);
         let is_last = is_over && !self.is_asked_for(waits);
         let another_comes = !waits_at_all && wait.said.as_ref().is_some_and(|said| said.comes && said.key != key);
         let reply = outcome.map(|body| {
@@ -406,5 +406,33 @@ impl Broker {
         for waits in self.items.waits.of_key(workflow, &name.name).collect::<Vec<_>>() {
             self.ask_for_items(waits);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossdock_layout::wire::{ItemRequest, Request};
+
+    use super::*;
+    use crate::broker::bench::Bench;
+    use crate::broker::{Effect, Event, MAIN_ENDPOINT, NodeEvent, NodeOrder, SiteEvent};
+
+    #[test]
+    fn a_request_without_a_deadline_waits_on_after_an_answer() {
+        let mut bench = Bench::in_site();
+        bench.tick(1);
+        bench.join(1, MAIN_ENDPOINT, "w", 0);
+        let name = SiteName { workflow: "default".into(), kind: SegmentKind::Item, name: "x".into() };
+        bench.event(Event::Site(SiteEvent::Named { name, node: "b".into() }));
+        let access = ItemRequest::Access { read: false, wait_ms: u64::MAX, keys: vec!["x".into()] };
+        let number = bench.say(1, &Request::Item(access));
+        let asked = bench.effects.iter().find_map(|effect| match effect {
+            Effect::Nodes(NodeOrder::Ask { id, service: OWN, .. }) => Some(*id),
+            _ => None,
+        });
+        let reply = OwnershipReply { item: 5, code: NOT_YET, text: "it is open".into() };
+        let id = asked.expect("the item's node is asked");
+        bench.event(Event::Nodes(NodeEvent::Answered { id, outcome: Ok(encode(&reply)) }));
+        assert_eq!(bench.answer(1, number), None);
     }
 }

@@ -37,6 +37,13 @@ pub(super) struct Wait {
     pub(super) said: Option<RemoteReply>,
 }
 
+impl Wait {
+    /// Gives the time until which the member asked to wait for the items. The member may ask to wait for ever.
+    pub(super) fn until(&self) -> u64 {
+        self.since.saturating_add(self.waited_ms)
+    }
+}
+
 /// What another node said about an item that a request waits for.
 #[derive(Clone, Debug)]
 pub(super) struct RemoteReply {

@@ -230,6 +230,8 @@ impl Broker {
     /// Handles another node's request for the bytes of a shared item.
     pub(in crate::broker) fn open_item_shared(&mut self, id: u64, item: SegmentId, number: u64) {
         let is_it = self.items.readers.sharings.get(&item).is_some_and(|of| of.number == number);
+        // The file of an item that is about to leave is proved, so no other node begins to read it.
+        let is_it = is_it && !self.lasting.items.is_leaving(item);
         let found = self.lasting.items.all.get(&item).filter(|found| is_it && found.shared);
         let outcome = found.map(|found| found.file).ok_or_else(|| {
             let text = format!("item {} is not shared any more", item.0);

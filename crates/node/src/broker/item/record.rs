@@ -229,8 +229,16 @@ impl Items {
             let party = Party::Number(0);
             records.push(ItemRecord::Word { workflow: u64::MAX, party, word: self.last_word, cause });
         }
-        let items = self.all.iter();
-        records.extend(items.map(|(item, state)| ItemRecord::Made { item: *item, state: state.clone(), cause }));
+        // Two items may have the same key: one that lost its name in the site, and one that came with this name. The
+        // key's present item comes last.
+        let is_named =
+            |(item, state): &(&SegmentId, &Item)| self.keys.get(&(state.workflow, state.key.clone())) == Some(*item);
+        let (named, others): (Vec<_>, Vec<_>) = self.all.iter().partition(is_named);
+        records.extend(others.into_iter().chain(named).map(|(item, state)| ItemRecord::Made {
+            item: *item,
+            state: state.clone(),
+            cause,
+        }));
         for (item, at) in &self.residences {
             let item = *item;
             let here = |epoch: u64, bytes: &Option<BytesSource>| {

@@ -21,6 +21,7 @@ use crossdock_layout::wire::{ItemLevel, OnDeath, Party};
 use crossdock_layout::{MemberId, SegmentId, record};
 
 use super::record::{Item, Items};
+use super::serve::MAX_SIZE;
 use crate::broker::stored::{Stored, decode, encode};
 
 /// Where the bytes of an item of this node are, if they are on another node.
@@ -86,9 +87,11 @@ impl ItemSummary {
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let about: Self = decode(bytes)?;
-        // Cooperative items never leave their node, so an entry of such an item is false.
+        // Cooperative items never leave their node, so an entry of such an item is false. So is an entry of an item
+        // that no node would make.
         let moves = about.level != ItemLevel::Cooperative;
-        (about.version == Self::VERSION && about.size > 0 && moves).then_some(about)
+        let fits = about.size > 0 && about.size <= MAX_SIZE;
+        (about.version == Self::VERSION && fits && moves).then_some(about)
     }
 
     /// Gives the state of the item when it begins on this node, without a file.
@@ -135,5 +138,32 @@ impl Items {
     /// Tells whether this file has the bytes of an item that left this node, so that another node can pull the bytes.
     pub(super) fn is_left_behind(&self, file: SegmentId) -> bool {
         self.residences.values().any(|at| matches!(at, Residence::Left { file: of, .. } if *of == file))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_an_item_of_an_impossible_size_is_refused() {
+        for (size, is_good) in [(1, true), (MAX_SIZE, true), (0, false), (MAX_SIZE + 1, false), (u64::MAX, false)] {
+            let about = ItemSummary {
+                version: ItemSummary::VERSION,
+                workflow: "default".into(),
+                key: "x".into(),
+                size,
+                level: ItemLevel::Verified,
+                on_death: OnDeath::Keep,
+                creator: Party::task("a"),
+                owner: Party::task("b"),
+                transfers: 1,
+                copies: 0,
+                source: String::new(),
+                left: 0,
+                stamp: 0,
+            };
+            assert_eq!(ItemSummary::decode(&about.encode()).is_some(), is_good, "{size}");
+        }
     }
 }

@@ -75,6 +75,11 @@ impl Broker {
         let memory = memory_of(size);
         let room = self.fits(workflow, memory, &what).and_then(|()| self.room(workflow, memory, &what));
         room.and_then(|()| self.descriptors(workflow, 1, &what)).map_err(|text| (Status::NoSpace, text))?;
+        if level == ItemLevel::Cooperative {
+            // The answer contains these numbers. If there is none left for one of the parties, the item is not made.
+            let Some(creator) = self.party(asker.member) else { return Ok(()) };
+            self.owner_words(asker.member, workflow, &creator)?;
+        }
         let again = || Request::Item(ItemRequest::Create { size, level, on_death, key: key.clone() });
         if !self.has_name(asker, workflow, SegmentKind::Item, &key, again) {
             return Ok(());
@@ -185,6 +190,7 @@ impl Broker {
             message,
             with: crate::broker::Attachment::Nothing,
         });
+        self.end_readiness(workflow, &key);
         Ok(())
     }
 
@@ -244,6 +250,9 @@ impl Broker {
             let text = format!("item '{key}' is held by {}; let it end first, or use --force", self.who(holder));
             return self.fail(asker, Status::Busy, text);
         }
+        if let Some(users) = self.item_users(item).filter(|_| in_use == InUse::Refuse) {
+            return self.fail(asker, Status::Busy, format!("item '{key}' {users}"));
+        }
         if self.lasting.items.is_leaving(item) {
             let text = format!("item '{key}' is being passed to another node; remove it there");
             return self.fail(asker, Status::Busy, text);
@@ -251,6 +260,19 @@ impl Broker {
         let cause = Cause { member: asker.member, request: asker.number };
         self.end_item(item, "the daemon's user removed it", cause);
         self.answer(asker, &Answer::Done { value: 0 });
+    }
+
+    /// Gives the members that have a cooperative item open, or that read a shared item, as text for messages; `None` if
+    /// there are none. Such an item may have no holder.
+    fn item_users(&self, item: SegmentId) -> Option<String> {
+        let found = self.lasting.items.all.get(&item)?;
+        let has_users = found.shared || found.level == ItemLevel::Cooperative;
+        let possible = || self.possible_user(found.file).filter(|_| has_users);
+        let elsewhere = match self.items.readers.of(item) {
+            0 => None,
+            readers => Some(format!("is read by {readers} members of other nodes; let them end first, or use --force")),
+        };
+        self.users(found.file).or(elsewhere).or_else(possible)
     }
 
     fn share_item(&mut self, asker: Requester, item: SegmentId) -> Result<(), Refusal> {
@@ -367,14 +389,35 @@ impl Broker {
     }
 
     fn find_word(&mut self, asker: Requester, party: Party) -> Result<(), Refusal> {
-        let Some((_, workflow)) = self.place(asker) else { return Ok(()) };
+        let Some((endpoint, workflow)) = self.place(asker) else { return Ok(()) };
+        if !self.lasting.may_have_items(endpoint) {
+            let text = "this task may own no item, so it names no owner; the workflow file gives grants (items:)";
+            return Err((Status::Denied, text.into()));
+        }
         let word = self.word(workflow, party)?;
         self.answer(asker, &Answer::Done { value: word });
         Ok(())
     }
 
+    /// Gives the numbers that a member gets with a cooperative item: those of its rank, of its task and of the item's
+    /// creator.
+    pub(super) fn owner_words(
+        &mut self,
+        member: MemberId,
+        workflow: u64,
+        creator: &Party,
+    ) -> Result<[u64; 3], Refusal> {
+        let known = &self.lasting.members[&member];
+        let (own, any) = (Party::rank(&known.task, known.rank), Party::task(&known.task));
+        let mut words = [0; 3];
+        for (word, party) in words.iter_mut().zip([own, any, creator.clone()]) {
+            *word = self.word(workflow, party)?;
+        }
+        Ok(words)
+    }
+
     /// Gives the number that stands for a party in owner words. If the party has no number yet, it gets a new one.
-    pub(super) fn word(&mut self, workflow: u64, party: Party) -> Result<u64, Refusal> {
+    fn word(&mut self, workflow: u64, party: Party) -> Result<u64, Refusal> {
         if let Some(word) = self.lasting.items.words.get(&(workflow, party.clone())) {
             return Ok(*word);
         }
@@ -391,5 +434,72 @@ impl Broker {
         }
         self.commit(Record::Item(ItemRecord::Word { workflow, party, word, cause: Cause::NONE }));
         Ok(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::bench::Bench;
+    use crate::broker::{DEFAULT_WORKFLOW, Limits, MAIN_ENDPOINT};
+
+    fn status(answer: Option<Answer>) -> Option<Status> {
+        match answer {
+            Some(Answer::Failed { status, .. }) => Some(status),
+            _ => None,
+        }
+    }
+
+    fn access(key: &str, read: bool) -> ItemRequest {
+        ItemRequest::Access { read, wait_ms: 0, keys: vec![key.into()] }
+    }
+
+    #[test]
+    fn a_removal_that_refuses_items_in_use_sees_all_users() {
+        let mut bench = Bench::new(Limits::default());
+        for (connection, task) in [(1, "a"), (2, "b"), (3, "c")] {
+            bench.join(connection, MAIN_ENDPOINT, task, 0);
+        }
+        let remove = |key: &str| Request::Remove { kind: SegmentKind::Item, in_use: InUse::Refuse, name: key.into() };
+        // Only a task that has a cooperative item open uses it; the item has no holder.
+        let item = bench.create(1, "cooperative", ItemLevel::Cooperative);
+        assert_eq!(status(bench.ask(3, remove("cooperative"))), Some(Status::Busy));
+        bench.say(1, &Request::Detach { segment: item, count: 1 });
+        assert_eq!(status(bench.ask(3, remove("cooperative"))), None);
+        // The owner of a shared item has closed it, and a reader has it open.
+        let item = bench.create(1, "shared", ItemLevel::Verified);
+        bench.ask_item(1, ItemRequest::Share { item });
+        let Some(Answer::Item(given)) = bench.ask_item(2, access("shared", true)) else { panic!("it can be read") };
+        bench.say(1, &Request::Detach { segment: given.file, count: 1 });
+        bench.say(1, &Request::Item(ItemRequest::Release { item }));
+        assert_eq!(status(bench.ask(3, remove("shared"))), Some(Status::Busy));
+        bench.say(2, &Request::Detach { segment: given.file, count: 1 });
+        assert_eq!(status(bench.ask(3, remove("shared"))), None);
+    }
+
+    #[test]
+    fn a_cooperative_item_whose_owner_gets_no_word_is_not_made() {
+        let mut bench = Bench::new(Limits::default());
+        bench.join(1, MAIN_ENDPOINT, "a", 0);
+        for number in 0..WORDS_OF_WORKFLOW as u64 {
+            assert_eq!(status(bench.ask_item(1, ItemRequest::Word { party: Party::Number(number) })), None);
+        }
+        let (level, on_death) = (ItemLevel::Cooperative, OnDeath::Keep);
+        let create = ItemRequest::Create { size: 5000, level, on_death, key: "x".into() };
+        assert_eq!(status(bench.ask_item(1, create)), Some(Status::NoSpace));
+        assert_eq!(status(bench.ask_item(1, ItemRequest::Find { key: "x".into() })), Some(Status::NotFound));
+    }
+
+    #[test]
+    fn a_task_that_may_own_no_item_names_no_owners() {
+        let mut bench = Bench::new(Limits::default());
+        bench.join(1, MAIN_ENDPOINT, "launcher", 0);
+        let (workflow, task) = (DEFAULT_WORKFLOW.to_owned(), "t".to_owned());
+        let made = bench.ask(1, Request::MakeEndpoint { workflow, task, grants: vec![] });
+        let Some(Answer::Done { value: endpoint }) = made else { panic!("{made:?}") };
+        bench.join(2, endpoint, "t", 0);
+        let word = || ItemRequest::Word { party: Party::Number(1) };
+        assert_eq!(status(bench.ask_item(2, word())), Some(Status::Denied));
+        assert_eq!(status(bench.ask_item(1, word())), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Waiting for items: requests wait in the order of arrival, up to a deadline, for any of several items.
 
-use crossdock_layout::wire::{ItemLevel, SegmentKind};
+use crossdock_layout::wire::{ItemLevel, ItemRequest, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::find::Patience;
@@ -173,7 +173,7 @@ impl Broker {
     /// its way to this node. Returns whether the request got more time.
     fn wait_longer(&mut self, id: RequestId) -> bool {
         let Some(wait) = self.items.waits.get(id) else { return false };
-        if wait.deadline != wait.since + wait.waited_ms {
+        if wait.deadline != wait.until() {
             return false;
         }
         let more = match &wait.said {
@@ -181,10 +181,40 @@ impl Broker {
             None if self.is_asked_for(id) => GRACE_MS,
             _ => return false,
         };
-        let until = wait.deadline + more;
+        let until = wait.deadline.saturating_add(more);
         self.items.waits.set_deadline(id, until);
         self.waits.expect(until, Due::Item(id.0, id.1));
         true
+    }
+
+    /// Is called when a member has opened the item of this key, or when the item has got another owner or has ended. A
+    /// request that waited only for the item's proof or copy would now wait for another task. So it waits no longer
+    /// than its member asked for.
+    pub(super) fn end_readiness(&mut self, workflow: u64, key: &str) {
+        for id in self.items.waits.of_key(workflow, key).collect::<Vec<_>>() {
+            let Some(wait) = self.items.waits.get(id).filter(|wait| wait.what == WaitPurpose::Owning) else { continue };
+            let (asker, deadline, until) = (wait.asker, wait.deadline, wait.until());
+            let mut here = wait.keys.iter().filter_map(|key| self.key(wait.workflow, key));
+            let is_ready = here.any(|item| self.could_have(item, wait.what, asker.member));
+            let comes = self.is_asked_for(id) || wait.said.as_ref().is_some_and(|said| said.comes);
+            if deadline <= until || is_ready || comes {
+                continue;
+            }
+            if wait.waited_ms == 0 {
+                if let Some(Wait { keys, .. }) = self.unqueue(id) {
+                    self.serve_item(asker, ItemRequest::Access { read: false, wait_ms: 0, keys });
+                }
+                continue;
+            }
+            self.waits.is_over(deadline, Due::Item(id.0, id.1));
+            self.items.waits.set_deadline(id, until);
+            if until <= self.now {
+                self.give_up_item(id.0, id.1);
+                continue;
+            }
+            self.waits.expect(until, Due::Item(id.0, id.1));
+            self.ask_for_items(id);
+        }
     }
 
     /// Gives the error for a request whose time is over while another node has the item.
@@ -310,6 +340,7 @@ impl Broker {
                 self.fail(wait.asker, Status::NotFound, format!("item '{key}' is gone: {why}"));
             }
         }
+        self.end_readiness(workflow, key);
     }
 
     /// Is called when a member has closed a file that it read. If the owner's request waited for the last reader, that
@@ -333,5 +364,73 @@ impl Broker {
         let Phase::Draining { asker } = *self.items.handovers.phase(item) else { return };
         self.unqueue((asker.connection, asker.number));
         self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::Unshare(asker) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossdock_layout::wire::{Answer, Party, Request};
+
+    use super::*;
+    use crate::broker::bench::Bench;
+    use crate::broker::{Event, Limits, MAIN_ENDPOINT};
+
+    fn access(keys: &[&str], wait_ms: u64) -> Request {
+        let keys = keys.iter().map(|key| (*key).to_owned()).collect();
+        Request::Item(ItemRequest::Access { read: false, wait_ms, keys })
+    }
+
+    /// Lets two ranks of task `w` ask for an item of this task while the item is being copied. Returns the item, and
+    /// the numbers of the requests.
+    fn two_wait_for_a_copy(bench: &mut Bench, wait_ms: u64) -> (SegmentId, u64, u64) {
+        bench.join(1, MAIN_ENDPOINT, "w", 0);
+        bench.join(2, MAIN_ENDPOINT, "w", 1);
+        bench.join(3, MAIN_ENDPOINT, "a", 0);
+        let item = bench.create(3, "x", ItemLevel::Strict);
+        bench.ask_item(3, ItemRequest::Transfer { item, to: Party::task("w") });
+        let (first, second) = (bench.say(1, &access(&["x"], wait_ms)), bench.say(2, &access(&["x"], wait_ms)));
+        assert_eq!((bench.answer(1, first), bench.answer(2, second)), (None, None));
+        (item, first, second)
+    }
+
+    #[test]
+    fn a_request_waits_no_longer_than_it_says_when_another_member_has_got_the_item() {
+        for (wait_ms, status) in [(0, Status::NotYet), (100, Status::TimedOut)] {
+            for late in [0, 200] {
+                let mut bench = Bench::new(Limits::default());
+                let (_, first, second) = two_wait_for_a_copy(&mut bench, wait_ms);
+                bench.tick(late);
+                let (item, to) = bench.copies.pop().unwrap();
+                bench.event(Event::Copied { item, to, outcome: Ok(()) });
+                assert!(matches!(bench.answer(1, first), Some(Answer::Item(_))));
+                bench.tick(wait_ms.saturating_sub(late));
+                let answer = bench.answer(2, second);
+                assert!(matches!(&answer, Some(Answer::Failed { status: of, .. }) if *of == status), "{answer:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_that_does_not_wait_is_answered_when_the_item_gets_another_owner() {
+        let mut bench = Bench::new(Limits::default());
+        let (item, first, second) = two_wait_for_a_copy(&mut bench, 0);
+        bench.ask_item(1, ItemRequest::Transfer { item, to: Party::task("a") });
+        for (connection, number) in [(1, first), (2, second)] {
+            let answer = bench.answer(connection, number);
+            assert!(matches!(answer, Some(Answer::Failed { status: Status::NotYet, .. })), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_does_not_wait_is_answered_when_one_of_its_items_ends() {
+        let mut bench = Bench::new(Limits::default());
+        let (item, ..) = two_wait_for_a_copy(&mut bench, 0);
+        bench.create(3, "y", ItemLevel::Verified);
+        bench.join(4, MAIN_ENDPOINT, "w", 2);
+        let number = bench.say(4, &access(&["x", "y"], 0));
+        assert_eq!(bench.answer(4, number), None);
+        bench.ask_item(1, ItemRequest::Destroy { item });
+        let answer = bench.answer(4, number);
+        assert!(matches!(answer, Some(Answer::Failed { status: Status::NotYet, .. })), "{answer:?}");
     }
 }

@@ -100,6 +100,7 @@ mod tests {
             Record::Era(ProofScope { device: 1, inode: 2, born: 3, processes: 4, first: 5 }),
             Record::Ghost { member: MemberId(9), peer: Peer { pid: 3, started: 4, uid: 5 } },
             Record::Numbers { segment: SegmentId(1), numbers: vec![2, 3] },
+            Record::GhostEndpoint { member: MemberId(9), endpoint: 2 },
         ];
         records.extend(items());
         records
