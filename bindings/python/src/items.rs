@@ -255,7 +255,8 @@ impl Item {
     #[pyo3(signature = (*, timeout=None))]
     fn unshare(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let total = deadline(py, timeout)?;
-        self.exclusively(py, "taken back", move |access| {
+        self.release_memory(py, "taken back")?;
+        self.item.exclusively_in_thread(py, "taken back", move |access| {
             let Access::Shared(shared) = access else {
                 let item = access.owned()?;
                 return Err(Error::new(Status::Invalid, format!("item '{}' is not shared", item.key())));

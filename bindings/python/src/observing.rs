@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
 use crate::dtypes::{from_type, parse};
-use crate::errors::{OrRaise, error};
+use crate::errors::OrRaise;
 use crate::fork::{Own, elsewhere};
 use crate::values;
 use crate::views::{ArrayLayout, array_over, lock};
@@ -215,7 +215,7 @@ fn has_ended(py: Python<'_>, error: &PyErr) -> bool {
     error.value(py).getattr("status").is_ok_and(|s| s.eq(Status::Closed as i32).unwrap_or(false))
 }
 
-/// A version, and the number of arrays over its memory.
+/// A version, and the number of arrays over its memory. The number grows and is checked only under the version's lock.
 struct PinnedVersion {
     version: RwLock<Own<InnerVersion>>,
     arrays: AtomicUsize,
@@ -232,6 +232,14 @@ impl PinnedVersion {
 /// The base object of an array over a version. It keeps the version pinned.
 #[pyclass(frozen, module = "crossdock._native")]
 struct VersionArrayBase(Arc<PinnedVersion>);
+
+impl VersionArrayBase {
+    /// Makes the base object of an array, and counts the array. The caller has a lock on the version.
+    fn new(pinned: &Arc<PinnedVersion>) -> Self {
+        pinned.arrays.fetch_add(1, Ordering::AcqRel);
+        Self(pinned.clone())
+    }
+}
 
 impl Drop for VersionArrayBase {
     fn drop(&mut self) {
@@ -315,12 +323,11 @@ impl Version {
             return Err(PyKeyError::new_err(format!("series '{}' has no variable '{variable}'", self.name)));
         };
         let dtype = from_type(py, &parse(py, &ty)?, &ty)?;
-        let (address, shape) = self.pinned.read(py, |v| {
-            let bytes = v.bytes(variable)?;
-            Ok((bytes.as_ptr() as usize, v.shape(variable)?.to_vec()))
+        let (address, shape, base) = self.pinned.read(py, |v| {
+            let (bytes, shape) = (v.bytes(variable)?, v.shape(variable)?.to_vec());
+            Ok((bytes.as_ptr() as usize, shape, VersionArrayBase::new(&self.pinned)))
         })?;
-        self.pinned.arrays.fetch_add(1, Ordering::AcqRel);
-        let base = Py::new(py, VersionArrayBase(self.pinned.clone()))?.into_any();
+        let base = Py::new(py, base)?.into_any();
         // An array without elements needs no memory, so any aligned address can be used.
         let address = if shape.contains(&0) { 64 } else { address };
         let layout = ArrayLayout { dtype, shape, fortran: order == Order::Fortran, data: 0 };
@@ -351,26 +358,34 @@ impl Version {
     /// the new version after this call. Returns the number of chunks that were mapped. Raises BusyError while there are
     /// arrays of variables that can grow.
     fn refresh(&self, py: Python<'_>) -> PyResult<u64> {
-        let grows = self.pinned.read(py, |v| {
-            Ok(v.description().variables.iter().any(|d| !d.max_shape.is_empty() && d.max_shape != d.shape)
-                || v.description().variables.iter().any(|d| v.shape(&d.name).is_ok_and(|s| s != d.shape)))
-        })?;
-        let arrays = self.pinned.arrays.load(Ordering::Acquire);
-        if grows && arrays > 0 {
-            let text = format!(
-                "version of series '{}' cannot be refreshed: {arrays} of its arrays are alive and its variables can change \
-                 their shape; let go of them (del) first",
-                self.name
-            );
-            return Err(error(py, Status::Busy, text));
-        }
-        let pinned = self.pinned.clone();
-        py.detach(|| pinned.version.write().unwrap_or_else(PoisonError::into_inner).refresh()).or_raise(py)
+        self.pinned.read(py, |_| Ok(()))?;
+        let refreshed = py.detach(|| {
+            let mut version = self.pinned.version.write().unwrap_or_else(PoisonError::into_inner);
+            let arrays = self.pinned.arrays.load(Ordering::Acquire);
+            if arrays > 0 && can_change_shape(&version) {
+                let text = format!(
+                    "version of series '{}' cannot be refreshed: {arrays} of its arrays are alive and its variables can \
+                     change their shape; let go of them (del) first",
+                    self.name
+                );
+                return Err(Error::new(Status::Busy, text));
+            }
+            version.refresh()
+        });
+        refreshed.or_raise(py)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(format!("<crossdock.Version {} of series '{}'>", self.sequence(py)?, self.name))
     }
+}
+
+/// Tells whether a variable can have another shape in a later version than in this one.
+fn can_change_shape(version: &InnerVersion) -> bool {
+    version.description().variables.iter().any(|variable| {
+        !variable.max_shape.is_empty() && variable.max_shape != variable.shape
+            || version.shape(&variable.name).is_ok_and(|shape| shape != variable.shape)
+    })
 }
 
 /// Lists the chunks in which two versions of one observer differ, as tuples (variable, first byte, byte after the

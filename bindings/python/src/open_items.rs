@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use crate::errors::{OrRaise, error};
 use crate::fork::Own;
 use crate::views::lock;
+use crate::wait::in_thread;
 
 /// How this process has an item: as its owner, as an owner who shares it, as a reader, or not at all.
 pub enum Access {
@@ -162,31 +163,38 @@ impl OpenItem {
 
     /// Makes a change after which this process no longer has the memory at the same address. It fails if a view exists.
     pub fn exclusively<T: Send>(
-        &self,
+        self: &Arc<Self>,
         py: Python<'_>,
         verb: &str,
         change: impl FnOnce(&mut Access) -> Result<T> + Send,
     ) -> PyResult<T> {
-        self.change(py, verb, false, change)
+        self.take(py, verb, false)?.change(py, change)
     }
 
     /// Makes a change that leaves the memory at its address, so arrays over the memory may exist.
     pub fn beside_views<T: Send>(
-        &self,
+        self: &Arc<Self>,
         py: Python<'_>,
         verb: &str,
         change: impl FnOnce(&mut Access) -> Result<T> + Send,
     ) -> PyResult<T> {
-        self.change(py, verb, true, change)
+        self.take(py, verb, true)?.change(py, change)
     }
 
-    fn change<T: Send>(
-        &self,
+    /// Works as `exclusively`, for a change that may wait long. Python's signals are handled meanwhile. After Ctrl-C,
+    /// the change goes on in a thread.
+    pub fn exclusively_in_thread<T: Send + 'static>(
+        self: &Arc<Self>,
         py: Python<'_>,
         verb: &str,
-        beside_views: bool,
-        change: impl FnOnce(&mut Access) -> Result<T> + Send,
+        change: impl FnOnce(&mut Access) -> Result<T> + Send + 'static,
     ) -> PyResult<T> {
+        let mut taken = self.take(py, verb, false)?;
+        in_thread(py, move || change(&mut taken.access))
+    }
+
+    /// Takes the item out of the lock for a change.
+    fn take(self: &Arc<Self>, py: Python<'_>, verb: &str, beside_views: bool) -> PyResult<TakenAccess> {
         self.check_process(py)?;
         let taken = {
             let mut state = lock(&self.state);
@@ -198,17 +206,9 @@ impl OpenItem {
                 (_, count) => Err(format!("{count} arrays are views of it; let go of them (del) first")),
             }
         };
-        let mut access =
+        let access =
             taken.map_err(|why| error(py, Status::Busy, format!("item '{}' cannot be {verb}: {why}", self.key)))?;
-        let done = py.detach(|| {
-            let done = change(&mut access);
-            let mut state = lock(&self.state);
-            if matches!(state.access, Access::Moving) {
-                state.access = access;
-            }
-            done
-        });
-        done.or_raise(py)
+        Ok(TakenAccess { item: self.clone(), access })
     }
 
     /// Closes the item now, or together with the last view. The item still belongs to the same owner.
@@ -219,6 +219,30 @@ impl OpenItem {
             if state.views == 0 { std::mem::replace(&mut state.access, Access::Closed) } else { Access::Closed }
         };
         drop(gone);
+    }
+}
+
+/// An item that a thread has taken out of the lock. When this value is dropped, the item is put back.
+struct TakenAccess {
+    item: Arc<OpenItem>,
+    access: Access,
+}
+
+impl TakenAccess {
+    /// Makes a change and puts the item back, and lets other Python threads run meanwhile.
+    fn change<T: Send>(mut self, py: Python<'_>, change: impl FnOnce(&mut Access) -> Result<T> + Send) -> PyResult<T> {
+        py.detach(move || change(&mut self.access)).or_raise(py)
+    }
+}
+
+impl Drop for TakenAccess {
+    fn drop(&mut self) {
+        // If the item was closed meanwhile, it is dropped, after the lock was released.
+        let access = std::mem::replace(&mut self.access, Access::Closed);
+        let mut state = lock(&self.item.state);
+        if matches!(state.access, Access::Moving) {
+            state.access = access;
+        }
     }
 }
 

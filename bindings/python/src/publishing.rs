@@ -1,10 +1,10 @@
 //! Publishers of series. Their NumPy arrays are changed in place and then published.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crossdock_client::{AttributeSpec, Publisher as Inner, Result, SeriesOptions, Session, Status, Variable};
+use crossdock_client::{AttributeSpec, Error, Publisher as Inner, Result, SeriesOptions, Session, Status, Variable};
 use numpy::PyArrayDescr;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
@@ -24,7 +24,7 @@ pub struct OpenPublisher {
     name: String,
     types: Vec<(String, String)>,
     /// The number of arrays over a version that was begun. Publishing unmaps the memory of that version, so it is
-    /// refused while there are such arrays.
+    /// refused while there are such arrays. The number grows and is checked only under the publisher's lock.
     begun: AtomicUsize,
 }
 
@@ -43,6 +43,15 @@ struct PublisherArrayBase {
     begun: bool,
 }
 
+impl PublisherArrayBase {
+    /// Makes the base object of an array, and counts the array if it is over a version that was begun. The caller has
+    /// the publisher's lock.
+    fn new(open_publisher: &Arc<OpenPublisher>, begun: bool) -> Self {
+        open_publisher.begun.fetch_add(usize::from(begun), Ordering::AcqRel);
+        Self { open_publisher: open_publisher.clone(), begun }
+    }
+}
+
 impl Drop for PublisherArrayBase {
     fn drop(&mut self) {
         if self.begun {
@@ -58,7 +67,8 @@ impl Drop for PublisherArrayBase {
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Publisher {
     open_publisher: Arc<OpenPublisher>,
-    is_begun: std::sync::atomic::AtomicBool,
+    /// True from `begin` to `publish` or `abandon`. It changes only under the publisher's lock.
+    is_begun: AtomicBool,
 }
 
 /// The arguments of `Session.publisher`, as Python gave them.
@@ -151,16 +161,12 @@ impl Publisher {
             return Err(error(py, Status::NotFound, text));
         };
         let dtype: Bound<'py, PyArrayDescr> = from_type(py, &parse(py, ty)?, ty)?;
-        let begun = &self.is_begun;
-        let open_publisher = &self.open_publisher;
-        let (address, shape, begun) = self.with(py, move |publisher| {
-            let begun = begun.load(Ordering::Acquire);
-            if begun {
-                open_publisher.begun.fetch_add(1, Ordering::AcqRel);
-            }
-            Ok((publisher.memory(variable)? as usize, publisher.shape(variable)?.to_vec(), begun))
+        let (address, shape, base) = self.with(py, |publisher| {
+            let (address, shape) = (publisher.memory(variable)? as usize, publisher.shape(variable)?.to_vec());
+            let begun = self.is_begun.load(Ordering::Acquire);
+            Ok((address, shape, PublisherArrayBase::new(&self.open_publisher, begun)))
         })?;
-        let base = Py::new(py, PublisherArrayBase { open_publisher: self.open_publisher.clone(), begun })?.into_any();
+        let base = Py::new(py, base)?.into_any();
         let layout = ArrayLayout { dtype, shape, fortran: false, data: 0 };
         // SAFETY: the memory belongs to the variable, and is as long as its shape requires. The base object keeps the
         // publisher alive, and the publisher keeps the memory. A begun version is not published while it has arrays. If
@@ -169,8 +175,8 @@ impl Publisher {
     }
 
     /// Fails if arrays of a begun version are alive, because the memory of that version is unmapped when it is
-    /// published.
-    fn refuse_if_begun_views(&self, py: Python<'_>, verb: &str) -> PyResult<()> {
+    /// published. The caller has the publisher's lock.
+    fn refuse_if_begun_views(&self, verb: &str) -> Result<()> {
         match self.open_publisher.begun.load(Ordering::Acquire) {
             0 => Ok(()),
             count => {
@@ -179,7 +185,7 @@ impl Publisher {
                      of them (del), then publish() or abandon()",
                     self.open_publisher.name
                 );
-                Err(error(py, Status::Busy, text))
+                Err(Error::new(Status::Busy, text))
             }
         }
     }
@@ -195,13 +201,13 @@ impl Publisher {
         for given in [attributes, more].into_iter().flatten() {
             all.extend(values::values_of(given, &declared)?);
         }
-        self.refuse_if_begun_views(py, "published")?;
-        let sequence = self.with(py, |publisher| {
+        self.with(py, |publisher| {
+            self.refuse_if_begun_views("published")?;
             let list: Vec<_> = all.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-            publisher.publish(&list)
-        })?;
-        self.is_begun.store(false, Ordering::Release);
-        Ok(sequence)
+            let sequence = publisher.publish(&list)?;
+            self.is_begun.store(false, Ordering::Release);
+            Ok(sequence)
+        })
     }
 }
 
@@ -277,17 +283,23 @@ impl Publisher {
     /// the version must be gone by then (BusyError).
     #[pyo3(signature = (**attributes))]
     fn begin(slf: Py<Self>, py: Python<'_>, attributes: Option<Py<PyDict>>) -> PyResult<Begun> {
-        slf.get().with(py, Inner::begin)?;
-        slf.get().is_begun.store(true, Ordering::Release);
+        let this = slf.get();
+        this.with(py, |publisher| {
+            publisher.begin()?;
+            this.is_begun.store(true, Ordering::Release);
+            Ok(())
+        })?;
         Ok(Begun { publisher: slf, attributes })
     }
 
     /// Undoes `begin`: gives up the version that was begun.
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {
-        self.refuse_if_begun_views(py, "abandoned")?;
-        self.with(py, Inner::abandon)?;
-        self.is_begun.store(false, Ordering::Release);
-        Ok(())
+        self.with(py, |publisher| {
+            self.refuse_if_begun_views("abandoned")?;
+            publisher.abandon()?;
+            self.is_begun.store(false, Ordering::Release);
+            Ok(())
+        })
     }
 
     /// Gives a variable another shape within its max_shape. New elements are zero. After this call, get the variable's

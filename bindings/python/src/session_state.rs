@@ -18,8 +18,8 @@ use crate::views::{OpenRegion, lock};
 pub struct SessionState {
     session: Mutex<Option<Own<Inner>>>,
     /// The open regions by their segment ids. If the program opens a region several times, all views of it are counted
-    /// together.
-    regions: Mutex<HashMap<u64, Weak<OpenRegion>>>,
+    /// together. Heaps in several files of one item may be open; the newest is the last.
+    regions: Mutex<HashMap<u64, Vec<Weak<OpenRegion>>>>,
     ports: Mutex<Vec<Weak<OpenPort>>>,
     items: Mutex<Vec<Weak<OpenItem>>>,
     series: Mutex<Vec<Weak<OpenPublisher>>>,
@@ -81,26 +81,27 @@ impl SessionState {
         }
     }
 
-    /// Returns this process's open region with the same id as `region`. If there is none, adds `region`.
+    /// Returns this process's `OpenRegion` of this region. If there is none, adds one.
     pub fn shared(&self, region: crossdock_client::Region) -> Arc<OpenRegion> {
         let mut regions = lock(&self.regions);
-        regions.retain(|_, open_region| open_region.strong_count() > 0);
-        let id = region.id().0;
-        if let Some(open_region) = regions.get(&id).and_then(Weak::upgrade).filter(|open_region| open_region.is_open())
-        {
-            return open_region;
+        regions.retain(|_, of_segment| {
+            of_segment.retain(|open_region| open_region.strong_count() > 0);
+            !of_segment.is_empty()
+        });
+        let of_segment = regions.entry(region.id().0).or_default();
+        if let Some(known) = of_segment.iter().filter_map(Weak::upgrade).find(|known| known.is_of(&region)) {
+            return known;
         }
         let open_region = Arc::new(OpenRegion::new(region));
-        regions.insert(id, Arc::downgrade(&open_region));
+        of_segment.push(Arc::downgrade(&open_region));
         open_region
     }
 
     /// Returns the region into which a handle points. If this process has not attached that region yet, attaches it.
     pub fn region_of(&self, py: Python<'_>, handle: RawHandle) -> PyResult<Arc<OpenRegion>> {
-        let known = lock(&self.regions)
-            .get(&handle.segment)
-            .and_then(Weak::upgrade)
-            .filter(|open_region| open_region.is_open());
+        let known = lock(&self.regions).get(&handle.segment).and_then(|of_segment| {
+            of_segment.iter().rev().filter_map(Weak::upgrade).find(|open_region| open_region.is_open())
+        });
         if let Some(open_region) = known {
             return Ok(open_region);
         }
@@ -110,7 +111,9 @@ impl SessionState {
 
     /// The regions that are open in this process.
     pub fn open_regions(&self) -> Vec<Arc<OpenRegion>> {
-        lock(&self.regions).values().filter_map(Weak::upgrade).filter(|open_region| open_region.is_open()).collect()
+        let regions = lock(&self.regions);
+        let all = regions.values().flatten().filter_map(Weak::upgrade);
+        all.filter(|open_region| open_region.is_open()).collect()
     }
 
     /// Ends the session in order. A region with arrays is unmapped together with its last array.

@@ -66,6 +66,11 @@ impl OpenRegion {
         lock(&self.region).as_ref().is_some_and(Own::here)
     }
 
+    /// Tells whether this value wraps the same mapping as `region`, and is open in this process.
+    pub fn is_of(&self, region: &Region) -> bool {
+        lock(&self.region).as_ref().is_some_and(|own| own.here() && Arc::ptr_eq(own, region))
+    }
+
     /// The number of live NumPy arrays over the memory of all objects together.
     pub fn view_count(&self) -> usize {
         lock(&self.views).values().filter(|count| **count != MOVING).sum()

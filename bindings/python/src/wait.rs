@@ -95,10 +95,15 @@ pub fn wait_in_line<T: Send + 'static>(
         Err(e) if !total.is_zero() && matches!(e.status, Status::NotYet | Status::NotFound) => {}
         other => return other.map_err(|e| raise(py, &e)),
     }
+    in_thread(py, move || step(Some(total)))
+}
+
+/// Makes a wait in a thread of its own, and checks Python's signals meanwhile. After Ctrl-C, the thread waits on and
+/// drops its result.
+pub fn in_thread<T: Send + 'static>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send + 'static) -> PyResult<T> {
     let (sender, receiver) = std::sync::mpsc::sync_channel(1);
     // If the caller has given up after Ctrl-C, the channel is closed and the late result is dropped.
-    let thread =
-        thread::Builder::new().name("crossdock-wait".into()).spawn(move || drop(sender.send(step(Some(total)))));
+    let thread = thread::Builder::new().name("crossdock-wait".into()).spawn(move || drop(sender.send(work())));
     if let Err(e) = thread {
         return Err(error(py, Status::System, format!("no thread to wait in: {e}")));
     }

@@ -448,7 +448,12 @@ impl Session {
     }
 
     pub(crate) fn deadline(&self) -> Deadline {
-        Deadline::after(self.shared.timeout)
+        Deadline::after(self.timeout())
+    }
+
+    /// The time in which the daemon must answer a request for which it does not wait.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.shared.timeout
     }
 }
 

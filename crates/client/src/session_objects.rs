@@ -13,7 +13,9 @@ use crate::port::Shared as Port;
 /// The regions and ports of one session.
 #[derive(Debug, Default)]
 pub(crate) struct SessionObjects {
-    regions: Mutex<BTreeMap<SegmentId, Weak<region::Region>>>,
+    /// The regions by segment and file. A region in a segment of its own has one file, with the same id. An item gets
+    /// another file each time a former user clings to its memory, so several heaps of one item may be open.
+    regions: Mutex<BTreeMap<(SegmentId, SegmentId), Weak<region::Region>>>,
     ports: Mutex<Vec<Weak<Port>>>,
 }
 
@@ -23,9 +25,11 @@ fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl SessionObjects {
-    /// The region in this segment; `None` if this session does not have the region open.
+    /// The region in this segment; `None` if this session does not have the region open. If heaps in several files of
+    /// an item are open, gives the one in the newest file.
     pub fn region(&self, id: SegmentId) -> Option<Region> {
-        enter(&self.regions).get(&id)?.upgrade()
+        let files = (id, SegmentId(0))..=(id, SegmentId(u64::MAX));
+        enter(&self.regions).range(files).rev().find_map(|(_, known)| known.upgrade())
     }
 
     /// The open region whose bytes were copied from this segment; `None` if there is none, or more than one.
@@ -36,16 +40,18 @@ impl SessionObjects {
         copies.next().is_none().then_some(first)
     }
 
-    /// Adds a region that was just mapped. If another thread added the same region first, gives that thread's mapping.
-    pub fn note_region(&self, region: Region) -> Region {
+    /// Adds a region that was just mapped from this file. If another thread added the same region first, gives that
+    /// thread's mapping.
+    pub fn note_region(&self, region: Region, file: SegmentId) -> Region {
         let mut regions = enter(&self.regions);
-        if let Some(known) = regions.get(&region.id()).and_then(Weak::upgrade) {
+        let key = (region.id(), file);
+        if let Some(known) = regions.get(&key).and_then(Weak::upgrade) {
             // Dropping a region sends a request to the daemon, so this must not happen while the lock is held.
             drop(regions);
             return known;
         }
         regions.retain(|_, known| known.strong_count() > 0);
-        regions.insert(region.id(), Arc::downgrade(&region));
+        regions.insert(key, Arc::downgrade(&region));
         region
     }
 

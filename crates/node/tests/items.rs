@@ -4,7 +4,9 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use crossdock_client::{ConnectOptions, Contents, ItemLevel, ItemOptions, OnDeath, Session, Status};
+use crossdock_client::{
+    ConnectOptions, Contents, Item, ItemLevel, ItemOptions, ObjectMode, OnDeath, Region, Session, Status,
+};
 use support::Daemon;
 
 const LONG: Option<Duration> = Some(Duration::from_secs(10));
@@ -324,6 +326,92 @@ fn a_heap_in_an_item_goes_with_it() {
     }
     assert!(a.list().unwrap().items.is_empty());
     drop((a, b));
+    daemon.stop();
+}
+
+#[test]
+fn the_heap_of_an_item_is_the_one_of_its_present_memory_even_if_an_old_heap_is_in_use() {
+    let daemon = Daemon::start();
+    let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
+    let write = |item: &mut Item, value: f64| {
+        let vector = item.region().unwrap().vector::<f64>("v", ObjectMode::OpenOrCreate, None).unwrap();
+        vector.resize(1).unwrap();
+        vector.set(0, value).unwrap();
+    };
+    let read = |region: &Region| region.vector::<f64>("v", ObjectMode::OpenOnly, None).unwrap().get(0).unwrap();
+    let options = ItemOptions { contents: Contents::Heap, ..ItemOptions::bytes(1 << 20) };
+    let mut item = a.create_item("k", &options).unwrap();
+    write(&mut item, 1.0);
+    // The reader keeps the heap of its first view. So the owner continues with a copy, and the second view shows it.
+    let shared = item.share().unwrap();
+    let old = b.read_item("k", LONG).unwrap().region().unwrap();
+    let mut item = shared.unshare(None).unwrap();
+    write(&mut item, 2.0);
+    let shared = item.share().unwrap();
+    let new = b.read_item("k", LONG).unwrap().region().unwrap();
+    assert_eq!((read(&old), read(&new)), (1.0, 2.0));
+    drop((old, new));
+    // The owner keeps the heap of an item that it closed, and writes after it has opened the item again.
+    let mut item = shared.unshare(LONG).unwrap();
+    let old = item.region().unwrap();
+    drop(item);
+    let mut item = a.access_item("k", LONG).unwrap();
+    write(&mut item, 3.0);
+    assert_eq!(read(&old), 2.0);
+    item.transfer("b").unwrap();
+    assert_eq!(read(&b.access_item("k", LONG).unwrap().region().unwrap()), 3.0);
+    drop((old, a, b));
+    daemon.stop();
+}
+
+#[test]
+fn a_late_answer_about_an_open_item_leaves_the_item_to_its_owner() {
+    let daemon = Daemon::start();
+    let options = |name: &str| ConnectOptions { task: Some(name.into()), rank: Some(0), ..daemon.options() };
+    let a = Session::connect(&ConnectOptions { timeout: Duration::from_secs(1), ..options("a") }).unwrap();
+    let other = task(&daemon, "a");
+    let mut item = a.create_item("k", &ItemOptions::bytes(100)).unwrap();
+    let broker = daemon.broker();
+    support::kill(broker, "STOP");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(1500));
+            support::kill(broker, "CONT");
+        });
+        // The daemon answers this request while the owner waits for the answer to its request to reopen the item.
+        assert_eq!(item.resize(8192).unwrap_err().status, Status::TimedOut);
+    });
+    assert!(item.is_open());
+    a.find_item("k").unwrap();
+    assert_eq!(other.access_item("k", None).map(drop).unwrap_err().status, Status::NotYet);
+    item.resize(300).unwrap();
+    item.bytes_mut()[299] = 4;
+    drop(item);
+    assert_eq!(other.access_item("k", None).unwrap().bytes()[299], 4);
+    drop((a, other));
+    daemon.stop();
+}
+
+#[test]
+fn a_call_for_an_item_ends_in_time_if_the_daemon_is_stopped() {
+    let daemon = Daemon::start();
+    let options = ConnectOptions { task: Some("a".into()), timeout: Duration::from_millis(300), ..daemon.options() };
+    let a = Session::connect(&options).unwrap();
+    let mut shared = a.create_item("k", &ItemOptions::bytes(100)).unwrap().share().unwrap();
+    let broker = daemon.broker();
+    support::kill(broker, "STOP");
+    let began = Instant::now();
+    for timeout in [None, Some(Duration::from_millis(100)), Some(Duration::from_millis(500))] {
+        assert_eq!(a.access_item("other", timeout).map(drop).unwrap_err().status, Status::TimedOut);
+    }
+    assert_eq!(shared.unshare_mut(Some(Duration::from_millis(100))).unwrap_err().status, Status::TimedOut);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    support::kill(broker, "CONT");
+    // The item could not be opened again, so it is closed, and this task can access it.
+    assert_eq!(shared.view().map(drop).unwrap_err().status, Status::Closed);
+    drop(a.access_item("k", LONG).unwrap());
+    drop(shared);
+    a.close().unwrap();
     daemon.stop();
 }
 

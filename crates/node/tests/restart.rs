@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crossdock_client::{End, PortOptions, Session, Status};
+use crossdock_client::{End, ItemOptions, ItemState, Mode, PortOptions, Session, Status};
 use crossdock_layout::wire::{Answer, Grant, OpenMode, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights};
 use crossdock_os::socket;
@@ -128,6 +128,27 @@ fn progress_is_the_last_that_was_said_and_outlasts_the_broker() {
     daemon.stop();
 }
 
+/// A socket takes some hundred messages that the daemon has not read.
+#[test]
+fn a_session_with_more_objects_than_a_socket_takes_messages_outlives_the_broker_and_closes_them() {
+    let daemon = Daemon::start();
+    let (session, other) = (daemon.session(), daemon.session());
+    let item = |number: usize| session.create_item(&format!("k{number}"), &ItemOptions::bytes(100)).unwrap();
+    let mut items: Vec<_> = (0..700).map(item).collect();
+    daemon.kill_broker();
+    assert_eq!(session.find_item("k0").unwrap().state, ItemState::Held);
+    // No call of this session waits for the daemon, so the session sends the messages without a call.
+    items.truncate(350);
+    until("the daemon hears that an item was closed", || other.find_item("k699").unwrap().state != ItemState::Held);
+    kill(daemon.broker(), "STOP");
+    items.truncate(1);
+    kill(daemon.broker(), "CONT");
+    assert_ne!(session.find_item("k1").unwrap().state, ItemState::Held);
+    assert_eq!(other.find_item("k0").unwrap().state, ItemState::Held);
+    drop((items, session, other));
+    daemon.stop();
+}
+
 #[test]
 fn a_segment_keeps_its_age_over_a_broker() {
     let daemon = Daemon::start();
@@ -202,6 +223,33 @@ fn a_daemon_started_after_the_keepers_death_counts_on_and_gets_back_what_its_mem
     drop((port, task, other));
     session.close().unwrap();
     std::fs::remove_file(&path).unwrap();
+    daemon.stop();
+}
+
+#[test]
+fn a_member_gives_everything_back_although_the_next_broker_dies_meanwhile() {
+    let mut daemon = Daemon::start();
+    let session = daemon.session();
+    let region = |number: usize| {
+        let name = format!("r{number}");
+        session.region(&name, Mode::CreateOnly, 1 << 18, None).unwrap()
+    };
+    let regions: Vec<_> = (0..400).map(region).collect();
+    for round in 0..4 {
+        daemon.kill_node();
+        daemon.keeper.wait().unwrap();
+        daemon.keeper = spawn(&daemon.socket(), &[]);
+        daemon.wait_until_up();
+        std::thread::sleep(Duration::from_millis(30 * round));
+        daemon.kill_broker();
+        daemon.wait_until_up();
+        session.list().unwrap();
+        let other = daemon.session();
+        for region in &regions {
+            assert_eq!(other.region(region.name(), Mode::OpenOnly, 0, None).unwrap().id(), region.id());
+        }
+    }
+    drop((regions, session));
     daemon.stop();
 }
 

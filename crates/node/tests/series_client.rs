@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{
-    FullPolicy, Observer, SeriesOptions, SeriesState, Session, Status, Value, Variable, Version, diff,
+    ConnectOptions, FullPolicy, Observer, SeriesOptions, SeriesState, Session, Status, Value, Variable, Version, diff,
 };
 use support::series::{failed, numbers, publish, shows};
 use support::{Daemon, kill, spawn, until};
@@ -56,6 +56,23 @@ fn an_observer_may_come_before_during_and_after_the_publishers_life() {
     version.refresh().unwrap();
     shows(&version, 29);
     shows(&early.latest().unwrap(), 29);
+}
+
+#[test]
+fn a_publisher_that_came_too_late_does_not_keep_the_name() {
+    let daemon = Daemon::start();
+    let options_of_session = ConnectOptions { timeout: Duration::from_secs(1), ..daemon.options() };
+    let session = Session::connect(&options_of_session).unwrap();
+    let broker = daemon.broker();
+    kill(broker, "STOP");
+    assert_eq!(failed(session.publisher("field", &options())).0, Status::TimedOut);
+    kill(broker, "CONT");
+    // This request's answer comes after the late answer, so the session has read the late answer.
+    session.list().unwrap();
+    let mut publisher = session.publisher("field", &options()).unwrap();
+    publish(&mut publisher, 1);
+    shows(&observe(&daemon.session()).latest().unwrap(), 1);
+    assert_eq!(session.list().unwrap().segments.len(), 1);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crossdock_client::{ConnectOptions, End, PortOptions, Session, Status};
+use crossdock_client::{ConnectOptions, End, ItemLevel, ItemOptions, OnDeath, PortOptions, Session, Status};
 use crossdock_os::child::{self, ExitStatus, Signal};
 
 fn main() {
@@ -19,6 +19,7 @@ fn main() {
     let options = ConnectOptions { socket: Some(socket.clone()), ..ConnectOptions::default() };
 
     a_forked_child_is_told_to_connect_anew_and_does_not_end_its_parents_session(&options);
+    a_forked_child_cannot_give_away_its_parents_item_and_the_parent_does_not_leave_with_it(&options);
     threads_share_a_session_and_get_each_its_own_answers(&options);
     a_stopped_daemon_is_an_error_at_the_deadline_and_no_hang(&options, keeper);
 
@@ -28,7 +29,7 @@ fn main() {
         assert!(began.elapsed() < Duration::from_secs(5), "the daemon left something");
         std::thread::sleep(Duration::from_millis(1));
     }
-    println!("sessions: 3 passed");
+    println!("sessions: 4 passed");
 }
 
 /// Ends the daemon when this value is dropped, also after a failure.
@@ -57,6 +58,26 @@ fn a_forked_child_is_told_to_connect_anew_and_does_not_end_its_parents_session(o
     assert_eq!(session.list().unwrap().members.len(), 1, "the child's own session ended with it, the parent's did not");
     drop(port);
     session.close().unwrap();
+}
+
+fn a_forked_child_cannot_give_away_its_parents_item_and_the_parent_does_not_leave_with_it(options: &ConnectOptions) {
+    let session = Session::connect(options).unwrap();
+    let (level, on_death) = (ItemLevel::Cooperative, OnDeath::Keep);
+    let mut item =
+        session.create_item("parents", &ItemOptions { size: 100, level, on_death, ..ItemOptions::bytes(100) }).unwrap();
+    let forked = child::fork_beside_threads(|| {
+        let refused = |result: crossdock_client::Result<()>| result.is_err_and(|e| e.status == Status::Disconnected);
+        let outcomes = [item.transfer_mut("another"), item.set_on_death(OnDeath::Destroy), item.destroy_mut()];
+        outcomes.into_iter().map(refused).filter(|refused| !refused).count() as i32
+    });
+    assert_eq!(child::ended(forked.unwrap(), true).unwrap(), Some(ExitStatus::Code(0)));
+    item.bytes_mut().fill(7);
+    assert_eq!(session.clone().close().unwrap_err().status, Status::Busy, "another member would take the item");
+    let other = Session::connect(options).unwrap();
+    assert_eq!(other.access_item("parents", None).unwrap_err().status, Status::NotYet);
+    item.destroy().unwrap();
+    session.close().unwrap();
+    other.close().unwrap();
 }
 
 fn threads_share_a_session_and_get_each_its_own_answers(options: &ConnectOptions) {

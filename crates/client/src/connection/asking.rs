@@ -4,14 +4,21 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use crossdock_layout::Status;
 use crossdock_layout::wire::{Answer, Header, ItemRequest, MAX_MESSAGE, Request};
+use crossdock_layout::{SegmentId, Status};
 use crossdock_os::socket::{self, Received};
 use crossdock_os::{Deadline, event};
 
 use super::{Connection, State, room};
 use crate::handshake::no_descriptor;
 use crate::{Error, Reason, Result};
+
+/// While the daemon may be preparing an answer, the time between two questions whether it answers at all.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The pause of a thread that waits for an answer between two attempts to send the messages that did not fit into the
+/// full socket.
+const ROOM: Duration = Duration::from_millis(1);
 
 /// An answer, and the descriptor that came with it.
 pub(crate) type Answered = (Answer, Option<OwnedFd>);
@@ -62,6 +69,43 @@ impl Connection {
         wait: Option<Duration>,
         deadline: Deadline,
     ) -> Result<AnsweredWith> {
+        let number = self.begin(request, descriptors, wait)?;
+        self.await_answer(number, deadline).unwrap_or_else(|| self.give_up(number))
+    }
+
+    /// Works as `ask`, for a request whose answer the daemon may have to prepare, for example by a copy. If the daemon
+    /// has not answered after `wait`, the call asks again and again whether the daemon answers at all. The call waits
+    /// until `prepared`, as long as the daemon answers each of these questions within the time `alive`.
+    pub(crate) fn ask_to_prepare(
+        &self,
+        request: Request,
+        wait: Duration,
+        alive: Duration,
+        prepared: Deadline,
+    ) -> Result<Answered> {
+        let number = self.begin(request, Vec::new(), Some(wait).filter(|wait| !wait.is_zero()))?;
+        let mut pause = wait.saturating_add(PAUSE);
+        let (answer, descriptors) = loop {
+            if let Some(answered) = self.await_answer(number, prepared.at_most(pause)) {
+                break answered?;
+            }
+            if prepared.passed() || !self.is_heard(prepared.at_most(alive)) {
+                break self.give_up(number)?;
+            }
+            pause = PAUSE;
+        };
+        Ok((answer, descriptors.into_iter().next()))
+    }
+
+    /// Tells whether the daemon answers a question about this member before the deadline.
+    fn is_heard(&self, deadline: Deadline) -> bool {
+        let question = Request::Describe { member: self.who.member };
+        let Ok(number) = self.begin(question, Vec::new(), None) else { return false };
+        self.await_answer(number, deadline).is_some() || self.give_up(number).is_ok()
+    }
+
+    /// Adds a request to those that wait for an answer. Returns its number.
+    fn begin(&self, request: Request, descriptors: Vec<Arc<OwnedFd>>, wait: Option<Duration>) -> Result<u64> {
         self.check_process()?;
         let wants = room::wanted(&request);
         let mut state = self.lock();
@@ -71,26 +115,29 @@ impl Connection {
         let pending =
             Pending { request, descriptors, wait: wait.map(Deadline::after), sent_on: 0, answer: None, wants };
         state.pending.insert(number, pending);
+        Ok(number)
+    }
+
+    /// Waits for the answer to a request. `None` if the answer has not arrived at the deadline; the request then still
+    /// waits for its answer.
+    fn await_answer(&self, number: u64, deadline: Deadline) -> Option<Result<AnsweredWith>> {
+        let mut state = self.lock();
         loop {
             if let Some(error) = state.over.clone() {
                 state.pending.remove(&number);
-                return Err(error);
+                return Some(Err(error));
             }
             if state.pending.get(&number).is_some_and(|p| p.answer.is_some()) {
-                let answer = state.pending.remove(&number).and_then(|p| p.answer);
+                let pending = state.pending.remove(&number)?;
                 state.fit_room();
                 drop(state);
-                if wants > 0 {
+                if pending.wants > 0 {
                     self.watch();
                 }
-                return answer.map_or_else(|| Err(self.silent()), failures);
+                return pending.answer.map(failures);
             }
             if deadline.passed() {
-                let unsent = state.socket.is_none();
-                let trouble = state.trouble.clone();
-                state.pending.remove(&number);
-                state.fit_room();
-                return Err(if unsent { trouble.unwrap_or_else(|| self.unreachable()) } else { self.silent() });
+                return None;
             }
             state.send_unsent();
             if state.reading {
@@ -110,23 +157,42 @@ impl Connection {
         }
     }
 
+    /// Gives up a request that has no answer in time. If the answer has arrived just now, returns the answer.
+    fn give_up(&self, number: u64) -> Result<AnsweredWith> {
+        let mut state = self.lock();
+        if state.pending.get(&number).is_some_and(|pending| pending.answer.is_some()) {
+            drop(state);
+            return self.await_answer(number, Deadline::after(Duration::ZERO)).unwrap_or_else(|| Err(self.silent()));
+        }
+        let unsent = state.socket.is_none();
+        let trouble = state.trouble.clone();
+        state.give_up(number);
+        state.fit_room();
+        Err(if unsent { trouble.unwrap_or_else(|| self.unreachable()) } else { self.silent() })
+    }
+
     /// Waits for one message and hands it to the thread that asked. Only the reader calls this.
     fn read_some(&self, deadline: Deadline) {
-        let (socket, generation) = {
+        let (socket, generation, untold) = {
             let state = self.lock();
-            (state.socket.clone(), state.generation)
+            (state.socket.clone(), state.generation, !state.untold.is_empty())
         };
         let Some(socket) = socket else { return self.connect_again(deadline) };
         // The wait is short, because a request that did not fit into the full socket may still have to be sent.
-        let slice = deadline.at_most(Duration::from_millis(100));
+        let slice = deadline.at_most(if untold { ROOM } else { Duration::from_millis(100) });
+        self.read_message(&socket, generation, slice);
+    }
+
+    /// Waits for one message of this connection and hands it to the thread that asked. Only the reader calls this.
+    pub(super) fn read_message(&self, socket: &OwnedFd, generation: u64, slice: Deadline) {
         let mut buffer = [0; MAX_MESSAGE + 1];
         // The answer has nearly always not arrived yet. A read without waiting first would be a needless system call.
-        if !event::wait_readable(&*socket, slice).unwrap_or(true) {
+        if !event::wait_readable(socket, slice).unwrap_or(true) {
             return;
         }
         // Gives up the reserved places in the descriptor table, because the descriptors of this message need them now.
         self.lock().room.clear();
-        let received = socket::receive(&*socket, &mut buffer);
+        let received = socket::receive(socket, &mut buffer);
         let mut state = self.lock();
         match received {
             Ok(None) => {}
@@ -153,28 +219,27 @@ impl Connection {
             state.hang_up();
             return;
         };
-        state.open_list.take(&answer, None);
-        let pending = state.pending.get_mut(&number).filter(|pending| pending.answer.is_none());
-        // A request to resize, unshare or reopen an item is about an item that is open already. Such an item stays
-        // open.
-        let stays = pending.as_ref().is_some_and(|pending| keeps_item(&pending.request, &answer));
-        if let Some(pending) = pending {
-            let error = no_descriptor();
-            let failed = Answer::Failed { status: error.status, text: error.to_string() };
-            pending.answer = Some((failed, Vec::new()));
-        }
-        if !stays {
-            state.refuse(&answer);
+        match state.pending.get_mut(&number).filter(|pending| pending.answer.is_none()) {
+            Some(pending) => {
+                let error = no_descriptor();
+                let failed = Answer::Failed { status: error.status, text: error.to_string() };
+                pending.answer = Some((failed, Vec::new()));
+                let request = pending.request.clone();
+                state.return_opened(Some(&request), &answer);
+            }
+            None => state.handle_late(number, &answer),
         }
         self.wake_others(state);
     }
 
     fn hand_out(&self, state: &mut State, number: u64, answer: Answer, descriptors: Vec<OwnedFd>) {
-        state.open_list.take(&answer, descriptors.last());
+        state.offered.remove(&number);
         match state.pending.get_mut(&number) {
-            Some(pending) if pending.answer.is_none() => pending.answer = Some((answer, descriptors)),
-            // The asking thread has given up, so what this late answer opened is given back to the daemon.
-            _ => state.refuse(&answer),
+            Some(pending) if pending.answer.is_none() => {
+                state.open_list.take(&answer, descriptors.last());
+                pending.answer = Some((answer, descriptors));
+            }
+            _ => state.handle_late(number, &answer),
         }
         self.wake_others(state);
     }
@@ -193,26 +258,43 @@ impl Connection {
 }
 
 impl State {
-    /// Sends a message that has no answer. Does nothing if there is no connection.
-    pub(super) fn tell(&mut self, request: &Request) {
+    /// Sends a message that has no answer, now or as soon as the socket has room. Does nothing if there is no
+    /// connection, because the next connection begins with the list of everything that is open.
+    pub(super) fn tell(&mut self, request: Request) {
         self.tell_as(0, request);
     }
 
-    /// Sends a request whose answer is ignored. Does nothing if there is no connection.
-    pub(super) fn tell_to_do(&mut self, request: &Request) {
+    /// Sends a request whose answer is ignored, now or as soon as the socket has room. Does nothing if there is no
+    /// connection.
+    pub(super) fn tell_to_do(&mut self, request: Request) {
         let number = self.next;
         self.next += 1;
         self.tell_as(number, request);
     }
 
-    fn tell_as(&mut self, number: u64, request: &Request) {
-        let Some(socket) = self.socket.clone() else { return };
-        let message = request.encode(number, self.settled());
-        if !matches!(socket::send(&*socket, &message, &[]), Ok(true)) {
-            // This message is not sent again, because the next connection begins with the list of everything that is
-            // open.
-            self.hang_up();
+    fn tell_as(&mut self, number: u64, request: Request) {
+        if self.socket.is_some() {
+            self.untold.push_back((number, request));
+            self.send_untold();
         }
+    }
+
+    /// Sends the messages of `untold` until the socket is full. Tells whether none is left.
+    pub(super) fn send_untold(&mut self) -> bool {
+        let Some(socket) = self.socket.clone() else { return false };
+        let settled = self.settled();
+        while let Some((number, request)) = self.untold.front() {
+            match socket::send(&*socket, &request.encode(*number, settled), &[]) {
+                Ok(true) => drop(self.untold.pop_front()),
+                // The daemon is slow and the socket is full.
+                Ok(false) => return false,
+                Err(_) => {
+                    self.hang_up();
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// Gives up this connection. The watching thread notices the end of the connection and connects again.
@@ -222,8 +304,12 @@ impl State {
         }
     }
 
-    /// Sends all requests that were not sent on the present connection yet.
+    /// Sends all messages and requests that were not sent on the present connection yet. The messages go first, because
+    /// a later request may depend on them.
     pub(super) fn send_unsent(&mut self) {
+        if !self.send_untold() {
+            return;
+        }
         let Some(socket) = self.socket.clone() else { return };
         let (generation, settled) = (self.generation, self.settled());
         for (number, pending) in &mut self.pending {
@@ -245,6 +331,34 @@ impl State {
                     return;
                 }
             }
+        }
+    }
+
+    /// Removes a request whose asking thread waits no longer. If the daemon may still answer, remembers the request.
+    fn give_up(&mut self, number: u64) {
+        if let Some(pending) = self.pending.remove(&number) {
+            if self.socket.is_some() && pending.sent_on == self.generation {
+                self.given_up.insert(number, pending.request);
+            }
+        }
+    }
+
+    /// Handles an answer that came after the asking thread had given up: gives back to the daemon what the answer
+    /// opened.
+    fn handle_late(&mut self, number: u64, answer: &Answer) {
+        let request = self.given_up.remove(&number);
+        if let (Some(Request::Publish { .. }), Answer::Done { value }) = (&request, answer) {
+            self.refuse_series(SegmentId(*value));
+        }
+        self.return_opened(request.as_ref(), answer);
+    }
+
+    /// Gives back to the daemon what an answer opened that no thread can use. An item that was open before the request
+    /// stays open, because the call that sent the request asks the daemon for the item again, or closes it.
+    fn return_opened(&mut self, request: Option<&Request>, answer: &Answer) {
+        if !request.is_some_and(|request| keeps_item(request, answer)) {
+            self.open_list.take(answer, None);
+            self.refuse(answer);
         }
     }
 
@@ -281,6 +395,7 @@ impl Drop for ReaderTurn<'_> {
         let mut state = self.0.lock();
         state.reading = false;
         self.0.wake_others(&state);
+        self.0.watch_untold(&state);
     }
 }
 

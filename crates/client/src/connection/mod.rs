@@ -18,10 +18,10 @@ mod reconnecting;
 mod room;
 mod watching;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -47,6 +47,10 @@ struct State {
     generation: u64,
     next: u64,
     pending: BTreeMap<u64, Pending>,
+    /// The messages whose senders do not wait, with their request numbers, that did not fit into the full socket yet.
+    untold: VecDeque<(u64, Request)>,
+    /// The requests that were sent on the present connection and then given up, and whose answers may still arrive.
+    given_up: BTreeMap<u64, Request>,
     /// Descriptors without another use. Each reserves a place in the descriptor table for a descriptor that an answer
     /// will bring.
     room: Vec<OwnedFd>,
@@ -59,7 +63,12 @@ struct State {
     leaving: bool,
     /// The error with which every request fails; `None` while requests are possible.
     over: Option<Error>,
+    /// The number of the daemon's keeper. A daemon with another keeper has lost all descriptors.
     incarnation: u64,
+    /// The requests that give descriptors back to the daemon, and that were not sent on the present connection yet.
+    not_given_back: VecDeque<Request>,
+    /// Those of these requests that were sent on the present connection, and that the daemon has not answered yet.
+    offered: BTreeMap<u64, Request>,
     /// The error of the last failed attempt to connect again.
     trouble: Option<Error>,
 }
@@ -76,6 +85,8 @@ pub(crate) struct Connection {
     process: fork::ProcessToken,
     /// True if the watching thread watches this connection.
     watched: AtomicBool,
+    /// The number of cooperative items that this session holds.
+    held: AtomicUsize,
     this: Weak<Self>,
 }
 
@@ -95,6 +106,8 @@ impl Connection {
             generation: 1,
             next: 2,
             pending: BTreeMap::new(),
+            untold: VecDeque::new(),
+            given_up: BTreeMap::new(),
             room: Vec::new(),
             trouble: None,
             open_list: OpenList::default(),
@@ -104,6 +117,8 @@ impl Connection {
             leaving: false,
             over: None,
             incarnation: welcome.incarnation,
+            not_given_back: VecDeque::new(),
+            offered: BTreeMap::new(),
         };
         Ok(Arc::new_cyclic(|this| Self {
             path,
@@ -114,6 +129,7 @@ impl Connection {
             changed: Condvar::new(),
             process: fork::ProcessToken::current(),
             watched: AtomicBool::new(false),
+            held: AtomicUsize::new(0),
             this: this.clone(),
         }))
     }

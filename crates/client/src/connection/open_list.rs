@@ -4,17 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use crossdock_layout::SegmentId;
 use crossdock_layout::wire::{Answer, InUse, ItemGiven, ItemLevel, ItemRequest, Request, SegmentKind};
-use crossdock_os::{Deadline, event, file, socket};
+use crossdock_os::file;
 
 use super::{Connection, State};
-
-/// After a daemon has lost its descriptors, this process sends it each descriptor in a message of its own. Each of
-/// these messages waits at most this long for a slow daemon.
-const MOMENT: Duration = Duration::from_millis(200);
 
 /// What a session has open or offers: segments, items, published series and endpoints.
 #[derive(Default)]
@@ -48,21 +44,22 @@ impl Connection {
     /// Reduces the number of openings of a segment by one, and tells the daemon.
     pub(crate) fn release(&self, segment: SegmentId) {
         if self.is_ours() {
-            self.lock().release(segment);
+            self.tell_with(|state| state.release(segment));
         }
     }
 
     /// Notes that the item is closed in this process, and tells the daemon. The item still belongs to this task.
     pub(crate) fn release_item(&self, item: SegmentId) {
         if self.is_ours() {
-            self.lock().release_item(item);
+            self.tell_with(|state| state.release_item(item));
         }
     }
 
     /// Makes the daemon destroy an item that it made for a call of this process that then failed.
     pub(crate) fn unmake(&self, given: &ItemGiven) {
         if given.created && self.is_ours() {
-            self.lock().tell_to_do(&Request::Item(ItemRequest::Destroy { item: given.item }));
+            let destroy = Request::Item(ItemRequest::Destroy { item: given.item });
+            self.tell_with(|state| state.tell_to_do(destroy));
         }
     }
 
@@ -73,7 +70,16 @@ impl Connection {
 
     /// The number of items that this session has open as their owner.
     pub(crate) fn items(&self) -> usize {
-        self.lock().open_list.items.len()
+        self.lock().open_list.items.len() + self.held.load(Ordering::Acquire)
+    }
+
+    /// Counts a cooperative item that this session holds now. The daemon does not know who holds such an item.
+    pub(crate) fn holds_item(&self) {
+        self.held.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn holds_item_no_more(&self) {
+        self.held.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Remembers an endpoint, so that it can be given to a daemon that forgot it.
@@ -110,9 +116,20 @@ impl Connection {
         if !self.is_ours() {
             return;
         }
+        self.tell_with(|state| {
+            if state.open_list.offered.remove(&segment).is_some() {
+                state.release(segment);
+            }
+        });
+    }
+
+    /// Makes a change of the state that tells the daemon something.
+    fn tell_with(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
-        if state.open_list.offered.remove(&segment).is_some() {
-            state.release(segment);
+        let had_room = state.untold.is_empty();
+        change(&mut state);
+        if had_room {
+            self.watch_untold(&state);
         }
     }
 
@@ -136,12 +153,12 @@ impl State {
                 segments.remove(&segment);
             }
         }
-        self.tell(&Request::Detach { segment, count: 1 });
+        self.tell(Request::Detach { segment, count: 1 });
     }
 
     fn release_item(&mut self, item: SegmentId) {
         if self.open_list.items.remove(&item) {
-            self.tell(&Request::Item(ItemRequest::Release { item }));
+            self.tell(Request::Item(ItemRequest::Release { item }));
         }
     }
 
@@ -153,7 +170,7 @@ impl State {
                 self.release(*segment);
                 if *created {
                     let (kind, name) = (*kind, name.clone());
-                    self.tell_to_do(&Request::Remove { kind, in_use: InUse::Refuse, name });
+                    self.tell_to_do(Request::Remove { kind, in_use: InUse::Refuse, name });
                 }
             }
             Answer::Series(entry) => {
@@ -162,7 +179,7 @@ impl State {
             }
             Answer::Item(given) => {
                 if given.created {
-                    self.tell_to_do(&Request::Item(ItemRequest::Destroy { item: given.item }));
+                    self.tell_to_do(Request::Item(ItemRequest::Destroy { item: given.item }));
                 }
                 if is_owned(given) {
                     self.release_item(given.item);
@@ -174,8 +191,14 @@ impl State {
         }
     }
 
-    /// Tells the daemon on a new connection everything that this process has open. The daemon closes
-    /// everything else that it counts as open for this member.
+    /// Ends the registration of a series whose publisher gave up before the daemon answered.
+    pub(super) fn refuse_series(&mut self, segment: SegmentId) {
+        self.tell_to_do(Request::Unpublish { segment });
+        self.release(segment);
+    }
+
+    /// Begins the messages of a new connection with the list of everything that this process has open. The daemon
+    /// closes everything else that it counts as open for this member.
     pub(super) fn tell_open(&mut self) {
         let OpenList { segments, items, .. } = &self.open_list;
         let segments = segments.iter().map(|(segment, open)| Request::Hold { segment: *segment, count: open.count });
@@ -183,23 +206,7 @@ impl State {
         // A segment with the number zero marks the end of the list.
         let segments = segments.chain([Request::Hold { segment: SegmentId(0), count: 0 }]);
         let items = items.chain([ItemRequest::Hold { item: SegmentId(0) }]).map(Request::Item);
-        let requests: Vec<_> = segments.chain(items).collect();
-        requests.iter().for_each(|request| self.tell(request));
-    }
-
-    /// Sends the descriptors of this process to a daemon whose keeper died and took the daemon's descriptors with it.
-    /// No thread waits for the answers. They may be errors, because another member may have sent the same descriptors
-    /// first.
-    pub(super) fn give_back(&mut self, socket: &OwnedFd) {
-        for (request, fds) in self.open_list.descriptors() {
-            let message = request.encode(self.next, 0);
-            self.next += 1;
-            while let Ok(false) = socket::send(socket, &message, &fds) {
-                if !event::wait_writable(socket.as_fd(), Deadline::after(MOMENT)).unwrap_or(false) {
-                    break;
-                }
-            }
-        }
+        self.untold.extend(segments.chain(items).map(|request| (0, request)));
     }
 }
 
@@ -237,16 +244,25 @@ impl OpenList {
         }
     }
 
-    /// Gives all descriptors that a daemon needs if it lost its descriptors with its keeper. Each comes with the
-    /// request that gives it to the daemon.
-    fn descriptors(&self) -> impl Iterator<Item = (Request, Vec<BorrowedFd<'_>>)> {
-        let segments = self.segments.iter().filter_map(|(id, open)| Some((*id, open.descriptor.as_ref()?)));
-        let segments = segments.map(|(segment, fd)| (Request::Offer { segment }, fd.as_fd()));
-        let endpoints = self.endpoints.iter().map(|(request, fd)| (request.clone(), fd.as_fd()));
-        let pools = self.offered.iter().map(|(id, series)| (Request::Offer { segment: *id }, series.pool.as_fd()));
-        let pages = self.offered.values().flat_map(|series| &series.pages);
-        let pages = pages.map(|(page, fd)| (Request::Offer { segment: *page }, fd.as_fd()));
-        endpoints.chain(segments).chain(pools).chain(pages).map(|(request, fd)| (request, vec![fd]))
+    /// Gives the requests that give back all descriptors to a daemon that lost them with its keeper.
+    pub(super) fn offers(&self) -> Vec<Request> {
+        let segments = self.segments.iter().filter(|(_, open)| open.descriptor.is_some()).map(|(id, _)| *id);
+        let pages = self.offered.values().flat_map(|series| series.pages.iter().map(|(page, _)| *page));
+        let offers = segments.chain(self.offered.keys().copied()).chain(pages);
+        let offers = offers.map(|segment| Request::Offer { segment });
+        self.endpoints.iter().map(|(request, _)| request.clone()).chain(offers).collect()
+    }
+
+    /// Gives the descriptor that goes with one of the `offers`; `None` if this process has closed it meanwhile.
+    pub(super) fn descriptor_of(&self, offer: &Request) -> Option<BorrowedFd<'_>> {
+        let Request::Offer { segment } = offer else {
+            return self.endpoints.iter().find(|(request, _)| request == offer).map(|(_, fd)| fd.as_fd());
+        };
+        let opened = self.segments.get(segment).and_then(|open| open.descriptor.as_ref());
+        let pool = || self.offered.get(segment).map(|series| &*series.pool);
+        let mut pages = self.offered.values().flat_map(|series| &series.pages);
+        let page = || pages.find(|(page, _)| page == segment).map(|(_, fd)| fd);
+        opened.or_else(pool).or_else(page).map(AsFd::as_fd)
     }
 }
 

@@ -1,17 +1,26 @@
 //! Restores a connection that broke.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_layout::Status;
-use crossdock_os::Deadline;
+use crossdock_layout::wire::{Answer, MAX_MESSAGE};
+use crossdock_os::socket::{self, Received};
+use crossdock_os::{Deadline, event};
 
-use super::{Connection, ReaderTurn};
+use super::{Connection, ReaderTurn, State};
 use crate::handshake::{self, HelloFailure, Welcome};
 use crate::{Error, discovery};
 
 /// If a private daemon (one that this library started) is gone for longer than this, the process starts it again.
 const RESTART_AFTER: Duration = Duration::from_millis(200);
+
+/// The largest number of unanswered messages that give descriptors back. The daemon hangs up if its answers do not fit
+/// into the socket.
+const UNANSWERED: usize = 64;
+/// The longest wait for an answer to such a message.
+const MOMENT: Duration = Duration::from_millis(500);
 
 /// The result of one attempt to connect.
 pub(super) enum ConnectAttempt {
@@ -77,7 +86,7 @@ impl Connection {
             }
         }
         let failure = match handshake::greet(&self.path, &self.who, deadline) {
-            Ok(welcome) => return self.resume(welcome),
+            Ok(welcome) => return self.resume(welcome, deadline),
             Err(failure) => failure,
         };
         let mut state = self.lock();
@@ -97,7 +106,7 @@ impl Connection {
         }
     }
 
-    fn resume(&self, welcome: Welcome) -> ConnectAttempt {
+    fn resume(&self, welcome: Welcome, deadline: Deadline) -> ConnectAttempt {
         let mut state = self.lock();
         debug_assert_eq!(welcome.member, self.who.member, "a daemon that knows the token knows whose it is");
         let Welcome { socket, descriptors, incarnation, .. } = welcome;
@@ -117,17 +126,83 @@ impl Connection {
                 return ConnectAttempt::NotYet(false);
             }
         }
-        let socket = Arc::new(socket);
-        if another {
-            state.give_back(&socket);
-        }
         state.trouble = None;
-        state.incarnation = incarnation;
-        state.socket = Some(socket);
+        let unanswered = std::mem::take(&mut state.offered);
+        state.not_given_back.extend(unanswered.into_values());
+        if another {
+            state.not_given_back = state.open_list.offers().into();
+            state.incarnation = incarnation;
+        }
+        let socket = Arc::new(socket);
+        while state.offer_some(&socket) {
+            drop(state);
+            if !self.is_answered(&socket, deadline.at_most(MOMENT)) {
+                return ConnectAttempt::NotYet(false);
+            }
+            state = self.lock();
+        }
+        if state.over.is_some() {
+            return ConnectAttempt::Done;
+        }
+        state.socket = Some(socket.clone());
         state.generation += 1;
+        // The answers to these requests were lost with the former connection.
+        state.given_up.clear();
+        // The list of what is open replaces the messages that were left for the former connection.
+        state.untold.clear();
         state.tell_open();
         state.tell_progress_again();
         state.send_unsent();
+        let generation = state.generation;
+        drop(state);
+        self.await_offered(&socket, generation, deadline.at_most(MOMENT));
         ConnectAttempt::Done
+    }
+
+    /// Waits until the daemon has answered everything that was given back. Perhaps no other thread reads the answers
+    /// for a long time. What is not answered now or later is given back again on the next connection.
+    fn await_offered(&self, socket: &OwnedFd, generation: u64, deadline: Deadline) {
+        let waits = || {
+            let state = self.lock();
+            state.generation == generation && state.socket.is_some() && !state.offered.is_empty()
+        };
+        while waits() && !deadline.passed() {
+            self.read_message(socket, generation, deadline);
+        }
+    }
+
+    /// Waits for the answer to one of the requests in `offered`, on a connection that no other thread uses yet. Tells
+    /// whether an answer came before the deadline. It may be an error, because another member may have given the same
+    /// descriptor back first.
+    fn is_answered(&self, socket: &OwnedFd, deadline: Deadline) -> bool {
+        let mut buffer = [0; MAX_MESSAGE + 1];
+        loop {
+            match socket::receive(socket, &mut buffer) {
+                Ok(Some(Received::Message(length, fds))) => {
+                    let answer = Answer::decode(&buffer[..length], fds.len());
+                    return answer.is_ok_and(|(number, _)| self.lock().offered.remove(&number).is_some());
+                }
+                Ok(None) if !deadline.passed() => drop(event::wait_readable(socket, deadline)),
+                _ => return false,
+            }
+        }
+    }
+}
+
+impl State {
+    /// Sends messages of `not_given_back`. Tells whether some are left, which must wait until the daemon has answered.
+    fn offer_some(&mut self, socket: &OwnedFd) -> bool {
+        while self.offered.len() < UNANSWERED {
+            let Some(offer) = self.not_given_back.pop_front() else { return false };
+            // This process may have closed the descriptor meanwhile.
+            let Some(descriptor) = self.open_list.descriptor_of(&offer) else { continue };
+            if !matches!(socket::send(socket, &offer.encode(self.next, 0), &[descriptor]), Ok(true)) {
+                self.not_given_back.push_front(offer);
+                return true;
+            }
+            self.offered.insert(self.next, offer);
+            self.next += 1;
+        }
+        !self.not_given_back.is_empty()
     }
 }

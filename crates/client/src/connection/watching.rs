@@ -3,9 +3,10 @@
 //! The thread sleeps in `poll` on the sockets of all sessions that have something open. The end of a connection wakes
 //! the thread; messages do not. When a daemon is gone, the thread connects again as soon as there is a new daemon,
 //! gives back what the session holds, and takes over the new liveness table. It also sends the progress reports that
-//! `progress` could not send at once. It starts when the process opens its first object or reports its first progress,
-//! and ends with the last session. It blocks all signals. Forked children do not have it; their sessions start a thread
-//! of their own. If the thread cannot be started, the next request notices the end of the connection.
+//! `progress` could not send at once, and the messages that did not fit into a full socket. It starts when the process
+//! opens its first object or reports its first progress, and ends with the last session. It blocks all signals. Forked
+//! children do not have it; their sessions start a thread of their own. If the thread cannot be started, the next
+//! request notices the end of the connection.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -15,8 +16,8 @@ use std::time::{Duration, Instant};
 use crossdock_os::fork::PerProcess;
 use crossdock_os::{Deadline, child, event};
 
-use super::Connection;
 use super::reconnecting::ConnectAttempt;
+use super::{Connection, State};
 
 /// The longest pause between two attempts to connect again: `PAUSE` at first, and `LONG_PAUSE` after `A_WHILE`.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -24,6 +25,8 @@ const LONG_PAUSE: Duration = Duration::from_millis(250);
 const A_WHILE: Duration = Duration::from_secs(10);
 /// The longest wait for a daemon that accepted the connection and has not answered yet.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The pause between two attempts to send the messages that did not fit into a full socket.
+const ROOM: Duration = Duration::from_millis(20);
 const STACK: usize = 128 << 10;
 
 static WATCHER: PerProcess<Watcher> = PerProcess::new();
@@ -65,6 +68,20 @@ impl Connection {
     /// Tells the watching thread that the session is over.
     pub(super) fn watch_no_more(&self) {
         self.wake_watcher();
+    }
+
+    /// Wakes the watching thread if messages are left that did not fit into the full socket. The thread then sends
+    /// them.
+    pub(super) fn watch_untold(&self, state: &State) {
+        if state.socket.is_some() && !state.untold.is_empty() {
+            self.wake_watcher();
+        }
+    }
+
+    /// Sends the messages that did not fit into the full socket. If some are left, gives the time of the next attempt.
+    fn untold_due(&self, now: Instant) -> Option<Instant> {
+        let mut state = self.lock();
+        (!state.send_untold() && state.socket.is_some()).then(|| now + ROOM)
     }
 
     /// Wakes the watching thread, which then looks at this session.
@@ -129,8 +146,10 @@ impl Watcher {
 impl WatchedSession {
     /// Gives the time at which the thread must next do something for this session.
     fn due(&self, now: Instant) -> Option<Instant> {
-        let progress = self.connection.upgrade().and_then(|connection| connection.progress_due(now));
-        self.broken.as_ref().map(|broken| broken.due).into_iter().chain(progress).min()
+        let connection = self.connection.upgrade();
+        let progress = connection.as_ref().and_then(|connection| connection.progress_due(now));
+        let untold = connection.and_then(|connection| connection.untold_due(now));
+        self.broken.as_ref().map(|broken| broken.due).into_iter().chain(progress).chain(untold).min()
     }
 
     /// Tries to restore the connection, if it is broken and the next attempt is due.

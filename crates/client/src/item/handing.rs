@@ -10,6 +10,9 @@ use super::{Item, ItemOptions, SharedItem, State, party};
 use crate::connection::Answered;
 use crate::{Error, Result};
 
+/// The size of a page of an item's memory.
+const PAGE: u64 = 4096;
+
 impl Item {
     /// Gives the item to another task. `to` is a task such as `detect` (any rank of it), a rank such as `detect/3`, or
     /// a number such as `#7` (the task that registers number 7). The task need not exist yet. If a task waits for the
@@ -31,6 +34,7 @@ impl Item {
     /// `NO_SPACE` if the daemon cannot record the transfer.
     pub fn transfer_mut(&mut self, to: &str) -> Result<()> {
         let addressee = party(to)?;
+        self.check_process()?;
         self.memory()?;
         self.open.close_region()?;
         let gone = format!("item '{}' was transferred to {addressee}", self.key());
@@ -62,6 +66,7 @@ impl Item {
     /// `BUSY` while the item's heap is in use, or while the item is on its way to another node. `CLOSED` if this task
     /// has already handed the item on.
     pub fn destroy_mut(&mut self) -> Result<()> {
+        self.check_process()?;
         self.memory()?;
         self.open.close_region()?;
         let gone = format!("item '{}' was destroyed", self.key());
@@ -73,6 +78,12 @@ impl Item {
             return self.open.session.ask_item(request, None).map(drop);
         }
         self.give_up(request, gone)
+    }
+
+    /// Checks that this process opened the item itself. A forked child has the same member id as its parent, so the words
+    /// in a cooperative item's memory cannot tell the two apart.
+    fn check_process(&self) -> Result<()> {
+        self.open.session.connection().check_process()
     }
 
     /// Unmaps the memory and then sends the request. If the daemon refuses, opens the item again.
@@ -99,7 +110,7 @@ impl Item {
             return answer.and_then(|answer| self.open.session.opened_view(answer)).ok().map(SharedItem::new);
         }
         let memory = answer.and_then(super::session::taken).and_then(|(given, descriptor)| {
-            self.open.given.size = given.size;
+            (self.open.given.size, self.open.given.file) = (given.size, given.file);
             ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|e| self.named(e))
         });
         self.state = match memory {
@@ -133,6 +144,7 @@ impl Item {
     /// # Errors
     /// `CLOSED` if this task has already handed the item on. `NO_SPACE` if the daemon cannot record the change.
     pub fn set_on_death(&mut self, on_death: OnDeath) -> Result<()> {
+        self.check_process()?;
         if let State::Cooperative(memory, _) = &self.state {
             memory.set_on_death(on_death);
         } else {
@@ -161,13 +173,6 @@ impl Item {
         let old = self.size();
         // The mapping is removed before the daemon shrinks the item. Otherwise an access to the removed part would be a
         // fault.
-        if let State::Own(memory) = &mut self.state {
-            if size < old && size > 0 {
-                // The rest of the last page becomes zero, because the bytes must be zero if the item grows again later.
-                let end = size.next_multiple_of(4096).min(old);
-                memory.bytes_mut()[size as usize..end as usize].fill(0);
-            }
-        }
         self.state = State::Spent(format!("item '{}' is being resized", self.key()));
         let opened = self.open.session.ask_item(ItemRequest::Resize { item: self.id(), size }, None);
         let memory = opened.and_then(super::session::taken).and_then(|(given, descriptor)| {
@@ -175,7 +180,13 @@ impl Item {
             Ok((given.size, memory))
         });
         match memory {
-            Ok((given, memory)) => {
+            Ok((given, mut memory)) => {
+                // The last page of the old size can have bytes behind that size: an earlier owner wrote them there, or
+                // they are left from a larger size.
+                let end = old.next_multiple_of(PAGE).min(given);
+                if old < end {
+                    memory.bytes_mut()[old as usize..end as usize].fill(0);
+                }
                 self.open.given.size = given;
                 self.state = State::Own(memory);
                 if self.contents().is_err() {

@@ -27,6 +27,7 @@ pub use shared::{ItemView, SharedItem};
 
 pub(crate) use cooperative::CooperativeItems;
 
+use crate::connection::Connection;
 use crate::{Error, Mode, Region, Result, Session};
 
 /// An item that this task owns and has open. When this value is dropped, the item is closed. The item still belongs to
@@ -42,9 +43,31 @@ enum State {
     /// Only this process has the item mapped.
     Own(ItemMemory),
     /// The item is cooperative: each task that has opened the item keeps it mapped. This member is its holder now.
-    Cooperative(Arc<ItemMemory>, HolderToken),
+    Cooperative(Arc<ItemMemory>, HeldItem),
     /// The value has no item any more. The text says why, for example which task got the item.
     Spent(String),
+}
+
+/// Shows that this member holds a cooperative item. As long as this value exists, the session does not leave in order:
+/// the other members would take the holder for gone, and one of them would take the item.
+#[derive(Debug)]
+struct HeldItem {
+    token: HolderToken,
+    connection: Arc<Connection>,
+}
+
+impl HeldItem {
+    fn new(session: &Session, token: HolderToken) -> Self {
+        let connection = session.connection().clone();
+        connection.holds_item();
+        Self { token, connection }
+    }
+}
+
+impl Drop for HeldItem {
+    fn drop(&mut self) {
+        self.connection.holds_item_no_more();
+    }
 }
 
 impl State {
@@ -96,7 +119,7 @@ impl Item {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.state {
             State::Own(memory) => memory.bytes_mut(),
-            State::Cooperative(memory, held) => memory.bytes_held(held),
+            State::Cooperative(memory, held) => memory.bytes_held(&mut held.token),
             State::Spent(_) => &mut [],
         }
     }

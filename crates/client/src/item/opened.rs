@@ -72,7 +72,7 @@ impl OpenItem {
             return Ok(region.clone());
         }
         let mapping = memory.data_again().map_err(|e| self.named(e))?;
-        let region = self.session.region_in_item(&self.given.key, self.given.item, mapping, memory.writable())?;
+        let region = self.session.region_in_item(&self.given, mapping, memory.writable())?;
         self.region = Some(region.clone());
         Ok(region)
     }

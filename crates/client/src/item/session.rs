@@ -6,19 +6,22 @@ use std::time::Duration;
 use crossdock_core::item::{Backing, ItemMemory, ItemWaitOutcome, PartyNumbers};
 use crossdock_core::region::{self, MappedRegionParts};
 use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, ItemRequest, KEYS_PER_MESSAGE, Party, Request};
-use crossdock_layout::{MemberId, SegmentId, Status};
+use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Deadline, Mapping};
 
 use super::cooperative::MappedItem;
-use super::{Contents, Item, ItemInfo, ItemOptions, ItemView, State};
+use super::{Contents, HeldItem, Item, ItemInfo, ItemOptions, ItemView, State};
 use crate::connection::Answered;
 use crate::host::SessionHost;
 use crate::segment::SegmentOpening;
 use crate::{Error, Region, Result, SegmentKind, Session};
 
-/// The least time that a session waits for the answer to a request for an item, even if the caller's timeout is
-/// shorter. The daemon may need the time to prepare the item, for example to copy it.
+/// The least time that a session waits for an item that the daemon prepares, even if the caller's timeout is shorter.
+/// The daemon may need the time, for example to copy the item.
 const READY: Duration = Duration::from_secs(60);
+/// The least time in which a daemon that prepares an item must answer another question. A daemon that does not answer
+/// is stopped, so the call does not wait longer.
+const ALIVE: Duration = Duration::from_secs(1);
 
 impl Session {
     /// Makes an item that this task owns. Its bytes are zero.
@@ -122,12 +125,13 @@ impl Session {
         Ok(())
     }
 
-    /// Sends a request about items. `wait` is how long the daemon may wait before it answers.
+    /// Sends a request about items. `wait` is how long the daemon may wait before it answers; `None` if the daemon does
+    /// not prepare an item for the answer.
     pub(super) fn ask_item(&self, request: ItemRequest, wait: Option<Duration>) -> Result<Answered> {
-        let patient = if wait.is_some() { READY } else { Duration::ZERO };
-        let deadline = self.late(wait.map(|w| w.max(patient)));
-        let wait = wait.filter(|w| !w.is_zero());
-        self.connection().ask(Request::Item(request), None, wait, deadline)
+        let request = Request::Item(request);
+        let Some(wait) = wait else { return self.connection().ask(request, None, None, self.deadline()) };
+        let alive = self.timeout().saturating_sub(wait).max(ALIVE);
+        self.connection().ask_to_prepare(request, wait, alive, self.late(Some(wait.max(READY))))
     }
 
     /// Opens the item that the daemon gave, in `answer`, to this member as the owner. If the item is cooperative, the
@@ -153,6 +157,7 @@ impl Session {
         self.items().learn(&given.key, known.clone());
         if given.created {
             let held = known.memory.begin(known.own[0], self.member(), given.on_death);
+            let held = HeldItem::new(self, held);
             return Ok(Item::new(self, given, State::Cooperative(known.memory, held)));
         }
         let (timeout, deadline) = wait.unwrap_or((None, Deadline::after(Duration::ZERO)));
@@ -171,7 +176,10 @@ impl Session {
         }
         let deadline = Deadline::after(timeout.unwrap_or_default());
         match known.memory.take(&own, self.member(), self.liveness(), deadline) {
-            ItemWaitOutcome::Taken(held) => Ok(Item::new(self, known.given, State::Cooperative(known.memory, held))),
+            ItemWaitOutcome::Taken(held) => {
+                let held = HeldItem::new(self, held);
+                Ok(Item::new(self, known.given, State::Cooperative(known.memory, held)))
+            }
             ItemWaitOutcome::Gone => {
                 self.items().forget(key, known.given.item);
                 // The daemon may not know yet that the item's owner died. This request makes the daemon destroy the
@@ -223,10 +231,11 @@ impl Session {
     }
 
     /// Opens the heap in an item's data as a region. `mapping` is the mapped data.
-    pub(super) fn region_in_item(&self, key: &str, id: SegmentId, mapping: Mapping, writable: bool) -> Result<Region> {
+    pub(super) fn region_in_item(&self, given: &ItemGiven, mapping: Mapping, writable: bool) -> Result<Region> {
+        let (name, segment) = (given.key.clone(), given.item);
         let host = Arc::new(SessionHost::new(self, Vec::new()));
-        let over = MappedRegionParts { name: key.to_owned(), segment: id, writable, member: self.member(), host };
-        Ok(self.session_objects().note_region(region::Region::over(mapping, None, over)?))
+        let over = MappedRegionParts { name, segment, writable, member: self.member(), host };
+        Ok(self.session_objects().note_region(region::Region::over(mapping, None, over)?, given.file))
     }
 }
 

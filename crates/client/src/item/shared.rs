@@ -120,7 +120,8 @@ impl SharedItem {
     }
 
     /// Works as [`SharedItem::unshare`], for a caller that cannot move the `SharedItem` out of where it lies. After a
-    /// success every further call on this `SharedItem` fails. After an error this `SharedItem` still has the item.
+    /// success every further call on this `SharedItem` fails. After an error this `SharedItem` still has the item. If
+    /// this process could not open the item again, the item is closed and still belongs to this task.
     ///
     /// # Errors
     /// As for [`SharedItem::unshare`].
@@ -138,13 +139,18 @@ impl SharedItem {
             // The request failed. Either the item is still shared, or it was taken back but this process had no room to
             // open it. A request to reopen the item shows which of the two is the case.
             let reopen = || self.session.ask_item(ItemRequest::Reopen { item: self.item }, None);
-            match reopen() {
+            let opened = match reopen() {
                 Ok(answer) if matches!(&answer.0, Answer::Item(given) if given.writable) => self.open_own(answer),
                 again => {
                     self.view = again.and_then(|answer| self.session.opened_view(answer)).ok();
                     Err(error)
                 }
+            };
+            if opened.is_err() && self.view.is_none() {
+                // This value has no view, so it cannot close the item later.
+                self.session.connection().release_item(self.item);
             }
+            opened
         })
     }
 
