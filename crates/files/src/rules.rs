@@ -32,7 +32,9 @@ pub enum Keep {
     Newest(usize),
     /// A file stays until each consumer has closed it after reading and no process has it open.
     Consumed {
-        /// How often each consumer reads a file: once for each rank of its task.
+        /// How often each consumer reads a file. The reads of one consumer cannot be told apart: a file that is opened
+        /// twice counts twice, and reads at the same moment can count as one. So each rank that sees the directory in a
+        /// folder of its own is one consumer here, which reads each file at least once.
         readers: Vec<u32>,
     },
 }

@@ -10,27 +10,39 @@ use std::path::Path;
 use crossdock_os::fanotify::OpenWatch;
 use crossdock_os::process::{self, ProcessState};
 
-/// The processes that opened files, by the files' inode numbers.
+/// The number of known processes at which the dead ones are looked for the first time.
+const MANY: usize = 32;
+
+/// The processes that opened files, and how the files' writers closed them.
 #[derive(Debug)]
 pub(crate) struct Writers {
     openers: Option<OpenWatch>,
-    known: HashMap<u64, HashMap<i32, Opener>>,
-    /// Files whose last writer was killed. A second event about the same close must not publish them.
-    torn: HashSet<u64>,
+    /// The processes that opened files, by their numbers. Each has one descriptor here, however many files it opens.
+    processes: HashMap<i32, OwnedFd>,
+    /// The number of processes at which the dead ones are removed.
+    many: usize,
+    /// The files that were closed after writing, by inode number.
+    closed: HashMap<u64, Closed>,
     own: i32,
 }
 
-#[derive(Debug)]
-struct Opener {
-    pidfd: OwnedFd,
-    /// True if the process closed the file after writing. Processes that only read the file are not looked at.
-    wrote: bool,
+/// How a file was closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Closed {
+    /// Since the last look, each writer closed the file itself.
+    Well,
+    /// Since the last look, a writer was killed while it had the file open.
+    Killed,
+    /// A writer was killed before the last look, and no writer closed the file since then. A second event about the
+    /// same close must not publish the file.
+    Torn,
 }
 
 impl Writers {
     pub(crate) fn new() -> Self {
         let own = i32::try_from(std::process::id()).unwrap_or(0);
-        Self { openers: OpenWatch::new().ok(), known: HashMap::new(), torn: HashSet::new(), own }
+        let openers = OpenWatch::new().ok();
+        Self { openers, processes: HashMap::new(), many: MANY, closed: HashMap::new(), own }
     }
 
     /// Tells whether the kernel reports writers.
@@ -52,7 +64,7 @@ impl Writers {
     /// after each event.
     pub(crate) fn give_up(&mut self) {
         self.openers = None;
-        self.known.clear();
+        self.processes.clear();
     }
 
     /// Gives a copy of the descriptor that is readable when the kernel has reported an open or a close; `None` if the
@@ -62,34 +74,60 @@ impl Writers {
     }
 
     /// Notes the opens and closes that the kernel reports, and lets the waiting opens continue.
+    ///
+    /// When a writer closes a file, its process is looked at now and not at the publication, which may come much later:
+    /// a process that is killed after its close has finished the file.
     pub(crate) fn take_in(&mut self) {
         let Some(openers) = &self.openers else { return };
+        // The events of a process come before its end. So a process that is dead before this read has no events after
+        // this read.
+        let is_many = self.processes.len() >= self.many;
+        let dead = if is_many { self.dead() } else { HashSet::new() };
         for event in openers.read() {
             // The service opens files only for reading, so it is never a writer.
             if event.pid == self.own && !event.closed {
                 continue;
             }
-            let of_file = self.known.entry(event.inode).or_default();
             if let Some((pid, pidfd)) = event.process {
-                of_file.entry(pid).or_insert(Opener { pidfd, wrote: false });
+                if event.closed {
+                    self.processes.entry(pid).or_insert(pidfd);
+                } else {
+                    // A process that waits for the answer to its open is alive. So this number does not belong to an
+                    // older process any more.
+                    self.processes.insert(pid, pidfd);
+                }
             }
-            if let Some(opener) = of_file.get_mut(&event.pid).filter(|_| event.closed) {
-                opener.wrote = true;
+            if let Some(pidfd) = self.processes.get(&event.pid).filter(|_| event.closed) {
+                let is_killed = process::state(pidfd, event.pid) == ProcessState::Killed;
+                let closed = self.closed.entry(event.inode).or_insert(Closed::Well);
+                if is_killed {
+                    *closed = Closed::Killed;
+                } else if *closed == Closed::Torn {
+                    *closed = Closed::Well;
+                }
             }
         }
+        if is_many {
+            // A new process may have taken the number of a dead one meanwhile.
+            self.processes.retain(|pid, pidfd| !(dead.contains(pid) && process::is_dead(pidfd)));
+            self.many = MANY.max(2 * self.processes.len());
+        }
+    }
+
+    /// Lists the processes that have ended.
+    fn dead(&self) -> HashSet<i32> {
+        self.processes.iter().filter(|(_, pidfd)| process::is_dead(pidfd)).map(|(pid, _)| *pid).collect()
     }
 
     /// Tells, after the last writer has closed the file, whether a writer was killed while it had the file open.
     pub(crate) fn is_torn(&mut self, inode: u64) -> bool {
         self.take_in();
-        let mut writers = self.known.remove(&inode).into_iter().flatten().filter(|(_, opener)| opener.wrote).peekable();
-        if writers.peek().is_some() {
-            if writers.any(|(pid, opener)| process::state(&opener.pidfd, pid) == ProcessState::Killed) {
-                self.torn.insert(inode);
-            } else {
-                self.torn.remove(&inode);
+        match self.closed.remove(&inode) {
+            None | Some(Closed::Well) => false,
+            Some(Closed::Killed | Closed::Torn) => {
+                self.closed.insert(inode, Closed::Torn);
+                true
             }
         }
-        self.torn.contains(&inode)
     }
 }

@@ -121,6 +121,30 @@ fn an_unlinked_name_can_be_written_again_and_is_another_file() {
 }
 
 #[test]
+fn a_folder_that_is_renamed_into_place_is_published_with_its_files() {
+    let d = Directory::new(Publish::Rename);
+    assert!(d.producer("mkdir -p .t/below; echo one > .t/x; echo two > .t/below/y; mv .t final"));
+    d.comes("final/x");
+    d.comes("final/below/y");
+    assert!(d.producer("mv final other; echo three > .z; mv .z z"));
+    d.comes("other/x");
+    d.comes("other/below/y");
+    d.comes("z");
+    assert!(!d.published("final/x").exists());
+}
+
+#[test]
+fn a_file_with_a_marker_stays_published_when_its_folder_is_renamed() {
+    let d = Directory::new(Publish::Marker(".done".into()));
+    assert!(d.producer("mkdir t; sleep 0.2; echo one > t/x; echo > t/x.done; echo two > t/y"));
+    d.comes("t/x");
+    assert!(d.producer("mv t final; echo three > z; echo > z.done"));
+    d.comes("final/x");
+    d.comes("z");
+    assert!(!d.published("final/y").exists() && !d.published("t/x").exists());
+}
+
+#[test]
 fn symbolic_links_are_not_published() {
     let d = Directory::new(Publish::Close);
     assert!(d.producer("ln -s /etc/passwd link; echo one > a"));

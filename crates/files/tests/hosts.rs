@@ -338,6 +338,23 @@ fn a_file_is_kept_until_the_consumers_of_all_hosts_have_read_it() {
     assert_eq!(b.wait("y"), FileWaitOutcome::Published);
 }
 
+/// `cp -p`, archivers and `touch` set a file's time after they have closed it.
+#[test]
+fn a_file_whose_time_was_set_after_its_publication_comes() {
+    let authority = Authority::make("files", HOURS).unwrap();
+    let a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &[]));
+    a.service().producers(Phase::Producing);
+    a.write("x", b"x");
+    assert_eq!(a.wait("x"), FileWaitOutcome::Published);
+    until("the publication to be noted", || a.service().report().published == 1);
+    let staged = fs::File::open(a.root.join("stage/x")).unwrap();
+    staged.set_modified(std::time::UNIX_EPOCH + HOURS).unwrap();
+    let b = Host::new(&authority, "b", &Keep::All, across(false, &[], &["a"]));
+    b.meet(&[("a", &a.address())]);
+    assert_eq!(b.wait_for("x", Duration::from_secs(20)), FileWaitOutcome::Published);
+    assert_eq!(fs::read(b.published("x")).unwrap(), b"x");
+}
+
 #[test]
 fn each_host_keeps_its_newest_files() {
     let (a, b) = two(&Keep::Newest(3));

@@ -194,6 +194,37 @@ fn a_file_whose_writer_is_killed_is_never_published_and_one_written_anew_is() {
 }
 
 #[test]
+fn a_file_that_was_closed_is_published_at_the_end_although_its_writer_was_killed_later() {
+    let f = Fixture::new(Publish::End);
+    if !f.service().report().writers_known {
+        return crossdock_os::testing::skip("known-writers");
+    }
+    let (whole, half) = (f.stage("whole"), f.stage("half"));
+    let script =
+        format!("echo whole > {}; exec 3> {}; echo half >&3; sleep 1; kill -9 $$", whole.display(), half.display());
+    Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().unwrap();
+    f.service().producers(Phase::Ended);
+    assert!(f.published("whole").exists());
+    assert!(!f.published("half").exists());
+    assert_eq!((f.service().report().torn, f.state("half")), (1, Some(FileState::Torn)));
+}
+
+#[test]
+fn files_that_are_not_published_cost_the_service_no_descriptors() {
+    let f = Fixture::new(Publish::Marker(".done".into()));
+    if !f.service().report().writers_known {
+        return crossdock_os::testing::skip("known-writers");
+    }
+    // Each marker is written by a process of its own and is never published.
+    let script = "for n in $(seq 300); do echo x > $n; sh -c \"echo > $n.done\"; cat $n > .hidden-$n; done";
+    assert!(Command::new("sh").args(["-c", script]).current_dir(&f.layout.stage).status().unwrap().success());
+    assert_eq!(f.wait("300"), FileWaitOutcome::Published);
+    let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    let processes = links.filter(|link| link.to_string_lossy().contains("pidfd")).count();
+    assert!(processes < 250, "{processes} descriptors of processes are open");
+}
+
+#[test]
 fn a_file_whose_writer_exits_in_one_of_its_threads_is_published() {
     let f = Fixture::new(Publish::Close);
     // The file stays open until the process ends. When another thread calls `_exit`, the kernel ends the process's first

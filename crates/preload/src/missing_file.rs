@@ -59,25 +59,40 @@ pub(crate) fn start() -> &'static ProgramSettings {
     })
 }
 
-/// Waits for the file, if a call failed with ENOENT and the file belongs to a managed directory. Returns true if the
-/// shim must try the call again. Returns false if the program must get the errno that is set now.
+/// How often a shim tries a call again in a row, if each time the file exists when the shim looks. A file can be
+/// removed and published anew between the call and the look. But in `missing/../file` the folder `missing` does not
+/// exist, so the kernel never finds this file, although it exists.
+const IN_VAIN: u32 = 8;
+
+/// What a shim does after a call failed with ENOENT.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// The program gets the errno that is set now.
+    Return,
+    /// The file came during a wait, so the shim tries the call again.
+    AfterWait,
+    /// The file exists without a wait, so the shim tries the call again.
+    AtOnce,
+}
+
+/// Waits for the file, if a call failed with ENOENT and the file belongs to a managed directory.
 ///
 /// # Safety
 /// `path` must be null or a terminated string.
-pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
+unsafe fn ask(folder: c_int, path: *const c_char) -> Next {
     let start = start();
     if start.views.is_empty() || path.is_null() {
-        return false;
+        return Next::Return;
     }
     // SAFETY: the path is not null, and the caller guarantees that it is terminated.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     let Some(whole) = whole(folder, path) else {
         set_errno(ENOENT);
-        return false;
+        return Next::Return;
     };
     if TARGET.is(&whole) {
         set_errno(ENOENT);
-        return false;
+        return Next::Return;
     }
     // A `Once` has a lock inside. A child that was forked while another thread held this lock would wait for ever.
     static REPORTED: AtomicBool = AtomicBool::new(false);
@@ -88,8 +103,10 @@ pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
     {
         file::complain(&format!("crossdock: {why}\n"));
     }
+    let was_missing = start.views.is_missing(&whole);
     match start.views.await_file(&whole) {
-        FileWaitOutcome::Published => return true,
+        FileWaitOutcome::Published if was_missing => return Next::AfterWait,
+        FileWaitOutcome::Published => return Next::AtOnce,
         FileWaitOutcome::Pass => set_errno(ENOENT),
         FileWaitOutcome::Interrupted => set_errno(EINTR),
         FileWaitOutcome::Gone(story) => {
@@ -101,7 +118,7 @@ pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
             set_errno(ETIMEDOUT);
         }
     }
-    false
+    Next::Return
 }
 
 /// Decides what follows after a call that failed and would have changed a file or a name. In a directory whose files
@@ -197,11 +214,21 @@ pub(crate) unsafe fn retry<T>(
     failed: impl Fn(&T) -> bool,
     call: impl Fn() -> T,
 ) -> T {
+    let mut in_vain = 0;
     loop {
         let answer = call();
-        // SAFETY: the caller guarantees that the path is null or a terminated string.
-        if !failed(&answer) || errno() != ENOENT || !unsafe { ask(folder, path) } {
+        if !failed(&answer) || errno() != ENOENT {
             return answer;
+        }
+        // SAFETY: the caller guarantees that the path is null or a terminated string.
+        match unsafe { ask(folder, path) } {
+            Next::Return => return answer,
+            Next::AfterWait => in_vain = 0,
+            Next::AtOnce if in_vain == IN_VAIN => {
+                set_errno(ENOENT);
+                return answer;
+            }
+            Next::AtOnce => in_vain += 1,
         }
     }
 }

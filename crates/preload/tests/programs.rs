@@ -76,6 +76,28 @@ fn is_there(program: &str) -> bool {
     std::env::var("PATH").unwrap().split(':').any(|folder| Path::new(folder).join(program).exists())
 }
 
+/// The path leads through a folder that does not exist, so the kernel never finds the file, although the file is
+/// published.
+#[test]
+fn a_path_through_a_missing_folder_is_not_found_and_keeps_no_program_busy() {
+    let f = Fixture::new("detour");
+    fs::write(f.root.join("stage/1.txt"), "x").unwrap();
+    let began = Instant::now();
+    while !f.published().join("1.txt").exists() {
+        assert!(began.elapsed() < Duration::from_secs(20), "the file is not published");
+    }
+    let script = "for call in (open, os.stat, os.listdir):\n    try:\n        call('missing/../1.txt')\n    \
+                  except FileNotFoundError:\n        print('none')";
+    let mut child = f
+        .command(&["timeout", "20", "python3", "-c", &format!("import os\n{script}")])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut text = String::new();
+    std::io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut text).unwrap();
+    assert!(child.wait().unwrap().success() && text == "none\nnone\nnone\n", "{text:?}");
+}
+
 #[test]
 fn each_way_to_open_for_writing_gives_a_consumer_erofs_and_the_reason_in_its_log() {
     use std::os::unix::process::CommandExt;

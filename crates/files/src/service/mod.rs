@@ -151,8 +151,8 @@ struct State {
     written: BTreeSet<PathBuf>,
     /// Files whose publication failed and is tried again, with the time of the last attempt. Each is reported once.
     failed: BTreeMap<PathBuf, Instant>,
-    /// Folders that could not be watched or read, with the time of the last attempt.
-    unentered: BTreeMap<PathBuf, Instant>,
+    /// Folders that could not be watched or read, with the time of the last attempt and how they appeared.
+    unentered: BTreeMap<PathBuf, (Instant, NameChange)>,
     /// Files that were not published because their writer was killed.
     torn: BTreeSet<PathBuf>,
     /// The inodes of files that were closed while the quota was used up. Only another close publishes such a file.
@@ -167,6 +167,8 @@ struct State {
     spill: Option<Spill>,
     /// Names that the service itself has removed from `stage`; the events of these removals are ignored.
     moved: BTreeSet<PathBuf>,
+    /// True if events were lost that may have told of files renamed into place; used only with [`Publish::Rename`].
+    are_renames_lost: bool,
     /// True once the service moves and fetches no more files.
     is_over: bool,
     /// The number of this start of the service. Other hosts ask for all changes anew if it differs from the number that
@@ -220,6 +222,7 @@ impl Service {
             by_view: BTreeSet::new(),
             spill: None,
             moved: BTreeSet::new(),
+            are_renames_lost: false,
             is_over: false,
             life: 0,
             ledger: ChangeLog::default(),
@@ -251,7 +254,7 @@ impl Service {
             service.answers = Some(std::thread::Builder::new().name("crossdock-opens".into()).spawn(answers)?);
         }
         shared.state().take_over()?;
-        shared.state().enter(&shared, Path::new(""))?;
+        shared.state().enter(&shared, Path::new(""), NameChange::Made)?;
         let epoll = shared.watched().map_err(plain)?;
         let watches = move || shared.run(&epoll);
         service.watcher = Some(std::thread::Builder::new().name("crossdock-files".into()).spawn(watches)?);
@@ -307,7 +310,8 @@ impl Service {
         // it announces the end.
         state.take_in(&self.shared);
         if matches!(phase, Phase::Ended | Phase::Failed) {
-            if state.how.takes_found(phase == Phase::Ended) {
+            let is_well = phase == Phase::Ended;
+            if state.how.takes_found(is_well) || is_well && state.are_renames_lost {
                 state.look_at_all(&self.shared, Path::new(""));
             }
             let left: Vec<PathBuf> = std::mem::take(&mut state.written).into_iter().collect();
@@ -455,15 +459,28 @@ fn two(stop: &OwnedFd, (other, token): (impl std::os::fd::AsFd, u64)) -> OsResul
 impl State {
     /// Handles all events of the watched folders that the kernel has queued.
     fn take_in(&mut self, shared: &Shared) {
+        if self.take_in_events(shared) {
+            // The service removes names of `stage` only while it holds this lock. So after the next read, no event of
+            // such a removal is on its way, and what is left in `moved` stands for lost events.
+            self.take_in_events(shared);
+            self.moved.clear();
+            self.look_again(shared);
+        }
+    }
+
+    /// Handles the events that the kernel has queued. Tells whether events were lost.
+    fn take_in_events(&mut self, shared: &Shared) -> bool {
+        let mut are_lost = false;
         let events = match self.watch.read() {
             Ok(events) => events,
-            Err(error) => return self.trouble(error.to_string()),
+            Err(error) => {
+                self.trouble(error.to_string());
+                return false;
+            }
         };
         for event in events {
             if event.change == NameChange::Overflow {
-                if self.how.takes_found(false) {
-                    self.look_at_all(shared, Path::new(""));
-                }
+                are_lost = true;
                 continue;
             }
             let Some(folder) = self.folders.get(&event.folder) else { continue };
@@ -474,25 +491,61 @@ impl State {
             if event.change == NameChange::Removed && self.moved.remove(&rest) {
                 continue;
             }
-            let name = event.name.to_string_lossy();
-            match self.how.action(event.change, &name, event.is_folder) {
-                Action::Publish => self.publish(shared, &rest),
-                Action::PublishFound => self.publish_found(shared, &rest),
-                Action::PublishInstead(name) => {
-                    let rest = rest.with_file_name(name);
-                    self.publish(shared, &rest);
-                }
-                Action::Withdraw => {
-                    self.withdraw(&rest);
-                    shared.news.notify_all();
-                }
-                Action::Enter => {
-                    if let Err(error) = self.enter(shared, &rest) {
-                        self.enter_later(&rest, &error);
-                    }
-                }
-                Action::Nothing => {}
+            self.act(shared, event.change, &rest, event.is_folder);
+        }
+        are_lost
+    }
+
+    /// Compares the folders after events were lost: takes the names that producers have removed away from consumers,
+    /// watches all folders, and publishes what is finished. With [`Publish::Rename`], a file that was renamed into
+    /// place looks like one that is being written, so it is published only at the producers' end.
+    fn look_again(&mut self, shared: &Shared) {
+        let mut seen = Vec::new();
+        let layout = self.store.layout.clone();
+        if let Err(error) = walk(&layout.published, Path::new(""), &mut |rest, _| seen.push(rest)) {
+            self.trouble(format!("events were lost, and the published files cannot be read: {error}"));
+        }
+        for rest in seen {
+            let is_elsewhere = self.fetched.contains_key(&rest) || layout.spilled.join(&rest).exists();
+            if !is_elsewhere && matches!(self.staged_meta(&rest), Ok(None)) {
+                self.withdraw(&rest);
             }
+        }
+        self.folders.clear();
+        let came = match self.how {
+            Publish::Marker(_) => NameChange::Arrived,
+            _ => NameChange::Made,
+        };
+        if let Err(error) = self.enter(shared, Path::new(""), came) {
+            self.enter_later(Path::new(""), came, &error);
+        }
+        if self.how == Publish::Rename && !std::mem::replace(&mut self.are_renames_lost, true) {
+            self.trouble(
+                "the kernel has lost events: files that were renamed into place meanwhile are published only when the \
+                 producers have ended"
+                    .to_owned(),
+            );
+        }
+        shared.news.notify_all();
+    }
+
+    /// Does what follows from a change of the name `rest` in the producers' folder.
+    fn act(&mut self, shared: &Shared, change: NameChange, rest: &Path, is_folder: bool) {
+        let name = rest.file_name().unwrap_or_default().to_string_lossy();
+        match self.how.action(change, &name, is_folder) {
+            Action::Publish => self.publish(shared, rest),
+            Action::PublishFound => self.publish_found(shared, rest),
+            Action::PublishInstead(name) => self.publish(shared, &rest.with_file_name(name)),
+            Action::Withdraw => {
+                self.withdraw(rest);
+                shared.news.notify_all();
+            }
+            Action::Enter => {
+                if let Err(error) = self.enter(shared, rest, change) {
+                    self.enter_later(rest, change, &error);
+                }
+            }
+            Action::Nothing => {}
         }
     }
 
@@ -510,8 +563,9 @@ impl State {
     }
 
     /// Watches a folder of `stage` and all folders below it. Then looks at the files in the folder, because they may
-    /// have been made before the watch.
-    fn enter(&mut self, shared: &Shared, rest: &Path) -> io::Result<()> {
+    /// have been made before the watch. If the folder appeared by a rename, all names below it have appeared by this
+    /// rename.
+    fn enter(&mut self, shared: &Shared, rest: &Path, came: NameChange) -> io::Result<()> {
         let Some(folder) = self.store.layout.staged_folder(rest)? else { return Ok(()) };
         let number = match self.watch.add(&folder) {
             Ok(number) => number,
@@ -530,28 +584,38 @@ impl State {
         self.watch_reads(rest)?;
         if self.how.takes_found(false) {
             self.look_at_all(shared, rest);
-        } else {
-            for below in folders_in(&folder) {
-                self.enter(shared, &rest.join(below))?;
+            return Ok(());
+        }
+        let entries = match fs::read_dir(&*folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries.flatten() {
+            let below = rest.join(entry.file_name());
+            match entry.file_type() {
+                _ if is_hidden(&below) => {}
+                Ok(kind) if kind.is_dir() => self.enter(shared, &below, came)?,
+                Ok(kind) if kind.is_file() && came == NameChange::Arrived => self.act(shared, came, &below, false),
+                _ => {}
             }
         }
         Ok(())
     }
 
     /// Notes a folder that cannot be watched or read now, for example because descriptors are short.
-    fn enter_later(&mut self, rest: &Path, error: &io::Error) {
-        self.unentered.insert(rest.to_owned(), Instant::now());
+    fn enter_later(&mut self, rest: &Path, came: NameChange, error: &io::Error) {
+        self.unentered.insert(rest.to_owned(), (Instant::now(), came));
         self.trouble(format!("{} cannot be watched yet: {error}", rest.display()));
     }
 
     /// Tries again to watch folders that could not be watched.
     fn enter_again(&mut self, shared: &Shared) {
-        let is_due = |(_, last): &(&PathBuf, &Instant)| last.elapsed() > AFTER_FAILURE;
-        let due: Vec<_> = self.unentered.iter().filter(is_due).map(|(rest, _)| rest.clone()).collect();
-        for rest in due {
+        let due = self.unentered.iter().filter(|(_, (last, _))| last.elapsed() > AFTER_FAILURE);
+        let due: Vec<_> = due.map(|(rest, (_, came))| (rest.clone(), *came)).collect();
+        for (rest, came) in due {
             self.unentered.remove(&rest);
-            if let Err(error) = self.enter(shared, &rest) {
-                self.enter_later(&rest, &error);
+            if let Err(error) = self.enter(shared, &rest, came) {
+                self.enter_later(&rest, came, &error);
             }
         }
     }
@@ -566,7 +630,7 @@ impl State {
         let entries: Vec<_> = match entries {
             Ok(entries) => entries.flatten().collect(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return self.enter_later(rest, &error),
+            Err(error) => return self.enter_later(rest, NameChange::Made, &error),
         };
         for entry in entries {
             let below = rest.join(entry.file_name());
@@ -575,8 +639,8 @@ impl State {
             }
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() && !self.folders.values().any(|f| *f == below) => {
-                    if let Err(error) = self.enter(shared, &below) {
-                        self.enter_later(&below, &error);
+                    if let Err(error) = self.enter(shared, &below, NameChange::Made) {
+                        self.enter_later(&below, NameChange::Made, &error);
                     }
                 }
                 Ok(kind) if kind.is_dir() => self.look_at_all(shared, &below),
@@ -782,6 +846,13 @@ impl State {
     /// Counts the reads of consumers that the kernel has reported in its queue of events.
     fn take_in_reads(&mut self) {
         for event in self.reads.read().unwrap_or_default() {
+            if event.change == NameChange::Overflow {
+                let line = "the kernel has lost reads: some files that were read stay until the run ends".to_owned();
+                if !self.report.troubles.contains(&line) {
+                    self.trouble(line);
+                }
+                continue;
+            }
             let Some((consumer, folder)) = self.read_folders.get(&event.folder) else { continue };
             if event.change != NameChange::Read || event.is_folder || self.by_view.contains(consumer) {
                 continue;
@@ -832,19 +903,81 @@ impl State {
     }
 }
 
-fn folders_in(folder: &Path) -> Vec<std::ffi::OsString> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.file_name()).collect()
-}
-
 fn plain(error: crossdock_os::OsError) -> io::Error {
     io::Error::new(error.reason().kind(), error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
+    use crossdock_os::testing::until;
+
     use super::*;
     use crate::rules::Keep;
+
+    /// Lets the kernel's queue of events overflow while the service is held up, and then changes files: no event tells
+    /// the service of these changes.
+    fn change_unseen(service: &Service, change: impl FnOnce(&Path)) {
+        let state = service.shared.state();
+        let stage = state.store.layout.stage.clone();
+        let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+        fs::write(stage.join(".a"), "x").unwrap();
+        for _ in 0..=most.trim().parse::<usize>().unwrap() / 4 {
+            fs::rename(stage.join(".a"), stage.join(".b")).unwrap();
+            fs::rename(stage.join(".b"), stage.join(".a")).unwrap();
+        }
+        change(&stage);
+        drop(state);
+    }
+
+    fn is_seen(service: &Service, name: &str) -> bool {
+        service.layout().published.join(name).exists()
+    }
+
+    #[test]
+    fn files_whose_events_were_lost_are_published_and_removed_ones_go() {
+        for how in [Publish::Close, Publish::Marker(".done".into())] {
+            let root = PathBuf::from(format!("/dev/shm/crossdock-overflow-{}", std::process::id()));
+            let notice = root.with_extension("notice");
+            let service = Service::start(&root, &notice, "simulate", how.clone(), Keep::All).unwrap();
+            let stage = service.layout().stage;
+            let make = |name: &str| {
+                fs::write(stage.join(name), "x").unwrap();
+                fs::write(stage.join(format!("{name}.done")), "").unwrap();
+            };
+            make("old");
+            until("the first file", || is_seen(&service, "old"));
+            change_unseen(&service, |stage| {
+                fs::remove_file(stage.join("old")).unwrap();
+                fs::create_dir(stage.join("d")).unwrap();
+                make("new");
+                make("d/new");
+            });
+            until("the new files", || is_seen(&service, "new") && is_seen(&service, "d/new"));
+            until("the removed file to go", || !is_seen(&service, "old"));
+            make("d/later");
+            until("a file in the new folder", || is_seen(&service, "d/later"));
+            drop(service);
+            fs::remove_dir_all(&root).unwrap();
+            fs::remove_file(&notice).unwrap();
+        }
+    }
+
+    #[test]
+    fn files_whose_renames_were_lost_are_published_at_the_end_and_the_log_says_so() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-lost-renames-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let service = Service::start(&root, &notice, "simulate", Publish::Rename, Keep::All).unwrap();
+        change_unseen(&service, |stage| {
+            fs::write(stage.join(".new"), "x").unwrap();
+            fs::rename(stage.join(".new"), stage.join("new")).unwrap();
+        });
+        until("a line about the lost events", || !service.report().troubles.is_empty());
+        service.producers(Phase::Ended);
+        assert!(is_seen(&service, "new"), "{:?}", service.report());
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
+    }
 
     #[test]
     fn opens_go_on_after_the_watch_of_writers_was_given_up() {

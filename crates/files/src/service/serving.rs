@@ -140,8 +140,11 @@ impl Shared {
             let system = |error: std::io::Error| Refusal::new(Status::System, format!("{}: {error}", rest.display()));
             let Some(file) = ordinary(&path).map_err(system)? else { continue };
             let meta = FileMetadata::of(&file.metadata().map_err(system)?);
-            // The copy of a file on a disk has the size and the time of the original, by which it is recognised.
-            if (meta.size, meta.modified) == (wanted.size, wanted.modified) {
+            // A producer may set the time of a published file. Without an entry in `fetched`, the file of this name is
+            // the one of the newest change of this name. If a file of another host may have taken the name, the size
+            // and the time tell whether it is this file; its copy on a disk has them too.
+            let is_known = meta.modified == wanted.modified || !state.fetched.contains_key(&rest);
+            if meta.size == wanted.size && is_known {
                 let file = Arc::new(Bytes::of(file, meta.size));
                 state.held.push(OpenFile { reader, number, file: file.clone() });
                 return Ok(file);

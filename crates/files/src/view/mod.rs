@@ -71,9 +71,7 @@ impl View {
         let named =
             |what: &str, error: &io::Error| io::Error::new(error.kind(), format!("{what} {}: {error}", at.display()));
         // A mount whose server was killed is removed first, because it would block the new mount.
-        if fs::metadata(at).is_err_and(|error| error.raw_os_error() == Some(ENOTCONN)) {
-            mount::unmount(at);
-        }
+        Self::unmount_dead(at);
         let made = match fs::create_dir(at) {
             Ok(()) => true,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
@@ -115,6 +113,21 @@ impl View {
                 }
                 Err(named("cannot mount a view on", &error))
             }
+        }
+    }
+}
+
+impl View {
+    /// The number of the process that removes the mount if this process is killed.
+    #[must_use]
+    pub fn guard(&self) -> i32 {
+        i32::try_from(self.guard.id()).unwrap_or(0)
+    }
+
+    /// Removes the mount on the folder `at` if it is that of a view whose server is dead.
+    pub fn unmount_dead(at: &Path) {
+        if fs::metadata(at).is_err_and(|error| error.raw_os_error() == Some(ENOTCONN)) {
+            mount::unmount(at);
         }
     }
 }

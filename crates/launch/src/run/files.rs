@@ -7,11 +7,12 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crossdock_core::files::{VARIABLE, Views, WATCHED, Watched};
-use crossdock_files::{Exchange, GuardedDirectory, Keep, MovedFiles, Publish, Refusals, Service};
+use crossdock_files::{Exchange, GuardedDirectory, Keep, MovedFiles, Publish, Refusals, Service, View};
 use crossdock_layout::files::Phase;
 use crossdock_layout::refusal;
 use crossdock_os::{fs, mount};
@@ -27,6 +28,10 @@ use crate::file::{Count, Directory, KeepKey, Mount, Task, Workflow};
 
 /// The file in a run's folder that lists the run's stores, for a cleanup after the run.
 const STORES: &str = "stores";
+
+/// The file in a run's folder that lists the folders of the host at which the run shows files, for a cleanup after the
+/// run.
+const VIEWS: &str = "views";
 
 /// The file in a run's folder that describes the run's managed directories, for `crossdock ls --files`.
 const DIRECTORIES_FILE: &str = "files.json";
@@ -70,6 +75,8 @@ pub struct ManagedDirectories {
     /// The views, by directory. They are dropped before the services, because the views report reads to the services.
     shown: Vec<MountedViews>,
     directories: Vec<(Directory, Service)>,
+    /// For each directory, the readers of each consumer.
+    readers: Vec<Vec<Range<usize>>>,
     /// For each directory, the names of the producers that have ranks which run or have not started yet.
     busy: Vec<BTreeSet<String>>,
     failed: Vec<bool>,
@@ -93,6 +100,7 @@ impl ManagedDirectories {
             exchange: None,
             shown: Vec::new(),
             directories: Vec::new(),
+            readers: Vec::new(),
             busy: Vec::new(),
             failed: Vec::new(),
             troubles_shown: Vec::new(),
@@ -109,7 +117,9 @@ impl ManagedDirectories {
             if let Some(bytes) = directory.quota {
                 limit(directory, &store, bytes)?;
             }
-            let keep = keep(directory, workflow, counts);
+            let reads = reads(directory, workflow, counts);
+            let readers = numbered(&reads);
+            let keep = keep(directory, reads);
             let notice = notice(folder, directory.number);
             let service = Service::start(&store, &notice, &producers, how(directory), keep);
             let named = |e: std::io::Error| format!("managed directory `{}`: {e}", directory.name);
@@ -124,8 +134,12 @@ impl ManagedDirectories {
                 }
                 _ => MovedFiles::default(),
             };
-            let shown = MountedViews::mount(directory, workflow, &store, &notice, &service, &moved)?;
+            if let Some(host) = &directory.host {
+                note_view(&folder.path.join(VIEWS), host).map_err(named)?;
+            }
+            let shown = MountedViews::mount(directory, workflow, &readers, &store, &notice, &service, &moved)?;
             managed.shown.push(shown);
+            managed.readers.push(readers);
             guarded.push(GuardedDirectory {
                 path: directory.path.clone(),
                 file: service.layout().refusals(),
@@ -168,13 +182,29 @@ impl ManagedDirectories {
         self.exchange = None;
     }
 
-    /// Gives the mounts through which a task sees its directories.
-    pub fn mounts(&self, task: &Task) -> Vec<Mount> {
-        let mounts = self.directories.iter().zip(&self.shown).filter_map(|((directory, service), shown)| {
+    /// The numbers of the processes that remove the mounts of views if this process is killed.
+    pub fn guards(&self) -> impl Iterator<Item = i32> {
+        self.shown.iter().flat_map(MountedViews::guards)
+    }
+
+    /// Removes the mounts of all views. No task may run any more.
+    pub fn unmount(&mut self) {
+        self.shown.clear();
+    }
+
+    /// Gives the mounts through which a process of a task sees the task's directories. The processes of a task on this
+    /// host are counted from 0.
+    pub fn mounts(&self, task: &Task, process: usize) -> Vec<Mount> {
+        let mounts = self.directories.iter().enumerate().filter_map(|(index, (directory, service))| {
             let layout = service.layout();
             let consumer = directory.consume.iter().position(|name| *name == task.name);
             let (host, write) = match consumer {
-                Some(number) => (shown.of_consumer(number).unwrap_or(layout.for_consumer(number)).to_owned(), false),
+                Some(number) => {
+                    let readers = self.readers[index][number].clone();
+                    let reader = readers.clone().nth(process).unwrap_or(readers.start);
+                    let view = self.shown[index].of_reader(reader);
+                    (view.unwrap_or(layout.for_consumer(reader)).to_owned(), false)
+                }
                 None if directory.produce.contains(&task.name) => (layout.stage, true),
                 None => return None,
             };
@@ -192,7 +222,9 @@ impl ManagedDirectories {
         for (index, (directory, _)) in self.directories.iter().enumerate() {
             let consumer = directory.consume.iter().position(|name| *name == task.name);
             match consumer {
-                Some(number) if self.shown[index].of_consumer(number).is_none() => waits.push(directory),
+                Some(number) if self.shown[index].of_reader(self.readers[index][number].start).is_none() => {
+                    waits.push(directory);
+                }
                 Some(_) => {
                     let producers = directory.produce.join(", ");
                     watched.push(Watched::line(&directory.path, &socket, Some(&producers)));
@@ -311,17 +343,40 @@ fn limit(directory: &Directory, store: &Path, bytes: u64) -> Result<(), String> 
     })
 }
 
-fn keep(directory: &Directory, workflow: &Workflow, counts: &[Count]) -> Keep {
-    // On this host, each rank of a consumer reads each file once. Ranks on other hosts read the copies on their own
-    // hosts, so they are not counted here.
-    let ranks = |name: &String| {
-        let of_tasks = workflow.tasks.iter().zip(counts);
-        of_tasks.filter(|(task, _)| task.name == *name).map(|(_, count)| count.ranks).sum()
+/// Tells how often each reader reads a file, by consumer. A rank reads each file at least once, and the kernel reports
+/// several reads of one folder as one, so each rank is a reader with a folder of its own. The ranks of an MPI task on
+/// this host share one container and therefore one folder. Ranks on other hosts read the copies on their own hosts, so
+/// they are not counted here.
+fn reads(directory: &Directory, workflow: &Workflow, counts: &[Count]) -> Vec<Vec<u32>> {
+    let of_consumer = |name: &String| {
+        let found = workflow.tasks.iter().zip(counts).find(|(task, _)| task.name == *name);
+        match found {
+            Some((task, count)) if directory.keep == KeepKey::Consumed && task.mpi.is_none() => {
+                vec![1; count.processes as usize]
+            }
+            Some((_, count)) => vec![count.ranks],
+            None => Vec::new(),
+        }
     };
+    directory.consume.iter().map(of_consumer).collect()
+}
+
+/// Numbers the readers of all consumers, and gives the numbers of each consumer's readers.
+fn numbered(reads: &[Vec<u32>]) -> Vec<Range<usize>> {
+    let mut next = 0;
+    let number = |of_consumer: &Vec<u32>| {
+        let first = next;
+        next += of_consumer.len();
+        first..next
+    };
+    reads.iter().map(number).collect()
+}
+
+fn keep(directory: &Directory, reads: Vec<Vec<u32>>) -> Keep {
     match directory.keep {
         KeepKey::All => Keep::All,
         KeepKey::Newest(files) => Keep::Newest(files as usize),
-        KeepKey::Consumed => Keep::Consumed { readers: directory.consume.iter().map(ranks).collect() },
+        KeepKey::Consumed => Keep::Consumed { readers: reads.concat() },
     }
 }
 
@@ -371,8 +426,32 @@ fn note_store(list: &Path, store: &Path) -> std::io::Result<bool> {
     fs::append(list, &format!("{}\n", store.display())).map(|()| true)
 }
 
-/// Removes the stores of a run that has ended or died. Tells whether all of them are gone.
+/// Adds a folder of the host to the list of views, and whether the view makes the folder.
+fn note_view(list: &Path, host: &Path) -> std::io::Result<()> {
+    let word = if fs::symlink_metadata(host).is_ok() { FOUND } else { MADE };
+    fs::append(list, &format!("{word}{}\n", host.display()))
+}
+
+/// How a line of the list of views begins: the view makes its folder, or the folder exists before.
+const MADE: &str = "made ";
+const FOUND: &str = "found ";
+
+/// Removes the mounts of views that a killed run has left, and the folders that were made for them.
+fn unmount_views(run: &Path) {
+    for line in fs::read_to_string(run.join(VIEWS)).unwrap_or_default().lines() {
+        let made = line.strip_prefix(MADE);
+        let Some(host) = made.or(line.strip_prefix(FOUND)).map(Path::new) else { continue };
+        View::unmount_dead(host);
+        if made.is_some() {
+            // A folder in which there is anything stays.
+            let _ = fs::remove_dir(host);
+        }
+    }
+}
+
+/// Removes the views and stores of a run that has ended or died. Tells whether all stores are gone.
 pub fn clean(run: &Path) -> bool {
+    unmount_views(run);
     let mut gone = true;
     let list = match fs::read_to_string(run.join(STORES)) {
         Ok(list) => list,
@@ -426,6 +505,44 @@ fn library() -> Result<PathBuf, Unavailable> {
             "install it there, or set CROSSDOCK_PRELOAD to its path",
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::parse_on;
+
+    #[test]
+    fn a_cleanup_removes_the_folders_that_views_made_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let list = at(VIEWS);
+        std::fs::create_dir(at("found")).unwrap();
+        for name in ["found", "made", "used"] {
+            note_view(&list, &at(name)).unwrap();
+        }
+        std::fs::create_dir(at("made")).unwrap();
+        std::fs::create_dir(at("used")).unwrap();
+        std::fs::write(at("used/file"), "x").unwrap();
+        assert!(clean(folder.path()));
+        assert!(at("found").exists() && at("used/file").exists() && !at("made").exists());
+    }
+
+    #[test]
+    fn each_rank_that_consumes_files_is_a_reader_of_its_own_and_the_ranks_of_an_mpi_task_are_one() {
+        let text = "workflow: w\nfiles:\n  f: {path: /f, produce: p, consume: [a, b, c], keep: KEEP}\ntasks:\n  \
+                    p: {command: x}\n  a: {command: x, ranks: 3}\n  b: {command: x, ranks: 4, mpi: auto}\n  \
+                    c: {command: x, ranks: 2}\n";
+        let readers = |keep: &str| {
+            let text = text.replace("KEEP", keep);
+            let (workflow, places) = parse_on(Path::new("w.yaml"), &text, &["n1".to_owned()], None).unwrap();
+            let counts = places.counts(&workflow, 0);
+            let reads = reads(&workflow.directories[0], &workflow, &counts);
+            (numbered(&reads), reads.concat())
+        };
+        assert_eq!(readers("consumed"), (vec![0..3, 3..4, 4..6], vec![1, 1, 1, 4, 1, 1]));
+        assert_eq!(readers("all").0, [0..1, 1..2, 2..3]);
+    }
 }
 
 #[cfg(all(test, feature = "faults"))]

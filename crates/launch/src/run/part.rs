@@ -78,6 +78,8 @@ pub struct Part {
     /// For each task, how many of its ranks on this host have not ended, and whether all its ranks that have ended did
     /// so without an error.
     left: Vec<(u32, bool)>,
+    /// For each task, its ranks on this host in the order of their first starts.
+    begun: Vec<Vec<u32>>,
 }
 
 /// A rank that was started, with its process and command.
@@ -128,7 +130,7 @@ impl Part {
         }
         let files = ManagedDirectories::make(&workflow, counts, &folder, reach.neighbours).map_err(system)?;
         for task in &mut workflow.tasks {
-            task.mounts.extend(files.mounts(task));
+            task.mounts.extend(files.mounts(task, 0));
         }
         daemon::make_folders(&folder, workflow.tasks.len()).map_err(system)?;
         for (index, task) in workflow.tasks.iter().enumerate().filter(|(_, task)| task.is_over_hosts()) {
@@ -154,6 +156,7 @@ impl Part {
         }
         Ok(Self {
             left: counts.iter().map(|count| (count.processes, true)).collect(),
+            begun: vec![Vec::new(); counts.len()],
             placement: CpuPlacement::new(),
             workflow,
             folder,
@@ -179,6 +182,17 @@ impl Part {
             return Err(End::NotStarted(code::SYSTEM, format!("there is no task `{name}` on this host")));
         };
         let mut task = self.workflow.tasks[index].clone();
+        let begun = &mut self.begun[index];
+        let process = begun.iter().position(|begun| *begun == rank).unwrap_or(begun.len());
+        if process == begun.len() {
+            begun.push(rank);
+        }
+        for mount in self.files.mounts(&task, process) {
+            // The task has the mounts of its first process.
+            task.mounts.iter_mut().filter(|of_task| of_task.task == mount.task).for_each(|of_task| {
+                of_task.host.clone_from(&mount.host);
+            });
+        }
         let endpoint = daemon::endpoint(&self.folder, index);
         let processors = self.placement.take(&task).unwrap_or(None);
         let mut environment =
@@ -206,6 +220,12 @@ impl Part {
         let on = processors.map(|p| format!(", processors {}", engine::processor_list(&p))).unwrap_or_default();
         let words = format!("process {}{on}", running.pid());
         Ok(StartedRank { running, words, note })
+    }
+
+    /// The processes that must live until the end of the part: the daemon, and those that remove the mounts of views if
+    /// this process is killed.
+    pub fn helpers(&self) -> Vec<i32> {
+        self.hosted.as_ref().and_then(HostedWorkflow::pid).into_iter().chain(self.files.guards()).collect()
     }
 
     /// Notes that an MPI task with ranks on this host has begun. The task's launcher may be on another host.
@@ -244,6 +264,9 @@ impl Part {
                 alarm(&format!("crossdock: the workflow did not end in order: {e}"));
             }
         }
+        // The cleanup of the run also kills the processes that remove the mounts of views if this process is killed. So
+        // the mounts are removed before.
+        self.files.unmount();
         figures.files = files;
         figures
     }

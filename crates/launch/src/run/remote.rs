@@ -482,8 +482,7 @@ impl<'a> ServingPart<'a> {
             let _ = helper.join();
         }
         // Processes that tasks left behind are killed before the report, so that the counters no longer change.
-        let keep: Vec<i32> = self.part.hosted.as_ref().and_then(|hosted| hosted.pid()).into_iter().collect();
-        processes::kill_descendants(&keep, Duration::from_secs(5));
+        processes::kill_descendants(&self.part.helpers(), Duration::from_secs(5));
         let sender = self.sender;
         let figures = self.part.end(&|text| sender.say(&FromPart::Alarm(text.to_owned())));
         folder::clean(&self.part.folder.id, &self.part.folder.path);

@@ -52,9 +52,18 @@ impl Events {
         Ok(Self { sender, queue, bell: Arc::new(bell) })
     }
 
-    /// Takes the next event, if there is one.
-    pub fn next(&self) -> Option<Event> {
-        self.queue.try_recv().ok()
+    /// Passes the events that wait to `take`, for the time `most` at most. If events may be left then, the bell stays
+    /// readable: a part that writes without a pause must not keep the supervisor from its other work.
+    pub fn each(&self, most: Duration, mut take: impl FnMut(Event)) {
+        event::clear(&*self.bell);
+        let end = Instant::now() + most;
+        while let Ok(event) = self.queue.try_recv() {
+            take(event);
+            if Instant::now() >= end {
+                event::signal(&*self.bell);
+                return;
+            }
+        }
     }
 }
 
@@ -231,5 +240,33 @@ impl RemotePart {
     /// Closes the connection, which makes the part end.
     pub fn close(&mut self) {
         self.down = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossdock_os::Deadline;
+
+    use super::*;
+
+    #[test]
+    fn a_round_of_events_has_an_end_and_what_is_left_comes_in_the_next_one() {
+        let events = Events::new().unwrap();
+        for number in 0..QUEUE {
+            events.sender.send(Event::Greeted(number)).unwrap();
+        }
+        event::signal(&*events.bell);
+        let mut taken = 0;
+        let mut take = |most| {
+            events.each(most, |event| {
+                assert!(matches!(event, Event::Greeted(number) if number == taken));
+                taken += 1;
+                thread::sleep(Duration::from_millis(1));
+            });
+            (taken, event::wait_readable(&*events.bell, Deadline::after(Duration::ZERO)).unwrap())
+        };
+        let (first, rings) = take(Duration::from_millis(20));
+        assert!(first < QUEUE && rings, "{first} of {QUEUE} events");
+        assert_eq!(take(Duration::from_secs(60)), (QUEUE, false));
     }
 }

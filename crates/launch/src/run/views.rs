@@ -1,6 +1,7 @@
-//! The views of a run's managed directories: one at the directory's `host` path, and one for each consumer that reads
-//! through a view.
+//! The views of a run's managed directories: one at the directory's `host` path, and one for each reader that reads
+//! through a view. A reader is a consumer, or one rank of it if each rank has a folder of its own.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,20 +24,22 @@ struct WaitReports {
 
 /// The mounted views of one managed directory.
 pub struct MountedViews {
-    /// For each consumer, the path of its view; `None` if the consumer sees the folder itself and no view.
-    consumers: Vec<Option<PathBuf>>,
+    /// For each reader, the path of its view; `None` if the reader sees the folder itself and no view.
+    readers: Vec<Option<PathBuf>>,
     /// For each view, the reports of its waits and the number of the consumer that uses it. The view of the host has
     /// `None` instead of a number.
     stories: Vec<(Option<usize>, Arc<Mutex<WaitReports>>)>,
     /// The views, which are unmounted when this struct is dropped.
-    _views: Vec<View>,
+    views: Vec<View>,
 }
 
 impl MountedViews {
-    /// Mounts the views of a directory whose store is the folder `store`.
+    /// Mounts the views of a directory whose store is the folder `store`. `readers` has the numbers of each consumer's
+    /// readers.
     pub fn mount(
         directory: &Directory,
         workflow: &Workflow,
+        readers: &[Range<usize>],
         store: &Path,
         notice: &Path,
         service: &Service,
@@ -44,11 +47,12 @@ impl MountedViews {
     ) -> Result<Self, String> {
         let layout = service.layout();
         let mut stories = Vec::new();
-        let mut mount = |at: &Path, face: &Path, consumer: Option<usize>| {
-            let read: Box<dyn Fn(&Path) + Send + Sync> = match consumer {
-                Some(number) => Box::new(service.reads_by_view(number)),
+        let mut mount = |at: &Path, face: &Path, user: Option<(usize, usize)>| {
+            let read: Box<dyn Fn(&Path) + Send + Sync> = match user {
+                Some((_, reader)) => Box::new(service.reads_by_view(reader)),
                 None => Box::new(|_| ()),
             };
+            let consumer = user.map(|(consumer, _)| consumer);
             // A task knows the directory by the directory's own path; a tool of the host knows it by the path of the
             // view.
             let seen_at = if consumer.is_some() { Path::new(&directory.path) } else { at };
@@ -83,18 +87,25 @@ impl MountedViews {
         if let Some(host) = &directory.host {
             views.push(mount(host, &layout.published, None)?);
         }
-        let mut consumers = Vec::new();
-        for (number, name) in directory.consume.iter().enumerate() {
+        let mut of_readers = Vec::new();
+        for (consumer, (name, readers)) in directory.consume.iter().zip(readers).enumerate() {
             let by_door = workflow.tasks.iter().any(|t| t.name == *name && t.door == DoorKey::View);
-            if directory.spill.is_none() && !by_door {
-                consumers.push(None);
-                continue;
+            for reader in readers.clone() {
+                if directory.spill.is_none() && !by_door {
+                    of_readers.push(None);
+                    continue;
+                }
+                let at = PathBuf::from(format!("{}.view.{reader}", store.display()));
+                views.push(mount(&at, layout.for_consumer(reader), Some((consumer, reader)))?);
+                of_readers.push(Some(at));
             }
-            let at = PathBuf::from(format!("{}.view.{number}", store.display()));
-            views.push(mount(&at, layout.for_consumer(number), Some(number))?);
-            consumers.push(Some(at));
         }
-        Ok(Self { consumers, stories, _views: views })
+        Ok(Self { readers: of_readers, stories, views })
+    }
+
+    /// The numbers of the processes that remove the mounts if this process is killed.
+    pub fn guards(&self) -> impl Iterator<Item = i32> {
+        self.views.iter().map(View::guard)
     }
 
     /// Takes the reasons why waits ended without a file since the last call. Each comes with the number of the consumer
@@ -107,9 +118,9 @@ impl MountedViews {
         self.stories.iter().flat_map(take).collect()
     }
 
-    /// Gives the path of the view for the consumer with this number.
-    pub fn of_consumer(&self, number: usize) -> Option<&Path> {
-        self.consumers.get(number)?.as_deref()
+    /// Gives the path of the view for the reader with this number.
+    pub fn of_reader(&self, number: usize) -> Option<&Path> {
+        self.readers.get(number)?.as_deref()
     }
 }
 

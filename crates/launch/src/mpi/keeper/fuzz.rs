@@ -303,8 +303,12 @@ impl Fixture {
 
 #[cfg(test)]
 mod tests {
-    use crossdock_os::child;
+    use std::process::Command;
+    use std::time::Duration;
 
+    use crossdock_os::{child, process};
+
+    use super::super::Engine;
     use super::*;
 
     #[test]
@@ -325,6 +329,27 @@ mod tests {
         let front = fixture.quiet[0];
         fixture.keeper.gone(front);
         assert!(fixture.keeper.had_client && !fixture.keeper.has_clients());
+    }
+
+    /// The connection of a container's init closes before the end of the container's process can be noticed.
+    #[test]
+    fn a_container_that_dies_after_it_came_up_has_ended_before_the_job() {
+        let mut fixture = Fixture::new();
+        fixture.keeper.job.patience_s = 1;
+        fixture.keeper.began -= Duration::from_secs(60);
+        assert!(fixture.keeper.is_late());
+        fixture.take(&Step::Connect(Role::Init));
+        fixture.take(&Step::Send(0, Message::Init(MpiInstallation::default()).encode(), false));
+        assert!(fixture.keeper.init.is_some());
+        fixture.take(&Step::Disconnect(0));
+        assert!(fixture.keeper.init.is_none() && !fixture.keeper.is_late());
+        let child = Command::new("false").spawn().unwrap();
+        let pidfd = process::open_pidfd(child.id() as i32).unwrap().unwrap();
+        fixture.keeper.engine = Some(Engine { child, pidfd, image: None, log: "/nowhere".into() });
+        fixture.keeper.container_ended();
+        fixture.hear(true);
+        let fatal = fixture.report.fatal.unwrap();
+        assert!(fatal.what.contains("has ended before the job"), "{fatal}");
     }
 
     #[test]

@@ -330,8 +330,8 @@ impl Keeper {
             if self.had_client && !self.has_clients() || !self.had_client && self.began.elapsed() > ALONE {
                 return;
             }
-            let patience = Duration::from_secs(self.job.patience_s.max(1));
-            if self.init.is_none() && self.began.elapsed() > patience {
+            if self.is_late() {
+                let patience = self.patience();
                 let what = format!("its {} container did not come up within {} s", self.job.engine, patience.as_secs());
                 self.give_up(&what, "look whether the host is overloaded; --patience gives it more time");
                 return;
@@ -358,6 +358,16 @@ impl Keeper {
         }
     }
 
+    /// How long the container may take to come up.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(self.job.patience_s.max(1))
+    }
+
+    /// Tells whether the container has not come up in time. A container that came up and has died since is not late.
+    fn is_late(&self) -> bool {
+        self.found.is_none() && self.began.elapsed() > self.patience()
+    }
+
     fn container_ended(&mut self) {
         let Some(engine) = &mut self.engine else { return };
         let _ = self.epoll.remove(&engine.pidfd);
@@ -368,7 +378,7 @@ impl Keeper {
             (None, Ok(status)) => status.to_string(),
             (None, Err(error)) => error.to_string(),
         };
-        let when = if self.init.is_some() { "has ended before the job" } else { "cannot be started" };
+        let when = if self.found.is_some() { "has ended before the job" } else { "cannot be started" };
         let what = format!("its {} container {when}: {why}", self.job.engine);
         self.engine = None;
         if let Some(init) = self.init.take() {

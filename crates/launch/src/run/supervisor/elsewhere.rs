@@ -17,6 +17,8 @@ use crate::ssh;
 
 /// How long parts may take to end their daemons and to remove what they made.
 const LEAVING: Duration = Duration::from_secs(40);
+/// How long the messages of other hosts may keep the supervisor from its other work at a time.
+const ROUND: Duration = Duration::from_millis(50);
 
 impl Run {
     /// Tells whether `host` is this host, whose tasks are children of this process.
@@ -104,10 +106,7 @@ impl Run {
     /// Takes the messages of the other hosts, and notices lost hosts.
     pub(super) fn hear_hosts(&mut self) {
         let Some(events) = self.events.take() else { return };
-        event::clear(&*events.bell);
-        while let Some(event) = events.next() {
-            self.take_event(event, &mut Vec::new());
-        }
+        events.each(ROUND, |event| self.take_event(event, &mut Vec::new()));
         self.events = Some(events);
         for number in 0..self.remote_parts.len() {
             let why = self.remote_parts[number].as_ref().and_then(RemotePart::lost);
@@ -235,10 +234,7 @@ impl Run {
         {
             let by = Deadline::after(Duration::from_millis(100));
             let _ = event::wait_readable(&*events.bell, by);
-            event::clear(&*events.bell);
-            while let Some(event) = events.next() {
-                self.take_event(event, &mut figures);
-            }
+            events.each(ROUND, |event| self.take_event(event, &mut figures));
         }
         for (number, (remote, awaited)) in self.remote_parts.iter_mut().zip(awaited).enumerate() {
             let Some(remote) = remote else { continue };

@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use super::{RankProcess, Run, Stop};
-use crate::run::daemon::HostedWorkflow;
 use crate::run::messages::ToPart;
 use crate::run::rank::End;
 use crate::run::state::{Phase, now_ms};
@@ -67,8 +66,8 @@ impl Run {
     pub(super) fn finish(mut self) -> u8 {
         self.view.finish();
         let seconds = self.begin.elapsed().as_secs_f64();
-        let keep = self.part.hosted.as_ref().and_then(HostedWorkflow::pid).into_iter();
-        let keep: Vec<i32> = keep.chain(self.remote_parts.iter().flatten().map(|remote| remote.pid)).collect();
+        let mut keep = self.part.helpers();
+        keep.extend(self.remote_parts.iter().flatten().map(|remote| remote.pid));
         // Processes that tasks left behind are killed before the report, so that the counters no longer change.
         processes::kill_descendants(&keep, Duration::from_secs(5));
         let mut summary = self.summary(seconds);
