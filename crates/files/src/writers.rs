@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::time::SystemTime;
 
 use crossdock_os::fanotify::OpenWatch;
 use crossdock_os::process::{self, ProcessState};
@@ -21,8 +22,8 @@ pub(crate) struct Writers {
     processes: HashMap<i32, OwnedFd>,
     /// The number of processes at which the dead ones are removed.
     many: usize,
-    /// The files that were closed after writing, by inode number.
-    closed: HashMap<u64, Closed>,
+    /// The files that were closed after writing, by inode number: how each was closed, and when this was noted.
+    closed: HashMap<u64, (Closed, SystemTime)>,
     own: i32,
 }
 
@@ -99,11 +100,11 @@ impl Writers {
             }
             if let Some(pidfd) = self.processes.get(&event.pid).filter(|_| event.closed) {
                 let is_killed = process::state(pidfd, event.pid) == ProcessState::Killed;
-                let closed = self.closed.entry(event.inode).or_insert(Closed::Well);
+                let closed = self.closed.entry(event.inode).or_insert((Closed::Well, SystemTime::now()));
                 if is_killed {
-                    *closed = Closed::Killed;
-                } else if *closed == Closed::Torn {
-                    *closed = Closed::Well;
+                    *closed = (Closed::Killed, SystemTime::now());
+                } else if closed.0 == Closed::Torn {
+                    closed.0 = Closed::Well;
                 }
             }
         }
@@ -119,13 +120,16 @@ impl Writers {
         self.processes.iter().filter(|(_, pidfd)| process::is_dead(pidfd)).map(|(pid, _)| *pid).collect()
     }
 
-    /// Tells, after the last writer has closed the file, whether a writer was killed while it had the file open.
-    pub(crate) fn is_torn(&mut self, inode: u64) -> bool {
+    /// Tells, after the last writer has closed the file, whether a writer was killed while it had the file open. `made`
+    /// is the time at which the file was made, if the file system keeps it.
+    pub(crate) fn is_torn(&mut self, inode: u64, made: Option<SystemTime>) -> bool {
         self.take_in();
         match self.closed.remove(&inode) {
-            None | Some(Closed::Well) => false,
-            Some(Closed::Killed | Closed::Torn) => {
-                self.closed.insert(inode, Closed::Torn);
+            None | Some((Closed::Well, _)) => false,
+            // The file that was closed then had the same inode number and was removed.
+            Some((_, noted)) if made.is_some_and(|made| made > noted) => false,
+            Some((_, noted)) => {
+                self.closed.insert(inode, (Closed::Torn, noted));
                 true
             }
         }

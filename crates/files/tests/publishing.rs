@@ -27,7 +27,10 @@ impl Fixture {
     fn keeping(how: Publish, keep: Keep) -> Self {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let root = PathBuf::from(format!("/dev/shm/crossdock-files-{}-{number}", std::process::id()));
+        Self::at(PathBuf::from(format!("/dev/shm/crossdock-files-{}-{number}", std::process::id())), how, keep)
+    }
+
+    fn at(root: PathBuf, how: Publish, keep: Keep) -> Self {
         let service = Service::start(&root, &root.with_extension("notice"), "simulate", how, keep).unwrap();
         let layout = service.layout();
         Self { root, service: Some(service), layout }
@@ -207,6 +210,27 @@ fn a_file_that_was_closed_is_published_at_the_end_although_its_writer_was_killed
     assert!(f.published("whole").exists());
     assert!(!f.published("half").exists());
     assert_eq!((f.service().report().torn, f.state("half")), (1, Some(FileState::Torn)));
+}
+
+/// File systems of disks give the inode number of a removed file to the next file that is made.
+#[test]
+fn a_file_is_not_torn_by_the_death_of_the_writer_of_a_removed_file_with_the_same_inode_number() {
+    let root = std::env::temp_dir().join(format!("crossdock-inodes-{}", std::process::id()));
+    let f = Fixture::at(root, Publish::Close, Keep::All);
+    if !f.service().report().writers_known {
+        return crossdock_os::testing::skip("known-writers");
+    }
+    for number in 0..5 {
+        let script = format!("exec 3> {}; echo half >&3; kill -9 $$", f.stage(".scratch").display());
+        Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().unwrap();
+        f.settle();
+        fs::remove_file(f.stage(".scratch")).unwrap();
+        // The time at which a file was made is exact to a few milliseconds.
+        std::thread::sleep(Duration::from_millis(50));
+        let name = format!("whole-{number}");
+        fs::write(f.stage(&name), "whole").unwrap();
+        assert_eq!(f.wait(&name), FileWaitOutcome::Published);
+    }
 }
 
 #[test]

@@ -691,7 +691,7 @@ impl State {
         };
         let was_written = self.written.contains(rest);
         let outdated = self.outdated(rest);
-        let mut is_torn = || shared.writers().is_torn(meta.ino());
+        let mut is_torn = || shared.writers().is_torn(meta.ino(), meta.created().ok());
         let mut before = |store: &Store| outdated.iter().for_each(|old| store.drop_file(old));
         match self.store.publish(rest, was_written, &mut is_torn, &mut before) {
             Ok(PublishOutcome::Done) => {
