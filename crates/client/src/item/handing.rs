@@ -4,14 +4,12 @@ use std::time::Duration;
 
 use crossdock_core::item::{Backing, ItemMemory};
 use crossdock_layout::Status;
+use crossdock_layout::region::PAGE;
 use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath};
 
 use super::{Item, ItemOptions, SharedItem, State, party};
 use crate::connection::Answered;
 use crate::{Error, Result};
-
-/// The size of a page of an item's memory.
-const PAGE: u64 = 4096;
 
 impl Item {
     /// Gives the item to another task. `to` is a task such as `detect` (any rank of it), a rank such as `detect/3`, or

@@ -85,8 +85,8 @@ impl RollProofs {
     /// The number of members that are remembered.
     const REMEMBERED: usize = 64;
 
-    /// Counts this member's death, if it was not counted yet. A source calls this before it says that the member is
-    /// dead, so whoever acts on that answer sees the count.
+    /// Counts this member's death, if it was not counted yet. A source counts the death before it answers that the member
+    /// is dead. So code that acts on the answer sees the new count.
     pub fn note(&self, member: MemberId) {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if latest.contains(&member) {

@@ -203,28 +203,22 @@ fn who_opens_a_container_after_a_death_finds_the_change_finished() {
         for opens in [true, false] {
             let world = World::new(SIZE);
             let peer = world.attach(1);
-            let claim = peer.claim("v", &vector(), ObjectMode::CreateOnly, None).unwrap();
-            peer.vector_resize(claim.offset, 8, 10).unwrap();
-            peer.commit(claim.offset).unwrap();
+            let vector_at = ten_numbers(&peer);
             let pid = world.spawn(2, |region| {
                 fault::arm(point, 1);
-                region.vector_resize(claim.offset, 8, 1000).unwrap();
+                region.vector_resize(vector_at, 8, 1000).unwrap();
                 0
             });
             assert_eq!(world.wait(2, pid), SIGKILL, "{point}");
             if opens {
                 peer.claim("v", &vector(), ObjectMode::OpenOnly, None).unwrap();
             } else {
-                peer.load(peer.save(claim.offset).unwrap(), None).unwrap();
+                peer.load(peer.save(vector_at).unwrap(), None).unwrap();
             }
-            let header = || {
-                // SAFETY: reads the vector's header in this test's own region.
-                unsafe { peer.base().add(claim.offset as usize).cast::<[u64; 4]>().read_volatile() }
-            };
-            let seen = header();
+            let seen = header_of(&peer, vector_at);
             assert!(seen[2] == if point == "replace.noted" { 10 } else { 1000 }, "{point}: {seen:?}");
             peer.heal().unwrap();
-            assert_eq!(header(), seen, "{point}: healing changed it behind the successor's back");
+            assert_eq!(header_of(&peer, vector_at), seen, "{point}: healing changed it behind the successor's back");
             peer.remove("v").unwrap();
             assert_eq!(peer.statistics().used, 0);
         }

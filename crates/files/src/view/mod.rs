@@ -115,9 +115,7 @@ impl View {
             }
         }
     }
-}
 
-impl View {
     /// The number of the process that removes the mount if this process is killed.
     #[must_use]
     pub fn guard(&self) -> i32 {
