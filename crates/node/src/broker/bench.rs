@@ -3,10 +3,18 @@
 use std::collections::BTreeSet;
 
 use crossdock_layout::wire::{Answer, FINGERPRINT, ItemLevel, ItemRequest, OnDeath, PROTOCOL_VERSION, Request};
-use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId};
+use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId, Status};
 
 use super::{Broker, Claimed, Connection, Descriptor, Effect, Event, Lasting, Limits, MAIN_ENDPOINT, Peer, SiteEvent};
 use super::{SiteLimits, SiteNode, SiteOrder, Verdict};
+
+/// Gives the status of an answer that says that the request failed; `None` for any other answer, or if there is none.
+pub(super) fn status(answer: Option<Answer>) -> Option<Status> {
+    match answer {
+        Some(Answer::Failed { status, .. }) => Some(status),
+        _ => None,
+    }
+}
 
 pub(super) struct Bench {
     pub broker: Broker,

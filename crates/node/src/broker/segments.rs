@@ -241,7 +241,7 @@ mod tests {
     use crossdock_layout::wire::{ItemLevel, OpenMode, Request};
 
     use super::*;
-    use crate::broker::bench::Bench;
+    use crate::broker::bench::{Bench, status};
     use crate::broker::{Limits, MAIN_ENDPOINT};
 
     fn open() -> Request {
@@ -255,13 +255,6 @@ mod tests {
             wait_ms: 0,
             persistent: true,
             name: "r".into(),
-        }
-    }
-
-    fn status(answer: Option<Answer>) -> Option<Status> {
-        match answer {
-            Some(Answer::Failed { status, .. }) => Some(status),
-            _ => None,
         }
     }
 

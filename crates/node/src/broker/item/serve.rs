@@ -440,15 +440,8 @@ impl Broker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::bench::Bench;
+    use crate::broker::bench::{Bench, status};
     use crate::broker::{DEFAULT_WORKFLOW, Limits, MAIN_ENDPOINT};
-
-    fn status(answer: Option<Answer>) -> Option<Status> {
-        match answer {
-            Some(Answer::Failed { status, .. }) => Some(status),
-            _ => None,
-        }
-    }
 
     fn access(key: &str, read: bool) -> ItemRequest {
         ItemRequest::Access { read, wait_ms: 0, keys: vec![key.into()] }
