@@ -156,10 +156,11 @@ impl ObjectRef {
 
     /// Makes an array over the elements of the object.
     pub fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let view = self.open_region.count_view(py, self.offset)?;
         let region = self.region(py)?;
         let (data, shape, fortran) = self.extent(py, &region)?;
         let layout = ArrayLayout { dtype: self.kind.dtype(py), shape, fortran, data };
-        array(py, &self.open_region, self.offset, self.credit.as_ref(), layout)
+        array(py, view, self.credit.as_ref(), layout)
     }
 
     /// The number of elements in each dimension.
@@ -289,10 +290,10 @@ pub fn handle_of(data: &Bound<'_, PyAny>) -> PyResult<(RawHandle, u64)> {
             format!(
                 "this {kind} is a part of the object at {:#x} of region '{}', and only the whole has a handle; send the \
                  object, and which part of it in the tag or inline bytes",
-                view.offset,
+                view.offset(),
                 view.open_region().name
             ),
         );
     }
-    Ok((view.open_region().get(py)?.save(view.offset).or_raise(py)?, bytes))
+    Ok((view.open_region().get(py)?.save(view.offset()).or_raise(py)?, bytes))
 }

@@ -34,6 +34,7 @@ impl Text {
     #[getter]
     fn bytes<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyBytes>> {
         let (py, object) = (slf.py(), &slf.as_super().get().object);
+        let _view = object.open_region.count_view(py, object.offset)?;
         let region = object.region(py)?;
         Ok(PyBytes::new(py, &headers::bytes(&region, object.offset).or_raise(py)?))
     }

@@ -111,7 +111,10 @@ impl OpenRegion {
     }
 
     /// Counts one more view of the object at `offset`. Fails while another thread moves or frees the object.
-    fn count_view(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
+    ///
+    /// The caller reads the object's header after this call, because another thread may move or free the memory until
+    /// the view is counted.
+    pub fn count_view(self: &Arc<Self>, py: Python<'_>, offset: u64) -> PyResult<CountedView> {
         let counted = {
             let mut views = lock(&self.views);
             let count = views.entry(offset).or_default();
@@ -119,7 +122,7 @@ impl OpenRegion {
             *count != MOVING
         };
         if counted {
-            return Ok(());
+            return Ok(CountedView { open_region: self.clone(), offset });
         }
         let what = format!("the object at {offset:#x} of region '{}'", self.name);
         Err(error(py, Status::Busy, format!("{what} is being changed by another thread; look at it afterwards")))
@@ -148,12 +151,28 @@ impl OpenRegion {
     }
 }
 
+/// One view of an object. While it is alive, no thread of this process moves or frees the object's memory.
+pub struct CountedView {
+    open_region: Arc<OpenRegion>,
+    offset: u64,
+}
+
+impl Drop for CountedView {
+    fn drop(&mut self) {
+        let mut views = lock(&self.open_region.views);
+        if let Some(count) = views.get_mut(&self.offset) {
+            *count -= 1;
+            if *count == 0 {
+                views.remove(&self.offset);
+            }
+        }
+    }
+}
+
 /// The base object of an array. It keeps the array's memory mapped, and its message unreleased.
 #[pyclass(frozen, module = "crossdock._native", name = "View")]
 pub struct ArrayBase {
-    open_region: Arc<OpenRegion>,
-    /// The offset of the object that the view belongs to.
-    pub offset: u64,
+    view: CountedView,
     /// The address and the number of the viewed bytes.
     pub extent: (usize, u64),
     /// This field is dropped after the view count was decremented, and before the message's credit is given back.
@@ -164,19 +183,12 @@ pub struct ArrayBase {
 impl ArrayBase {
     /// The region of the viewed object.
     pub fn open_region(&self) -> &Arc<OpenRegion> {
-        &self.open_region
+        &self.view.open_region
     }
-}
 
-impl Drop for ArrayBase {
-    fn drop(&mut self) {
-        let mut views = lock(&self.open_region.views);
-        if let Some(count) = views.get_mut(&self.offset) {
-            *count -= 1;
-            if *count == 0 {
-                views.remove(&self.offset);
-            }
-        }
+    /// The offset of the object that the view belongs to.
+    pub fn offset(&self) -> u64 {
+        self.view.offset
     }
 }
 
@@ -192,17 +204,17 @@ pub struct ArrayLayout<'py> {
     pub data: u64,
 }
 
-/// Makes an array over the memory of the object at `offset`.
+/// Makes an array over the memory of the object that `view` counts.
 pub fn array<'py>(
     py: Python<'py>,
-    open_region: &Arc<OpenRegion>,
-    offset: u64,
+    view: CountedView,
     credit: Option<&Arc<Credit>>,
     layout: ArrayLayout<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let region = open_region.get(py)?;
+    let region = view.open_region.get(py)?;
     let corrupt = |why: String| {
-        error(py, Status::Corrupt, format!("the object at {offset:#x} of region '{}' {why}", open_region.name))
+        let text = format!("the object at {:#x} of region '{}' {why}", view.offset, view.open_region.name);
+        error(py, Status::Corrupt, text)
     };
     let size = layout.shape.iter().try_fold(layout.dtype.itemsize() as u64, |n, d| n.checked_mul(*d));
     let bytes = size.unwrap_or(u64::MAX);
@@ -215,16 +227,9 @@ pub fn array<'py>(
     }
     let writable = region.writable();
     let data = region.base().wrapping_add(layout.data as usize).cast::<c_void>();
-    open_region.count_view(py, offset)?;
     let extent = (data as usize, bytes);
-    let view = ArrayBase {
-        open_region: open_region.clone(),
-        offset,
-        extent,
-        _region: Own::new(region),
-        _credit: credit.cloned(),
-    };
-    let base = Py::new(py, view)?.into_any();
+    let base = ArrayBase { view, extent, _region: Own::new(region), _credit: credit.cloned() };
+    let base = Py::new(py, base)?.into_any();
     // SAFETY: `data` and the bytes behind it lie in the mapping (checked above). The base object keeps the mapping.
     unsafe { array_over(py, data, layout, writable, base) }
 }

@@ -5,6 +5,8 @@ import gc
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -130,6 +132,63 @@ def test_what_is_viewed_is_not_removed_reshaped_or_reassigned(region):
     region.remove("v")
     array.reshape((4,))
     text.value = "y"
+
+
+@pytest.fixture
+def switching():
+    """Threads take turns often."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def beside(change, look, seconds=2):
+    """Calls `look` in this thread while another thread calls `change` again and again. Either may get BusyError."""
+    end = time.monotonic() + seconds
+
+    def until_end(call):
+        while time.monotonic() < end:
+            try:
+                call()
+            except crossdock.BusyError:
+                pass
+
+    thread = threading.Thread(target=until_end, args=(change,))
+    thread.start()
+    try:
+        until_end(look)
+    finally:
+        end = 0
+        thread.join()
+
+
+def test_an_array_is_never_over_elements_that_another_thread_moves(region, switching):
+    vector, sizes = region.vector("v", "f8", 4), [4, 1000]
+
+    def change():
+        sizes.reverse()
+        vector.resize(sizes[0])
+
+    def look():
+        first = vector.array
+        # While the first array is alive, the vector cannot be resized.
+        assert vector.array.size == first.size
+
+    beside(change, look)
+
+
+def test_the_bytes_of_a_string_are_never_those_of_two_texts(region, switching):
+    text, texts = region.string("s", "a"), [b"a" * 10, b"b" * 100000]
+
+    def change():
+        texts.reverse()
+        text.bytes = texts[0]
+
+    def look():
+        assert text.bytes in (b"a", b"a" * 10, b"b" * 100000)
+
+    beside(change, look)
 
 
 def test_a_region_or_session_with_views_is_not_closed(session, name):
