@@ -50,8 +50,15 @@ impl Item {
         verb: &str,
         change: impl FnOnce(&mut Access) -> crossdock_client::Result<T> + Send,
     ) -> PyResult<T> {
+        self.refuse_arrays(py, verb)?;
         self.release_memory(py, verb)?;
         self.item.exclusively(py, verb, change)
+    }
+
+    /// Fails if an array is alive that is not the one behind `memory`. A call that fails must not release `memory`.
+    fn refuse_arrays(&self, py: Python<'_>, verb: &str) -> PyResult<()> {
+        let behind = usize::from(lock(&self.memory).is_some());
+        self.item.refuse_views(py, verb, behind)
     }
 
     /// Releases the memoryview that `memory` gave. After that, code that still uses the memoryview gets a ValueError.
@@ -148,8 +155,16 @@ impl Item {
             return Ok(memory.into_bound(py));
         }
         let made = PyMemoryView::from(self.bytes_array(py)?.as_any())?;
-        *lock(&self.memory) = Some(made.clone().unbind());
-        Ok(made)
+        // Another thread may have made the first memoryview meanwhile. The item keeps only one, which it can release.
+        let known = {
+            let mut memory = lock(&self.memory);
+            let known = memory.as_ref().map(|memory| memory.clone_ref(py));
+            if known.is_none() {
+                *memory = Some(made.clone().unbind());
+            }
+            known
+        };
+        Ok(known.map_or(made, |memory| memory.into_bound(py)))
     }
 
     /// Makes a NumPy array over the item's memory. Each call makes a new array object. Without arguments the array is
@@ -255,6 +270,7 @@ impl Item {
     #[pyo3(signature = (*, timeout=None))]
     fn unshare(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let total = deadline(py, timeout)?;
+        self.refuse_arrays(py, "taken back")?;
         self.release_memory(py, "taken back")?;
         self.item.exclusively_in_thread(py, "taken back", move |access| {
             let Access::Shared(shared) = access else {

@@ -193,6 +193,16 @@ impl OpenItem {
         in_thread(py, move || change(&mut taken.access))
     }
 
+    /// Fails if more than `allowed` arrays over the bytes are alive.
+    pub fn refuse_views(&self, py: Python<'_>, verb: &str, allowed: usize) -> PyResult<()> {
+        let count = lock(&self.state).views.saturating_sub(allowed);
+        if count == 0 { Ok(()) } else { Err(self.busy(py, verb, &viewed(count))) }
+    }
+
+    fn busy(&self, py: Python<'_>, verb: &str, why: &str) -> PyErr {
+        error(py, Status::Busy, format!("item '{}' cannot be {verb}: {why}", self.key))
+    }
+
     /// Takes the item out of the lock for a change.
     fn take(self: &Arc<Self>, py: Python<'_>, verb: &str, beside_views: bool) -> PyResult<TakenAccess> {
         self.check_process(py)?;
@@ -202,12 +212,10 @@ impl OpenItem {
                 (Access::Moving, _) => Err("another thread is changing it; do one after the other".to_owned()),
                 _ if state.leaving => Ok(Access::Closed),
                 (_, count) if count == 0 || beside_views => Ok(std::mem::replace(&mut state.access, Access::Moving)),
-                (_, 1) => Err("1 array is a view of it; let go of it (del) first".to_owned()),
-                (_, count) => Err(format!("{count} arrays are views of it; let go of them (del) first")),
+                (_, count) => Err(viewed(count)),
             }
         };
-        let access =
-            taken.map_err(|why| error(py, Status::Busy, format!("item '{}' cannot be {verb}: {why}", self.key)))?;
+        let access = taken.map_err(|why| self.busy(py, verb, &why))?;
         Ok(TakenAccess { item: self.clone(), access })
     }
 
@@ -219,6 +227,14 @@ impl OpenItem {
             if state.views == 0 { std::mem::replace(&mut state.access, Access::Closed) } else { Access::Closed }
         };
         drop(gone);
+    }
+}
+
+/// Says that so many arrays are views of an item.
+fn viewed(count: usize) -> String {
+    match count {
+        1 => "1 array is a view of it; let go of it (del) first".to_owned(),
+        _ => format!("{count} arrays are views of it; let go of them (del) first"),
     }
 }
 

@@ -114,6 +114,22 @@ def test_who_does_not_own_may_do_nothing(session, item, name):
     assert item.writable
 
 
+def test_a_refused_change_leaves_the_memoryview_usable(session, name):
+    item = session.create_item(name, 4096)
+    memory, array = item.memory, item.array()
+    for change in (lambda: item.transfer("peer"), item.share, item.destroy, lambda: item.resize(10)):
+        with pytest.raises(crossdock.BusyError, match="1 array"):
+            change()
+    memory[0] = 5
+    assert array[0] == 5
+    del array
+    item.share()
+    with pytest.raises(ValueError):
+        memory[0]
+    item.unshare(timeout=5)
+    item.destroy()
+
+
 def test_a_with_block_lets_go_and_arrays_keep_the_memory(session, name):
     with session.create_item(name, 4096) as item:
         array = item.array()
