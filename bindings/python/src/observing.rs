@@ -25,6 +25,9 @@ pub struct Observer {
     name: String,
 }
 
+/// How long a call keeps the observer to itself while the publisher decides whether it recycles a version.
+const DECISION: Duration = Duration::from_millis(1);
+
 impl Observer {
     /// Makes the Python object for an observer that was just attached.
     pub fn new(inner: Inner) -> Self {
@@ -35,6 +38,27 @@ impl Observer {
     fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut Inner) -> Result<T> + Send) -> PyResult<T> {
         self.usable(py)?;
         py.detach(|| self.act(act)).or_raise(py)
+    }
+
+    /// Waits until `ask` gives a version, for at most `slice`. The wait is for a version after version `beyond`, or by
+    /// default for one that the observer has not given yet. Other threads can use the observer during the wait.
+    fn await_version(
+        &self,
+        slice: Duration,
+        beyond: Option<u64>,
+        ask: impl Fn(&mut Inner, Duration) -> Result<InnerVersion>,
+    ) -> Result<InnerVersion> {
+        let looked = self.act(|o| match ask(o, Duration::ZERO) {
+            Err(e) if e.status == Status::NotYet && !slice.is_zero() => Ok(Err(o.waiter(beyond))),
+            other => other.map(Ok),
+        })?;
+        match looked {
+            Ok(version) => Ok(version),
+            Err(waiter) => {
+                waiter.wait(slice)?;
+                self.act(|o| ask(o, DECISION.min(slice)))
+            }
+        }
     }
 
     fn act<T>(&self, act: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
@@ -106,8 +130,18 @@ impl Observer {
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Version> {
         self.usable(py)?;
         let total = deadline(py, timeout)?;
-        let version = wait(py, total, |slice: Duration| self.act(|o| o.next(slice)))?;
+        let version = wait(py, total, |slice: Duration| self.await_version(slice, None, Inner::next))?;
         Ok(Version::new(version, &self.name))
+    }
+
+    /// Waits up to `timeout` seconds until there is a version that is newer than every version returned so far, and
+    /// returns none. `anext` waits with it in a thread, and takes the version when the thread has ended.
+    #[pyo3(signature = (timeout))]
+    fn _wait(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        self.usable(py)?;
+        let total = deadline(py, Some(timeout))?;
+        let waiter = self.with(py, |o| Ok(o.waiter(None)))?;
+        wait(py, total, |slice: Duration| waiter.wait(slice))
     }
 
     /// Does the same as `next` in an event loop: other coroutines run while it waits.
@@ -125,7 +159,9 @@ impl Observer {
     fn at(&self, py: Python<'_>, sequence: u64, timeout: Option<f64>) -> PyResult<Version> {
         self.usable(py)?;
         let total = deadline(py, timeout)?;
-        let version = wait(py, total, |slice: Duration| self.act(|o| o.at(sequence, slice)))?;
+        let beyond = Some(sequence.saturating_sub(1));
+        let look = |slice| self.await_version(slice, beyond, |o, slice| o.at(sequence, slice));
+        let version = wait(py, total, look)?;
         Ok(Version::new(version, &self.name))
     }
 
@@ -202,7 +238,7 @@ impl Each {
         let observer = self.observer.get();
         observer.usable(py)?;
         let total = deadline(py, self.timeout)?;
-        match wait(py, total, |slice: Duration| observer.act(|o| o.each(slice))) {
+        match wait(py, total, |slice: Duration| observer.await_version(slice, None, Inner::each)) {
             Ok(version) => Ok(Some(Version::new(version, &observer.name))),
             Err(e) if has_ended(py, &e) => Ok(None),
             Err(e) => Err(e),

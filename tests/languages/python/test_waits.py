@@ -321,3 +321,46 @@ def test_the_message_of_a_wait_for_a_name_states_the_whole_time_and_no_other(ses
     with pytest.raises(crossdock.TimedOutError, match="after 0.3 s: series .* before the deadline") as error:
         session.observe(name, timeout=0.3)
     assert " ms" not in str(error.value)
+
+
+@pytest.fixture
+def series(session, name):
+    """Publisher and observer of a series of the test's own."""
+    publisher = session.publisher(name, {"u": ("f8", (10,))}, keep=4)
+    observer = session.observe(name)
+    yield publisher, observer
+    observer.close()
+    publisher.end()
+    session.remove_series(name)
+
+
+def test_a_cancelled_coroutine_loses_no_version(series):
+    publisher, observer = series
+
+    async def main():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(observer.anext(), 0.03)
+        publisher.publish()
+        await asyncio.sleep(0.3)  # longer than the thread of the cancelled coroutine waits
+        return (await observer.anext(timeout=5)).sequence
+
+    assert asyncio.run(main()) == 1
+
+
+def test_an_observer_can_be_used_while_another_thread_waits_with_it(series):
+    publisher, observer = series
+    got = []
+    thread = threading.Thread(target=lambda: got.append(observer.next(timeout=20).sequence))
+    thread.start()
+    took = []
+    for _ in range(11):
+        time.sleep(0.03)
+        began = time.monotonic()
+        assert observer.state == "live"
+        with pytest.raises(crossdock.NotYetError):
+            observer.next(timeout=0)
+        took.append(time.monotonic() - began)
+    publisher.publish()
+    thread.join(timeout=5)
+    assert got == [1]
+    assert sorted(took)[5] < 0.03, "the wait of the other thread delays these calls"

@@ -65,22 +65,24 @@ async def next_message(port, timeout=None):
 
 async def next_version(observer, timeout=None):
     """Waits for the next version of `observer` and returns it. A thread waits, because a series has no descriptor; other
-    coroutines run meanwhile."""
+    coroutines run meanwhile. The thread takes no version, because the result of a thread is lost if the coroutine is
+    cancelled."""
     loop = asyncio.get_running_loop()
     waited = DEFAULT_WAIT_S if timeout is None else timeout
     deadline = time.monotonic() + waited
     while True:
-        left = max(deadline - time.monotonic(), 0.0)
-        slice_s = min(left, SLICE_S)
         try:
-            return await loop.run_in_executor(None, lambda: observer.next(timeout=slice_s))
-        except NotYetError:
-            if timeout == 0:
-                raise
-            raise TimedOutError(f"series '{observer.name}': no newer version within {waited:g} s") from None
-        except TimedOutError as error:
-            if left <= SLICE_S:
-                raise TimedOutError(f"{error} (waited {waited:g} s)") from None
+            return observer.next(timeout=0)
+        except NotYetError as not_yet:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                if timeout == 0:
+                    raise
+                raise TimedOutError(f"{not_yet} (waited {waited:g} s)") from None
+        try:
+            await loop.run_in_executor(None, observer._wait, min(left, SLICE_S))
+        except (NotYetError, TimedOutError):
+            pass
 
 
 async def step_version(observer):

@@ -18,7 +18,7 @@ use crossdock_layout::{SegmentId, Status};
 pub use crossdock_core::series::{
     AttributeSpec, Description, Detect, FullPolicy, Kind, Method, Observer, Pages, Publisher,
     PublisherState as SeriesState, Report as SeriesReport, Runner, Spec as SeriesOptions,
-    Statistics as SeriesStatistics, Value, Variable, Version, diff,
+    Statistics as SeriesStatistics, Value, Variable, Version, Waiter, diff,
 };
 pub(crate) use registration::PublisherRegistration;
 

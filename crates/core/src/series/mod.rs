@@ -63,7 +63,7 @@ pub use self::{
     describe::Description,
     detector::Changing,
     fuzz::fuzz_entry,
-    observer::{AttachParts, Observer, PublisherState},
+    observer::{AttachParts, Observer, PublisherState, Waiter},
     publisher::{EndMark, Offer, Publisher, Runner},
     replica::{ChunkRun, Fresh, Original, Replica, VersionHead, pieces},
     report::Report,

@@ -233,43 +233,14 @@ impl Observer {
 
     /// Waits until the newest version's number is greater than `sequence`.
     fn wait_beyond(&self, sequence: u64, timeout: Duration) -> Result<()> {
-        let deadline = Deadline::after(timeout);
-        let attached = &self.attached;
-        let header = attached.pool.header();
-        let version_words = &header.version_words;
-        loop {
-            // The order matters: the count of deaths and the count of publishes are read before the state. If the
-            // publisher's state changes after this read, one of the counts changes too, and the wait ends at once.
-            let epoch = attached.host.liveness().epoch();
-            let expected = version_words.published.load(Acquire);
-            let over = attached.is_known_over();
-            if attached.newest().sequence() > sequence {
-                return Ok(());
-            }
-            if let Some(why) = attached.over() {
-                if over || attached.newest().sequence() <= sequence {
-                    return Err(why);
-                }
-                continue;
-            }
-            if deadline.passed() {
-                let status = if timeout.is_zero() { Status::NotYet } else { Status::TimedOut };
-                let who = attached.host.describe(attached.publisher);
-                let mut text = "its publisher lives".to_owned();
-                let withheld = header.report.withheld_now.load(Relaxed);
-                if withheld > 0 {
-                    let held = attached.in_use.lock().expect("no holder panics").count_ones();
-                    text += &format!(
-                        ". Its pool is full: it withheld {withheld} versions since then; this observer holds {held}, \
-                         observers have to release some"
-                    );
-                }
-                let waited = format!("a version after {sequence} from {who}");
-                return Err(attached.error(status, text).waited(waited, timeout));
-            }
-            let deaths = epoch_word(attached.host.liveness());
-            futex::wait_either((&version_words.published, expected), (deaths, epoch), deadline.at_most(LOOK));
-        }
+        wait_beyond(&self.attached, sequence, timeout)
+    }
+
+    /// A wait for a version after version `sequence`, or by default for a version that is newer than every version that
+    /// this observer gave.
+    #[must_use]
+    pub fn waiter(&self, sequence: Option<u64>) -> Waiter {
+        Waiter { attached: self.attached.clone(), beyond: sequence.unwrap_or(self.given) }
     }
 
     /// Gives the version with this sequence number. If the version is still to come, waits until it is published.
@@ -322,6 +293,63 @@ impl Observer {
             self.given = self.given.max(version.sequence());
         }
         Ok(found)
+    }
+}
+
+/// A wait for a version. It takes no version and does not need the observer, so other threads can use the observer
+/// meanwhile.
+pub struct Waiter {
+    attached: Arc<Attached>,
+    beyond: u64,
+}
+
+impl Waiter {
+    /// Waits until the version is published.
+    ///
+    /// # Errors
+    /// `TIMED_OUT`, `NOT_YET`, `CLOSED` and `PEER_DIED` as for [`Observer::next`].
+    pub fn wait(&self, timeout: Duration) -> Result<()> {
+        wait_beyond(&self.attached, self.beyond, timeout)
+    }
+}
+
+/// Waits until the newest version's number is greater than `sequence`.
+fn wait_beyond(attached: &Attached, sequence: u64, timeout: Duration) -> Result<()> {
+    let deadline = Deadline::after(timeout);
+    let header = attached.pool.header();
+    let version_words = &header.version_words;
+    loop {
+        // The order matters: the count of deaths and the count of publishes are read before the state. If the
+        // publisher's state changes after this read, one of the counts changes too, and the wait ends at once.
+        let epoch = attached.host.liveness().epoch();
+        let expected = version_words.published.load(Acquire);
+        let over = attached.is_known_over();
+        if attached.newest().sequence() > sequence {
+            return Ok(());
+        }
+        if let Some(why) = attached.over() {
+            if over || attached.newest().sequence() <= sequence {
+                return Err(why);
+            }
+            continue;
+        }
+        if deadline.passed() {
+            let status = if timeout.is_zero() { Status::NotYet } else { Status::TimedOut };
+            let who = attached.host.describe(attached.publisher);
+            let mut text = "its publisher lives".to_owned();
+            let withheld = header.report.withheld_now.load(Relaxed);
+            if withheld > 0 {
+                let held = attached.in_use.lock().expect("no holder panics").count_ones();
+                text += &format!(
+                    ". Its pool is full: it withheld {withheld} versions since then; this observer holds {held}, \
+                     observers have to release some"
+                );
+            }
+            let waited = format!("a version after {sequence} from {who}");
+            return Err(attached.error(status, text).waited(waited, timeout));
+        }
+        let deaths = epoch_word(attached.host.liveness());
+        futex::wait_either((&version_words.published, expected), (deaths, epoch), deadline.at_most(LOOK));
     }
 }
 
