@@ -364,3 +364,25 @@ def test_an_observer_can_be_used_while_another_thread_waits_with_it(series):
     thread.join(timeout=5)
     assert got == [1]
     assert sorted(took)[5] < 0.03, "the wait of the other thread delays these calls"
+
+
+def test_a_version_is_compared_with_itself_while_another_thread_refreshes_it(session, name):
+    peer = python(f"""
+        import faulthandler, threading
+        faulthandler.dump_traceback_later(15, exit=True)
+        publisher, end = s.publisher({name!r}, {{"u": ("f8", (10,))}}), time.monotonic() + 2
+        publisher.publish()
+        version = s.observe({name!r}).latest()
+        def refresh():
+            while time.monotonic() < end:
+                version.refresh()
+        thread = threading.Thread(target=refresh)
+        thread.start()
+        while time.monotonic() < end:
+            assert crossdock.diff(version, version) == []
+        thread.join()
+        publisher.end()
+        s.remove_series({name!r})
+    """)
+    peer.communicate(timeout=20)
+    assert peer.returncode == 0
