@@ -113,6 +113,27 @@ static void errors(cd::region& r) {
   barrier();
 }
 
+static void tags(cd::region& r) {
+  auto kept = r.port("kept", rank == 0 ? cd::producer : cd::consumer, cd::mpi, {.capacity = 2});
+  barrier();
+  if (rank == 0) {
+    for (int i = 0; i < 2047; i++) r.port("again", cd::producer, cd::mpi, {.capacity = 2});
+    auto again = r.port("again", cd::producer, cd::mpi, {.capacity = 2});
+    barrier();
+    kept.send(r.simple<int>("a"), 1);
+    again.send(r.simple<int>("a"), 2);
+    barrier();
+  } else {
+    barrier();
+    auto again = r.port("again", cd::consumer, cd::mpi, {.capacity = 2});
+    const auto second = again.receive<int>(5s).tag();
+    const auto first = kept.receive<int>(5s).tag();
+    check(first == 1 && second == 2, "M24 two open ports never have the same tags");
+    barrier();
+  }
+  barrier();
+}
+
 int main(int count, char** arguments) {
   MPI_Init(&count, &arguments);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -124,6 +145,7 @@ int main(int count, char** arguments) {
     credits(r);
     the_end(r);
     errors(r);
+    tags(r);
     if (rank == 0) cd::remove_region(name);
   } catch (const cd::error& e) {
     std::printf("FAILED rank %d: %s\n", rank, e.what());

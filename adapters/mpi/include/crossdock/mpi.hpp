@@ -12,6 +12,7 @@
 #include <crossdock/crossdock.hpp>
 #include <crossdock_mpi.h>
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <chrono>
@@ -70,16 +71,18 @@ bool wait_for(timeout wait, Done done) {
 class meeting_place {
  public:
   meeting_place(const region& in, const std::string& name)
-      : home_(in), word_(home_.simple<std::uint64_t>("mpi-port/" + name)), tags_(home_.simple<std::uint64_t>("mpi-ports")) {}
+      : home_(in), word_(home_.simple<std::uint64_t>("mpi-port/" + name)), tags_(home_.simple<std::uint64_t>("mpi-ports")),
+        used_(home_.simple<std::array<std::uint64_t, pairs / 64>>("mpi-port-tags")) {}
 
   /// Takes an end of the port. Returns the tag of its messages; credits have the next tag.
   int enter(port_end end, int rank, const port_options& options, const std::string& name) {
     const std::uint64_t capacity = static_cast<std::uint64_t>(std::countr_zero(options.capacity)) + 1;
     std::atomic_ref<std::uint64_t> word(word_);
     std::uint64_t now = word.load(std::memory_order_acquire);
+    tag_pair pair(*this);
     for (;;) {
       std::uint64_t next = now;
-      if (next >> 52 == 0) next = (std::atomic_ref(tags_).fetch_add(1) % 2048 + 1) << 52 | capacity << 48 | (now & both);
+      if (next >> 52 == 0) next = (pair.take(name) + 1) << 52 | capacity << 48 | (now & both);
       if ((next >> 48 & 15) != capacity) {
         throw error(status::invalid, "port '" + name + "' over MPI has a capacity of " + std::to_string(1U << ((next >> 48 & 15) - 1)) + ", not " +
                                          std::to_string(options.capacity) + ": both ends must say the same");
@@ -89,7 +92,10 @@ class meeting_place {
         throw error(status::busy, "port '" + name + "' over MPI: this end is held by rank " + std::to_string(taken) + "; it must close it first");
       }
       next = (next & ~mask(end)) | static_cast<std::uint64_t>(rank + 1) << shift(end);
-      if (word.compare_exchange_weak(now, next, std::memory_order_acq_rel)) return 24000 + 2 * static_cast<int>((next >> 52) - 1);
+      if (word.compare_exchange_weak(now, next, std::memory_order_acq_rel)) {
+        pair.keep_if(next >> 52);
+        return 24000 + 2 * static_cast<int>((next >> 52) - 1);
+      }
     }
   }
   /// Leaves the port. The last end that leaves removes the tags from use, so that a later port never receives messages
@@ -101,11 +107,47 @@ class meeting_place {
       next = now & ~mask(end);
       if ((next & both) == 0) next = 0;
     } while (!word.compare_exchange_weak(now, next, std::memory_order_acq_rel));
+    if (next == 0 && now >> 52 != 0) give_back((now >> 52) - 1);
   }
   /// The rank that has an end of the port, or -1 if no rank has it.
   int rank_at(port_end end) const { return rank_in(std::atomic_ref(word_).load(std::memory_order_acquire), end); }
 
  private:
+  static constexpr std::uint64_t pairs = 2048;
+
+  /// A pair of tags that this end takes for a port that has none. If another end gives the port a pair first, the
+  /// destructor gives the pair back.
+  class tag_pair {
+   public:
+    explicit tag_pair(meeting_place& of) : of_(of) {}
+    tag_pair(const tag_pair&) = delete;
+    tag_pair& operator=(const tag_pair&) = delete;
+    ~tag_pair() {
+      if (taken_) of_.give_back(number_);
+    }
+    /// Takes the next pair that no open port uses. Pairs are taken in turn, so that a pair is used again as late as
+    /// possible.
+    std::uint64_t take(const std::string& name) {
+      for (std::uint64_t tries = 0; !taken_ && tries < pairs; tries++) {
+        number_ = std::atomic_ref(of_.tags_).fetch_add(1) % pairs;
+        const std::uint64_t bit = std::uint64_t{1} << number_ % 64;
+        taken_ = (std::atomic_ref(of_.used_[number_ / 64]).fetch_or(bit, std::memory_order_acq_rel) & bit) == 0;
+      }
+      if (!taken_) throw error(status::busy, "port '" + name + "' over MPI: " + std::to_string(pairs) + " ports are open in this region, and no more can be; close one first");
+      return number_;
+    }
+    /// Keeps the pair if it is the one that the port has. The parameter is the pair's number + 1.
+    void keep_if(std::uint64_t of_port) noexcept { taken_ = taken_ && number_ + 1 != of_port; }
+
+   private:
+    meeting_place& of_;
+    std::uint64_t number_ = 0;
+    bool taken_ = false;
+  };
+  void give_back(std::uint64_t pair) noexcept {
+    std::atomic_ref(used_[pair / 64]).fetch_and(~(std::uint64_t{1} << pair % 64), std::memory_order_acq_rel);
+  }
+
   static constexpr std::uint64_t both = (std::uint64_t{1} << 48) - 1;
   static constexpr int shift(port_end end) noexcept { return end == producer ? 24 : 0; }
   static constexpr std::uint64_t mask(port_end end) noexcept { return std::uint64_t{0xffffff} << shift(end); }
@@ -114,6 +156,7 @@ class meeting_place {
   region home_;
   std::uint64_t& word_;
   std::uint64_t& tags_;
+  std::array<std::uint64_t, pairs / 64>& used_;  ///< one bit for each pair: whether an open port has it
 };
 
 /// A message that is being sent, with MPI's request for it.
