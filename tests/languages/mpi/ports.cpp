@@ -2,6 +2,7 @@
 #include <crossdock/mpi.hpp>
 
 #include <cstdio>
+#include <thread>
 
 using namespace std::chrono_literals;
 namespace cd = crossdock;
@@ -134,8 +135,29 @@ static void tags(cd::region& r) {
   barrier();
 }
 
+static void threads(cd::region& r) {
+  if (rank == 0) {
+    auto port = r.port("threads", cd::producer, cd::mpi, {.capacity = 1});
+    port.send(r.simple<int>("a"), 1);
+    check(status_of([&] { port.send(r.simple<int>("a"), 2, 5s); }) == cd::status::ok, "M25 a message is released while another thread waits for the next");
+    barrier();
+  } else {
+    auto port = r.port("threads", cd::consumer, cd::mpi, {.capacity = 1});
+    auto first = port.receive<int>(5s);
+    std::thread releases([&] {
+      std::this_thread::sleep_for(200ms);
+      std::move(first).release();
+    });
+    check(status_of([&] { port.recv<int>(8s); }) == cd::status::ok, "M26 the waiting thread gets the next message");
+    releases.join();
+    barrier();
+  }
+  barrier();
+}
+
 int main(int count, char** arguments) {
-  MPI_Init(&count, &arguments);
+  int threaded = 0;
+  MPI_Init_thread(&count, &arguments, MPI_THREAD_MULTIPLE, &threaded);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   const std::string name = std::string(arguments[1]) + "/ports";
   try {
@@ -146,6 +168,7 @@ int main(int count, char** arguments) {
     the_end(r);
     errors(r);
     tags(r);
+    if (threaded == MPI_THREAD_MULTIPLE) threads(r);
     if (rank == 0) cd::remove_region(name);
   } catch (const cd::error& e) {
     std::printf("FAILED rank %d: %s\n", rank, e.what());

@@ -48,19 +48,22 @@ inline void check(int code, const std::string& port) {
 
 /// Repeats `done` until it returns true or the deadline has passed. MPI has no wait with a deadline. So this function
 /// yields at first. After a while it sleeps briefly each time, so that a rank that waits for long leaves the CPU to
-/// others.
-template <class Done>
-bool wait_for(timeout wait, Done done) {
+/// others. It calls `done` with `lock` held. It releases the lock between the calls, so that other threads can use the
+/// port.
+template <class Lock, class Done>
+bool wait_for(timeout wait, Lock& lock, Done done) {
   const auto begin = clock::now();
   const auto limit = std::chrono::milliseconds(wait.milliseconds() == CROSSDOCK_WAIT ? 60'000 : wait.milliseconds());
   while (!done()) {
     const auto waited = clock::now() - begin;
     if (waited >= limit) return false;
+    lock.unlock();
     if (waited < std::chrono::milliseconds(1)) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
+    lock.lock();
   }
   return true;
 }
@@ -250,7 +253,7 @@ class mpi_transport final : public transport {
     std::unique_lock lock(mutex_);
     demand(producer, "send");
     slot* to = nullptr;
-    if (const status s = wait_place(wait, to); s != status::ok) return s;
+    if (const status s = wait_place(wait, lock, to); s != status::ok) return s;
     to->out.message = message;
     to->out.message.position = statistics_.messages;
     to->out.message.reserved = 0;
@@ -265,7 +268,7 @@ class mpi_transport final : public transport {
     demand(producer, "reclaim");
     slot* place = nullptr;
     was_there = {};
-    if (const status s = wait_place(wait, place); s != status::ok) return s;
+    if (const status s = wait_place(wait, lock, place); s != status::ok) return s;
     if (slot* oldest = oldest_returned()) {
       was_there = oldest->out.message.handle;
       oldest->state = slot::empty;
@@ -277,8 +280,9 @@ class mpi_transport final : public transport {
     demand(consumer, "receive");
     const auto begin = clock::now();
     bool got = false;
-    wait_for(wait, [&] { return over_ || (got = arrived(tag_, message)); });
+    wait_for(wait, lock, [&] { return closed_ || over_ || (got = arrived(tag_, message)); });
     statistics_.consumer_wait_ns += since(begin);
+    demand(consumer, "receive");
     if (got && message.reserved == farewell) {
       over_ = true;
       got = false;
@@ -302,7 +306,10 @@ class mpi_transport final : public transport {
     mail(credit, tag_ + 1);
   }
   void wait_peer(timeout wait) override {
-    if (!wait_for(wait, [&] { return peer() >= 0; })) (void)late(timeout(std::chrono::milliseconds(1)), other(), "the other end");
+    std::unique_lock lock(mutex_);
+    const bool there = wait_for(wait, lock, [&] { return closed_ || peer() >= 0; });
+    demand(end_, "wait_peer");
+    if (!there) (void)late(timeout(std::chrono::milliseconds(1)), other(), "the other end");
   }
   void close() override {
     std::unique_lock lock(mutex_);
@@ -402,9 +409,10 @@ class mpi_transport final : public transport {
   }
   /// Waits until there is a consumer and a slot for the next message. It takes an empty slot if there is one, and
   /// otherwise the slot whose credit came back first.
-  status wait_place(timeout wait, slot*& place) {
+  status wait_place(timeout wait, std::unique_lock<std::mutex>& lock, slot*& place) {
     const auto begin = clock::now();
-    const bool there = wait_for(wait, [&] {
+    const bool there = wait_for(wait, lock, [&] {
+      if (closed_) return true;
       if (peer() < 0) return false;
       collect_credits();
       if (over_) return true;
@@ -415,6 +423,7 @@ class mpi_transport final : public transport {
       return place != nullptr;
     });
     statistics_.producer_wait_ns += since(begin);
+    demand(producer, "send");
     if (over_) throw error(status::closed, "port '" + name_ + "' over MPI: the consumer left");
     return there ? status::ok : late(wait, consumer, "a free place");
   }
@@ -455,12 +464,12 @@ inline void afterlife::end() {
     called_ = false;
   }
   for (auto* port : open) port->close();
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto all_over = [&] {
     std::erase_if(rest_, [](leftover& old) { return old.over(); });
     return rest_.empty();
   };
-  if (!wait_for(std::chrono::seconds(1), all_over)) (void)new std::list<leftover>(std::move(rest_));
+  if (!wait_for(std::chrono::seconds(1), lock, all_over)) (void)new std::list<leftover>(std::move(rest_));
   rest_.clear();
 }
 
