@@ -1084,7 +1084,8 @@ crossdock_status crossdock_item_destroy(crossdock_item *item);
  * which all its tasks can read anyway. */
 crossdock_status crossdock_item_share(crossdock_item *item);
 /* Take a shared item back. The call waits, at most until the deadline, for the readers to close the item. A reader that
- * still has it open then keeps the old bytes, and this task gets a copy of its own. */
+ * still has it open then keeps the old bytes, and this task gets a copy of its own. During the call, calls of other
+ * threads for the item give BUSY. */
 crossdock_status crossdock_item_unshare(crossdock_item *item, int64_t timeout_ms);
 
 /* Give the item another size. The bytes up to the smaller of the two sizes stay as they are; new bytes are zero. Take

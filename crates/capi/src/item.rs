@@ -26,6 +26,8 @@ enum State {
     Shared(SharedItem),
     /// An item of another task that this process reads.
     Read(ItemView),
+    /// An item of this key that another thread has taken out of the lock, because the thread ends its sharing.
+    Moving(String),
 }
 
 impl State {
@@ -34,7 +36,12 @@ impl State {
             Self::Own(item) => item.key(),
             Self::Shared(shared) => shared.key(),
             Self::Read(view) => view.key(),
+            Self::Moving(key) => key,
         }
+    }
+
+    fn moving(key: &str) -> Error {
+        Error::new(Status::Busy, format!("another thread ends the sharing of item '{key}'; use the item afterwards"))
     }
 
     /// Gives the item, if this task can change it and hand it on; otherwise an error.
@@ -46,6 +53,7 @@ impl State {
                 Err(Error::new(Status::Busy, text))
             }
             Self::Read(view) => Err(Error::read_only().about(SegmentKind::Item, view.key())),
+            Self::Moving(key) => Err(Self::moving(key)),
         }
     }
 
@@ -54,6 +62,7 @@ impl State {
             Self::Own(item) => item.check_open().map(|()| (item.base(), item.size())),
             Self::Shared(shared) => shared.view().map(|view| (view.base().cast_mut(), view.size())),
             Self::Read(view) => Ok((view.base().cast_mut(), view.size())),
+            Self::Moving(key) => Err(Self::moving(key)),
         }
     }
 
@@ -62,6 +71,7 @@ impl State {
             Self::Own(item) => item.contents(),
             Self::Shared(shared) => shared.view()?.contents(),
             Self::Read(view) => view.contents(),
+            Self::Moving(key) => Err(Self::moving(key)),
         }
     }
 }
@@ -261,17 +271,26 @@ extern "C" fn crossdock_item_share(item: u64) -> i32 {
 extern "C" fn crossdock_item_unshare(item: u64, timeout_ms: i64) -> i32 {
     call(|| {
         let wait = optional_wait(timeout_ms)?;
-        with(item, |state| {
-            let own = match state {
-                State::Shared(shared) => shared.unshare_mut(wait)?,
+        // The item is out of the lock during the wait, so calls of other threads go on at once.
+        let held = ITEMS.hold(item)?;
+        let mut shared = {
+            let mut state = held.lock()?;
+            let moving = State::Moving(state.key().to_owned());
+            match std::mem::replace(&mut *state, moving) {
+                State::Shared(shared) => shared,
                 other => {
-                    let item = other.owned()?;
+                    *state = other;
+                    let item = state.owned()?;
                     return Err(invalid(format!("item '{}' is not shared", item.key())));
                 }
-            };
-            *state = State::Own(own);
-            Ok(())
-        })
+            }
+        };
+        let (state, done) = match shared.unshare_mut(wait) {
+            Ok(own) => (State::Own(own), Ok(())),
+            Err(e) => (State::Shared(shared), Err(e)),
+        };
+        *held.lock()? = state;
+        done
     })
 }
 

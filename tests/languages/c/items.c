@@ -3,6 +3,7 @@
 #include "suite.h"
 
 #include <crossdock/cdi.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -249,6 +250,12 @@ static void i7(const char *role, const char *argument)
     destroy(copy);
 }
 
+static void *take_back(void *item)
+{
+    OK(crossdock_item_unshare(item, WAIT));
+    return NULL;
+}
+
 static void i8(const char *role, const char *argument)
 {
     (void)argument;
@@ -279,9 +286,21 @@ static void i8(const char *role, const char *argument)
     crossdock_item_info info = found("");
     EQUAL(info.state, CROSSDOCK_ITEM_SHARED);
     EQUAL(info.readers, 2); /* the owner is one */
+    /* While one thread waits for the reader, calls of another thread give BUSY and do not wait. */
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, take_back, item) == 0);
+    usleep(300000);
+    void *data;
+    uint64_t size;
+    char key[256];
+    long long begin = peer_now_ms();
+    WANT(CROSSDOCK_BUSY, crossdock_item_data(item, &data, &size));
+    WANT(CROSSDOCK_BUSY, crossdock_item_unshare(item, WAIT));
+    OK(crossdock_item_key(item, key, sizeof key));
+    CHECK(peer_now_ms() - begin < 1000);
     tell(b, "let go");
     expect(b, "gone");
-    OK(crossdock_item_unshare(item, WAIT));
+    pthread_join(thread, NULL);
     OK(crossdock_item_writable(item, &writable));
     CHECK(writable);
     all_are(bytes_of(item, 50000), 0, 50000, 3);
