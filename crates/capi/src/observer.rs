@@ -2,6 +2,7 @@
 
 use std::ffi::c_char;
 use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use crossdock_client::{Error, Observer, Result, Status, Version};
 
@@ -16,8 +17,11 @@ use crate::values;
 
 static OBSERVERS: Table<Guarded<Mutex<Observer>>> = Table::new(6, "observer", Status::Closed);
 
-/// Gives the observer that a reference refers to, for use in one call. Calls of other threads wait until that call has
-/// ended.
+/// How long a call keeps the observer to itself while the publisher decides whether it recycles a version.
+const DECISION: Duration = Duration::from_millis(1);
+
+/// Gives the observer that a reference refers to, for use in one call. No call waits for a version while it has the
+/// observer, so calls of other threads go on at once.
 fn observer(reference: &u64) -> Result<MutexGuard<'_, Observer>> {
     // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
     // file keeps the value after its call.
@@ -152,6 +156,48 @@ unsafe fn taken(reference: u64, place: *mut u64, ask: impl FnOnce(&mut Observer)
     })
 }
 
+/// Waits until `ask` gives a version, and writes a reference to the version to `place`. The wait is for a version after
+/// version `beyond`, or by default for one that the observer has not given yet.
+///
+/// # Safety
+/// If `place` is neither NULL nor misaligned, it must be writable.
+unsafe fn awaited(
+    reference: u64,
+    timeout_ms: i64,
+    place: *mut u64,
+    beyond: Option<u64>,
+    ask: impl Fn(&mut Observer, Duration) -> Result<Version>,
+) -> i32 {
+    call(|| {
+        let place: OutPointer<u64> = out(place, "version")?;
+        let total = wait(timeout_ms)?;
+        let end = Instant::now() + total;
+        let mut patience = Duration::ZERO;
+        let version = loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let waiter = {
+                let mut observer = observer(&reference)?;
+                match ask(&mut observer, patience.min(left)) {
+                    Err(e) if !matches!(e.status, Status::NotYet | Status::TimedOut) || total.is_zero() => {
+                        return Err(e);
+                    }
+                    Err(e) if left.is_zero() => return Err(e.waited_in_all(total).with_status(Status::TimedOut)),
+                    Err(_) => observer.waiter(beyond),
+                    Ok(version) => break version,
+                }
+            };
+            match waiter.wait(left) {
+                Err(e) if e.status != Status::TimedOut => return Err(e),
+                _ => patience = DECISION,
+            }
+        };
+        let kept = keep(version)?;
+        // SAFETY: the caller promises this, as the `# Safety` section asks.
+        unsafe { place.set(kept) };
+        Ok(())
+    })
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_latest(observer: u64, version: *mut u64) -> i32 {
     // SAFETY: `crossdock.h` asks for writable memory.
@@ -161,17 +207,19 @@ unsafe extern "C" fn crossdock_observer_latest(observer: u64, version: *mut u64)
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_next(observer: u64, timeout_ms: i64, version: *mut u64) -> i32 {
     // SAFETY: `crossdock.h` asks for writable memory.
-    unsafe { taken(observer, version, |o| o.next(wait(timeout_ms)?)) }
+    unsafe { awaited(observer, timeout_ms, version, None, Observer::next) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_each(observer: u64, timeout_ms: i64, version: *mut u64) -> i32 {
     // SAFETY: `crossdock.h` asks for writable memory.
-    unsafe { taken(observer, version, |o| o.each(wait(timeout_ms)?)) }
+    unsafe { awaited(observer, timeout_ms, version, None, Observer::each) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_at(observer: u64, sequence: u64, timeout_ms: i64, version: *mut u64) -> i32 {
     // SAFETY: `crossdock.h` asks for writable memory.
-    unsafe { taken(observer, version, |o| o.at(sequence, wait(timeout_ms)?)) }
+    unsafe {
+        awaited(observer, timeout_ms, version, Some(sequence.saturating_sub(1)), |o, slice| o.at(sequence, slice))
+    }
 }

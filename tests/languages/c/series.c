@@ -181,6 +181,33 @@ static void s2(const char *role, const char *argument)
     OK(crossdock_series_version_unref(newest));
 }
 
+static void *wait_for_version(void *observer)
+{
+    crossdock_series_version *version;
+    OK(crossdock_observer_next(observer, WAIT, &version));
+    OK(crossdock_series_version_unref(version));
+    return NULL;
+}
+
+/* Calls of this thread do not wait for the wait of another thread. */
+static void use_beside_a_wait(crossdock_observer *observer, crossdock_publisher *publisher)
+{
+    pthread_t thread;
+    crossdock_series_version *version;
+    crossdock_series_state state;
+    CHECK(pthread_create(&thread, NULL, wait_for_version, observer) == 0);
+    usleep(100000);
+    long long begin = peer_now_ms();
+    WANT(CROSSDOCK_NOT_YET, crossdock_observer_next(observer, 0, &version));
+    WANT(CROSSDOCK_TIMED_OUT, crossdock_observer_next(observer, 100, &version));
+    WANT(CROSSDOCK_TIMED_OUT, crossdock_observer_each(observer, 100, &version));
+    WANT(CROSSDOCK_TIMED_OUT, crossdock_observer_at(observer, 1000, 100, &version));
+    OK(crossdock_observer_state(observer, &state));
+    CHECK(state == CROSSDOCK_SERIES_LIVE && peer_now_ms() - begin >= 300 && peer_now_ms() - begin < 3000);
+    publish(publisher);
+    pthread_join(thread, NULL);
+}
+
 static void s3(const char *role, const char *argument)
 {
     (void)argument;
@@ -619,6 +646,7 @@ static void s12(const char *role, const char *argument)
         found = found || (changes[i].from <= 800 && 800 < changes[i].from + changes[i].bytes);
     }
     CHECK(found && bytes <= 8192);
+    use_beside_a_wait(observer, publisher);
     OK(crossdock_series_version_diff(two, two, changes, 8, &count));
     EQUAL(count, 0);
 }
