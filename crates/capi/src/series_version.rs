@@ -209,8 +209,14 @@ unsafe extern "C" fn crossdock_series_version_diff(
         if room > 0 && (changes.is_null() || !changes.is_aligned()) {
             return Err(invalid("the place for the changes is NULL or misaligned"));
         }
-        let (before, after) = (version(&before)?, version(&after)?);
-        let found = diff(&before, &after)?;
+        // Each call locks a version once, and two versions in the order of their references. Otherwise calls that wait
+        // for each other's versions beside calls of `refresh` would wait for ever.
+        let (low, high) = (before.min(after), before.max(after));
+        let first = version(&low)?;
+        let second = if low == high { None } else { Some(version(&high)?) };
+        let second = second.as_deref().unwrap_or(&first);
+        let (before, after) = if before <= after { (&*first, second) } else { (second, &*first) };
+        let found = diff(before, after)?;
         let variables = &before.description().variables;
         for (at, (variable, range)) in found.iter().enumerate().take(room) {
             let index = variables.iter().position(|v| v.name == *variable).unwrap_or(0);

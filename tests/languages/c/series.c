@@ -620,6 +620,14 @@ static void s19(const char *role, const char *argument)
     EQUAL(peer_end(b), 0);
 }
 
+static void *refresh_often(void *version)
+{
+    const long long end = peer_now_ms() + 1000;
+    while (peer_now_ms() < end)
+        OK(crossdock_series_version_refresh(version, NULL));
+    return NULL;
+}
+
 static void s12(const char *role, const char *argument)
 {
     (void)role, (void)argument;
@@ -647,8 +655,14 @@ static void s12(const char *role, const char *argument)
     }
     CHECK(found && bytes <= 8192);
     use_beside_a_wait(observer, publisher);
-    OK(crossdock_series_version_diff(two, two, changes, 8, &count));
-    EQUAL(count, 0);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, refresh_often, two) == 0);
+    const long long end = peer_now_ms() + 1000;
+    do {
+        OK(crossdock_series_version_diff(two, two, changes, 8, &count));
+        EQUAL(count, 0);
+    } while (peer_now_ms() < end);
+    pthread_join(thread, NULL);
 }
 
 static void s13(const char *role, const char *argument)
