@@ -40,7 +40,7 @@ module crossdock_series
   type :: declared
     character(:), allocatable :: name, elements
     integer :: rank = 0
-    integer(int64) :: extents(CROSSDOCK_RANK_MAX) = 0   !! Fortran's order
+    integer(int64) :: extents(CROSSDOCK_RANK_MAX) = 0   !! at the declaration, in Fortran's order
     integer(int64) :: most(CROSSDOCK_RANK_MAX) = 0
   end type
 
@@ -463,13 +463,8 @@ contains
     character(*), intent(in) :: variable
     integer(int64), intent(in) :: shape(:)
     integer, intent(out) :: stat
-    integer :: i
     stat = c_publisher_resize(publisher%reference, variable // c_null_char, shape(size(shape):1:-1), &
                               int(size(shape), c_int32_t))
-    if (stat /= CROSSDOCK_OK) return
-    do i = 1, size(publisher%variables)
-      if (publisher%variables(i)%name == variable) publisher%variables(i)%extents(1:size(shape)) = shape
-    end do
   end subroutine
 
   subroutine resize_32(publisher, variable, shape, stat)
@@ -517,7 +512,8 @@ contains
     type(c_ptr), intent(out) :: address
     integer(c_int64_t), intent(out) :: extents(CROSSDOCK_RANK_MAX)
     integer, intent(out) :: stat
-    integer(c_int64_t) :: bytes
+    integer(c_int64_t) :: bytes, lengths(CROSSDOCK_RANK_MAX)
+    integer(c_int32_t) :: dimensions
     integer :: i
     extents = 0
     stat = c_publisher_memory(object%reference, variable // c_null_char, address, bytes)
@@ -526,7 +522,10 @@ contains
       associate (v => object%variables(i))
         if (v%name /= variable) cycle
         call fits(variable, v%elements, v%rank, elements, rank, stat)
-        extents = v%extents
+        if (stat /= CROSSDOCK_OK) return
+        ! The shape is not always the declared one: crossdock_restart gives a variable the shape of the checkpoint.
+        stat = c_publisher_shape(object%reference, variable // c_null_char, dimensions, lengths)
+        if (stat == CROSSDOCK_OK) extents(1:rank) = lengths(rank:1:-1)
         return
       end associate
     end do

@@ -124,6 +124,15 @@ module crossdock_series_c
       integer(c_int64_t), intent(out) :: bytes
       integer(c_int) :: stat
     end function
+    function c_publisher_shape(publisher, variable, dimensions, shape) &
+      bind(c, name="crossdock_publisher_shape") result(stat)
+      import :: c_int, c_ptr, c_char, c_int32_t, c_int64_t
+      type(c_ptr), value :: publisher
+      character(kind=c_char), intent(in) :: variable(*)
+      integer(c_int32_t), intent(out) :: dimensions
+      integer(c_int64_t), intent(out) :: shape(*)
+      integer(c_int) :: stat
+    end function
     function c_publisher_resize(publisher, variable, shape, dimensions) &
       bind(c, name="crossdock_publisher_resize") result(stat)
       import :: c_int, c_ptr, c_char, c_int64_t, c_int32_t

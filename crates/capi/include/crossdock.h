@@ -736,6 +736,10 @@ crossdock_status crossdock_publisher_unref(crossdock_publisher *publisher);
  * is called. NOT_FOUND: there is no such variable. */
 crossdock_status crossdock_publisher_memory(crossdock_publisher *publisher, const char *variable, void **data,
                                             uint64_t *bytes);
+/* The present shape of a variable. `shape` has room for CROSSDOCK_RANK_MAX lengths. NOT_FOUND: there is no such
+ * variable. */
+crossdock_status crossdock_publisher_shape(crossdock_publisher *publisher, const char *variable, uint32_t *dimensions,
+                                           uint64_t *shape);
 /* Give a variable another shape, within its largest shape. New elements are zero. The shape is published with the
  * next version. INVALID: the shape is beyond the largest one. NOT_FOUND: there is no such variable. BUSY: a version
  * is begun. */

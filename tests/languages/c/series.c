@@ -412,6 +412,9 @@ static void s10(const char *role, const char *argument)
     uint64_t shape[CROSSDOCK_RANK_MAX] = {20}, bytes;
     uint32_t dimensions;
     OK(crossdock_publisher_resize(publisher, "u", shape, 1));
+    shape[0] = 0;
+    OK(crossdock_publisher_shape(publisher, "u", &dimensions, shape));
+    CHECK(dimensions == 1 && shape[0] == 20);
     for (int i = 10; i < 20; i++)
         CHECK(memory(publisher)[i] == 0);
     memory(publisher)[19] = 5;

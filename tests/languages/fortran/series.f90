@@ -381,6 +381,16 @@ contains
   end subroutine
 
   subroutine s10()
+    interface
+      function c_resize(publisher, variable, shape, dimensions) bind(c, name="crossdock_publisher_resize") result(stat)
+        import :: c_int, c_ptr, c_char, c_int64_t, c_int32_t
+        type(c_ptr), value :: publisher
+        character(kind=c_char), intent(in) :: variable(*)
+        integer(c_int64_t), intent(in) :: shape(*)
+        integer(c_int32_t), value :: dimensions
+        integer(c_int) :: stat
+      end function
+    end interface
     type(crossdock_publisher) :: field
     type(crossdock_observer) :: observer
     type(crossdock_version) :: one, two
@@ -410,6 +420,12 @@ contains
     call check(u(20) == 5, 'what was written')
     call field%resize('u', [1001], stat)
     call want(CROSSDOCK_INVALID, stat, 'beyond its largest')
+    ! A restart gives a variable another shape inside the library.
+    stat = c_resize(field%reference, 'u' // c_null_char, [30_int64], 1)
+    call ok(stat, 'resize by the library')
+    call field%view('u', u, stat)
+    call ok(stat, 'view')
+    call check(size(u) == 30, 'the shape that the library gave')
   end subroutine
 
   subroutine s11()
