@@ -25,11 +25,11 @@ module crossdock_checkpoints
   use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64
   use crossdock_c
   use crossdock
-  use crossdock_series, only: open_publisher
+  use crossdock_series, only: narrow, open_publisher
   use crossdock_checkpoints_c
   implicit none
   ! All names of the module crossdock are public here, too. The helpers of this file are private.
-  private :: open_publisher, c_restart, c_unref, c_path, c_skipped, c_sequence, c_integer, c_real, c_text, c_read
+  private :: narrow, open_publisher, c_restart, c_unref, c_path, c_skipped, c_sequence, c_integer, c_real, c_text, c_read
   private :: c_ranked_name, c_publisher_restart, c_session_default, read_all, given, text_in
 
   !> A checkpoint that is open for reading. `free` closes it.
@@ -172,7 +172,7 @@ contains
     integer(int64) :: whole
     whole = 0
     call checkpoint_integer_64(checkpoint, name, whole, stat, series)
-    value = int(whole, int32)
+    call narrow(whole, name, value, stat)
   end subroutine
 
   subroutine checkpoint_real(checkpoint, name, value, stat, series)

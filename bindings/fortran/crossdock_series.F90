@@ -24,7 +24,7 @@ module crossdock_series
   implicit none
   private
   public :: crossdock_publisher, crossdock_observer, crossdock_version, crossdock_change
-  public :: crossdock_publisher_statistics, open_publisher, open_observer
+  public :: crossdock_publisher_statistics, open_publisher, open_observer, narrow
   public :: CROSSDOCK_FULL_WITHHOLD, CROSSDOCK_FULL_FAIL, CROSSDOCK_FULL_TAKE_BACK, CROSSDOCK_PAGES_STAY
   public :: CROSSDOCK_PAGES_MAY_MOVE, CROSSDOCK_SERIES_LIVE, CROSSDOCK_SERIES_ENDED
   public :: CROSSDOCK_SERIES_DIED, CROSSDOCK_DETECT_AUTO, CROSSDOCK_DETECT_HINTS, CROSSDOCK_DETECT_PRIVATE_COPIES
@@ -175,7 +175,12 @@ contains
     integer, intent(out) :: stat
     n = value%number
     stat = CROSSDOCK_OK
-    if (value%kind /= CROSSDOCK_VALUE_U64) call of_kind(value, CROSSDOCK_VALUE_I64, name, stat)
+    if (value%kind /= CROSSDOCK_VALUE_U64) then
+      call of_kind(value, CROSSDOCK_VALUE_I64, name, stat)
+    else if (n < 0) then
+      n = 0
+      call raise(stat, CROSSDOCK_INVALID, name // ' does not fit into an integer of 64 bits')
+    end if
   end subroutine
 
   subroutine as_text(value, name, text, stat)
@@ -191,6 +196,7 @@ contains
     if (n > 0) text = transfer(value%text(1:n), text)
   end subroutine
 
+  !> Converts to a default integer, if `stat` is OK so far and the number fits.
   subroutine narrow(wide, name, n, stat)
     integer(int64), intent(in) :: wide
     character(*), intent(in) :: name
@@ -198,7 +204,7 @@ contains
     integer, intent(inout) :: stat
     n = 0
     if (stat /= CROSSDOCK_OK) return
-    if (abs(wide) > huge(n)) then
+    if (wide > huge(n) .or. wide < -huge(n) - 1_int64) then
       call raise(stat, CROSSDOCK_INVALID, name // ' does not fit into a default integer; take an int64')
     else
       n = int(wide, int32)
