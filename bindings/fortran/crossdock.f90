@@ -16,6 +16,8 @@
 ! crossdock_error_message() names the object and the reason, and gives a hint. No procedure stops the program.
 ! crossdock.h describes the calls under the same names: their meaning, waits and errors. `timeout_ms`: 0 = do not wait,
 ! CROSSDOCK_WAIT = 60 s. Without `timeout_ms`, calls of ports wait 60 s, and calls of regions and objects do not wait.
+! If a call opens something in a variable that is open already, the variable's former reference is given up, as `free`
+! does.
 !
 ! SPDX-License-Identifier: Apache-2.0
 module crossdock
@@ -176,6 +178,7 @@ contains
     logical, intent(in), optional :: private_daemon
     type(c_connect_options) :: options
     character(:), allocatable, target :: task_text, socket_text
+    type(c_ptr) :: reference
     if (present(task)) then
       task_text = task // c_null_char
       options%task = c_loc(task_text)
@@ -185,7 +188,10 @@ contains
       options%socket = c_loc(socket_text)
     end if
     if (present(private_daemon)) options%private_daemon = merge(1, 0, private_daemon)
-    stat = c_session_connect(options, session%reference)
+    stat = c_session_connect(options, reference)
+    if (stat /= CROSSDOCK_OK) return
+    if (c_associated(session%reference)) call session%free()
+    session%reference = reference
   end subroutine
 
   !> Opens or creates a region. `size` is the capacity in bytes of a region that is created; memory is taken when it
@@ -204,7 +210,7 @@ contains
     if (present(size)) bytes = size
     stat = c_region_open(session%reference, name // c_null_char, mode_or(mode), bytes, given(timeout_ms, 0_int64), &
                          reference)
-    if (stat == CROSSDOCK_OK) region%reference = reference
+    if (stat == CROSSDOCK_OK) call hold_region(region, reference)
   end subroutine
 
   !> Opens one end of a port; `end` is CROSSDOCK_PRODUCER or CROSSDOCK_CONSUMER. Options that are not given are those of
@@ -225,7 +231,9 @@ contains
     if (present(persistent)) options%persistent = merge(1, 0, persistent)
     stat = c_port_open(session%reference, name // c_null_char, int(end, c_int), options, given(timeout_ms, 0_int64), &
                        reference)
-    if (stat == CROSSDOCK_OK) port%reference = reference
+    if (stat /= CROSSDOCK_OK) return
+    if (c_associated(port%reference)) call port%free()
+    port%reference = reference
   end subroutine
 
   !> Finds the object of a handle in any region. `region` gets a reference to the object's region.
@@ -244,7 +252,7 @@ contains
     ty%name = c_loc(name)
     stat = c_session_load(session%reference, handle, ty, reference, found)
     if (stat /= CROSSDOCK_OK) return
-    region%reference = reference
+    call hold_region(region, reference)
     object = made(reference, type_name, found)
   end subroutine
 
@@ -261,7 +269,7 @@ contains
     type(c_ptr) :: reference
     stat = c_region_copy(session%reference, name // c_null_char, copy // c_null_char, given(timeout_ms, -1_int64), &
                          reference)
-    if (stat == CROSSDOCK_OK) region%reference = reference
+    if (stat == CROSSDOCK_OK) call hold_region(region, reference)
   end subroutine
 
   !> Moves the region `name` of any node of the site to this node, and opens it. The region keeps its name, and its
@@ -274,7 +282,7 @@ contains
     integer, intent(in), optional :: timeout_ms
     type(c_ptr) :: reference
     stat = c_region_move(session%reference, name // c_null_char, given(timeout_ms, -1_int64), reference)
-    if (stat == CROSSDOCK_OK) region%reference = reference
+    if (stat == CROSSDOCK_OK) call hold_region(region, reference)
   end subroutine
 
   subroutine session_remove_region(session, name, stat)
@@ -452,6 +460,14 @@ contains
     integer :: ignored
     ignored = c_region_unref(region%reference)
     region%reference = c_null_ptr
+  end subroutine
+
+  !> Gives a variable the reference to a region. If the variable has a reference already, that reference is given up.
+  subroutine hold_region(region, reference)
+    type(crossdock_region), intent(inout) :: region
+    type(c_ptr), intent(in) :: reference
+    if (c_associated(region%reference)) call region%free()
+    region%reference = reference
   end subroutine
 
   !> Sends a message. `bytes` is the amount of data that the handle stands for; it is only used for the statistics.

@@ -350,7 +350,9 @@ contains
     way = CROSSDOCK_OPEN_OR_CREATE
     if (present(mode)) way = int(mode, c_int)
     stat = c_item_region(item%reference, way, given)
-    if (stat == CROSSDOCK_OK) region%reference = given
+    if (stat /= CROSSDOCK_OK) return
+    if (c_associated(region%reference)) call region%free()
+    region%reference = given
   end subroutine
 
   subroutine item_free(item)

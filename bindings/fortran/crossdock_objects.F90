@@ -191,10 +191,13 @@ contains
     character(:), allocatable :: element
     integer(int64) :: element_size
     type(c_ptr) :: data
+    logical :: of_text
     count = 0
     element_size = 1
     stat = CROSSDOCK_OK
-    if (object%type_name /= 'string') call element_of(object, 'vector', element, element_size, stat)
+    of_text = .false.
+    if (allocated(object%type_name)) of_text = object%type_name == 'string'
+    if (.not. of_text) call element_of(object, 'vector', element, element_size, stat)
     if (stat == CROSSDOCK_OK) stat = c_vector_view(object%region, object%address, element_size, data, count)
   end subroutine
 
@@ -237,15 +240,24 @@ contains
     if (stat == CROSSDOCK_OK) shape = extents(1:rank)
   end subroutine
 
+  !> Fails if the object is not a string.
+  subroutine string_only(object, stat)
+    class(crossdock_object), intent(in) :: object
+    integer, intent(out) :: stat
+    stat = CROSSDOCK_OK
+    if (.not. allocated(object%type_name)) then
+      call raise(stat, CROSSDOCK_INVALID, 'the object has not been opened')
+    else if (object%type_name /= 'string') then
+      call raise(stat, CROSSDOCK_WRONG_TYPE, 'the object is of type ' // object%type_name // ', not string')
+    end if
+  end subroutine
+
   subroutine assign(object, text, stat)
     class(crossdock_object), intent(in) :: object
     character(*), intent(in) :: text
     integer, intent(out) :: stat
-    if (object%type_name /= 'string') then
-      call raise(stat, CROSSDOCK_WRONG_TYPE, 'the object is of type ' // object%type_name // ', not string')
-    else
-      stat = c_string_assign(object%region, object%address, text, len(text, int64))
-    end if
+    call string_only(object, stat)
+    if (stat == CROSSDOCK_OK) stat = c_string_assign(object%region, object%address, text, len(text, int64))
   end subroutine
 
   subroutine text(object, value, stat)
@@ -255,10 +267,8 @@ contains
     character(kind=c_char), pointer :: bytes(:)
     integer(int64) :: length
     type(c_ptr) :: data
-    if (object%type_name /= 'string') then
-      call raise(stat, CROSSDOCK_WRONG_TYPE, 'the object is of type ' // object%type_name // ', not string')
-      return
-    end if
+    call string_only(object, stat)
+    if (stat /= CROSSDOCK_OK) return
     stat = c_vector_view(object%region, object%address, 1_int64, data, length)
     if (stat /= CROSSDOCK_OK) return
     allocate (character(length) :: value)

@@ -571,7 +571,9 @@ contains
     else
       stat = c_observer_open(session, name // c_null_char, timeout_ms, reference)
     end if
-    if (stat == CROSSDOCK_OK) observer%reference = reference
+    if (stat /= CROSSDOCK_OK) return
+    if (c_associated(observer%reference)) call observer%free()
+    observer%reference = reference
   end subroutine
 
   !> Gets the newest version. If `version` contains an older version, the older version is given up.

@@ -270,9 +270,12 @@ contains
   subroutine r10()
     type(crossdock_object) :: v, other
     type(crossdock_handle) :: handle
+    type(crossdock_region) :: copy
     real(real64), pointer :: x(:)
     character(40) :: text
-    integer :: stat
+    character(:), allocatable :: unopened
+    integer(int64) :: count
+    integer :: stat, i
     call open_session()
     if (.not. first()) then
       read (argument, *) handle%segment, handle%offset
@@ -282,8 +285,23 @@ contains
       call ok(stat, 'view')
       call check(all(nint(x) == [1, 2, 3]), '1, 2, 3')
       call check(v%handle == handle, 'the same handle')
+      call other%text(unopened, stat)
+      call want(CROSSDOCK_INVALID, stat, 'the text of an object that was not opened')
+      call other%assign('text', stat)
+      call want(CROSSDOCK_INVALID, stat, 'a text for an object that was not opened')
+      call other%elements(count, stat)
+      call want(CROSSDOCK_INVALID, stat, 'the elements of an object that was not opened')
       call region%load(handle, 'vector<i32>', other, stat)
       call want(CROSSDOCK_WRONG_TYPE, stat, 'as vector<i32>')
+      ! Each load gives up the variable's former reference, so one `free` gives up the last one.
+      do i = 1, 3
+        call session%load(handle, 'vector<f64>', region, v, stat)
+        call ok(stat, 'load again')
+      end do
+      copy = region
+      call region%free()
+      call copy%id(count, stat)
+      call check(stat /= CROSSDOCK_OK, 'no reference is left')
       return
     end if
     call open_object(v, 'v', 'vector<f64>', CROSSDOCK_CREATE_ONLY)
