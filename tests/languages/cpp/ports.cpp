@@ -1,5 +1,7 @@
 // Tests rows P1 to P17 of the table in ../conformance.md: ports.
 #include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <array>
 #include <numeric>
@@ -58,7 +60,34 @@ void inline_bytes(const part& me) {
   b.ends_well();
 }
 
+/// While the process has no free descriptor, the region of a message's object cannot be opened. The message is not lost.
+void message_stays() {
+  const crossdock::session other{crossdock::connect_options{}};
+  crossdock::region far(other, crossdock::create_only, name("far"), 1 << 20);
+  far.simple<int>("x") = 7;
+  auto out = port_named("stays", producer);
+  auto in = port_named("stays", consumer);
+  out.send_handle(far.save(far.simple<int>("x")), 1, 0, wait);
+  out.send_handle(far.save(far.simple<int>("x")), 2, 0, wait);
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  rlimit none = before;
+  const int next = ::dup(0);
+  ::close(next);
+  none.rlim_cur = static_cast<rlim_t>(next);
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  auto first = in.try_receive<int>(wait);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EQUAL(first.status(), status::no_space);
+  auto m = in.receive<int>(wait);
+  CHECK(m.tag() == 1 && *m == 7);
+  EQUAL(in.receive<int>(wait).tag(), 2U);
+  crossdock::remove_region(name("far"));
+  crossdock::remove_port(name("stays"));
+}
+
 void handles(const part& me) {
+  if (me.role.empty()) message_stays();
   auto p = port(me.role == "B" ? consumer : producer, pattern::one_to_one, 1);
   if (me.role == "B") {
     auto m = p.receive<doubles>(wait);

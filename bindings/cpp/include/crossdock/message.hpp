@@ -16,6 +16,13 @@
 
 namespace crossdock {
 
+namespace detail {
+/// Tells whether a later attempt to load the same object may succeed.
+inline bool passes(status s) noexcept {
+  return s == status::no_space || s == status::busy || s == status::disconnected || s == status::timed_out || s == status::system;
+}
+}  // namespace detail
+
 /// The common part of messages of all types. A message can be moved but not copied, so it is released only once.
 class message_base {
  public:
@@ -67,13 +74,19 @@ class message_base {
   message_base(std::shared_ptr<transport> via, const crossdock_message& m) noexcept : via_(std::move(via)), message_(m) {}
 
   /// The object that the handle names. If the object is not in the port's region, its own region is kept open
-  /// together with the message.
+  /// together with the message. If the object cannot be loaded for a passing reason, this message object does not
+  /// release the message.
   template <class T>
   T* find(const region& home) {
-    if (message_.handle.segment != home.id()) elsewhere_ = region::of(message_.handle, home.its_session());
-    T& data = (elsewhere_ ? *elsewhere_ : home).template load<T>(message_.handle);
-    data_ = &data;
-    return &data;
+    try {
+      if (message_.handle.segment != home.id()) elsewhere_ = region::of(message_.handle, home.its_session());
+      T& data = (elsewhere_ ? *elsewhere_ : home).template load<T>(message_.handle);
+      data_ = &data;
+      return &data;
+    } catch (const error& e) {
+      if (detail::passes(e.status())) via_ = nullptr;
+      throw;
+    }
   }
 
  private:
