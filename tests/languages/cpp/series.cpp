@@ -73,6 +73,9 @@ void stays(const part&) {
   held.refresh();
   CHECK(held.sequence() == 21 && shows(held, 2000));
   FAILS(busy, SAYS("u"), own.push_back(1));
+  FAILS(busy, SAYS("u"), std::vector<double, crossdock::series_allocator<double>>(20, crossdock::series_allocator<double>(p, "u")));
+  own = decltype(own)(own.get_allocator());
+  CHECK(decltype(own)(20, crossdock::series_allocator<double>(p, "u")).data() == p.span<double>("u").data());
 }
 
 void waits(const part& me) {

@@ -5,16 +5,38 @@
 #include <crossdock/session.hpp>
 #include <crossdock/variable.hpp>
 
-#include <atomic>
 #include <memory>
+#include <mutex>
 #include <new>
+#include <set>
 #include <span>
 
 namespace crossdock {
 
 namespace detail {
 using publisher_ref = counted<crossdock_publisher, crossdock_publisher_ref, crossdock_publisher_unref>;
-}
+
+/// The variables of a publisher in whose memory vectors lie.
+class taken_variables {
+ public:
+  /// Returns false if a vector has the variable already.
+  bool take(const std::string& variable) {
+    const std::lock_guard lock(mutex_);
+    return names_.insert(variable).second;
+  }
+  void give_back(const std::string& variable) noexcept {
+    const std::lock_guard lock(mutex_);
+    names_.erase(variable);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> names_;
+};
+}  // namespace detail
+
+template <class T>
+class series_allocator;
 
 /// The options of a new series, as in crossdock_series_options of crossdock.h.
 struct series_options {
@@ -129,7 +151,10 @@ class publisher {
   crossdock_publisher* get() const noexcept { return ref_.get(); }
 
  private:
+  template <class T>
+  friend class series_allocator;
   detail::publisher_ref ref_;
+  std::shared_ptr<detail::taken_variables> taken_ = std::make_shared<detail::taken_variables>();
 };
 
 /// An allocator for programs that keep their data in a std::vector: `std::vector<double, series_allocator<double>> u(n,
@@ -143,24 +168,23 @@ class series_allocator {
   using value_type = T;
   static_assert(std::is_trivially_copyable_v<T>, "crossdock: a version is bytes; its elements must be plain data");
 
-  series_allocator(publisher of, std::string variable)
-      : of_(std::move(of)), variable_(std::move(variable)), taken_(std::make_shared<std::atomic<bool>>(false)) {}
+  series_allocator(publisher of, std::string variable) : of_(std::move(of)), variable_(std::move(variable)) {}
   template <class U>
-  series_allocator(const series_allocator<U>& other) : of_(other.of_), variable_(other.variable_), taken_(other.taken_) {}
+  series_allocator(const series_allocator<U>& other) : of_(other.of_), variable_(other.variable_) {}
 
   T* allocate(std::size_t n) {
-    if (taken_->exchange(true)) {
+    if (!of_.taken_->take(variable_)) {
       throw error(status::busy, "variable '" + variable_ + "' is another vector's, or this one would have to move: reserve() first");
     }
     try {
       if (n > of_.memory(variable_).second / sizeof(T)) of_.resize(variable_, {n});
       return static_cast<T*>(of_.memory(variable_).first);
     } catch (...) {
-      taken_->store(false);
+      of_.taken_->give_back(variable_);
       throw;
     }
   }
-  void deallocate(T*, std::size_t) noexcept { taken_->store(false); }
+  void deallocate(T*, std::size_t) noexcept { of_.taken_->give_back(variable_); }
 
   template <class U>
   void construct(U* place) {
@@ -173,7 +197,7 @@ class series_allocator {
 
   template <class U>
   bool same_place(const series_allocator<U>& other) const noexcept {
-    return taken_ == other.taken_;
+    return of_.taken_ == other.of_.taken_ && variable_ == other.variable_;
   }
   template <class U>
   friend bool operator==(const series_allocator& a, const series_allocator<U>& b) noexcept {
@@ -185,7 +209,6 @@ class series_allocator {
   friend class series_allocator;
   publisher of_;
   std::string variable_;
-  std::shared_ptr<std::atomic<bool>> taken_;
 };
 
 /// Removes the name of a series. Observers keep their versions. Errors: not_found (there is no series of this name),
