@@ -195,25 +195,27 @@ class ndarray {
   /// Reshapes an ndarray that lies on the stack and not in a region, so that no other task sees it.
   void reshape_outside(std::span<const size_type> shape, crossdock::order o) {
     if (shape.size() > max_rank) throw error(status::invalid, "an ndarray has at most 8 dimensions");
-    size_type n = 1;
+    std::uint64_t extents[CROSSDOCK_RANK_MAX] = {};  // `shape` may be this ndarray's own shape, which changes below
+    std::copy(shape.begin(), shape.end(), std::begin(extents));
+    size_type n = 1, bytes = 0;
     for (size_type extent : shape) {
       if (__builtin_mul_overflow(n, extent, &n)) throw error(status::no_space, "no region has room for that many elements");
     }
+    if (__builtin_mul_overflow(n, sizeof(T), &bytes)) throw error(status::no_space, "no region has room for that many elements");
     const size_type before = size();
     T* const old = data();
     T* elements = old;
-    if (n * sizeof(T) > capacity_bytes_) {
+    if (bytes > capacity_bytes_) {
       elements = get_allocator().raw_allocate(n, 64);
       std::copy_n(old, before, elements);
-      capacity_bytes_ = n * sizeof(T);
+      capacity_bytes_ = bytes;
     }
     if (n > before) std::fill(elements + before, elements + n, T{});
     data_ = detail::relative(&data_, elements);
     if (old && elements != old) get_allocator().raw_deallocate(old);
     rank_ = static_cast<std::uint32_t>(shape.size());
     order_ = static_cast<std::uint32_t>(o);
-    std::fill(std::begin(shape_), std::end(shape_), 0);
-    std::copy(shape.begin(), shape.end(), std::begin(shape_));
+    std::copy(std::begin(extents), std::end(extents), std::begin(shape_));
   }
 
   detail::relative_word region_;

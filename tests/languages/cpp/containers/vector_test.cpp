@@ -9,9 +9,11 @@
 namespace containers {
 namespace {
 
+using crossdock::ndarray;
 using crossdock::string;
 using crossdock::vector;
 
+class Ndarray : public InRegion {};
 class Vector : public InRegion {};
 class String : public InRegion {};
 
@@ -160,6 +162,28 @@ TEST_F(String, ReadsAndWritesLikeText) {
   EXPECT_EQ(s, "dock");
   s.erase(1, 2);
   EXPECT_EQ(s.str(), "dk");
+}
+
+TEST_F(Ndarray, OutsideOfARegionKeepsItsElements) {
+  ndarray<double> a({2, 3}, region);
+  for (std::size_t i = 0; i < 6; ++i) a.data()[i] = static_cast<double>(i);
+  a.reshape(a.shape(), crossdock::order::fortran);
+  ASSERT_EQ(a.size(), 6U);
+  EXPECT_EQ(a(0, 1), 2.0);
+  a.reshape(a.shape().first(1));
+  ASSERT_EQ(a.size(), 2U);
+  EXPECT_EQ(a(1), 1.0);
+  const auto refused = [&](std::size_t n) {
+    try {
+      a.reshape({n});
+    } catch (const crossdock::error& e) {
+      return e.status() == crossdock::status::no_space;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused(std::size_t{1} << 61));
+  EXPECT_TRUE(refused((std::size_t{1} << 61) + 1));
+  EXPECT_EQ(a.size(), 2U);
 }
 
 }  // namespace
