@@ -6,6 +6,7 @@
 #include <compare>
 #include <functional>
 #include <ostream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -80,6 +81,7 @@ class string {
   string& operator+=(std::string_view text) { return append(text); }
   string& operator+=(char c) { return (push_back(c), *this); }
   string& erase(size_type from = 0, size_type n = npos) {
+    if (from > size()) throw std::out_of_range("crossdock::string::erase");
     const size_type to = n > size() - from ? size() : from + n;
     bytes_.erase(bytes_.begin() + from, bytes_.begin() + to);
     return *this;

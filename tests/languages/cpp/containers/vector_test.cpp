@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 #include <vector>
 
 #include "fixture.hpp"
@@ -161,6 +162,9 @@ TEST_F(String, ReadsAndWritesLikeText) {
   s = s.substr(5, 4);
   EXPECT_EQ(s, "dock");
   s.erase(1, 2);
+  EXPECT_EQ(s.str(), "dk");
+  s.erase(2);
+  EXPECT_THROW(s.erase(3), std::out_of_range);
   EXPECT_EQ(s.str(), "dk");
 }
 
