@@ -29,7 +29,8 @@ module crossdock_checkpoints
   use crossdock_checkpoints_c
   implicit none
   ! All names of the module crossdock are public here, too. The helpers of this file are private.
-  private :: narrow, open_publisher, c_restart, c_unref, c_path, c_skipped, c_sequence, c_integer, c_real, c_text, c_read
+  private :: narrow, open_publisher
+  private :: c_restart, c_unref, c_path, c_skipped, c_sequence, c_integer, c_real, c_text, c_read
   private :: c_ranked_name, c_publisher_restart, c_session_default, read_all, given, text_in
 
   !> A checkpoint that is open for reading. `free` closes it.

@@ -60,7 +60,8 @@ void inline_bytes(const part& me) {
   b.ends_well();
 }
 
-/// While the process has no free descriptor, the region of a message's object cannot be opened. The message is not lost.
+/// While the process has no free descriptor, the region of a message's object cannot be opened. The message is not
+/// lost.
 void message_stays() {
   const crossdock::session other{crossdock::connect_options{}};
   crossdock::region far(other, crossdock::create_only, name("far"), 1 << 20);
