@@ -25,6 +25,8 @@ impl Region {
             if let Some((_, entry)) = found.filter(|f| f.1.state.load(Ordering::Acquire) != ENTRY_READY) {
                 let owner = MemberId(entry.owner.load(Ordering::Acquire));
                 if !self.host.liveness().is_dead(owner) {
+                    // The daemon may be asked who this member is.
+                    drop(guard);
                     let who = self.host.describe(owner);
                     return Err(self.error(Status::Busy, format!("object '{name}' is being constructed by {who}")));
                 }
