@@ -155,7 +155,7 @@ impl Region {
     /// that a member has taken in the meantime stay.
     fn shrink(&self, guard: &LockGuard<'_>, before: u64) {
         let committed = self.memory.committed();
-        let after = before.max(committed - self.free_tail());
+        let after = before.max(committed.saturating_sub(self.free_tail()));
         if after < committed {
             self.memory.header().committed.store(after, Ordering::Release);
             self.give_back(guard, after, committed);
