@@ -4,12 +4,14 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::World;
 use crossdock_core::directory::{ObjectMode, TypeRef};
 use crossdock_core::region::Region;
 use crossdock_layout::Status;
+use crossdock_layout::region::RegionHeader;
 
 const POLL: Option<Duration> = Some(Duration::ZERO);
 
@@ -248,4 +250,27 @@ fn claims_that_were_never_committed_go_when_the_region_is_left() {
     drop(first);
     assert_eq!(second.statistics().used, 0);
     make(&second, "x", "i32");
+}
+
+#[test]
+fn a_member_that_cannot_abandon_its_objects_keeps_the_slot_in_which_their_removal_is_recorded() {
+    let world = World::new(4 << 20);
+    let (leaving, other) = (world.attach(1), world.attach(2));
+    leaving.claim("a", &ty("i64[100]"), ObjectMode::CreateOnly, POLL).unwrap();
+    world.liveness().set_alive(common::member(3));
+    // SAFETY: the header is at the region's beginning, and consists of atomics.
+    let holder = unsafe { &(*other.base().cast::<RegionHeader>()).lock.holder };
+    holder.store(common::member(3).0, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The lock becomes free after the member has given up to abandon the object.
+            std::thread::sleep(Duration::from_secs(13));
+            holder.store(0, Ordering::SeqCst);
+        });
+        drop(leaving);
+    });
+    assert_eq!(other.statistics().slots, 1, "a thread of another member could take the slot");
+    world.liveness().set_dead(common::member(1));
+    other.heal().unwrap();
+    assert_eq!((other.statistics().slots, other.statistics().used), (0, 0));
 }

@@ -3,11 +3,18 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use common::World;
-use crossdock_layout::{Handle, Status};
+use crossdock_core::directory::{ObjectMode, TypeRef};
+use crossdock_core::host::StandaloneHost;
+use crossdock_core::region::{MappedRegionParts, Region};
+use crossdock_layout::region::{Geometry, RegionHeader};
+use crossdock_layout::{Handle, SegmentId, Status};
 use crossdock_os::testing::Random;
+use crossdock_os::{Access, Mapping, file, tmpfs};
 
 #[test]
 fn blocks_are_aligned_apart_and_counted() {
@@ -124,6 +131,88 @@ fn a_quota_is_an_error_and_memory_is_taken_in_steps() {
     region.allocate(5 << 20, 64).unwrap();
     region.deallocate(first).unwrap();
     region.allocate(1 << 20, 64).unwrap();
+}
+
+#[test]
+fn no_member_has_the_lock_while_it_asks_the_daemon() {
+    let world = World::new(256 << 20);
+    let region = world.attach(1);
+    let other = world.attach(2);
+    for size in [64, 5_000, 100_000, 3 << 20, 90 << 20] {
+        region.allocate(size, 16).unwrap();
+    }
+    let ty = TypeRef::new("i64").unwrap();
+    for i in 0..200 {
+        let claim = region.claim(&format!("o{i}"), &ty, ObjectMode::CreateOnly, None).unwrap();
+        region.commit(claim.offset).unwrap();
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..40 {
+            scope.spawn(|| region.allocate(64, 16).unwrap());
+        }
+    });
+    assert_eq!(world.held(), 0, "a member asked for quota");
+    region.claim("half", &ty, ObjectMode::CreateOnly, None).unwrap();
+    let error = other.claim("half", &ty, ObjectMode::OpenOrCreate, Some(Duration::ZERO)).unwrap_err();
+    assert_eq!(error.status, Status::NotYet, "{error}");
+    assert_eq!(other.remove("half").unwrap_err().status, Status::Busy);
+    assert_eq!(world.held(), 0, "a member asked who constructs an object");
+}
+
+#[test]
+fn other_members_can_have_the_lock_while_a_region_grows_by_much() {
+    const SIZE: u64 = 400 << 20;
+    // The thread that watches the lock may lack its CPU, so it gets several chances.
+    let seen = (0..5).any(|_| {
+        let world = World::new(1 << 30);
+        let region = world.attach(1);
+        region.allocate(64, 16).unwrap();
+        let mut block = 0;
+        let unlocks = world.unlocks_during(&region, || block = region.allocate(SIZE, 64).unwrap());
+        assert!(region.block_size(block).unwrap() >= SIZE);
+        unlocks >= 4
+    });
+    assert!(seen, "one member had the lock all the time");
+}
+
+#[test]
+fn other_members_can_have_the_lock_while_a_large_region_is_searched_for_unused_slices() {
+    let world = World::new(32 << 30);
+    let region = world.attach(1);
+    // SAFETY: the header is at the region's beginning, and consists of atomics.
+    let header = unsafe { &*region.base().cast::<RegionHeader>() };
+    // The region seems to have grown to its full size. Its slices have no memory, but they are not read.
+    header.committed.store(Geometry::of(32 << 30).unwrap().slices, Ordering::Release);
+    // The thread that watches the lock may lack its CPU, so it gets several chances.
+    let heal = || drop(region.heal());
+    let seen = (0..50).any(|_| world.unlocks_during(&region, heal) >= 4);
+    assert!(seen, "one member had the lock all the time");
+}
+
+#[test]
+fn a_region_that_cannot_grow_by_enough_gives_the_memory_of_its_first_steps_back() {
+    const SIZE: u64 = 1 << 30;
+    let folder = tmpfs::Folder::mount(300 << 20).unwrap();
+    let file = folder.create("region", SIZE).unwrap();
+    let mapping = Mapping::for_huge_pages(&file, SIZE as usize, Access::ReadWrite).unwrap();
+    let parts = MappedRegionParts {
+        name: "test".into(),
+        segment: SegmentId(7),
+        writable: true,
+        member: StandaloneHost::MEMBER,
+        host: Arc::new(StandaloneHost::default()),
+    };
+    let descriptor = file.try_clone().unwrap();
+    let region = Region::over(mapping, Some(descriptor), parts).unwrap();
+    region.allocate(64, 16).unwrap();
+    let (before, (_, taken)) = (region.statistics(), file::sizes(&file).unwrap());
+    assert_eq!(region.allocate(400 << 20, 64).unwrap_err().status, Status::NoSpace);
+    assert_eq!(region.statistics(), before);
+    let (_, left) = file::sizes(&file).unwrap();
+    assert!(left < taken + (1 << 20), "{left} bytes are taken, {taken} were");
+    let block = region.allocate(200 << 20, 64).unwrap();
+    // SAFETY: the block has these bytes, and only this test uses it.
+    unsafe { region.base().add(block as usize).write_bytes(7, 200 << 20) };
 }
 
 #[test]

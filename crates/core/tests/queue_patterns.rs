@@ -7,6 +7,7 @@ use crossdock_core::queue::{End, Pattern, Ring, Shape, Side, Waiting};
 use crossdock_layout::queue::state::State;
 use crossdock_layout::queue::{AtomicU64, CELLS_AT};
 use crossdock_layout::{Handle, Status};
+use crossdock_os::child::{self, ExitStatus};
 use crossdock_os::{Deadline, Mapping};
 use queue_world::{LONG, POLL, World, assert_whole, message};
 use std::sync::atomic::Ordering::SeqCst;
@@ -492,4 +493,16 @@ fn one_that_spins_for_good_is_seen_and_counted_while_it_waits() {
     let (counted, passed) = (Duration::from_nanos(standing().wait_ns - before), started.elapsed());
     assert!(counted > Duration::from_millis(19) && counted <= passed, "{counted:?} counted of {passed:?}");
     assert!(!standing().waiting);
+}
+
+#[test]
+fn a_forked_child_has_an_event_at_once_and_leaves_its_parents_messages_alone() {
+    let world = World::new(Pattern::FanOut, 8);
+    let (producer, consumer) = (world.open(Side::Producer), world.open(Side::Consumer));
+    assert!(!consumer.has_event());
+    let looks = || i32::from(![&producer, &consumer].iter().all(|end| end.has_event()));
+    let ended = child::ended(child::fork_beside_threads(looks).unwrap(), true).unwrap();
+    assert_eq!(ended, Some(ExitStatus::Code(0)), "an event loop of the child would sleep for ever");
+    send(&producer, 0..3);
+    assert_eq!(drain(&consumer), [0, 1, 2]);
 }

@@ -2,11 +2,16 @@
 
 mod support;
 
-use crossdock_client::{End, Handle, Message, Mode, Pattern, Port, PortOptions, Session, Shape, Status};
-use crossdock_os::{Deadline, event};
+use crossdock_client::{
+    End, Handle, Message, Mode, Pattern, Port, PortOptions, Rights, SegmentKind, Session, Shape, Status,
+};
+use crossdock_layout::queue::PortIdentity;
+use crossdock_layout::wire::Request;
+use crossdock_os::{Access, Deadline, Mapping, event};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use support::Daemon;
+use support::{Daemon, Raw, open};
 
 const POLL: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
@@ -76,6 +81,32 @@ fn a_killed_producer_ends_the_wait_and_rings_the_bell() {
         assert!(killed < SOON, "bell: {with_bell}, {killed:?}");
         child.wait().unwrap();
     }
+}
+
+#[test]
+fn who_opens_a_port_that_a_stopped_member_is_formatting_waits_until_the_deadline_and_no_longer() {
+    let daemon = Daemon::start();
+    let session = daemon.session();
+    session.make_port("p", &PortOptions::default()).unwrap();
+    let (mut raw, stopped) = Raw::join(&daemon.socket());
+    let request = match open("p", Mode::OpenOnly, 0, 0) {
+        Request::Open { mode, size, reserve, attribute, wait_ms, persistent, name, .. } => {
+            let (kind, access) = (SegmentKind::Port, Rights::CONSUME);
+            Request::Open { kind, mode, access, size, reserve, attribute, wait_ms, persistent, name }
+        }
+        other => other,
+    };
+    let memory = raw.ask(&request).unwrap().1.remove(0);
+    let port = Mapping::new(&memory, 4096, Access::ReadWrite).unwrap();
+    let init = std::mem::offset_of!(PortIdentity, init) as u64;
+    port.word64(init).unwrap().store(stopped.0, Ordering::Release);
+    let began = Instant::now();
+    let timeout = Duration::from_secs(2);
+    let error = session.port("p", End::Consumer, &PortOptions::default(), Some(timeout)).unwrap_err();
+    let waited = began.elapsed();
+    assert_eq!(error.status, Status::TimedOut, "{error}");
+    assert!(waited >= timeout && waited < Duration::from_secs(4), "{waited:?}");
+    daemon.stop();
 }
 
 #[test]

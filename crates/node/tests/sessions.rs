@@ -4,8 +4,11 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crossdock_client::{ConnectOptions, End, ItemLevel, ItemOptions, OnDeath, PortOptions, Session, Status};
+use crossdock_client::{
+    ConnectOptions, End, Handle, ItemLevel, ItemOptions, Message, OnDeath, PortOptions, Session, Status,
+};
 use crossdock_os::child::{self, ExitStatus, Signal};
+use crossdock_os::{Deadline, event};
 
 fn main() {
     let folder = tempfile::tempdir().unwrap();
@@ -20,6 +23,7 @@ fn main() {
 
     a_forked_child_is_told_to_connect_anew_and_does_not_end_its_parents_session(&options);
     a_forked_child_cannot_give_away_its_parents_item_and_the_parent_does_not_leave_with_it(&options);
+    a_forked_child_does_not_take_its_parents_events(&options);
     threads_share_a_session_and_get_each_its_own_answers(&options);
     a_stopped_daemon_is_an_error_at_the_deadline_and_no_hang(&options, keeper);
 
@@ -29,7 +33,7 @@ fn main() {
         assert!(began.elapsed() < Duration::from_secs(5), "the daemon left something");
         std::thread::sleep(Duration::from_millis(1));
     }
-    println!("sessions: 4 passed");
+    println!("sessions: 5 passed");
 }
 
 /// Ends the daemon when this value is dropped, also after a failure.
@@ -78,6 +82,29 @@ fn a_forked_child_cannot_give_away_its_parents_item_and_the_parent_does_not_leav
     item.destroy().unwrap();
     session.close().unwrap();
     other.close().unwrap();
+}
+
+fn a_forked_child_does_not_take_its_parents_events(options: &ConnectOptions) {
+    let session = Session::connect(options).unwrap();
+    let open = |end| session.port("events", end, &PortOptions::default(), None).unwrap();
+    let (producer, mut consumer) = (open(End::Producer), Some(open(End::Consumer)));
+    let parents = consumer.as_ref().unwrap().descriptor().unwrap().try_clone_to_owned().unwrap();
+    assert!(!consumer.as_ref().unwrap().arm().unwrap());
+    producer.send(&Message::new(Handle::NONE, 1), None).unwrap();
+    assert!(event::wait_readable(&parents, Deadline::after(Duration::from_secs(20))).unwrap());
+    let forked = child::fork_beside_threads(|| {
+        let Some(consumer) = consumer.take() else { return 2 };
+        let refused = consumer.arm().is_err_and(|e| e.status == Status::Disconnected);
+        consumer.disarm();
+        drop(consumer);
+        i32::from(!refused)
+    });
+    assert_eq!(child::ended(forked.unwrap(), true).unwrap(), Some(ExitStatus::Code(0)));
+    assert!(event::wait_readable(&parents, Deadline::after(Duration::ZERO)).unwrap(), "the child took the event");
+    consumer.as_ref().unwrap().receive(Some(Duration::ZERO)).unwrap();
+    drop((producer, consumer));
+    session.remove_port("events").unwrap();
+    session.close().unwrap();
 }
 
 fn threads_share_a_session_and_get_each_its_own_answers(options: &ConnectOptions) {

@@ -103,22 +103,41 @@ pub fn check(fd: impl AsFd, size: u64) -> OsResult<()> {
     Ok(())
 }
 
+/// The largest and the smallest part of a range (1 GiB and 2 MiB) for which the kernel is asked at once.
+const PARTS: (u64, u64) = (1 << 30, crate::reservation::HUGE as u64);
+
 /// Takes memory for `length` bytes from `offset` on, so that an access to them never ends in SIGBUS.
 ///
-/// The error is `NOSPC` or `NOMEM` if the node or this process's memory cgroup has no room ([`crate::cgroup`]). In
-/// both cases no memory is taken. The pages are charged to the cgroup of this process.
+/// The error is `NOSPC` or `NOMEM` if the node or this process's memory cgroup has no room ([`crate::cgroup`]). A range
+/// of up to 1 GiB has then got no memory, unless a signal interrupted the call. Of a longer range, the first GiBs may
+/// have got theirs. The pages are charged to the cgroup of this process.
 pub fn reserve(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
     let (size, taken) = crate::file::sizes(&fd)?;
     let missing = length.min(size.max(offset.saturating_add(length)).saturating_sub(taken));
     if missing > 0 {
         crate::cgroup::check(missing)?;
     }
-    loop {
-        match sys::fs::fallocate(&fd, FallocateFlags::KEEP_SIZE, offset, length) {
-            Err(Errno::INTR) => {}
-            other => return other.context("fallocate", || format!("{length} bytes at {offset} of a segment")),
+    let reserved =
+        in_parts(offset, length, |at, length| sys::fs::fallocate(&fd, FallocateFlags::KEEP_SIZE, at, length));
+    reserved.context("fallocate", || format!("{length} bytes at {offset} of a segment"))
+}
+
+/// Calls `take` for each part of a range, in order. Parts end at multiples of their size.
+///
+/// Older kernels end the call at any signal, and take its memory back. A signal that comes again and again would never
+/// let a large part be completed. So the parts become smaller after each such end.
+fn in_parts(offset: u64, length: u64, mut take: impl FnMut(u64, u64) -> Result<(), Errno>) -> Result<(), Errno> {
+    let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
+    let (mut at, mut part) = (offset, PARTS.0);
+    while at < end {
+        let next = end.min((at / part + 1).saturating_mul(part));
+        match take(at, next - at) {
+            Ok(()) => at = next,
+            Err(Errno::INTR) => part = (part / 2).max(PARTS.1),
+            Err(errno) => return Err(errno),
         }
     }
+    Ok(())
 }
 
 /// Gives the memory of a range back to the kernel. The range then reads as zeros, and must be reserved again before it
@@ -186,6 +205,36 @@ mod tests {
         let fd = rustix::fs::memfd_create("crossdock-test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&fd, 4096).unwrap();
         assert!(check(&fd, 4096).is_err());
+    }
+
+    #[test]
+    fn a_signal_that_comes_again_and_again_does_not_stop_a_reservation() {
+        const MIB: u64 = 1 << 20;
+        let (offset, length) = (5 * MIB, 3000 * MIB + 4096);
+        let mut taken = Vec::new();
+        let mut interrupted = 0;
+        // This kernel manages 20 MiB between two signals.
+        let take = |at: u64, length: u64| {
+            if length > 20 * MIB {
+                interrupted += 1;
+                assert!(interrupted < 100, "it is tried for ever");
+                return Err(Errno::INTR);
+            }
+            taken.push((at, length));
+            Ok(())
+        };
+        in_parts(offset, length, take).unwrap();
+        let end = taken.iter().fold(offset, |end, (at, length)| if *at == end { at + length } else { 0 });
+        assert_eq!(end, offset + length, "the parts are not the range");
+        assert!(taken[1..].iter().all(|(at, _)| at % (2 * MIB) == 0), "a part begins within a huge page");
+
+        let mut parts = Vec::new();
+        let take = |at: u64, length: u64| {
+            parts.push((at, length));
+            if at >= 2048 * MIB { Err(Errno::NOSPC) } else { Ok(()) }
+        };
+        assert_eq!(in_parts(offset, length, take), Err(Errno::NOSPC));
+        assert_eq!(parts, [(5 * MIB, 1019 * MIB), (1024 * MIB, 1024 * MIB), (2048 * MIB, 957 * MIB + 4096)]);
     }
 
     #[test]

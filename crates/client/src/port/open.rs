@@ -15,8 +15,9 @@ use crate::segment::{OpenRequest, OpenedSegment};
 use crate::{Error, Reason, Result, Session};
 
 /// The longest wait for the member that formats a new port. Formatting takes microseconds, but that member may be
-/// stopped.
-const FORMAT_WAIT: Duration = Duration::from_secs(5);
+/// stopped. A caller with a timeout waits until its deadline, but at least for the second of these times, because that
+/// member may have to wait for its CPU.
+const FORMAT_WAIT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(1));
 
 impl Session {
     /// Makes a port without taking an end of it. The launcher uses this call for a port whose options the tasks do not
@@ -48,6 +49,8 @@ impl Session {
             End::Producer => Rights::PRODUCE,
             End::Consumer => Rights::CONSUME,
         };
+        // All waits of this call share one deadline.
+        let deadline = Deadline::after(timeout.unwrap_or_default());
         let mut wanted = request(name, OpenMode::OpenOrCreate, access, shape, options.persistent);
         // If the port is on this node, the wait for a free end happens in shared memory. If the port is on another
         // node, the daemon waits.
@@ -56,11 +59,10 @@ impl Session {
         let shape = agreed(name, &opened, options)?;
         let mapping = map(name, &opened, Access::ReadWrite)?;
         let alive = self.liveness();
-        let deadline = Deadline::after(timeout.unwrap_or(FORMAT_WAIT).max(FORMAT_WAIT));
-        let ring = Ring::open(mapping, shape, self.member(), alive, deadline).map_err(named)?;
+        let formatted = timeout.map_or(FORMAT_WAIT.0, |_| deadline.left().max(FORMAT_WAIT.1));
+        let ring = Ring::open(mapping, shape, self.member(), alive, Deadline::after(formatted)).map_err(named)?;
         let host = Arc::new(SessionHost::new(self, vec![opened.opening]));
-        let end = queue::End::open(ring, end, self.member(), &self.label(), host, timeout.unwrap_or_default())
-            .map_err(named)?;
+        let end = queue::End::open(ring, end, self.member(), &self.label(), host, deadline.left()).map_err(named)?;
         let shared = Arc::new(Shared {
             end,
             name: name.to_owned(),

@@ -20,9 +20,10 @@ enum Lookup {
     Claim(Claim),
     /// An entry that this call made just now, which has no block yet.
     Entry(u64),
-    /// The caller has to wait for another member. If the wait ends without success, the caller returns this error,
-    /// which says what it waited for.
-    Wait(Error),
+    /// The caller has to wait, because this member is constructing the object.
+    Constructing(MemberId),
+    /// The caller has to wait, because there is no such object.
+    Missing,
 }
 
 impl Region {
@@ -71,8 +72,13 @@ impl Region {
             match found {
                 Lookup::Claim(claim) => return Ok(claim),
                 Lookup::Entry(index) => return self.construct(index, ty),
-                Lookup::Wait(error) if deadline.passed() => return Err(error),
-                Lookup::Wait(_) => {
+                // The daemon may be asked who this member is. So the region's lock is not held here.
+                Lookup::Constructing(owner) if deadline.passed() => return Err(self.constructing(name, owner)),
+                Lookup::Missing if deadline.passed() => {
+                    let text = format!("no object '{name}' came into it before the deadline");
+                    return Err(self.error(Status::TimedOut, text));
+                }
+                Lookup::Constructing(_) | Lookup::Missing => {
                     if self.writable {
                         self.memory.header().directory_waiting.store(1, Ordering::SeqCst);
                     }
@@ -94,41 +100,37 @@ impl Region {
                 let constructor =
                     self.read_directory(|| self.search(name).map(|(_, e)| e.owner.load(Ordering::Acquire)))?;
                 match constructor.map(MemberId) {
-                    Some(owner) if !self.host.liveness().is_dead(owner) => {
-                        Ok(Lookup::Wait(self.constructing(name, owner)))
-                    }
+                    Some(owner) if !self.host.liveness().is_dead(owner) => Ok(Lookup::Constructing(owner)),
                     // There is no such object, or its constructor is dead, so it is not waited for.
                     _ if !waits => Err(error),
-                    _ => {
-                        let text = format!("no object '{name}' came into it before the deadline");
-                        Ok(Lookup::Wait(self.error(Status::TimedOut, text)))
-                    }
+                    _ => Ok(Lookup::Missing),
                 }
             }
         }
     }
 
     fn look_or_create(&self, local: &mut LocalSlot, name: &str, ty: &TypeRef, mode: ObjectMode) -> Result<Lookup> {
-        let guard = self.lock()?;
-        if let Some((_, entry)) = self.search(name) {
-            let owner = MemberId(entry.owner.load(Ordering::Acquire));
-            if entry.state.load(Ordering::Acquire) == ENTRY_READY {
-                if mode == ObjectMode::CreateOnly {
-                    let text = format!("object '{name}' is there already; open it, or remove it first");
-                    return Err(self.error(Status::Exists, text));
+        self.growing(|guard| {
+            if let Some((_, entry)) = self.search(name) {
+                let owner = MemberId(entry.owner.load(Ordering::Acquire));
+                if entry.state.load(Ordering::Acquire) == ENTRY_READY {
+                    if mode == ObjectMode::CreateOnly {
+                        let text = format!("object '{name}' is there already; open it, or remove it first");
+                        return Err(self.error(Status::Exists, text));
+                    }
+                    let Some(info) = self.info(entry) else {
+                        return Err(self.corrupt(format!("the entry of object '{name}' makes no sense")));
+                    };
+                    self.check_type(name, &info.ty, ty)?;
+                    return Ok(Lookup::Claim(Claim { offset: info.offset, created: false }));
                 }
-                let Some(info) = self.info(entry) else {
-                    return Err(self.corrupt(format!("the entry of object '{name}' makes no sense")));
-                };
-                self.check_type(name, &info.ty, ty)?;
-                return Ok(Lookup::Claim(Claim { offset: info.offset, created: false }));
+                if !self.host.liveness().is_dead(owner) {
+                    return Ok(Lookup::Constructing(owner));
+                }
+                self.heal_locked(guard);
             }
-            if !self.host.liveness().is_dead(owner) {
-                return Ok(Lookup::Wait(self.constructing(name, owner)));
-            }
-            self.heal_locked(&guard);
-        }
-        self.make_entry(&guard, local, name, ty).map(Lookup::Entry)
+            self.make_entry(guard, local, name, ty).map(Lookup::Entry)
+        })
     }
 
     #[cold]

@@ -68,7 +68,7 @@ impl Region {
         if self.memory.entries_reserved() <= used {
             let (from, to) = (used * entry / PAGE, ((used + 1) * entry).div_ceil(PAGE));
             let shared = u64::from(used > 0 && used * entry % PAGE != 0);
-            self.charge((to - from - shared) * PAGE)?;
+            self.charge(guard, (to - from - shared) * PAGE)?;
             self.reserve_range(g.entries_at + used * entry, entry)?;
             header.entries_reserved.store((to * PAGE / entry) as u32, Ordering::Relaxed);
         }

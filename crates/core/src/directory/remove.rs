@@ -25,6 +25,8 @@ impl Region {
             if let Some((_, entry)) = found.filter(|f| f.1.state.load(Ordering::Acquire) != ENTRY_READY) {
                 let owner = MemberId(entry.owner.load(Ordering::Acquire));
                 if !self.host.liveness().is_dead(owner) {
+                    // The daemon may be asked who this member is.
+                    drop(guard);
                     let who = self.host.describe(owner);
                     return Err(self.error(Status::Busy, format!("object '{name}' is being constructed by {who}")));
                 }
@@ -71,19 +73,20 @@ impl Region {
     }
 
     /// Abandons all objects that this process is constructing, because the process leaves the region. The removals are
-    /// recorded in its heap slot `slot`.
-    pub(crate) fn abandon_all(&self, slot: u16) {
+    /// recorded in its heap slot `slot`. Gives `false` if the region's lock cannot be had.
+    pub(crate) fn abandon_all(&self, slot: u16) -> bool {
         let claims = std::mem::take(&mut *self.claims.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         if claims.is_empty() {
-            return;
+            return true;
         }
         // Without the lock the entries stay as they are. After this member has left, another member removes them.
-        let Ok(guard) = self.lock() else { return };
+        let Ok(guard) = self.lock() else { return false };
         for (_, index) in claims {
             if let (Some(entry), Some(shared)) = (self.memory.entry(index.into()), self.memory.slot(slot.into())) {
                 let _ = self.drop_entry(index.into(), entry, shared, slot, &guard);
             }
         }
+        true
     }
 
     /// Removes the directory entry of an object under construction, and frees the object's block if it has one.

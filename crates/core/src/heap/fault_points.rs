@@ -41,6 +41,7 @@ pub const POINTS: &[&str] = &[
     "heap.notify.noted",
     "heap.notify.pushed",
     "heap.notify.queued",
+    "heap.quota.asked",
     "heap.refill.full",
     "heap.slice.marked",
     "heap.slice.released",

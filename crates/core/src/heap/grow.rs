@@ -1,6 +1,9 @@
 //! Growth: the region takes memory in steps. Each step is first counted against the quota, and its pages are
 //! reserved. So a lack of memory on the node gives an error and not a signal.
 //!
+//! Other members wait for the region's lock only for a short time. So a member that lets the region grow gives the lock
+//! back while it asks the daemon about the quota, and after each step.
+//!
 //! If there is room, a step ends at the boundary of a huge page, and the kernel is asked for whole huge pages. With
 //! huge pages a program has 512 times fewer page faults and entries in the CPU's page table cache.
 
@@ -8,14 +11,15 @@ use std::sync::atomic::Ordering;
 
 use crossdock_layout::region::{PAGE, SLICE, SliceHead};
 use crossdock_layout::{HUGE, Status};
+use crossdock_os::memfd;
 
 use super::local::LocalSlot;
-use super::lock::LockGuard;
+use super::lock::{LockGuard, Pause};
 use crate::region::Region;
 use crate::{Result, fault_point};
 
 /// The smallest step (2 MiB) and the largest step (64 MiB) by which a region grows, in slices. A single request that
-/// needs more takes a larger step.
+/// needs more takes several steps.
 const STEP: (u64, u64) = (32, 1024);
 
 impl Region {
@@ -26,14 +30,48 @@ impl Region {
         local: &mut LocalSlot,
         mut take: impl FnMut(&LockGuard<'_>) -> Result<R>,
     ) -> Result<R> {
-        let full = match self.lock().and_then(|guard| take(&guard)) {
+        let full = match self.growing(&mut take) {
             Err(error) if error.status == Status::NoSpace => error,
             other => return other,
         };
         self.trim(local);
         self.heal()?;
-        let guard = self.lock()?;
-        take(&guard).map_err(|again| if again.status == Status::NoSpace { full } else { again })
+        self.growing(take).map_err(|again| if again.status == Status::NoSpace { full } else { again })
+    }
+
+    /// Runs `change` under the lock. `change` may let the region grow. If it has to pause for that, the lock is given
+    /// back for a while, and then `change` runs again from its beginning. So it must change nothing before it grows.
+    pub(crate) fn growing<R>(&self, mut change: impl FnMut(&LockGuard<'_>) -> Result<R>) -> Result<R> {
+        let (mut refused, mut before) = (None, None);
+        loop {
+            let mut guard = self.lock()?;
+            guard.refused = refused.take();
+            let done = change(&guard);
+            let pause = guard.pause.get().filter(|_| done.is_err());
+            if let (Err(_), None, Some(before)) = (&done, pause, before) {
+                self.shrink(&guard, before);
+            }
+            refused = guard.refused.take();
+            drop(guard);
+            match pause {
+                None => return done,
+                Some(Pause::Growing(committed)) => drop(before.get_or_insert(committed)),
+                Some(Pause::Quota(total)) => {
+                    match self.host.reserve(total) {
+                        Ok(()) => drop(self.granted.fetch_max(total, Ordering::Relaxed)),
+                        Err(error) if error.status == Status::NoSpace => refused = Some((total, error)),
+                        Err(error) => return Err(error),
+                    }
+                    fault_point!("heap.quota.asked");
+                }
+            }
+        }
+    }
+
+    /// Makes `growing` give the lock back and run the change again.
+    fn pause<R>(&self, guard: &LockGuard<'_>, why: Pause) -> Result<R> {
+        guard.pause.set(Some(why));
+        Err(self.error(Status::NotYet, "it has to grow first"))
     }
 
     /// Finds `count` free slices in a row that have memory. If there are none, the region grows.
@@ -41,11 +79,15 @@ impl Region {
         if let Some(slice) = self.find_run(guard, count) {
             return Ok(slice);
         }
-        self.grow(guard, count)?;
+        let committed = self.memory.committed();
+        if !self.grow(guard, count)? {
+            return self.pause(guard, Pause::Growing(committed));
+        }
         self.find_run(guard, count).ok_or_else(|| self.corrupt("its pool of slices does not add up"))
     }
 
-    fn grow(&self, guard: &LockGuard<'_>, count: u64) -> Result<()> {
+    /// Takes memory for `count` slices in a row, or for the first of them. Gives `true` if all of them have memory.
+    fn grow(&self, guard: &LockGuard<'_>, count: u64) -> Result<bool> {
         let (committed, g) = (self.memory.committed(), self.memory.geometry());
         let need = count.saturating_sub(self.free_tail()).max(1);
         let left = g.slices - committed;
@@ -57,50 +99,96 @@ impl Region {
             );
             return Err(self.error(Status::NoSpace, text));
         }
-        let step = (committed / 8).clamp(STEP.0, STEP.1).max(need);
-        let end = g.slice_at(committed + step);
-        let step = (step + (end.next_multiple_of(HUGE) - end) / SLICE).min(left);
-        match self.grow_by(guard, committed, step) {
-            Err(error) if error.status == Status::NoSpace && step > need => self.grow_by(guard, committed, need),
+        let generous = self.to_huge_page(committed, (committed / 8).clamp(STEP.0, STEP.1).max(need));
+        match self.grow_by(guard, committed, generous) {
+            Err(error) if error.status == Status::NoSpace && generous > need => self.grow_by(guard, committed, need),
             other => other,
         }
     }
 
-    fn grow_by(&self, _guard: &LockGuard<'_>, committed: u64, count: u64) -> Result<()> {
+    /// Adds to a step the slices that are missing to the end of a huge page, if the region has them.
+    fn to_huge_page(&self, committed: u64, step: u64) -> u64 {
+        let g = self.memory.geometry();
+        let end = g.slice_at(committed + step);
+        (step + (end.next_multiple_of(HUGE) - end) / SLICE).min(g.slices - committed)
+    }
+
+    /// Takes memory for `count` further slices, but at most for one step. Gives `true` if that is memory for all of
+    /// them. The quota must allow all of them.
+    fn grow_by(&self, guard: &LockGuard<'_>, committed: u64, count: u64) -> Result<bool> {
+        let g = self.memory.geometry();
+        self.check_quota(guard, self.cost(committed, committed + count))?;
+        let step = self.to_huge_page(committed, STEP.1).min(count);
+        let after = committed + step;
+        self.charge(guard, self.cost(committed, after))?;
+        fault_point!("heap.grow.charged");
+        if let Some(descriptor) = &self.descriptor {
+            self.memory.mapping().take_huge_pages(descriptor, g.slice_at(committed), step * SLICE);
+        }
+        let head = size_of::<SliceHead>() as u64;
+        let reserved = self
+            .reserve_range(g.used_at + committed / 64 * 8, (after.div_ceil(64) - committed / 64) * 8)
+            .and_then(|()| self.reserve_range(g.heads_at + committed * head, step * head))
+            .and_then(|()| self.reserve_range(g.slice_at(committed), step * SLICE));
+        if let Err(error) = reserved {
+            self.give_back(guard, committed, after);
+            return Err(error);
+        }
+        fault_point!("heap.grow.reserved");
+        self.memory.header().committed.store(after, Ordering::Release);
+        Ok(step == count)
+    }
+
+    /// The number of bytes by which the count of reserved bytes grows if the region takes memory for slices.
+    fn cost(&self, committed: u64, after: u64) -> u64 {
         let g = self.memory.geometry();
         let new_pages = |at: u64, bytes_before: u64, bytes_after: u64| {
             (at + bytes_after).div_ceil(PAGE) - (at + bytes_before).div_ceil(PAGE)
         };
         let head = size_of::<SliceHead>() as u64;
-        let after = committed + count;
         let heads = new_pages(g.heads_at, committed * head, after * head);
         let bits = new_pages(g.used_at, committed.div_ceil(64) * 8, after.div_ceil(64) * 8);
-        self.charge(count * SLICE + (heads + bits) * PAGE)?;
-        fault_point!("heap.grow.charged");
+        (after - committed) * SLICE + (heads + bits) * PAGE
+    }
+
+    /// Undoes the steps by which the region has grown beyond `before` slices, because a further step failed. Slices
+    /// that a member has taken in the meantime stay.
+    fn shrink(&self, guard: &LockGuard<'_>, before: u64) {
+        let committed = self.memory.committed();
+        let after = before.max(committed.saturating_sub(self.free_tail()));
+        if after < committed {
+            self.memory.header().committed.store(after, Ordering::Release);
+            self.give_back(guard, after, committed);
+        }
+    }
+
+    /// Gives the memory of slices that the region does not use yet back to the kernel, and subtracts it from the count
+    /// of reserved bytes.
+    fn give_back(&self, _guard: &LockGuard<'_>, first: u64, end: u64) {
+        self.memory.header().reserved.fetch_sub(self.cost(first, end), Ordering::Relaxed);
         if let Some(descriptor) = &self.descriptor {
-            self.memory.mapping().take_huge_pages(descriptor, g.slice_at(committed), count * SLICE);
+            // If the kernel refuses, the memory stays, and the region uses it when it grows.
+            let _ = memfd::give_back(descriptor, self.memory.geometry().slice_at(first), (end - first) * SLICE);
         }
-        let reserved = self
-            .reserve_range(g.used_at + committed / 64 * 8, (after.div_ceil(64) - committed / 64) * 8)
-            .and_then(|()| self.reserve_range(g.heads_at + committed * head, count * head))
-            .and_then(|()| self.reserve_range(g.slice_at(committed), count * SLICE));
-        if reserved.is_err() {
-            // The kernel gave no memory, so the step's bytes are subtracted from the count again.
-            self.memory.header().reserved.fetch_sub(count * SLICE + (heads + bits) * PAGE, Ordering::Relaxed);
-        }
-        reserved?;
-        fault_point!("heap.grow.reserved");
-        self.memory.header().committed.store(after, Ordering::Release);
-        Ok(())
     }
 
     /// Counts further bytes against the quota. If this member dies before it uses these bytes, they stay counted.
     /// That does no harm, because the count is only an upper bound.
-    pub(crate) fn charge(&self, bytes: u64) -> Result<()> {
-        let reserved = &self.memory.header().reserved;
-        let total = reserved.load(Ordering::Relaxed).saturating_add(bytes).min(self.capacity());
-        self.host.reserve(total)?;
-        reserved.store(total, Ordering::Relaxed);
+    pub(crate) fn charge(&self, guard: &LockGuard<'_>, bytes: u64) -> Result<()> {
+        let total = self.check_quota(guard, bytes)?;
+        self.memory.header().reserved.store(total, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Checks that the quota allows further bytes, and gives the total with them. If the daemon has to be asked first,
+    /// the caller has to give the lock back.
+    fn check_quota(&self, guard: &LockGuard<'_>, bytes: u64) -> Result<u64> {
+        let reserved = self.memory.header().reserved.load(Ordering::Relaxed);
+        let total = reserved.saturating_add(bytes).min(self.capacity());
+        match &guard.refused {
+            _ if total <= self.granted.load(Ordering::Relaxed) => Ok(total),
+            Some((refused, error)) if total >= *refused => Err(error.clone()),
+            _ => self.pause(guard, Pause::Quota(total)),
+        }
     }
 }

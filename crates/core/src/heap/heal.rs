@@ -34,7 +34,8 @@ impl Region {
         self.check_use()?;
         let guard = self.lock()?;
         let report = self.heal_locked(&guard);
-        self.trim_vacant(&guard);
+        drop(guard);
+        self.trim_vacant()?;
         Ok(report)
     }
 
@@ -58,8 +59,11 @@ impl Region {
             }
         }
         report.objects = self.heal_directory(guard);
+        if !dead.is_empty() {
+            let trims = |owner: u16| dead.binary_search(&owner.into()).is_ok();
+            self.trim_slots(guard, 0..self.memory.committed(), trims);
+        }
         for &index in &dead {
-            self.trim_slot(guard, index as u16);
             if let Some(slot) = self.memory.slot(index) {
                 fault_point!("heal.trimmed");
                 slot.holder.store(0, Ordering::Release);

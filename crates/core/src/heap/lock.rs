@@ -5,13 +5,14 @@
 //! allocated and freed without the lock. If the lock's holder is stopped but alive, other members wait for it only
 //! until their deadline.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Deadline, futex};
 
 use crate::region::{PATIENCE, Region};
-use crate::{Result, fault_point};
+use crate::{Error, Result, fault_point};
 
 /// How many times a member looks at the lock again before it sleeps. The lock is usually held for well under a
 /// microsecond.
@@ -20,6 +21,19 @@ const SPINS: u32 = 200;
 /// Holds the region's lock until this value is dropped.
 pub(crate) struct LockGuard<'a> {
     region: &'a Region,
+    /// Set if a change under this lock cannot go on before the lock was given back (see `Region::growing`).
+    pub(super) pause: Cell<Option<Pause>>,
+    /// A number of bytes that the quota does not allow, with the error that says so.
+    pub(super) refused: Option<(u64, Error)>,
+}
+
+/// Why the lock has to be given back before a change can go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pause {
+    /// The daemon has to be asked whether the quota allows this number of bytes for the region.
+    Quota(u64),
+    /// The region has grown by a part of what the change needs. Before, it had memory for this number of slices.
+    Growing(u64),
 }
 
 impl Region {
@@ -46,14 +60,14 @@ impl Region {
         let lock = &self.memory.header().lock;
         let me = self.member.0;
         if lock.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-            return Ok((LockGuard { region: self }, false));
+            return Ok((LockGuard::new(self), false));
         }
         let deadline = Deadline::after(PATIENCE);
         let mut tries = 0u32;
         loop {
             let gate = lock.gate.load(Ordering::Acquire);
             let holder = match lock.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => return Ok((LockGuard { region: self }, false)),
+                Ok(_) => return Ok((LockGuard::new(self), false)),
                 Err(holder) => holder,
             };
             tries += 1;
@@ -63,7 +77,7 @@ impl Region {
             }
             let dead = holder != 0 && self.host.liveness().is_dead(MemberId(holder));
             if dead && lock.holder.compare_exchange(holder, me, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                return Ok((LockGuard { region: self }, true));
+                return Ok((LockGuard::new(self), true));
             }
             if deadline.passed() {
                 let who = self.host.describe(MemberId(holder));
@@ -75,6 +89,12 @@ impl Region {
                 futex::wait(&lock.gate, gate, deadline.at_most(futex::SLICE));
             }
         }
+    }
+}
+
+impl<'a> LockGuard<'a> {
+    fn new(region: &'a Region) -> Self {
+        Self { region, pause: Cell::new(None), refused: None }
     }
 }
 

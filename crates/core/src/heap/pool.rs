@@ -114,14 +114,14 @@ impl Region {
 
     /// Takes memory for a slice's state bytes, before the slice is first used for small blocks. One page holds the
     /// state bytes of two slices.
-    fn reserve_states(&self, _guard: &LockGuard<'_>, slice: u64) -> Result<()> {
+    fn reserve_states(&self, guard: &LockGuard<'_>, slice: u64) -> Result<()> {
         let Some(head) = self.memory.head(slice) else { return Err(self.corrupt("a slice lies outside")) };
         if head.states_ready.load(Ordering::Relaxed) != 0 {
             return Ok(());
         }
         let neighbour = self.memory.head(slice ^ 1).is_some_and(|n| n.states_ready.load(Ordering::Relaxed) != 0);
         if !neighbour {
-            self.charge(PAGE)?;
+            self.charge(guard, PAGE)?;
             let at = self.memory.geometry().states_at + slice * STATES_PER_SLICE;
             self.reserve_range(at, STATES_PER_SLICE)?;
         }

@@ -2,6 +2,7 @@
 //! a vacant slot. It also does this after another member's death, because the dead member may have freed a block in
 //! the slot's slices without notifying the slot.
 
+use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 
 use crossdock_layout::region::{Available, CLASSES, HeapSlot, SliceWord};
@@ -22,7 +23,8 @@ impl Region {
             class.forget();
             class.partial.clear();
         }
-        let found = self.find_slices(local.index);
+        let owner = local.index;
+        let found = self.find_slices(0..self.memory.committed(), |of| of == owner);
         self.collect(local);
         for (slice, class, word) in found {
             match word.available() {
@@ -45,12 +47,12 @@ impl Region {
         }
     }
 
-    /// The slices of a slot with their classes and head words, except slices that another member is just putting on the
-    /// slot's stack.
-    pub(super) fn find_slices(&self, owner: u16) -> Vec<(u64, usize, SliceWord)> {
+    /// The slices of small blocks in a range whose owner `owns` accepts, with their classes and head words. Slices that
+    /// another member is just putting on their owner's stack are left out.
+    pub(super) fn find_slices(&self, range: Range<u64>, owns: impl Fn(u16) -> bool) -> Vec<(u64, usize, SliceWord)> {
         let mut found = Vec::new();
-        for slice in 0..self.memory.committed() {
-            let Some((word, class)) = self.own_slice(owner, slice) else { continue };
+        for slice in range {
+            let Some((word, class)) = self.small_slice(slice).filter(|(word, _)| owns(word.owner())) else { continue };
             let on_its_way = word.available() == Available::Queued && self.is_pushing(word.by(), slice);
             if !on_its_way {
                 found.push((slice, class, word));
@@ -99,9 +101,12 @@ impl Region {
 
     /// Gives the head word and the class of a slice, if `owner` owns it.
     pub(super) fn own_slice(&self, owner: u16, slice: u64) -> Option<(SliceWord, usize)> {
+        self.small_slice(slice).filter(|(word, _)| word.owner() == owner)
+    }
+
+    fn small_slice(&self, slice: u64) -> Option<(SliceWord, usize)> {
         let word = SliceWord(self.memory.head(slice)?.word.load(Ordering::SeqCst));
-        let own = word.is_small() && word.owner() == owner && word.class() < CLASSES.len();
-        own.then(|| (word, word.class()))
+        (word.is_small() && word.class() < CLASSES.len()).then(|| (word, word.class()))
     }
 
     fn is_pushing(&self, by: u16, slice: u64) -> bool {

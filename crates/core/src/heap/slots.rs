@@ -1,6 +1,7 @@
 //! How a member takes and leaves heap slots. A slot keeps its slices when its holder leaves or dies, and its next
 //! holder uses them.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use crossdock_layout::region::{Available, HeapSlot, PAGE};
@@ -11,22 +12,26 @@ use super::lock::LockGuard;
 use crate::region::Region;
 use crate::{Result, fault_point};
 
+/// The number of slices that a member looks through before it gives the region's lock back for a moment.
+const PIECE: u64 = 1 << 16;
+
 impl Region {
     /// Takes a vacant slot, with the slices that the slot owns.
     pub(super) fn claim_slot(&self) -> Result<LocalSlot> {
-        let guard = self.lock()?;
-        let index = match self.vacant_slot(&guard)? {
-            Some(index) => index,
-            None if self.heal_locked(&guard).slots > 0 => self.vacant_slot(&guard)?.unwrap_or(u64::MAX),
-            None => u64::MAX,
-        };
-        let Some(slot) = self.memory.slot(index) else {
-            let all = self.memory.geometry().slots;
-            let text = format!("all {all} heap slots are taken, one by each thread that allocates; make it larger");
-            return Err(self.error(Status::Busy, text));
-        };
-        slot.holder.store(self.member.0, Ordering::Release);
-        drop(guard);
+        let (index, slot) = self.growing(|guard| {
+            let index = match self.vacant_slot(guard)? {
+                Some(index) => index,
+                None if self.heal_locked(guard).slots > 0 => self.vacant_slot(guard)?.unwrap_or(u64::MAX),
+                None => u64::MAX,
+            };
+            let Some(slot) = self.memory.slot(index) else {
+                let all = self.memory.geometry().slots;
+                let text = format!("all {all} heap slots are taken, one by each thread that allocates; make it larger");
+                return Err(self.error(Status::Busy, text));
+            };
+            slot.holder.store(self.member.0, Ordering::Release);
+            Ok((index, slot))
+        })?;
         fault_point!("heap.slot.claimed");
         self.locals.note(index as u16);
         let mut local = LocalSlot::new(index as u16, slot);
@@ -34,7 +39,7 @@ impl Region {
         Ok(local)
     }
 
-    fn vacant_slot(&self, _guard: &LockGuard<'_>) -> Result<Option<u64>> {
+    fn vacant_slot(&self, guard: &LockGuard<'_>) -> Result<Option<u64>> {
         let header = self.memory.header();
         let vacant = |&i: &u64| self.memory.slot(i).is_some_and(|s| s.holder.load(Ordering::Acquire) == 0);
         let ready = self.memory.slots();
@@ -44,42 +49,64 @@ impl Region {
         if ready >= self.memory.geometry().slots {
             return Ok(None);
         }
-        self.charge(PAGE)?;
+        self.charge(guard, PAGE)?;
         self.reserve_range(self.memory.geometry().slots_at + ready * size_of::<HeapSlot>() as u64, PAGE)?;
         header.slots.store(ready + PAGE / size_of::<HeapSlot>() as u64, Ordering::Release);
         Ok(Some(ready))
     }
 
-    /// Leaves a slot in order. The slot's prepared blocks are freed, as after a death, and its slices without used
-    /// blocks return to the pool.
-    pub(super) fn leave_slot(&self, local: &mut LocalSlot) {
+    /// Leaves slots in order; they are sorted by their numbers. Their prepared blocks are freed, as after a death, and
+    /// their slices without used blocks return to the pool.
+    pub(super) fn leave_slots(&self, slots: &[Box<LocalSlot>]) {
         let Ok(guard) = self.lock() else { return };
-        self.mend_slot(&guard, local.index.into());
-        self.trim_slot(&guard, local.index);
+        for local in slots {
+            self.mend_slot(&guard, local.index.into());
+        }
+        drop(guard);
+        // If the lock cannot be had any more, the slices stay with the vacant slots.
+        let _ = self.trim_in_pieces(|owner| slots.binary_search_by_key(&owner, |local| local.index).is_ok());
         fault_point!("heap.slot.trimmed");
-        local.shared(self).holder.store(0, Ordering::Release);
+        for local in slots {
+            local.shared(self).holder.store(0, Ordering::Release);
+        }
     }
 
-    /// Returns slices without used blocks to the pool, for a slot that has no holder. Like `rescan`, the function
-    /// also finds slices that a dead member was putting on the slot's stack.
-    pub(super) fn trim_slot(&self, guard: &LockGuard<'_>, index: u16) -> u64 {
-        let Some(slot) = self.memory.slot(index.into()) else { return 0 };
-        let found = self.find_slices(index);
-        self.pop_available(slot, index, |_, _| {});
-        let mut released = 0;
+    /// Returns slices without used blocks to the pool, for all slots without a holder.
+    pub(super) fn trim_vacant(&self) -> Result<()> {
+        let slots = self.memory.slots();
+        let vacant = |slot: &HeapSlot| slot.holder.load(Ordering::Acquire) == 0;
+        self.trim_in_pieces(|owner| u64::from(owner) < slots && self.memory.slot(owner.into()).is_some_and(vacant))
+    }
+
+    /// Does the work of `trim_slots` for the whole region. The lock is given back after each piece of the region,
+    /// because a large region takes seconds.
+    fn trim_in_pieces(&self, trims: impl Fn(u16) -> bool) -> Result<()> {
+        let mut first = 0;
+        while first < self.memory.committed() {
+            let guard = self.lock()?;
+            let end = self.memory.committed().min(first + PIECE);
+            self.trim_slots(&guard, first..end, &trims);
+            first = end;
+        }
+        Ok(())
+    }
+
+    /// Returns slices without used blocks to the pool, for the slots that `trims` accepts. These slots have no holder,
+    /// or their holder is dead or leaving. Like `rescan`, the function also finds slices that a dead member was putting
+    /// on the stack of such a slot.
+    pub(super) fn trim_slots(&self, guard: &LockGuard<'_>, range: Range<u64>, trims: impl Fn(u16) -> bool) {
+        let found = self.find_slices(range, &trims);
+        for index in (0..self.memory.slots() as u16).filter(|index| trims(*index)) {
+            if let Some(slot) = self.memory.slot(index.into()) {
+                self.pop_available(slot, index, |_, _| {});
+            }
+        }
         for (slice, class, word) in found {
             if matches!(word.available(), Available::Queued | Available::Orphan) {
                 self.turn(slice, word, word.with(Available::Active, 0));
             }
-            released += u64::from(self.release_locked(guard, index, slice, class));
+            self.release_locked(guard, word.owner(), slice, class);
         }
-        released
-    }
-
-    /// Returns slices without used blocks to the pool, for all slots without a holder.
-    pub(super) fn trim_vacant(&self, guard: &LockGuard<'_>) -> u64 {
-        let vacant = |i: &u64| self.memory.slot(*i).is_some_and(|s| s.holder.load(Ordering::Acquire) == 0);
-        (0..self.memory.slots()).filter(vacant).map(|i| self.trim_slot(guard, i as u16)).sum()
     }
 
     /// Tells whether a living member holds this slot.

@@ -190,12 +190,11 @@ impl Drop for Region {
         // only list of such pointers. No thread can use the slot any more, because that needs a reference to the
         // region.
         let slots = state.all.into_iter().map(|slot| unsafe { Box::from_raw(slot.as_ptr()) });
-        let slots: Vec<_> = slots.chain(lock(&self.locals.shared).take()).collect();
-        if let Some(slot) = slots.first() {
-            self.abandon_all(slot.index);
-        }
-        for mut slot in slots {
-            self.leave_slot(&mut slot);
+        let mut slots: Vec<_> = slots.chain(lock(&self.locals.shared).take()).collect();
+        slots.sort_unstable_by_key(|slot| slot.index);
+        // If an object under construction stays, so do the slots, because its removal will be recorded in one of them.
+        if slots.first().is_some_and(|slot| self.abandon_all(slot.index)) {
+            self.leave_slots(&slots);
         }
     }
 }

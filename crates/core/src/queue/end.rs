@@ -335,9 +335,14 @@ impl End {
     }
 
     /// Tells whether a call with timeout zero would give anything but "not yet". A wrong `true` is possible, a wrong
-    /// `false` is not.
+    /// `false` is not. In a forked child the answer is `true`, because each call gives `DISCONNECTED` there.
     pub fn has_event(&self) -> bool {
-        self.look_after() || self.something_to_do() || self.over().is_some()
+        !self.is_own() || self.look_after() || self.something_to_do() || self.over().is_some()
+    }
+
+    /// Tells whether this process opened this end itself, rather than inherited it by fork.
+    pub fn is_own(&self) -> bool {
+        self.process.is_current()
     }
 
     /// Tells whether this process closed this end.
@@ -402,7 +407,7 @@ impl End {
     /// or to another consumer.
     pub fn close(&self) {
         // A forked child must not touch its parent's end.
-        if !self.process.is_current() {
+        if !self.is_own() {
             return;
         }
         let local = self.local();
@@ -463,7 +468,7 @@ impl End {
                 format!("this is a {}'s end; open the {}'s for that", self.side.word(), side.word()),
             ));
         }
-        if !self.process.is_current() {
+        if !self.is_own() {
             return Err(Error::because(Status::Disconnected, Reason::Forked));
         }
         Ok(())

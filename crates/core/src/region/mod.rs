@@ -90,6 +90,9 @@ pub struct Region {
     pub(crate) locals: LocalSlots,
     /// The count of deaths at the time when this process last healed the region.
     pub(crate) deaths_seen: AtomicU32,
+    /// The largest number of bytes of this region that the daemon has counted against the quota at the request of this
+    /// process.
+    pub(crate) granted: AtomicU64,
     /// A number for the language binding, see [`Region::tag`].
     tag: AtomicU64,
     /// The named objects that this process is constructing now: offset and index of the directory entry.
@@ -149,6 +152,7 @@ impl Region {
             deaths_seen: AtomicU32::new(0),
             claims: Mutex::default(),
             owners: OwnerSearch::default(),
+            granted: AtomicU64::new(0),
             tag: AtomicU64::new(0),
         });
         region.make_ready()?;

@@ -284,4 +284,29 @@ mod tests {
         }
         check(&mut publisher, &model);
     }
+
+    #[cfg(feature = "faults")]
+    #[test]
+    fn a_resize_that_fails_leaves_all_of_the_variable_as_it_was() {
+        if !publisher().detector.has(Method::PrivateCopies) {
+            return crossdock_os::testing::skip("private-copies");
+        }
+        let seen = crossdock_os::faults::each_call_fails(|attempt| {
+            let mut publisher = publisher();
+            let model: Vec<u64> = (1..=NUMBERS as u64).collect();
+            publisher.elements::<u64>("u").unwrap().copy_from_slice(&model);
+            publisher.publish(&[]).unwrap();
+            wants(&mut publisher, Backing::Slot);
+            while !publisher.settled {
+                publisher.change_over();
+            }
+            attempt.arm();
+            let resized = publisher.resize("u", &[NUMBERS as u64 / 3]);
+            let failed = attempt.disarm();
+            assert_eq!(resized.is_err(), failed.is_some(), "{failed:?}");
+            publisher.publish(&[]).unwrap();
+            check(&mut publisher, if failed.is_some() { &model } else { &model[..NUMBERS / 3] });
+        });
+        assert!(seen.contains("mmap"), "{seen:?}");
+    }
 }

@@ -120,16 +120,18 @@ impl Publisher {
     }
 
     /// Changes a variable's memory from `old` to `new` chunks; new chunks are zero. When a variable shrinks, its pages
-    /// stay, because they may be registered with a device. They are zeroed when the variable grows again. Removed
-    /// chunks that are mapped slots are replaced by ordinary memory.
+    /// stay, because they may be registered with a device. They are zeroed when the variable grows again. But if some
+    /// of the removed chunks are mapped slots, so that pages may move, all removed chunks are replaced by ordinary
+    /// memory. After an error the chunks that the variable has are as before.
     fn change_memory(&mut self, variable: usize, old: u32, new: u32) -> OsResult<()> {
         let chunk = self.pool.chunk();
         let field = &mut self.fields[variable];
-        for index in new..old {
-            let backing = &mut self.backing[(field.span.first + index) as usize];
-            if *backing == Backing::Slot {
-                field.put_memory(index..index + 1, chunk)?;
-                *backing = Backing::Memory;
+        if new < old {
+            let removed = &mut self.backing[(field.span.first + new) as usize..(field.span.first + old) as usize];
+            if removed.contains(&Backing::Slot) {
+                // One call replaces all of the chunks or, if it fails, none of them.
+                field.put_memory(new..old, chunk)?;
+                removed.fill(Backing::Memory);
             }
         }
         if old < new.min(field.mapped) {

@@ -2,13 +2,14 @@
 #![allow(dead_code)] // each test binary uses a part
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use crossdock_core::liveness::{LivenessSource, RollProofs};
 use crossdock_core::region::{Region, RegionParts};
 use crossdock_core::{Error, Host, Result};
 use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::region::{Lock, RegionHeader};
 use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::{Access, Mapping, memfd};
 
@@ -22,6 +23,9 @@ pub struct World {
 
 /// The index of the word with the member whose death the roll proves.
 const ROLL: usize = 7999;
+
+/// The index of the word that tells who held the region's lock while a member asked its host.
+const HELD: usize = 7998;
 
 /// The host of one member: it gives the member the liveness table and the quota of the test's world.
 struct Window {
@@ -138,6 +142,39 @@ impl World {
         self.word(ROLL).store(member(counter).0, Ordering::Release);
     }
 
+    /// The member that held the region's lock while a member asked its host about the quota or about another member; 0
+    /// if there was none.
+    pub fn held(&self) -> u64 {
+        self.word(HELD).load(Ordering::Acquire)
+    }
+
+    fn note_lock(&self) {
+        let mut holder = [0; 8];
+        let at = std::mem::offset_of!(RegionHeader, lock) + std::mem::offset_of!(Lock, holder);
+        rustix::io::pread(&self.segment, &mut holder, at as u64).unwrap();
+        self.word(HELD).fetch_max(u64::from_le_bytes(holder), Ordering::AcqRel);
+    }
+
+    /// Runs `work`, and gives how often a member gave the region's lock back meanwhile, as far as another thread saw it.
+    pub fn unlocks_during(&self, region: &Region, work: impl FnOnce()) -> u32 {
+        let done = AtomicBool::new(false);
+        // SAFETY: the header is at the region's beginning, and consists of atomics.
+        let lock = unsafe { &(*region.base().cast::<RegionHeader>()).lock };
+        let before = lock.gate.load(Ordering::Acquire);
+        std::thread::scope(|scope| {
+            // A member that gives the lock back while another one waits for it increments the gate.
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) {
+                    lock.waiting.store(1, Ordering::SeqCst);
+                    std::thread::yield_now();
+                }
+            });
+            work();
+            done.store(true, Ordering::Release);
+        });
+        lock.gate.load(Ordering::Acquire).wrapping_sub(before)
+    }
+
     /// Asks whether this member is dead, as a port does that waits for it.
     pub fn is_dead(self: &Arc<Self>, counter: u64) -> bool {
         self.window().is_dead(member(counter))
@@ -164,7 +201,13 @@ impl Host for Window {
         self
     }
 
+    fn describe(&self, member: MemberId) -> String {
+        self.world.note_lock();
+        member.to_string()
+    }
+
     fn reserve(&self, total: u64) -> Result<()> {
+        self.world.note_lock();
         let quota = self.world.quota().load(Ordering::Relaxed);
         if total <= quota {
             return Ok(());
