@@ -560,8 +560,7 @@ impl State {
 
     /// Does what follows from a change of the name `rest` in the producers' folder.
     fn act(&mut self, shared: &Shared, change: NameChange, rest: &Path, is_folder: bool) {
-        let name = rest.file_name().unwrap_or_default().to_string_lossy();
-        match self.how.action(change, &name, is_folder) {
+        match self.how.action(change, rest.file_name().unwrap_or_default(), is_folder) {
             Action::Publish => self.publish(shared, rest),
             Action::PublishFound => self.publish_found(shared, rest),
             Action::PublishInstead(name) => self.publish(shared, &rest.with_file_name(name)),
