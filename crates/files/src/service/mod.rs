@@ -872,7 +872,9 @@ impl State {
         // Each other host counts as one consumer that reads each file of this host once.
         let hosts = if self.fetched.contains_key(&rest) { 0 } else { self.ledger.readers() };
         let wanted: Vec<u32> = readers.iter().copied().chain(std::iter::repeat_n(1, hosts)).collect();
-        let counts = self.read.entry(rest.clone()).or_insert_with(|| vec![0; wanted.len()]);
+        let counts = self.read.entry(rest.clone()).or_default();
+        // The other hosts become known only when the exchange with them starts.
+        counts.resize(wanted.len(), 0);
         let Some(count) = counts.get_mut(consumer) else { return };
         *count += 1;
         if counts.iter().zip(&wanted).all(|(read, wanted)| read >= wanted) {
@@ -1038,5 +1040,33 @@ mod tests {
         drop(service);
         fs::remove_dir_all(&root).unwrap();
         fs::remove_file(&notice).unwrap();
+    }
+
+    /// Publishes the file `a` in a directory whose files are dropped after one consumer has read them.
+    fn with_file_to_read(root: &Path) -> Service {
+        let keep = Keep::Consumed { readers: vec![1] };
+        let service = Service::start(root, &root.with_extension("notice"), "simulate", Publish::Close, keep).unwrap();
+        fs::create_dir(service.layout().stage.join("d")).unwrap();
+        fs::write(service.layout().stage.join("d/a"), "x").unwrap();
+        until("the file", || is_seen(&service, "d/a"));
+        service
+    }
+
+    #[test]
+    fn a_file_that_was_read_before_the_other_hosts_were_known_waits_for_them() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-read-early-{}", std::process::id()));
+        let service = with_file_to_read(&root);
+        service.shared.state().count_read(0, "d/a".into());
+        event::signal(&service.shared.nudge);
+        let across = RemoteHosts { produces: true, readers: vec!["b".into()], ..RemoteHosts::default() };
+        service.shared.share(&across, 1);
+        std::thread::sleep(SETTLED + Duration::from_millis(500));
+        assert!(is_seen(&service, "d/a"), "the host b has not fetched the file");
+        service.shared.state().count_read(1, "d/a".into());
+        event::signal(&service.shared.nudge);
+        until("the file to go", || !is_seen(&service, "d/a"));
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(root.with_extension("notice")).unwrap();
     }
 }
