@@ -830,16 +830,23 @@ impl State {
         let outdated = self.outdated(newest);
         self.order.retain(|rest| rest != newest && !outdated.contains(rest));
         self.order.push(newest.to_owned());
-        outdated.iter().for_each(|old| self.drop_file(old));
+        for old in outdated {
+            if let Err(error) = self.drop_file(&old) {
+                self.trouble(format!("{} cannot be dropped yet: {error}", old.display()));
+                // The next publication drops it, because it is the oldest file.
+                self.order.insert(0, old);
+            }
+        }
     }
 
-    fn drop_file(&mut self, rest: &Path) {
-        self.store.remove_staged(rest);
+    fn drop_file(&mut self, rest: &Path) -> io::Result<()> {
+        self.store.remove_staged(rest)?;
         // The other hosts keep their copies of the file as long as the rule `keep` on those hosts says.
         self.ledger.dropped(rest);
         self.withdraw(rest);
         self.report.dropped += 1;
         self.store.note("dropped", rest);
+        Ok(())
     }
 
     /// Measures how many bytes of memory the directory takes.
@@ -905,14 +912,20 @@ impl State {
         let due: Vec<PathBuf> =
             self.consumed.iter().filter(|(_, since)| since.elapsed() > SETTLED).map(|(rest, _)| rest.clone()).collect();
         for rest in due {
-            match self.store.is_unused(&rest) {
-                Ok(true) => self.drop_file(&rest),
-                // A process has the file mapped, or has opened it again, so the service asks again later.
-                Ok(false) => drop(self.consumed.insert(rest, Instant::now())),
-                Err(error) => {
-                    self.consumed.remove(&rest);
-                    self.trouble(format!("{} cannot be dropped: {error}", rest.display()));
+            let dropped = match self.store.is_unused(&rest) {
+                Ok(true) => self.drop_file(&rest).map(|()| true),
+                // A process has the file mapped, or has opened it again.
+                unused => unused,
+            };
+            if let Err(error) = &dropped {
+                // The cause may pass, for example a lack of descriptors.
+                let line = format!("{} cannot be dropped yet: {error}", rest.display());
+                if !self.report.troubles.contains(&line) {
+                    self.trouble(line);
                 }
+            }
+            if !matches!(dropped, Ok(true)) {
+                self.consumed.insert(rest, Instant::now());
             }
         }
     }
@@ -1068,5 +1081,33 @@ mod tests {
         drop(service);
         fs::remove_dir_all(&root).unwrap();
         fs::remove_file(root.with_extension("notice")).unwrap();
+    }
+
+    #[cfg(feature = "faults")]
+    #[test]
+    fn a_file_that_was_read_is_dropped_although_a_call_failed_before() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-drop-fails-{}", std::process::id()));
+        let seen = crossdock_os::faults::each_call_fails(|attempt| {
+            let service = with_file_to_read(&root);
+            let mut state = service.shared.state();
+            let mut drop_at_once = || {
+                let long_ago = Instant::now().checked_sub(2 * SETTLED).unwrap();
+                state.consumed.insert("d/a".into(), long_ago);
+                state.drop_consumed();
+                state.consumed.contains_key(Path::new("d/a"))
+            };
+            attempt.arm();
+            let is_kept = drop_at_once();
+            let hit = attempt.disarm();
+            assert!(!is_kept || !drop_at_once(), "{hit:?}");
+            let stage = &state.store.layout.stage;
+            assert!(!stage.join("d/a").exists(), "{hit:?}: the file still takes memory");
+            assert_eq!(state.report.dropped, 1, "{hit:?}");
+            drop(state);
+            drop(service);
+            fs::remove_dir_all(&root).unwrap();
+            fs::remove_file(root.with_extension("notice")).unwrap();
+        });
+        assert!(seen.contains("open"), "{seen:?}");
     }
 }
