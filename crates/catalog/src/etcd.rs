@@ -21,8 +21,8 @@ use tokio::runtime::Runtime;
 
 use crate::entry::{check_key, check_prefix};
 use crate::{
-    Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, Expect, IsOver, LEASE_MIN, LeaseId,
-    Listing, Operation, Revision, Watch,
+    Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, Expect, IsOver, LEASE_MIN, LeaseId, Listing,
+    Operation, Revision, Watch,
 };
 
 /// How long one etcd member may take to answer before the next member is asked.

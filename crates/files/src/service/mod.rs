@@ -71,8 +71,8 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// measures at once.
 const SPILL_LOOK: Duration = Duration::from_millis(20);
 
-/// How long the watching thread visits folders before it lets other threads use the state. A producer can make very many
-/// folders in a short time.
+/// How long the watching thread visits folders before it lets other threads use the state. A producer can make very
+/// many folders in a short time.
 const ROUND: Duration = Duration::from_millis(20);
 /// How long the watching thread waits after such a round.
 const PAUSE: Duration = Duration::from_millis(1);
