@@ -7,7 +7,7 @@
 //! watch at another member, from the revision that the watch had reached, and makes each keep-alive a call of its own.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 
 use crate::entry::{check_key, check_prefix};
 use crate::{
-    Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, Expect, LEASE_MIN, LeaseId, Listing,
+    Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, Expect, IsOver, LEASE_MIN, LeaseId, Listing,
     Operation, Revision, Watch,
 };
 
@@ -58,7 +58,6 @@ struct Members {
     clients: Vec<(String, Mutex<Option<Client>>)>,
     options: ConnectOptions,
     current: AtomicUsize,
-    closed: AtomicBool,
 }
 
 /// A catalog that is kept by an etcd cluster.
@@ -107,8 +106,8 @@ impl Etcd {
             connect = connect.with_tls(tls);
         }
         let clients = options.members.iter().map(|member| (member.clone(), Mutex::new(None))).collect();
-        let (current, closed) = (AtomicUsize::new(options.first()), AtomicBool::new(false));
-        let members = Members { runtime, clients, options: connect, current, closed };
+        let current = AtomicUsize::new(options.first());
+        let members = Members { runtime, clients, options: connect, current };
         Ok(Self { members: Arc::new(members) })
     }
 
@@ -120,9 +119,20 @@ impl Etcd {
         once: bool,
         call: impl Fn(Client) -> F,
     ) -> CatalogResult<T> {
+        self.ask_until(by, &|| false, once, call)
+    }
+
+    /// Like [`Self::ask`], but fails soon once `is_over` gives true.
+    fn ask_until<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        by: Deadline,
+        is_over: IsOver<'_>,
+        once: bool,
+        call: impl Fn(Client) -> F,
+    ) -> CatalogResult<T> {
         loop {
-            if self.members.closed.load(Ordering::Relaxed) {
-                return Err(CatalogError::Unreachable("the client of the catalog is closed".into()));
+            if is_over() {
+                return Err(CatalogError::Unreachable("the call was ended early".into()));
             }
             let why = match self.members.ask_one(by, &call) {
                 Ok(answer) => return Ok(answer),
@@ -282,11 +292,15 @@ impl Catalog for Etcd {
     }
 
     fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing> {
+        self.list_until(prefix, by, &|| false)
+    }
+
+    fn list_until(&self, prefix: &str, by: Deadline, is_over: IsOver<'_>) -> CatalogResult<Listing> {
         check_prefix(prefix)?;
         'anew: loop {
             let (mut entries, mut from, mut at) = (Vec::new(), first_of(prefix), 0);
             loop {
-                let answer = self.ask(by, false, |client| {
+                let answer = self.ask_until(by, is_over, false, |client| {
                     let options = GetOptions::new().with_range(end_of(prefix)).with_limit(PAGE).with_revision(at);
                     let from = from.clone();
                     async move { client.kv_client().get(from, Some(options)).await }
@@ -333,10 +347,6 @@ impl Catalog for Etcd {
         let members = Arc::clone(&self.members);
         // The watch never begins at revision 0, because etcd takes 0 for "from now on".
         Ok(Box::new(EtcdWatch { members, prefix: prefix.to_owned(), next: from.max(1), stream: None }))
-    }
-
-    fn close(&self) {
-        self.members.closed.store(true, Ordering::Relaxed);
     }
 }
 

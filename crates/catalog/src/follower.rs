@@ -1,10 +1,15 @@
 //! [`Follower`]: a copy of all entries below a prefix, kept up to date.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crossdock_os::Deadline;
 
-use crate::{Catalog, CatalogError, CatalogResult, Entry, Event, Revision, Watch};
+use crate::{Catalog, CatalogError, CatalogResult, Entry, Event, IsOver, Revision, Watch};
+
+/// The longest time of one list, even if the deadline of the call is earlier: nothing of a list that is not complete is
+/// kept. Over a slow link, connecting and a long list take seconds.
+const LIST: Duration = Duration::from_secs(10);
 
 /// One difference that an update found between the copy and the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,27 +50,36 @@ impl Follower {
     }
 
     /// Updates the copy and returns the differences. Waits for a change until the deadline. If nothing changes before
-    /// the deadline, the returned list is empty.
+    /// the deadline, the returned list is empty. If the call must list the catalog, or connect to it, it may take some
+    /// seconds more.
     ///
     /// # Errors
     /// If the catalog cannot be reached. A later call reports everything that this call has not reported, so no
     /// difference is lost.
     pub fn next(&mut self, catalog: &dyn Catalog, by: Deadline) -> CatalogResult<Vec<EntryChange>> {
-        let Some(watch) = &mut self.watch else { return self.list(catalog, by) };
-        match watch.next(by) {
+        self.next_until(catalog, by, &|| false)
+    }
+
+    /// Like [`Self::next`], but fails soon once `is_over` gives true while the call lists the catalog or connects to
+    /// it.
+    ///
+    /// # Errors
+    /// As for [`Self::next`].
+    pub fn next_until(
+        &mut self,
+        catalog: &dyn Catalog,
+        by: Deadline,
+        is_over: IsOver<'_>,
+    ) -> CatalogResult<Vec<EntryChange>> {
+        let Some(watch) = &mut self.watch else { return self.list(catalog, by, is_over) };
+        match watch.next_until(by, is_over) {
             Ok(events) => Ok(events.into_iter().filter_map(|event| self.take(event)).collect()),
             Err(CatalogError::Compacted(_)) => {
                 self.watch = None;
-                self.list(catalog, by)
+                self.list(catalog, by, is_over)
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Tells whether the next call of [`Self::next`] lists the whole catalog. Its deadline must then leave time for the
-    /// list, because nothing of a list that is not complete is kept.
-    pub fn must_list(&self) -> bool {
-        self.watch.is_none()
     }
 
     /// Makes the next call of [`Self::next`] list the whole catalog again.
@@ -73,8 +87,9 @@ impl Follower {
         self.watch = None;
     }
 
-    fn list(&mut self, catalog: &dyn Catalog, by: Deadline) -> CatalogResult<Vec<EntryChange>> {
-        let listing = catalog.list(&self.prefix, by)?;
+    fn list(&mut self, catalog: &dyn Catalog, by: Deadline, is_over: IsOver<'_>) -> CatalogResult<Vec<EntryChange>> {
+        let by = Deadline::after(by.left().max(LIST));
+        let listing = catalog.list_until(&self.prefix, by, is_over)?;
         self.watch = Some(catalog.watch(&self.prefix, listing.revision + 1)?);
         let fresh: BTreeMap<_, _> = listing.entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
         let former = std::mem::take(&mut self.known);

@@ -45,6 +45,9 @@ pub const LEASE_MIN: Duration = Duration::from_secs(1);
 /// The result of every call to a catalog.
 pub type CatalogResult<T> = Result<T, CatalogError>;
 
+/// Tells whether a call must end early, because nobody needs its result any more.
+pub type IsOver<'a> = &'a dyn Fn() -> bool;
+
 /// The catalog of a site. Calls block until they are answered or their deadline has passed.
 pub trait Catalog: Send + Sync {
     /// Makes several changes at once if all conditions hold. If one does not hold, makes none of them.
@@ -55,6 +58,13 @@ pub trait Catalog: Send + Sync {
 
     /// Gives all entries whose keys begin with `prefix`, in the keys' order, as they were at one revision.
     fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing>;
+
+    /// Like [`Self::list`], but fails soon once `is_over` gives true. A catalog whose calls do not wait ignores
+    /// `is_over`.
+    fn list_until(&self, prefix: &str, by: Deadline, is_over: IsOver<'_>) -> CatalogResult<Listing> {
+        let _ = is_over;
+        self.list(prefix, by)
+    }
 
     /// Grants a new lease. If the holder does not keep the lease alive, the lease ends after `time`, and its entries
     /// are deleted.
@@ -69,10 +79,6 @@ pub trait Catalog: Send + Sync {
     /// Begins a watch, which reports the changes of keys that begin with `prefix`. The first reported change is the
     /// first one with a revision of at least `from`.
     fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>>;
-
-    /// Makes the calls of other threads that wait for the catalog fail soon. Later calls fail, too. A catalog whose
-    /// calls do not wait does nothing.
-    fn close(&self) {}
 
     /// Sets the value of a key. If the answer is lost, the call is repeated, because setting a value twice does no
     /// harm.
@@ -138,4 +144,14 @@ pub trait Watch: Send {
     /// entries again and begin a new watch from the revision of that list. After any other error, the next call
     /// continues where the watch was.
     fn next(&mut self, by: Deadline) -> CatalogResult<Vec<Event>>;
+
+    /// Like [`Self::next`], but stops connecting soon once `is_over` gives true. A watch that does not connect ignores
+    /// `is_over`.
+    ///
+    /// # Errors
+    /// As for [`Self::next`].
+    fn next_until(&mut self, by: Deadline, is_over: IsOver<'_>) -> CatalogResult<Vec<Event>> {
+        let _ = is_over;
+        self.next(by)
+    }
 }

@@ -1,6 +1,8 @@
 //! Decides what an event in a managed directory means, without system calls and without a clock. The service carries
 //! out the decision.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crossdock_os::inotify::NameChange;
@@ -47,7 +49,7 @@ pub(crate) enum Action {
     /// Publish the file unless its producer may still be inside the `open` that made it.
     PublishFound,
     /// Publish the file of this other name, because the event was about its marker.
-    PublishInstead(String),
+    PublishInstead(OsString),
     /// Take the name away from consumers.
     Withdraw,
     /// Watch this new folder, show it to consumers, and look at the files that are already in it.
@@ -57,14 +59,16 @@ pub(crate) enum Action {
 
 impl Publish {
     /// Decides what the service does after the change `change` of the entry `name` in the folder `stage`.
-    pub(crate) fn action(&self, change: NameChange, name: &str, is_folder: bool) -> Action {
+    pub(crate) fn action(&self, change: NameChange, name: &OsStr, is_folder: bool) -> Action {
         match (change, is_folder) {
             (NameChange::Made | NameChange::Arrived, true) => Action::Enter,
             (NameChange::Removed | NameChange::Left, _) => Action::Withdraw,
             (NameChange::Closed, false) => match self {
                 Self::Close => Action::Publish,
-                Self::Marker(ending) => match name.strip_suffix(ending.as_str()) {
-                    Some(finished) if !finished.is_empty() => Action::PublishInstead(finished.to_owned()),
+                Self::Marker(ending) => match name.as_bytes().strip_suffix(ending.as_bytes()) {
+                    Some(finished) if !finished.is_empty() => {
+                        Action::PublishInstead(OsStr::from_bytes(finished).to_owned())
+                    }
                     _ => Action::Nothing,
                 },
                 Self::Rename | Self::End => Action::Nothing,
@@ -116,15 +120,17 @@ mod tests {
             (&Publish::End, NameChange::Arrived, Action::Nothing),
             (&marker, NameChange::Closed, Action::Nothing),
         ] {
-            assert_eq!(how.action(change, "a.h5", false), wanted, "{how:?} {change:?}");
+            assert_eq!(how.action(change, "a.h5".as_ref(), false), wanted, "{how:?} {change:?}");
         }
-        assert_eq!(marker.action(NameChange::Closed, "a.h5.done", false), Action::PublishInstead("a.h5".into()));
-        assert_eq!(marker.action(NameChange::Arrived, "a.done", false), Action::PublishInstead("a".into()));
-        assert_eq!(marker.action(NameChange::Closed, ".done", false), Action::Nothing);
+        let closed = |name: &[u8]| marker.action(NameChange::Closed, OsStr::from_bytes(name), false);
+        assert_eq!(closed(b"a.h5.done"), Action::PublishInstead("a.h5".into()));
+        assert_eq!(closed(b"\xe4.done"), Action::PublishInstead(OsStr::from_bytes(b"\xe4").to_owned()));
+        assert_eq!(closed(b".done"), Action::Nothing);
+        assert_eq!(marker.action(NameChange::Arrived, "a.done".as_ref(), false), Action::PublishInstead("a".into()));
         for how in [Publish::Close, Publish::Rename, Publish::End, marker] {
-            assert_eq!(how.action(NameChange::Made, "d", true), Action::Enter);
-            assert_eq!(how.action(NameChange::Removed, "a", false), Action::Withdraw);
-            assert_eq!(how.action(NameChange::Left, "d", true), Action::Withdraw);
+            assert_eq!(how.action(NameChange::Made, "d".as_ref(), true), Action::Enter);
+            assert_eq!(how.action(NameChange::Removed, "a".as_ref(), false), Action::Withdraw);
+            assert_eq!(how.action(NameChange::Left, "d".as_ref(), true), Action::Withdraw);
         }
     }
 

@@ -327,16 +327,17 @@ impl Store {
     /// Removes a published file from the folders of producers and consumers. The service does this again when it notes
     /// that the file was dropped, and then reports an error.
     pub(crate) fn drop_file(&self, rest: &Path) {
-        self.remove_staged(rest);
+        let _ = self.remove_staged(rest);
         let _ = self.withdraw(rest);
     }
 
     /// Removes a file from the producers' folder. When a file is dropped, this comes first: otherwise a service that
     /// follows a killed one would publish the file again.
-    pub(crate) fn remove_staged(&self, rest: &Path) {
-        if let Ok(Some(place)) = self.layout.staged(rest) {
-            let _ = fs::remove_file(&*place);
+    pub(crate) fn remove_staged(&self, rest: &Path) -> io::Result<()> {
+        if let Some(place) = self.layout.staged(rest)? {
+            present(fs::remove_file(&*place))?;
         }
+        Ok(())
     }
 
     /// Tells whether no process has this published file open or mapped.

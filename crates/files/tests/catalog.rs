@@ -2,13 +2,16 @@
 
 mod meeting;
 
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crossdock_catalog::embedded::{Client, Keeper, KeeperOptions, TcpDial};
+use crossdock_catalog::embedded::{Client, Dial, Keeper, KeeperOptions, Stream, TcpDial};
 use crossdock_catalog::{Faults, Memory};
 use crossdock_core::files::FileWaitOutcome;
 use crossdock_layout::files::Phase;
+use crossdock_os::Deadline;
 use meeting::{CLAIMS, Host, announced, site, until};
 
 const SHORT: Duration = Duration::from_millis(1500);
@@ -147,4 +150,75 @@ fn a_wait_for_a_host_that_does_not_answer_names_it_and_says_since_when() {
     let seconds = text.split_once("host a has been silent for ").expect(&text).1.trim_end_matches(" s");
     assert!(seconds.parse::<f64>().is_ok_and(|seconds| (6.0..60.0).contains(&seconds)), "{text}");
     assert!(b.has_said("no word of the files of host a") && !b.has_said("is lost"));
+}
+
+/// Makes connections on which each answer comes after [`AWAY`], as over a slow link.
+struct SlowDial(String);
+
+/// How long an answer takes over a slow link.
+const AWAY: Duration = Duration::from_millis(300);
+
+struct SlowStream {
+    stream: TcpStream,
+    timeout: Duration,
+    /// When the answer to what was written last can be read.
+    answered: Instant,
+}
+
+impl Dial for SlowDial {
+    fn dial(&self, _: Deadline) -> io::Result<Box<dyn Stream>> {
+        let stream = TcpStream::connect(&self.0)?;
+        Ok(Box::new(SlowStream { stream, timeout: AWAY, answered: Instant::now() }))
+    }
+}
+
+impl Stream for SlowStream {
+    fn set_timeout(&mut self, time: Duration) -> io::Result<()> {
+        self.timeout = time;
+        self.stream.set_timeout(time)
+    }
+}
+
+impl Read for SlowStream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        std::thread::sleep(self.timeout.min(self.answered.saturating_duration_since(Instant::now())));
+        if Instant::now() < self.answered { Err(io::ErrorKind::WouldBlock.into()) } else { self.stream.read(into) }
+    }
+}
+
+impl Write for SlowStream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.answered = Instant::now() + AWAY;
+        self.stream.write(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+#[test]
+fn hosts_meet_although_the_link_to_the_catalog_is_slow() {
+    let folder = tempfile::tempdir().unwrap();
+    let keeper = Keeper::open(&KeeperOptions { folder: folder.path().to_owned(), grace: SHORT }).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let _listening = keeper.listen(listener).unwrap();
+    let client = || Arc::new(Client::new(SlowDial(address.clone())));
+    let (a, b) = (Host::producers(&site(client(), "slow")), Host::consumers(&site(client(), "slow")));
+    a.write("x");
+    assert_eq!(b.wait("x", Duration::from_secs(30)), FileWaitOutcome::Published);
+}
+
+/// The keeper of this test accepts connections, and never sends a byte.
+#[test]
+fn a_host_ends_soon_although_the_catalog_does_not_answer() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = Client::new(TcpDial(listener.local_addr().unwrap().to_string()));
+    let mut host = Host::consumers(&site(Arc::new(client), "silent"));
+    std::thread::sleep(Duration::from_millis(300));
+    let began = Instant::now();
+    host.end();
+    // The call that gets a lease takes up to two seconds. A list would take ten.
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }

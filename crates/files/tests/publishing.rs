@@ -1,7 +1,9 @@
 //! Tests of a managed directory from both sides: what producers do in `stage`, and what consumers see and when.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -500,4 +502,37 @@ fn a_file_that_each_consumer_has_read_goes_and_one_that_is_still_open_stays() {
     assert!(one.join("c").exists());
     assert_eq!(f.service().report().dropped, 2);
     assert!(fs::read_to_string(&layout.events()[0]).unwrap().contains("dropped\ta\n"));
+}
+
+#[test]
+fn a_marker_publishes_a_file_whose_name_is_no_text() {
+    let f = Fixture::new(Publish::Marker(".done".into()));
+    let name = |bytes| Path::new(OsStr::from_bytes(bytes)).to_owned();
+    fs::write(f.layout.stage.join(name(b"\xe4")), "x").unwrap();
+    fs::write(f.layout.stage.join(name(b"\xe4.done")), "").unwrap();
+    until("the file", || f.layout.published.join(name(b"\xe4")).exists());
+}
+
+/// A producer can make very many folders in a moment. The program that runs the service asks it for reports meanwhile,
+/// and must get each answer soon.
+#[test]
+fn a_service_answers_although_a_producer_makes_many_nested_folders() {
+    let f = Fixture::new(Publish::Close);
+    let ask = || {
+        let began = Instant::now();
+        let report = f.service().report();
+        assert!(began.elapsed() < Duration::from_secs(3), "the answer took {:?}", began.elapsed());
+        report
+    };
+    let mut deepest = PathBuf::new();
+    for _ in 0..800 {
+        deepest.push("a");
+        fs::create_dir(f.layout.stage.join(&deepest)).unwrap();
+    }
+    deepest.push("f");
+    fs::write(f.layout.stage.join(&deepest), "x").unwrap();
+    until("the file in the last folder", || ask().published == 1);
+    assert!(f.layout.published.join(&deepest).exists());
+    fs::remove_dir_all(f.stage("a")).unwrap();
+    until("the folders to go", || ask().troubles.is_empty() && !f.published("a").exists());
 }

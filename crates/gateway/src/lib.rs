@@ -237,12 +237,11 @@ pub struct Gateway {
     mailbox: Arc<Mailbox>,
     orders: Option<Sender<GatewayRequest>>,
     stop: Arc<AtomicBool>,
-    /// The threads; the worker thread is the first.
     threads: Vec<JoinHandle<()>>,
     nodes: Arc<Nodes>,
     // This field is dropped last. If this node keeps the catalog, the node needs the catalog to give back its own lease
     // when it leaves.
-    catalog: SiteCatalog,
+    _catalog: SiteCatalog,
 }
 
 impl Gateway {
@@ -286,7 +285,7 @@ impl Gateway {
             stop: Arc::clone(&stop),
             threads: Vec::new(),
             nodes: Arc::clone(&nodes),
-            catalog: opened,
+            _catalog: opened,
         };
         gateway.threads.push(spawn("site-lease", Box::new(move || worker.run()))?);
         let site = options.site.clone();
@@ -327,14 +326,7 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.orders = None;
-        let mut threads = self.threads.drain(..);
-        if let Some(worker) = threads.next() {
-            worker.join().ok();
-        }
-        // The worker thread has made its last call. The thread that follows the nodes may wait for a list still.
-        // Closing the client ends this wait.
-        self.catalog.client().close();
-        for thread in threads {
+        for thread in self.threads.drain(..) {
             thread.join().ok();
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 
-use crossdock_catalog::{Catalog, Follower};
+use crossdock_catalog::{Catalog, Follower, IsOver};
 use crossdock_os::{Deadline, event};
 use std::time::Duration;
 
@@ -44,9 +44,8 @@ impl SimulatedGateway {
     /// Does all work that is due now, including the queued requests.
     pub fn step(&mut self) {
         self.worker.step();
-        tell(&mut self.follower, &*self.catalog, &self.site, &self.hints, Deadline::after(Duration::ZERO), |news| {
-            self.mailbox.put(news)
-        });
+        let until: (_, IsOver<'_>) = (Deadline::after(Duration::ZERO), &|| false);
+        tell(&mut self.follower, &*self.catalog, &self.site, &self.hints, until, |news| self.mailbox.put(news));
     }
 
     /// Queues a request for the next step.

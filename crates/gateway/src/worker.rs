@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use crossdock_catalog::{Catalog, EntryChange, Follower};
+use crossdock_catalog::{Catalog, EntryChange, Follower, IsOver};
 use crossdock_os::Deadline;
 
 use crate::item_entries::ItemEntries;
@@ -19,8 +19,6 @@ use crate::{Claimed, GatewayEvent, GatewayRequest, ItemLocation, Mailbox, Name, 
 
 /// How often threads check whether they must end.
 const SLICE: Duration = Duration::from_millis(100);
-/// How long one list of all entries of the site may take.
-const LIST: Duration = Duration::from_secs(10);
 /// The milliseconds between two attempts to join, or to keep a lease alive.
 const PAUSE: u64 = 300;
 
@@ -273,8 +271,7 @@ fn reason(refused: &CatalogFailure) -> String {
     }
 }
 
-/// Reports what the nodes of the site announce, until `stop` is set. Runs in a thread of its own. If the thread waits
-/// for a list, it ends when the catalog's client is closed.
+/// Reports what the nodes of the site announce, until `stop` is set. Runs in a thread of its own.
 pub(crate) fn follow(
     catalog: &dyn Catalog,
     site: &str,
@@ -286,8 +283,8 @@ pub(crate) fn follow(
     while !stop.load(Ordering::Relaxed) {
         // If the catalog cannot be reached, this thread reports nothing, because the thread that keeps the lease alive
         // reports it.
-        let by = Deadline::after(if follower.must_list() { LIST } else { SLICE });
-        let answered = tell(&mut follower, catalog, site, hints, by, |news| {
+        let until: (_, IsOver<'_>) = (Deadline::after(SLICE), &|| stop.load(Ordering::Relaxed));
+        let answered = tell(&mut follower, catalog, site, hints, until, |news| {
             // The links learn a node's address before the daemon hears of the node, so that a request of the daemon
             // finds the address.
             if let GatewayEvent::Node(place) = &news {
@@ -307,10 +304,10 @@ pub(crate) fn tell(
     catalog: &dyn Catalog,
     site: &str,
     hints: &ItemEntries,
-    by: Deadline,
+    (by, is_over): (Deadline, IsOver<'_>),
     put: impl FnMut(GatewayEvent),
 ) -> bool {
-    let Ok(changes) = follower.next(catalog, by) else { return false };
+    let Ok(changes) = follower.next_until(catalog, by, is_over) else { return false };
     changes.iter().for_each(|change| hints.note(change));
     changes.into_iter().filter_map(|change| news(site, change)).for_each(put);
     true

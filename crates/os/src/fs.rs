@@ -6,9 +6,10 @@
 
 pub use std::fs::{DirBuilder, DirEntry, File, FileTimes, FileType, Metadata, OpenOptions, Permissions, ReadDir};
 
-use crate::sys;
+use crate::{file, sys};
 use rustix::io::Errno;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -50,7 +51,49 @@ pub fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
 /// Removes a folder and everything in it.
 pub fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     sys::plan("unlink")?;
-    std::fs::remove_dir_all(path)
+    match std::fs::remove_dir_all(&path) {
+        // The standard library has one descriptor open for each level of nested folders.
+        Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => remove_nested(path.as_ref()),
+        removed => removed,
+    }
+}
+
+/// Removes a folder and everything in it, with few descriptors. Each folder that lies in a folder of `top` is moved
+/// into `top`, and its content is removed there.
+fn remove_nested(top: &Path) -> io::Result<()> {
+    let mut moved = 0_u64;
+    loop {
+        let names: Vec<_> =
+            read_dir(top)?.map(|entry| entry.map(|e| (e.file_name(), e.file_type()))).collect::<Result<_, _>>()?;
+        if names.is_empty() {
+            return remove_dir(top);
+        }
+        for (name, kind) in names {
+            if !kind?.is_dir() {
+                remove_file(top.join(name))?;
+                continue;
+            }
+            // The folder is opened without following a link, which another process may put in its place.
+            let folder = file::folder_below(top, Path::new(&name)).map_err(|error| error.reason())?;
+            let place = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string());
+            for entry in read_dir(&place)? {
+                let entry = entry?;
+                if !entry.file_type()?.is_dir() {
+                    remove_file(entry.path())?;
+                    continue;
+                }
+                let to = loop {
+                    moved += 1;
+                    let to = top.join(format!("crossdock-moved-{moved}"));
+                    if symlink_metadata(&to).is_err() {
+                        break to;
+                    }
+                };
+                rename(entry.path(), to)?;
+            }
+            remove_dir(top.join(name))?;
+        }
+    }
 }
 
 /// Renames a file or folder. A file that has the new name is replaced.
@@ -245,5 +288,40 @@ mod tests {
             done
         });
         assert!(["open", "write_file"].iter().all(|call| seen.contains(call)), "{seen:?}");
+    }
+}
+
+#[cfg(test)]
+mod nesting {
+    use super::*;
+
+    /// Set in the process that removes the folder. Its value is the folder's path.
+    const NESTED: &str = "CROSSDOCK_TEST_NESTED";
+
+    #[test]
+    fn nested_folders_are_removed_with_few_descriptors() {
+        if let Some(nested) = std::env::var_os(NESTED) {
+            return remove_dir_all(nested).unwrap();
+        }
+        let top = std::env::temp_dir().join(format!("crossdock-nested-{}", std::process::id()));
+        let kept = top.with_extension("kept");
+        create_dir(&kept).unwrap();
+        std::fs::write(kept.join("f"), "x").unwrap();
+        let mut deepest = top.clone();
+        create_dir(&deepest).unwrap();
+        for _ in 0..300 {
+            std::fs::write(deepest.join("f"), "x").unwrap();
+            std::os::unix::fs::symlink(&kept, deepest.join("link")).unwrap();
+            create_dir(deepest.join("other")).unwrap();
+            deepest.push("a");
+            create_dir(&deepest).unwrap();
+        }
+        let test = std::env::current_exe().unwrap();
+        let words = ["--exact", "fs::nesting::nested_folders_are_removed_with_few_descriptors"];
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""]).arg(test).args(words).env(NESTED, &top);
+        assert!(command.status().unwrap().success());
+        assert!(!top.exists() && kept.join("f").exists(), "a link is removed, and not what it leads to");
+        std::fs::remove_dir_all(&kept).unwrap();
     }
 }

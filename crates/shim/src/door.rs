@@ -166,10 +166,14 @@ fn serve(command: &[String], guard: i32, stops: Stops) -> i32 {
         Ok(prepared) => prepared,
         Err(error) => return broken("signals and a socket", error),
     };
-    let mut program = Command::new(&command[0]);
-    program.args(&command[1..]);
-    spawn::die_with_parent(&mut program);
-    spawn::default_signals(&mut program);
+    let prepare = || {
+        let mut program = Command::new(&command[0]);
+        program.args(&command[1..]);
+        spawn::die_with_parent(&mut program);
+        spawn::default_signals(&mut program);
+        program
+    };
+    let mut program = prepare();
     seccomp::stop_calls(&mut program, stops, theirs);
     let started = spawn::start(&mut program);
     let listener = match socket::receive(&ours, &mut [0; 16]) {
@@ -180,7 +184,12 @@ fn serve(command: &[String], guard: i32, stops: Stops) -> i32 {
         Ok(child) => child.id() as i32,
         // The filter could not be installed. A task whose calls the filter stops only for lines in its log can run
         // without the filter, so the program starts without it.
-        Err(_) if listener.is_none() && stops == Stops::Writes => return start(command, None),
+        Err(_) if listener.is_none() && stops == Stops::Writes => {
+            return match spawn::start(&mut prepare()) {
+                Ok(child) => end_of(&signals, child.id() as i32),
+                Err(why) => not_started(&command[0], &why),
+            };
+        }
         Err(why) if listener.is_none() => return broken("a filter of this program's calls", why),
         Err(why) => return not_started(&command[0], why),
     };
@@ -191,7 +200,12 @@ fn serve(command: &[String], guard: i32, stops: Stops) -> i32 {
     if let Err(error) = answers {
         return broken("its thread", error);
     }
-    match watch(&signals, program_pid) {
+    end_of(&signals, program_pid)
+}
+
+/// Passes signals on to the program until it ends. Returns its end as an exit code.
+fn end_of(signals: &OwnedFd, program: i32) -> i32 {
+    match watch(signals, program) {
         ExitStatus::Code(code) => code,
         ExitStatus::Signal(signal) => 128 + signal,
     }

@@ -347,6 +347,18 @@ fn the_ends_of_programs_and_signals_to_them_pass_through() {
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(9), &b"asked\n"[..]));
 }
 
+/// The inner door cannot install its filter, because a process has at most one filter with a listener. So its program
+/// runs without one.
+#[test]
+fn the_signal_that_ends_a_program_is_told_although_its_calls_are_not_stopped() {
+    let shim = env!("CARGO_BIN_EXE_crossdock-shim");
+    let mut command = Command::new(shim);
+    command.args(["door", "notification", "/no/preload.so", "--", shim, "door", "watch", "/no/preload.so", "--"]);
+    let output = command.args(["sh", "-c", "kill -TERM $$"]).stdin(Stdio::null()).output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), &*log), (Some(128 + 15), ""));
+}
+
 #[test]
 fn a_killed_server_ends_the_task_with_a_reason_and_nothing_hangs() {
     let fixture = Fixture::new("server");

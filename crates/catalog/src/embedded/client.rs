@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +12,9 @@ use super::frame::{Framed, Stream};
 use super::keeper::HEARTBEAT;
 use super::message::{Answer, Request, VERSION};
 use crate::entry::{check_key, check_prefix};
-use crate::{Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, LeaseId, Listing, Revision, Watch};
+use crate::{
+    Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, IsOver, LeaseId, Listing, Revision, Watch,
+};
 
 /// The maximum number of connections that the client keeps open for later calls.
 const KEPT: usize = 4;
@@ -23,9 +24,9 @@ const FRESH: Duration = Duration::from_secs(20);
 const SILENCE: Duration = Duration::from_secs(5);
 /// The pause between two attempts to connect or to ask.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a watch may take to connect, even if the deadline of the call is earlier.
+/// How long connecting may take. A watch may take this long even if the deadline of the call is earlier.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How often a waiting thread looks whether the client is closed.
+/// How often a waiting call looks whether it must end early.
 const SLICE: Duration = Duration::from_millis(100);
 /// The maximum number of entries in one list, or of events in one report. A list or a report may take several messages.
 const THINGS_MAX: usize = 1_000_000;
@@ -61,7 +62,6 @@ impl Dial for TcpDial {
 struct Connections {
     dial: Box<dyn Dial>,
     kept: Mutex<Vec<(Instant, Framed)>>,
-    closed: AtomicBool,
 }
 
 /// The client of a catalog that another daemon keeps (see [`super`]).
@@ -72,8 +72,7 @@ pub struct Client {
 impl Client {
     /// Makes a client that connects with its first call.
     pub fn new(dial: impl Dial + 'static) -> Self {
-        let closed = AtomicBool::new(false);
-        Self { connections: Arc::new(Connections { dial: Box::new(dial), kept: Mutex::default(), closed }) }
+        Self { connections: Arc::new(Connections { dial: Box::new(dial), kept: Mutex::default() }) }
     }
 
     /// Sends the request. If the connection is lost, sends it again, until an answer comes. The request must do no harm
@@ -84,12 +83,23 @@ impl Client {
         by: Deadline,
         take: impl Fn(&mut Answers<'_>) -> KeeperAnswer<T>,
     ) -> CatalogResult<T> {
+        self.ask_until(request, by, &|| false, take)
+    }
+
+    /// Like [`Self::ask`], but fails soon once `is_over` gives true.
+    fn ask_until<T>(
+        &self,
+        request: &Request,
+        by: Deadline,
+        is_over: IsOver<'_>,
+        take: impl Fn(&mut Answers<'_>) -> KeeperAnswer<T>,
+    ) -> CatalogResult<T> {
         loop {
-            let why = match self.connections.ask_once(request, by, &take) {
+            let why = match self.connections.ask_once(request, by, is_over, &take) {
                 Ok(outcome) => return outcome,
                 Err(LostRequest::Before(why) | LostRequest::After(why)) => why,
             };
-            if by.passed() || self.connections.is_closed() {
+            if by.passed() || is_over() {
                 return Err(CatalogError::Unreachable(why));
             }
             thread::sleep(PAUSE.min(by.left()));
@@ -101,15 +111,15 @@ impl Client {
 struct Answers<'a> {
     framed: &'a mut Framed,
     by: Deadline,
-    closed: &'a AtomicBool,
+    is_over: IsOver<'a>,
 }
 
 impl Answers<'_> {
     /// Waits for the keeper's next answer, at most until the deadline.
     fn next(&mut self) -> Result<Answer, String> {
         loop {
-            if self.closed.load(Ordering::Relaxed) {
-                return Err("the client of the catalog is closed".into());
+            if (self.is_over)() {
+                return Err("the call was ended early".into());
             }
             match self.framed.receive(self.by.at_most(SLICE)).map_err(|error| error.to_string())? {
                 Some(bytes) => return Answer::decode(&bytes).map_err(|error| error.to_string()),
@@ -132,15 +142,13 @@ enum LostRequest {
 }
 
 impl Connections {
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
-    }
-
-    fn connect(&self, by: Deadline) -> Result<Framed, String> {
+    fn connect(&self, by: Deadline, is_over: IsOver<'_>) -> Result<Framed, String> {
+        // An attempt to connect cannot be ended early, so it does not get all the time of a long call.
+        let by = by.at_most(CONNECT);
         let stream = self.dial.dial(by).map_err(|error| error.to_string())?;
         let mut framed = Framed::new(stream);
         framed.send(&Request::Hello { version: VERSION }.encode()).map_err(|error| error.to_string())?;
-        let hello = Answers { framed: &mut framed, by, closed: &self.closed }.next()?;
+        let hello = Answers { framed: &mut framed, by, is_over }.next()?;
         match hello {
             Answer::Done => Ok(framed),
             Answer::Failed(error) => Err(error.to_string()),
@@ -152,6 +160,7 @@ impl Connections {
         &self,
         request: &Request,
         by: Deadline,
+        is_over: IsOver<'_>,
         take: &impl Fn(&mut Answers<'_>) -> KeeperAnswer<T>,
     ) -> Result<CatalogResult<T>, LostRequest> {
         let kept = {
@@ -161,10 +170,10 @@ impl Connections {
         };
         let mut framed = match kept {
             Some((_, framed)) => framed,
-            None => self.connect(by).map_err(LostRequest::Before)?,
+            None => self.connect(by, is_over).map_err(LostRequest::Before)?,
         };
         framed.send(&request.encode()).map_err(|error| LostRequest::After(error.to_string()))?;
-        let mut answers = Answers { framed: &mut framed, by, closed: &self.closed };
+        let mut answers = Answers { framed: &mut framed, by, is_over };
         let outcome = take(&mut answers).map_err(LostRequest::After)?;
         let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if kept.len() < KEPT {
@@ -211,15 +220,13 @@ impl Catalog for Client {
         let request = Request::Commit(commit.clone());
         let take = one(Answer::committed);
         loop {
-            match self.connections.ask_once(&request, by, &take) {
+            match self.connections.ask_once(&request, by, &|| false, &take) {
                 Ok(Ok(done)) if !done.done && done.found.len() != commit.expect.len() => {
                     return Err(CatalogError::Broken("an answer for another commit".into()));
                 }
                 Ok(outcome) => return outcome,
                 Err(LostRequest::After(why)) => return Err(CatalogError::Unknown(why)),
-                Err(LostRequest::Before(why)) if by.passed() || self.connections.is_closed() => {
-                    return Err(CatalogError::Unreachable(why));
-                }
+                Err(LostRequest::Before(why)) if by.passed() => return Err(CatalogError::Unreachable(why)),
                 Err(LostRequest::Before(_)) => thread::sleep(PAUSE.min(by.left())),
             }
         }
@@ -231,8 +238,12 @@ impl Catalog for Client {
     }
 
     fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing> {
+        self.list_until(prefix, by, &|| false)
+    }
+
+    fn list_until(&self, prefix: &str, by: Deadline, is_over: IsOver<'_>) -> CatalogResult<Listing> {
         check_prefix(prefix)?;
-        self.ask(&Request::List { prefix: prefix.to_owned() }, by, page)
+        self.ask_until(&Request::List { prefix: prefix.to_owned() }, by, is_over, page)
     }
 
     fn grant(&self, time: Duration, by: Deadline) -> CatalogResult<LeaseId> {
@@ -259,10 +270,6 @@ impl Catalog for Client {
             events: Vec::new(),
         }))
     }
-
-    fn close(&self) {
-        self.connections.closed.store(true, Ordering::Relaxed);
-    }
 }
 
 struct ClientWatch {
@@ -275,8 +282,8 @@ struct ClientWatch {
 }
 
 impl ClientWatch {
-    fn connect(&mut self, by: Deadline) -> CatalogResult<()> {
-        let connected = self.connections.connect(by).and_then(|mut framed| {
+    fn connect(&mut self, by: Deadline, is_over: IsOver<'_>) -> CatalogResult<()> {
+        let connected = self.connections.connect(by, is_over).and_then(|mut framed| {
             let request = Request::Watch { prefix: self.prefix.clone(), from: self.next };
             framed.send(&request.encode()).map_err(|error| error.to_string())?;
             Ok(framed)
@@ -301,9 +308,13 @@ impl ClientWatch {
 
 impl Watch for ClientWatch {
     fn next(&mut self, by: Deadline) -> CatalogResult<Vec<Event>> {
+        self.next_until(by, &|| false)
+    }
+
+    fn next_until(&mut self, by: Deadline, is_over: IsOver<'_>) -> CatalogResult<Vec<Event>> {
         loop {
             let Some((framed, heard)) = &mut self.stream else {
-                if let Err(error) = self.connect(Deadline::after(CONNECT)) {
+                if let Err(error) = self.connect(Deadline::after(CONNECT), is_over) {
                     self.lost(error.to_string(), by)?;
                 }
                 continue;

@@ -174,7 +174,7 @@ impl Drop for Exchange {
 
 impl Shared {
     /// Tells the service which other hosts the directory has.
-    fn share(&self, across: &RemoteHosts, life: u64) {
+    pub(super) fn share(&self, across: &RemoteHosts, life: u64) {
         let mut state = self.state();
         state.life = life;
         state.seen_at = vec![across.path.clone(), state.store.layout.published.display().to_string()];
@@ -183,6 +183,8 @@ impl Shared {
         let origin = |node: &String| Origin { node: node.clone(), phase: Phase::Coming, torn: 0, silent: None };
         state.origins = across.origins.iter().map(origin).collect();
         if state.ledger.readers() > 0 {
+            // Until now, only the consumers of this host counted.
+            state.consumed.clear();
             state.note_all(std::path::Path::new(""));
         }
     }

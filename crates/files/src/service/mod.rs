@@ -12,6 +12,7 @@ mod backlog;
 mod change_log;
 mod exchange;
 mod fetch;
+mod folders;
 mod hosts;
 mod messages;
 mod registry;
@@ -43,6 +44,7 @@ pub use registry::Site;
 use self::awaited::AwaitedNames;
 use self::change_log::ChangeLog;
 use self::fetch::Origin;
+use self::folders::{WatchedFolders, take_below};
 use self::messages::ChangeKind;
 use self::serving::OpenFile;
 use crate::look::walk;
@@ -68,6 +70,12 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// How often the service measures the memory of a directory whose files may move to a disk. After a publication it
 /// measures at once.
 const SPILL_LOOK: Duration = Duration::from_millis(20);
+
+/// How long the watching thread visits folders before it lets other threads use the state. A producer can make very
+/// many folders in a short time.
+const ROUND: Duration = Duration::from_millis(20);
+/// How long the watching thread waits after such a round.
+const PAUSE: Duration = Duration::from_millis(1);
 
 const EVENTS: u64 = 1;
 const STOP: u64 = 2;
@@ -145,8 +153,9 @@ struct State {
     read: BTreeMap<PathBuf, Vec<u32>>,
     /// Files that all consumers have read, and when the last consumer had read them.
     consumed: BTreeMap<PathBuf, Instant>,
-    /// Watched folders, by watch number; the paths are relative to `stage`.
-    folders: BTreeMap<i32, PathBuf>,
+    folders: WatchedFolders,
+    /// Folders that the service must still visit, and what it does there.
+    unvisited: Vec<(PathBuf, Visit)>,
     /// Files that a process had open for writing when the service last looked at them.
     written: BTreeSet<PathBuf>,
     /// Files whose publication failed and is tried again, with the time of the last attempt. Each is reported once.
@@ -190,6 +199,15 @@ struct State {
     report: Report,
 }
 
+/// What the service does in a folder.
+#[derive(Clone, Copy, Debug)]
+enum Visit {
+    /// Watches the folder, which has appeared in this way, and looks at what is in it.
+    Enter(NameChange),
+    /// Publishes every finished file in the folder.
+    Look,
+}
+
 impl Service {
     /// Starts a service for the store in the folder `root`. The service reports publications in the notice at the path
     /// `notice`. Store and notice are made if they do not exist. Files that an earlier service left finished are
@@ -211,7 +229,8 @@ impl Service {
             read_folders: BTreeMap::new(),
             read: BTreeMap::new(),
             consumed: BTreeMap::new(),
-            folders: BTreeMap::new(),
+            folders: WatchedFolders::default(),
+            unvisited: Vec::new(),
             written: BTreeSet::new(),
             failed: BTreeMap::new(),
             unentered: BTreeMap::new(),
@@ -254,7 +273,11 @@ impl Service {
             service.answers = Some(std::thread::Builder::new().name("crossdock-opens".into()).spawn(answers)?);
         }
         shared.state().take_over()?;
-        shared.state().enter(&shared, Path::new(""), NameChange::Made)?;
+        {
+            let mut state = shared.state();
+            state.enter(&shared, Path::new(""), NameChange::Made)?;
+            state.visit_all(&shared);
+        }
         let epoll = shared.watched().map_err(plain)?;
         let watches = move || shared.run(&epoll);
         service.watcher = Some(std::thread::Builder::new().name("crossdock-files".into()).spawn(watches)?);
@@ -310,9 +333,11 @@ impl Service {
         // it announces the end.
         state.take_in(&self.shared);
         if matches!(phase, Phase::Ended | Phase::Failed) {
+            state.visit_all(&self.shared);
             let is_well = phase == Phase::Ended;
             if state.how.takes_found(is_well) || is_well && state.are_renames_lost {
-                state.look_at_all(&self.shared, Path::new(""));
+                state.unvisited.push((PathBuf::new(), Visit::Look));
+                state.visit_all(&self.shared);
             }
             let left: Vec<PathBuf> = std::mem::take(&mut state.written).into_iter().collect();
             left.iter().for_each(|rest| state.publish(&self.shared, rest));
@@ -382,11 +407,16 @@ impl Shared {
 
     fn run(&self, epoll: &Epoll) {
         loop {
-            let idle = {
+            let (is_idle, is_behind) = {
                 let state = self.state();
-                state.written.is_empty() && state.consumed.is_empty() && state.unentered.is_empty()
+                let is_idle = state.written.is_empty() && state.consumed.is_empty() && state.unentered.is_empty();
+                (is_idle, !state.unvisited.is_empty())
             };
-            let patience = if idle { Duration::from_secs(3600) } else { AGAIN };
+            let patience = match (is_idle, is_behind) {
+                (_, true) => PAUSE,
+                (false, false) => AGAIN,
+                (true, false) => Duration::from_secs(3600),
+            };
             let ready = match epoll.wait(Deadline::after(patience)) {
                 Ok(ready) => ready,
                 Err(error) => return self.state().trouble(format!("no file is published any more: {error}")),
@@ -399,8 +429,9 @@ impl Shared {
             state.take_in(self);
             state.take_in_reads();
             state.drop_consumed();
-            if ready.is_empty() {
-                state.enter_again(self);
+            state.visit(self, Some(Deadline::after(ROUND)));
+            if ready.is_empty() && !is_behind {
+                state.enter_again();
                 let may_try =
                     |rest: &&PathBuf| state.failed.get(*rest).is_none_or(|last| last.elapsed() > AFTER_FAILURE);
                 let again: Vec<PathBuf> = state.written.iter().filter(may_try).cloned().collect();
@@ -483,7 +514,7 @@ impl State {
                 are_lost = true;
                 continue;
             }
-            let Some(folder) = self.folders.get(&event.folder) else { continue };
+            let Some(folder) = self.folders.path(event.folder) else { continue };
             let rest = folder.join(&event.name);
             if is_hidden(&rest) {
                 continue;
@@ -516,9 +547,7 @@ impl State {
             Publish::Marker(_) => NameChange::Arrived,
             _ => NameChange::Made,
         };
-        if let Err(error) = self.enter(shared, Path::new(""), came) {
-            self.enter_later(Path::new(""), came, &error);
-        }
+        self.unvisited.push((PathBuf::new(), Visit::Enter(came)));
         if self.how == Publish::Rename && !std::mem::replace(&mut self.are_renames_lost, true) {
             self.trouble(
                 "the kernel has lost events: files that were renamed into place meanwhile are published only when the \
@@ -531,8 +560,7 @@ impl State {
 
     /// Does what follows from a change of the name `rest` in the producers' folder.
     fn act(&mut self, shared: &Shared, change: NameChange, rest: &Path, is_folder: bool) {
-        let name = rest.file_name().unwrap_or_default().to_string_lossy();
-        match self.how.action(change, &name, is_folder) {
+        match self.how.action(change, rest.file_name().unwrap_or_default(), is_folder) {
             Action::Publish => self.publish(shared, rest),
             Action::PublishFound => self.publish_found(shared, rest),
             Action::PublishInstead(name) => self.publish(shared, &rest.with_file_name(name)),
@@ -540,11 +568,8 @@ impl State {
                 self.withdraw(rest);
                 shared.news.notify_all();
             }
-            Action::Enter => {
-                if let Err(error) = self.enter(shared, rest, change) {
-                    self.enter_later(rest, change, &error);
-                }
-            }
+            // The service visits this folder now, and the folders below it in rounds.
+            Action::Enter => self.visit_one(shared, rest, Visit::Enter(change)),
             Action::Nothing => {}
         }
     }
@@ -562,9 +587,32 @@ impl State {
         Ok(())
     }
 
-    /// Watches a folder of `stage` and all folders below it. Then looks at the files in the folder, because they may
-    /// have been made before the watch. If the folder appeared by a rename, all names below it have appeared by this
-    /// rename.
+    /// Visits folders until none is left, or until the time `by`. A visit may find further folders to visit.
+    fn visit(&mut self, shared: &Shared, by: Option<Deadline>) {
+        while !by.is_some_and(Deadline::passed) {
+            let Some((rest, what)) = self.unvisited.pop() else { return };
+            self.visit_one(shared, &rest, what);
+        }
+    }
+
+    /// Visits folders until none is left.
+    fn visit_all(&mut self, shared: &Shared) {
+        self.visit(shared, None);
+    }
+
+    fn visit_one(&mut self, shared: &Shared, rest: &Path, what: Visit) {
+        let (visited, came) = match what {
+            Visit::Enter(came) => (self.enter(shared, rest, came), came),
+            Visit::Look => (self.look_at_files(shared, rest), NameChange::Made),
+        };
+        if let Err(error) = visited {
+            self.enter_later(rest, came, &error);
+        }
+    }
+
+    /// Watches a folder of `stage`. Then looks at the files in the folder, because they may have been made before the
+    /// watch, and notes the folders in it for a visit. If the folder appeared by a rename, all names below it have
+    /// appeared by this rename.
     fn enter(&mut self, shared: &Shared, rest: &Path, came: NameChange) -> io::Result<()> {
         let Some(folder) = self.store.layout.staged_folder(rest)? else { return Ok(()) };
         let number = match self.watch.add(&folder) {
@@ -573,7 +621,7 @@ impl State {
             Err(error) if error.is_absent() => return Ok(()),
             Err(error) => return Err(plain(error)),
         };
-        self.folders.insert(number, rest.to_owned());
+        self.folders.insert(number, rest);
         shared.writers().watch(&folder);
         self.report.writers_known = shared.writers().are_known();
         self.store.show_folder(rest)?;
@@ -583,8 +631,7 @@ impl State {
         }
         self.watch_reads(rest)?;
         if self.how.takes_found(false) {
-            self.look_at_all(shared, rest);
-            return Ok(());
+            return self.look_at_files(shared, rest);
         }
         let entries = match fs::read_dir(&*folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -594,7 +641,7 @@ impl State {
             let below = rest.join(entry.file_name());
             match entry.file_type() {
                 _ if is_hidden(&below) => {}
-                Ok(kind) if kind.is_dir() => self.enter(shared, &below, came)?,
+                Ok(kind) if kind.is_dir() => self.unvisited.push((below, Visit::Enter(came))),
                 Ok(kind) if kind.is_file() && came == NameChange::Arrived => self.act(shared, came, &below, false),
                 _ => {}
             }
@@ -608,29 +655,20 @@ impl State {
         self.trouble(format!("{} cannot be watched yet: {error}", rest.display()));
     }
 
-    /// Tries again to watch folders that could not be watched.
-    fn enter_again(&mut self, shared: &Shared) {
+    /// Notes the folders that could not be watched for another visit.
+    fn enter_again(&mut self) {
         let due = self.unentered.iter().filter(|(_, (last, _))| last.elapsed() > AFTER_FAILURE);
-        let due: Vec<_> = due.map(|(rest, (_, came))| (rest.clone(), *came)).collect();
-        for (rest, came) in due {
-            self.unentered.remove(&rest);
-            if let Err(error) = self.enter(shared, &rest, came) {
-                self.enter_later(&rest, came, &error);
-            }
-        }
+        let due: Vec<_> = due.map(|(rest, (_, came))| (rest.clone(), Visit::Enter(*came))).collect();
+        self.unentered.retain(|_, (last, _)| last.elapsed() <= AFTER_FAILURE);
+        self.unvisited.extend(due);
     }
 
-    /// Publishes every finished file of a folder and of the folders below it. Watches the folders that are new.
-    fn look_at_all(&mut self, shared: &Shared, rest: &Path) {
-        let entries = match self.store.layout.staged_folder(rest) {
-            Ok(Some(folder)) => fs::read_dir(&*folder),
-            Ok(None) => return,
-            Err(error) => Err(error),
-        };
-        let entries: Vec<_> = match entries {
-            Ok(entries) => entries.flatten().collect(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return self.enter_later(rest, NameChange::Made, &error),
+    /// Publishes every finished file of a folder, and notes the folders in it for a visit.
+    fn look_at_files(&mut self, shared: &Shared, rest: &Path) -> io::Result<()> {
+        let Some(folder) = self.store.layout.staged_folder(rest)? else { return Ok(()) };
+        let entries: Vec<_> = match fs::read_dir(&*folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?.flatten().collect(),
         };
         for entry in entries {
             let below = rest.join(entry.file_name());
@@ -638,16 +676,15 @@ impl State {
                 continue;
             }
             match entry.file_type() {
-                Ok(kind) if kind.is_dir() && !self.folders.values().any(|f| *f == below) => {
-                    if let Err(error) = self.enter(shared, &below, NameChange::Made) {
-                        self.enter_later(&below, NameChange::Made, &error);
-                    }
+                Ok(kind) if kind.is_dir() => {
+                    let what = if self.folders.has(&below) { Visit::Look } else { Visit::Enter(NameChange::Made) };
+                    self.unvisited.push((below, what));
                 }
-                Ok(kind) if kind.is_dir() => self.look_at_all(shared, &below),
                 Ok(kind) if kind.is_file() && !self.cut.contains(&entry.ino()) => self.publish_found(shared, &below),
                 _ => {}
             }
         }
+        Ok(())
     }
 
     /// Publishes a file that was found without a close or rename event.
@@ -759,7 +796,7 @@ impl State {
     fn withdraw(&mut self, rest: &Path) {
         self.written.remove(rest);
         self.failed.remove(rest);
-        self.folders.retain(|_, folder| !folder.starts_with(rest));
+        self.folders.remove(rest);
         self.ledger.gone(rest);
         self.take_from_consumers(rest);
     }
@@ -767,9 +804,9 @@ impl State {
     /// Takes a name and all names below it away from consumers. The rule `keep` no longer counts these files.
     fn take_from_consumers(&mut self, rest: &Path) {
         self.order.retain(|name| !name.starts_with(rest));
-        self.fetched.retain(|name, _| !name.starts_with(rest));
-        self.read.retain(|name, _| !name.starts_with(rest));
-        self.consumed.retain(|name, _| !name.starts_with(rest));
+        take_below(&mut self.fetched, rest);
+        take_below(&mut self.read, rest);
+        take_below(&mut self.consumed, rest);
         if let Err(error) = self.store.withdraw(rest) {
             self.trouble(format!("{} cannot be taken from consumers: {error}", rest.display()));
         }
@@ -793,16 +830,23 @@ impl State {
         let outdated = self.outdated(newest);
         self.order.retain(|rest| rest != newest && !outdated.contains(rest));
         self.order.push(newest.to_owned());
-        outdated.iter().for_each(|old| self.drop_file(old));
+        for old in outdated {
+            if let Err(error) = self.drop_file(&old) {
+                self.trouble(format!("{} cannot be dropped yet: {error}", old.display()));
+                // The next publication drops it, because it is the oldest file.
+                self.order.insert(0, old);
+            }
+        }
     }
 
-    fn drop_file(&mut self, rest: &Path) {
-        self.store.remove_staged(rest);
+    fn drop_file(&mut self, rest: &Path) -> io::Result<()> {
+        self.store.remove_staged(rest)?;
         // The other hosts keep their copies of the file as long as the rule `keep` on those hosts says.
         self.ledger.dropped(rest);
         self.withdraw(rest);
         self.report.dropped += 1;
         self.store.note("dropped", rest);
+        Ok(())
     }
 
     /// Measures how many bytes of memory the directory takes.
@@ -835,7 +879,9 @@ impl State {
         // Each other host counts as one consumer that reads each file of this host once.
         let hosts = if self.fetched.contains_key(&rest) { 0 } else { self.ledger.readers() };
         let wanted: Vec<u32> = readers.iter().copied().chain(std::iter::repeat_n(1, hosts)).collect();
-        let counts = self.read.entry(rest.clone()).or_insert_with(|| vec![0; wanted.len()]);
+        let counts = self.read.entry(rest.clone()).or_default();
+        // The other hosts become known only when the exchange with them starts.
+        counts.resize(wanted.len(), 0);
         let Some(count) = counts.get_mut(consumer) else { return };
         *count += 1;
         if counts.iter().zip(&wanted).all(|(read, wanted)| read >= wanted) {
@@ -866,14 +912,20 @@ impl State {
         let due: Vec<PathBuf> =
             self.consumed.iter().filter(|(_, since)| since.elapsed() > SETTLED).map(|(rest, _)| rest.clone()).collect();
         for rest in due {
-            match self.store.is_unused(&rest) {
-                Ok(true) => self.drop_file(&rest),
-                // A process has the file mapped, or has opened it again, so the service asks again later.
-                Ok(false) => drop(self.consumed.insert(rest, Instant::now())),
-                Err(error) => {
-                    self.consumed.remove(&rest);
-                    self.trouble(format!("{} cannot be dropped: {error}", rest.display()));
+            let dropped = match self.store.is_unused(&rest) {
+                Ok(true) => self.drop_file(&rest).map(|()| true),
+                // A process has the file mapped, or has opened it again.
+                unused => unused,
+            };
+            if let Err(error) = &dropped {
+                // The cause may pass, for example a lack of descriptors.
+                let line = format!("{} cannot be dropped yet: {error}", rest.display());
+                if !self.report.troubles.contains(&line) {
+                    self.trouble(line);
                 }
+            }
+            if !matches!(dropped, Ok(true)) {
+                self.consumed.insert(rest, Instant::now());
             }
         }
     }
@@ -1001,5 +1053,61 @@ mod tests {
         drop(service);
         fs::remove_dir_all(&root).unwrap();
         fs::remove_file(&notice).unwrap();
+    }
+
+    /// Publishes the file `a` in a directory whose files are dropped after one consumer has read them.
+    fn with_file_to_read(root: &Path) -> Service {
+        let keep = Keep::Consumed { readers: vec![1] };
+        let service = Service::start(root, &root.with_extension("notice"), "simulate", Publish::Close, keep).unwrap();
+        fs::create_dir(service.layout().stage.join("d")).unwrap();
+        fs::write(service.layout().stage.join("d/a"), "x").unwrap();
+        until("the file", || is_seen(&service, "d/a"));
+        service
+    }
+
+    #[test]
+    fn a_file_that_was_read_before_the_other_hosts_were_known_waits_for_them() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-read-early-{}", std::process::id()));
+        let service = with_file_to_read(&root);
+        service.shared.state().count_read(0, "d/a".into());
+        event::signal(&service.shared.nudge);
+        let across = RemoteHosts { produces: true, readers: vec!["b".into()], ..RemoteHosts::default() };
+        service.shared.share(&across, 1);
+        std::thread::sleep(SETTLED + Duration::from_millis(500));
+        assert!(is_seen(&service, "d/a"), "the host b has not fetched the file");
+        service.shared.state().count_read(1, "d/a".into());
+        event::signal(&service.shared.nudge);
+        until("the file to go", || !is_seen(&service, "d/a"));
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(root.with_extension("notice")).unwrap();
+    }
+
+    #[cfg(feature = "faults")]
+    #[test]
+    fn a_file_that_was_read_is_dropped_although_a_call_failed_before() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-drop-fails-{}", std::process::id()));
+        let seen = crossdock_os::faults::each_call_fails(|attempt| {
+            let service = with_file_to_read(&root);
+            let mut state = service.shared.state();
+            let mut drop_at_once = || {
+                let long_ago = Instant::now().checked_sub(2 * SETTLED).unwrap();
+                state.consumed.insert("d/a".into(), long_ago);
+                state.drop_consumed();
+                state.consumed.contains_key(Path::new("d/a"))
+            };
+            attempt.arm();
+            let is_kept = drop_at_once();
+            let hit = attempt.disarm();
+            assert!(!is_kept || !drop_at_once(), "{hit:?}");
+            let stage = &state.store.layout.stage;
+            assert!(!stage.join("d/a").exists(), "{hit:?}: the file still takes memory");
+            assert_eq!(state.report.dropped, 1, "{hit:?}");
+            drop(state);
+            drop(service);
+            fs::remove_dir_all(&root).unwrap();
+            fs::remove_file(root.with_extension("notice")).unwrap();
+        });
+        assert!(seen.contains("open"), "{seen:?}");
     }
 }

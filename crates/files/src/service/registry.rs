@@ -201,7 +201,8 @@ impl Registry {
         let mut bad = BTreeSet::new();
         // The thread that announces reports it if the catalog cannot be reached.
         while !self.stop.within(Duration::ZERO) {
-            match follower.next(&*self.site.catalog, Deadline::after(TICK)) {
+            let is_over = || self.stop.within(Duration::ZERO);
+            match follower.next_until(&*self.site.catalog, Deadline::after(TICK), &is_over) {
                 Ok(news) => news.iter().for_each(|news| self.take(&prefix, news, &mut bad)),
                 Err(_) => drop(self.stop.within(TICK)),
             }

@@ -12,22 +12,25 @@ pub struct Host {
     pub slots: u32,
 }
 
-/// The most hosts that a pattern or a list may stand for. Slurm's own limit is 65 533.
+/// The most hosts that a list, or all patterns in it together, may stand for. Slurm's own limit is 65 533.
 const HOSTS_MAX: usize = 100_000;
-/// The most names in a list of hosts. A batch system may name a host once for each rank.
-const NAMES_MAX: usize = 1_000_000;
+/// The most bytes of a host's name.
+const NAME_MAX: usize = 255;
 
 /// Reads a list of hosts: `n1:2,n2`, or lines of a file as `n1:2` or `n1 slots=2`.
 pub fn parse(text: &str) -> Result<Vec<Host>, String> {
-    let (mut hosts, mut known, mut named) = (Vec::<Host>::new(), HashMap::new(), 0);
+    let (mut hosts, mut known, mut expanded) = (Vec::<Host>::new(), HashMap::new(), 0);
     for line in text.lines() {
         let line = line.split('#').next().unwrap_or_default().trim();
         for word in split(line) {
             let (names, slots) = slots(word.trim())?;
+            let is_pattern = names.contains('[');
             let names = expand(names)?;
-            named += names.len();
-            if named > NAMES_MAX {
-                return Err(format!("it names hosts more than {NAMES_MAX} times"));
+            // A short text with many patterns must not take long. A batch system may name a host once for each rank,
+            // but then each of its names is in the text.
+            expanded += if is_pattern { names.len() } else { 0 };
+            if expanded > HOSTS_MAX {
+                return Err(format!("its patterns stand for more than {HOSTS_MAX} hosts"));
             }
             for name in names {
                 if name.starts_with('-') || name.contains(|c: char| c.is_whitespace() || "'\"`$;|&<>()\\/".contains(c))
@@ -80,30 +83,53 @@ fn slots(word: &str) -> Result<(&str, u32), String> {
 
 /// Expands a pattern of hosts that Slurm writes: `node[1-3,5]-x` stands for node1-x node2-x node3-x node5-x.
 pub fn expand(pattern: &str) -> Result<Vec<String>, String> {
-    let Some(open) = pattern.find('[') else { return Ok(vec![pattern.to_owned()]) };
     let bad = || format!("`{pattern}` is not a list of hosts");
-    let close = pattern.find(']').filter(|close| *close > open).ok_or_else(bad)?;
-    let (before, list, behind) = (&pattern[..open], &pattern[open + 1..close], &pattern[close + 1..]);
-    let behind = expand(behind)?;
-    // No host's name may have more than 255 bytes, so the number of names bounds the memory that the list takes.
-    if before.len() + behind.iter().map(String::len).max().unwrap_or(0) > 255 {
-        return Err(bad());
-    }
-    let mut names = Vec::new();
-    for part in list.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (from, to): (u32, u32) = (first.parse().map_err(|_| bad())?, last.parse().map_err(|_| bad())?);
-        if from > to || first.len() > 10 {
+    let many = || format!("`{pattern}` stands for more than {HOSTS_MAX} hosts");
+    // The texts before those brackets that have several numbers, each with the numbers.
+    let mut parts: Vec<(String, Vec<String>)> = Vec::new();
+    let (mut behind, mut text, mut count, mut length) = (pattern, String::new(), 1, 0);
+    while let Some(open) = behind.find('[') {
+        let close = behind.find(']').filter(|close| *close > open).ok_or_else(bad)?;
+        let mut numbers = Vec::new();
+        for part in behind[open + 1..close].split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (from, to): (u32, u32) = (first.parse().map_err(|_| bad())?, last.parse().map_err(|_| bad())?);
+            if from > to || first.len() > 10 {
+                return Err(bad());
+            }
+            if (to - from) as usize >= HOSTS_MAX || count * (numbers.len() + (to - from) as usize + 1) > HOSTS_MAX {
+                return Err(many());
+            }
+            numbers.extend((from..=to).map(|number| format!("{number:0width$}", width = first.len())));
+        }
+        count *= numbers.len();
+        length += open + numbers.iter().map(String::len).max().unwrap_or(0);
+        text.push_str(&behind[..open]);
+        match &numbers[..] {
+            [number] => text.push_str(number),
+            _ => parts.push((std::mem::take(&mut text), numbers)),
+        }
+        behind = &behind[close + 1..];
+        // No host's name may have more than 255 bytes, so the number of names bounds the memory that the list takes.
+        if length > NAME_MAX {
             return Err(bad());
         }
-        if (to - from) as usize >= HOSTS_MAX || (to - from + 1) as usize * behind.len() + names.len() > HOSTS_MAX {
-            return Err(format!("`{pattern}` stands for more than {HOSTS_MAX} hosts"));
-        }
-        for number in from..=to {
-            names.extend(behind.iter().map(|rest| format!("{before}{number:0width$}{rest}", width = first.len())));
-        }
     }
-    Ok(names)
+    if length > 0 && length + behind.len() > NAME_MAX {
+        return Err(bad());
+    }
+    text.push_str(behind);
+    let name = |index: usize| {
+        let (mut name, mut step) = (String::with_capacity(length + behind.len()), count);
+        for (before, numbers) in &parts {
+            step /= numbers.len();
+            name.push_str(before);
+            name.push_str(&numbers[index / step % numbers.len()]);
+        }
+        name.push_str(&text);
+        name
+    };
+    Ok((0..count).map(name).collect())
 }
 
 /// Expands a list of counts that Slurm writes: `2(x3),1` stands for 2 2 2 1.
@@ -177,9 +203,28 @@ mod tests {
         for bad in ["n[0-99999][0-99999][0-99999]", "n[1-1000]x[1-101]", "n[1-50000,1-50001]", "n[0-4294967295]"] {
             assert!(expand(bad).unwrap_err().contains("more than 100000 hosts"), "{bad}");
         }
-        assert!(parse(&"n[1-1000]x[1-100],".repeat(11)).unwrap_err().contains("more than 1000000 times"));
+        assert!(parse(&"n[1-1000]x[1-100],".repeat(2)).unwrap_err().contains("more than 100000 hosts"));
+        assert_eq!(parse(&"n,".repeat(200_000)).unwrap()[0].slots, 200_000);
         assert_eq!(counts("1(x99999),2"), Some([vec![1; 99_999], vec![2]].concat()));
         assert_eq!(counts("1(x99999),2,3"), None);
+    }
+
+    /// The time for a pattern must not grow with the number of its brackets times the number of hosts.
+    #[test]
+    fn a_pattern_with_many_brackets_takes_no_more_time_than_its_names_need() {
+        // The first number is the thread's time on a CPU in nanoseconds.
+        let used = || {
+            let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+            text.split(' ').next().unwrap().parse::<u64>().unwrap()
+        };
+        let before = used();
+        let names = expand(&format!("{}[1-1000][1-100]", "[1]".repeat(240))).unwrap();
+        assert_eq!(names.len(), 100_000);
+        assert_eq!((names[0].len(), &names[99_999][240..]), (242, "1000100"));
+        for bad in ["[1]".repeat(100_000), "n[1]".repeat(128), format!("{}[1]", "n".repeat(255))] {
+            assert!(expand(&bad).unwrap_err().contains("is not a list of hosts"));
+        }
+        assert!(used() - before < 3_000_000_000, "{} ns", used() - before);
     }
 
     #[test]

@@ -2,46 +2,111 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossdock_os::child;
 use crossdock_os::process::Signal;
 
-/// A descendant of a process: its id, and how many levels it is below the process.
+/// A process, which is not taken for a later process that has got the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessIdentity {
+    /// The process id.
+    pub pid: i32,
+    /// When the process was started, in the kernel's clock ticks since the start of the machine; `None` if this could
+    /// not be read. Then any process with this id is taken for the process.
+    started: Option<u64>,
+}
+
+impl ProcessIdentity {
+    /// Gives the identity of the process that has this id now.
+    pub fn of(pid: i32) -> Self {
+        Self { pid, started: stat(pid).map(|stat| stat.started) }
+    }
+
+    /// Tells whether the process has not ended.
+    pub fn runs(self) -> bool {
+        stat(self.pid)
+            .is_some_and(|stat| self.started.is_none_or(|started| stat.started == started) && stat.state != 'Z')
+    }
+
+    /// Tells whether the process was reaped. If this cannot be read, for example because descriptors are short, it was
+    /// not.
+    fn was_reaped(self) -> bool {
+        match fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
+            Ok(text) => self.started.is_some_and(|started| parse(&text).is_some_and(|stat| stat.started != started)),
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        }
+    }
+
+    /// Sends a signal to the process, unless it was reaped.
+    pub fn signal(self, what: Signal) {
+        if !self.was_reaped() {
+            signal(self.pid, what);
+        }
+    }
+
+    /// Sends a signal to the group that the process leads, unless the process was reaped.
+    pub fn signal_group(self, what: Signal) {
+        if !self.was_reaped() {
+            signal_group(self.pid, what);
+        }
+    }
+}
+
+/// A descendant of a process: its id, how many levels it is below the process, and when it was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descendant {
     /// The process id.
     pub pid: i32,
     /// The level: 1 for a child, 2 for its children.
     pub depth: u32,
+    /// The process, for a signal that is sent later.
+    pub process: ProcessIdentity,
 }
 
-/// Reads the parent and the state of a process. The name in `/proc/PID/stat` may contain any characters, so the fields
+/// What the kernel says about a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Stat {
+    /// The id of the parent.
+    pub parent: i32,
+    /// The state; `Z` for a process that has ended and was not reaped.
+    pub state: char,
+    started: u64,
+}
+
+/// Reads what the kernel says about a process. The name in `/proc/PID/stat` may contain any characters, so the fields
 /// are counted from the last parenthesis.
-pub fn stat(pid: i32) -> Option<(i32, char)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+pub fn stat(pid: i32) -> Option<Stat> {
+    parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn parse(text: &str) -> Option<Stat> {
     let mut fields = text[text.rfind(')')? + 1..].split_whitespace();
     let state = fields.next()?.chars().next()?;
-    Some((fields.next()?.parse().ok()?, state))
+    let parent = fields.next()?.parse().ok()?;
+    // The start time is field 22 of the line, and the parent is field 4.
+    Some(Stat { parent, state, started: fields.nth(17)?.parse().ok()? })
 }
 
 /// Lists all descendants of `ancestor` that are not zombies, parents before children.
 pub fn descendants(ancestor: i32) -> Vec<Descendant> {
-    let mut children: HashMap<i32, Vec<(i32, char)>> = HashMap::new();
+    let mut children: HashMap<i32, Vec<(i32, Stat)>> = HashMap::new();
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     for pid in pids.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok()) {
-        if let Some((parent, state)) = stat(pid) {
-            children.entry(parent).or_default().push((pid, state));
+        if let Some(stat) = stat(pid) {
+            children.entry(stat.parent).or_default().push((pid, stat));
         }
     }
     let mut found = Vec::new();
     let mut open = vec![(ancestor, 0)];
     while let Some((pid, depth)) = open.pop() {
         // A process id may be reused while `/proc` is read. Each id is visited once, so that no loop can arise.
-        for (child, state) in children.remove(&pid).unwrap_or_default() {
-            if state != 'Z' {
-                found.push(Descendant { pid: child, depth: depth + 1 });
+        for (child, stat) in children.remove(&pid).unwrap_or_default() {
+            if stat.state != 'Z' {
+                let process = ProcessIdentity { pid: child, started: Some(stat.started) };
+                found.push(Descendant { pid: child, depth: depth + 1, process });
             }
             open.push((child, depth + 1));
         }
@@ -142,6 +207,26 @@ mod tests {
         signal(deep.pid, Signal::KILL);
         child.wait().unwrap();
         assert!(descendants(pid).is_empty());
+    }
+
+    #[test]
+    fn a_later_process_with_the_same_number_gets_no_signal() {
+        let mut child = Command::new("sleep").arg("20").spawn().unwrap();
+        let now = ProcessIdentity::of(child.id() as i32);
+        assert!(now.runs());
+        let former = ProcessIdentity { started: now.started.map(|started| started - 1), ..now };
+        assert!(!former.runs());
+        former.signal(Signal::KILL);
+        thread::sleep(Duration::from_millis(100));
+        assert!(now.runs());
+        now.signal(Signal::KILL);
+        let end = Instant::now() + Duration::from_secs(5);
+        while now.runs() {
+            assert!(Instant::now() < end, "the signal does not arrive");
+            thread::sleep(Duration::from_millis(5));
+        }
+        child.wait().unwrap();
+        assert!(now.was_reaped() && former.was_reaped());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crossdock_os::process::{Signal, open_pidfd};
 use crossdock_os::{Deadline, OsError, event, pipe, spawn};
 use serde::{Deserialize, Serialize};
 
+use super::processes::ProcessIdentity;
 use super::{cpu_placement, processes};
 use crate::engine::{self, CommandLine, Engine};
 
@@ -80,6 +81,8 @@ pub struct Running {
     child: Child,
     /// A descriptor that is readable when the process has ended.
     pub pidfd: OwnedFd,
+    /// The process, for signals that are sent in another thread: meanwhile it may have been reaped.
+    process: ProcessIdentity,
     /// The output of the rank; `None` after its end.
     pub output: Option<OwnedFd>,
     container: Option<String>,
@@ -118,8 +121,10 @@ pub fn start(mut line: CommandLine, processors: Option<&[u32]>, memory: Option<u
     let pidfd = open_pidfd(child.id() as i32)
         .and_then(|fd| fd.ok_or_else(|| OsError::last("pidfd_open", "a child")))
         .map_err(|e| system("cannot watch the process", e.reason()))?;
+    let process = ProcessIdentity::of(child.id() as i32);
     Ok(Running {
         child,
+        process,
         pidfd,
         output: Some(read),
         container: line.container,
@@ -200,12 +205,13 @@ impl Running {
             return None;
         }
         if let Some(container) = self.container.clone() {
-            let engine = engine.clone();
+            let (engine, process) = (engine.clone(), self.process);
+            let ask = move || process.signal(Signal::TERM);
             return Some(thread::spawn(move || match engine.first_process(&container) {
                 // The engine's client process passes the signal on to the container.
-                Some(first) if processes::catches(first, Signal::TERM) => processes::signal(pid, Signal::TERM),
+                Some(first) if processes::catches(first, Signal::TERM) => ask(),
                 Some(_) => engine.kill(&container),
-                None => processes::signal(pid, Signal::TERM),
+                None => ask(),
             }));
         }
         if let Some(depth) = engine.task_depth() {
@@ -221,20 +227,19 @@ impl Running {
 
     /// Kills the rank. Slow steps are done in a thread, whose handle is returned.
     pub fn kill(&self, engine: &Arc<dyn Engine>) -> Option<JoinHandle<()>> {
-        let pid = self.pid() as i32;
-        let below = processes::descendants(pid);
+        let process = self.process;
+        let below: Vec<_> = processes::descendants(self.pid() as i32).into_iter().map(|d| d.process).collect();
+        let known = below.clone();
+        // Seconds may pass before this call, so other processes may have the numbers of those that have ended.
         let group = move || {
-            processes::signal_group(pid, Signal::KILL);
-            below.iter().for_each(|d| processes::signal(d.pid, Signal::KILL));
+            process.signal_group(Signal::KILL);
+            known.iter().for_each(|process| process.signal(Signal::KILL));
         };
         if self.ends_its_own {
             let deadline = Instant::now() + OWN_END;
-            let below = processes::descendants(pid);
             return Some(thread::spawn(move || {
-                processes::signal(pid, Signal::KILL);
-                while Instant::now() < deadline
-                    && below.iter().any(|d| processes::stat(d.pid).is_some_and(|s| s.1 != 'Z'))
-                {
+                process.signal(Signal::KILL);
+                while Instant::now() < deadline && below.iter().any(|process| process.runs()) {
                     thread::sleep(Duration::from_millis(10));
                 }
                 group();

@@ -181,7 +181,7 @@ impl Process {
 
     /// Tells whether the process still lives. A zombie does not count as living.
     pub fn lives(&self) -> bool {
-        let is_zombie = |pid| processes::stat(pid).is_some_and(|(_, state)| state == 'Z');
+        let is_zombie = |pid| processes::stat(pid).is_some_and(|stat| stat.state == 'Z');
         self.pid != 0 && start_time(self.pid as i32) == Some(self.start) && !is_zombie(self.pid as i32)
     }
 }
