@@ -450,6 +450,25 @@ fn a_cooperative_item_is_handed_over_without_the_daemon() {
 }
 
 #[test]
+fn a_call_that_waits_for_a_cooperative_item_does_not_take_it_after_the_session_was_closed() {
+    let daemon = Daemon::start();
+    let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
+    let item = a.create_item("k", &options(ItemLevel::Cooperative, OnDeath::Keep)).unwrap();
+    assert_eq!(b.access_item("k", None).map(drop).unwrap_err().status, Status::NotYet);
+    let waiting = std::thread::spawn({
+        let b = b.clone();
+        move || b.access_item("k", LONG).map(drop)
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    b.close().unwrap();
+    item.transfer("b").unwrap();
+    assert_eq!(waiting.join().unwrap().unwrap_err().status, Status::Closed);
+    drop(task(&daemon, "b").access_item("k", LONG).unwrap());
+    drop(a);
+    daemon.stop();
+}
+
+#[test]
 fn a_strict_item_gets_fresh_pages_at_every_transfer_and_a_large_one_delays_no_request() {
     let daemon = Daemon::start();
     let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));

@@ -6,7 +6,7 @@ use crossdock_client::{End, Handle, Message, Mode, Pattern, Port, PortOptions, S
 use crossdock_os::{Deadline, event};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::Daemon;
+use support::{Daemon, kill};
 
 const POLL: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
@@ -154,6 +154,28 @@ fn a_session_that_closes_leaves_its_ports_in_order() {
     let message = consumer.receive(LONG).unwrap();
     consumer.release(&message).unwrap();
     assert_eq!(consumer.receive(LONG).unwrap_err().status, Status::Closed);
+}
+
+#[test]
+fn a_call_that_waits_for_an_end_does_not_take_it_after_the_session_was_closed() {
+    let daemon = Daemon::start();
+    let (first, session) = (daemon.session(), daemon.session());
+    let taken = first.port("p", End::Consumer, &PortOptions::default(), None).unwrap();
+    let waiting = std::thread::spawn({
+        let session = session.clone();
+        move || session.port("p", End::Consumer, &PortOptions::default(), LONG).map(drop)
+    });
+    std::thread::sleep(SOON);
+    // The daemon does not hear that the session leaves, so the liveness table does not say that the member is dead.
+    kill(daemon.broker(), "STOP");
+    let closed = session.close();
+    taken.close();
+    let late = waiting.join().unwrap();
+    kill(daemon.broker(), "CONT");
+    closed.unwrap();
+    assert_eq!(late.unwrap_err().status, Status::Closed);
+    first.close().unwrap();
+    daemon.stop();
 }
 
 #[test]

@@ -123,7 +123,7 @@ impl Connection {
     fn await_answer(&self, number: u64, deadline: Deadline) -> Option<Result<AnsweredWith>> {
         let mut state = self.lock();
         loop {
-            if let Some(error) = state.over.clone() {
+            if let Some(error) = state.refusal(number) {
                 state.pending.remove(&number);
                 return Some(Err(error));
             }
@@ -332,6 +332,13 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Gives the error with which a request fails because the session is over or leaving. The farewell of a leaving
+    /// session does not fail.
+    fn refusal(&self, number: u64) -> Option<Error> {
+        let farewell = || self.pending.get(&number).is_some_and(|pending| matches!(pending.request, Request::Bye));
+        self.check_open().err().filter(|_| self.over.is_some() || !farewell())
     }
 
     /// Removes a request whose asking thread waits no longer. If the daemon may still answer, remembers the request.

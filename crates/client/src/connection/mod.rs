@@ -7,11 +7,12 @@
 //! is in flight, one watching thread of the process notices the end of a connection and connects again. So a new daemon
 //! learns everything that living members hold, and members hear of deaths.
 //!
-//! The submodules: `asking` sends requests and hands out the answers; `open_list` lists what this process has open;
-//! `progress` reports the task's progress; `room` reserves descriptors for the answers; `reconnecting` connects again;
-//! `watching` is the watching thread.
+//! The submodules: `asking` sends requests and hands out the answers; `leaving` ends the session in order; `open_list`
+//! lists what this process has open; `progress` reports the task's progress; `room` reserves descriptors for the
+//! answers; `reconnecting` connects again; `watching` is the watching thread.
 
 mod asking;
+mod leaving;
 mod open_list;
 mod progress;
 mod reconnecting;
@@ -23,23 +24,20 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use crossdock_core::liveness::Liveness;
 use crossdock_layout::Status;
 use crossdock_layout::wire::Request;
-use crossdock_os::{Deadline, fork};
+use crossdock_os::fork;
 
 pub(crate) use self::asking::Answered;
+pub(crate) use self::leaving::StillOpen;
 
 use self::asking::{Pending, ReaderTurn};
 use self::open_list::OpenList;
 use self::progress::Progress;
 use crate::handshake::{ClientIdentity, Welcome};
 use crate::{Error, Reason, Result};
-
-/// The longest time that a leaving session tries to tell the daemon that it leaves.
-const FAREWELL: Duration = Duration::from_millis(500);
 
 struct State {
     socket: Option<Arc<OwnedFd>>,
@@ -59,7 +57,12 @@ struct State {
     reading: bool,
     /// The number of threads that wait for the reading thread.
     asleep: usize,
-    /// True if the session is leaving. Then a daemon that is gone is not started again.
+    /// The number of calls that take something at this moment, see [`leaving::Taking`].
+    taking: usize,
+    /// True while the session looks whether it can leave. Then no call takes anything.
+    closing: bool,
+    /// True if the session is leaving. Then no request but the farewell is possible, and a daemon that is gone is not
+    /// started again.
     leaving: bool,
     /// The error with which every request fails; `None` while requests are possible.
     over: Option<Error>,
@@ -114,6 +117,8 @@ impl Connection {
             progress: Progress::default(),
             reading: false,
             asleep: 0,
+            taking: 0,
+            closing: false,
             leaving: false,
             over: None,
             incarnation: welcome.incarnation,
@@ -161,41 +166,6 @@ impl Connection {
         if state.asleep > 0 {
             self.changed.notify_all();
         }
-    }
-
-    /// Ends the session in order, and tells the daemon about it if the daemon answers soon. No request is possible
-    /// afterwards. If the daemon does not get the message, the member counts as alive until its process ends.
-    pub(crate) fn end(&self) {
-        if !self.is_ours() {
-            return;
-        }
-        {
-            let mut state = self.lock();
-            if state.over.is_some() {
-                return;
-            }
-            state.leaving = true;
-        }
-        let _ = self.ask(Request::Bye, None, None, Deadline::after(FAREWELL));
-        self.part();
-    }
-
-    /// Ends the connection without a message to the daemon. For the daemon the member has died.
-    pub(crate) fn abandon(&self) {
-        if self.is_ours() {
-            self.liveness.resign();
-            self.part();
-        }
-    }
-
-    fn part(&self) {
-        let mut state = self.lock();
-        state.over = Some(Error::new(Status::Closed, "this session was closed; connect anew"));
-        state.socket = None;
-        state.room.clear();
-        self.wake_others(&state);
-        drop(state);
-        self.watch_no_more();
     }
 }
 

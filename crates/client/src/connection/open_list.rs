@@ -11,6 +11,7 @@ use crossdock_layout::wire::{Answer, InUse, ItemGiven, ItemLevel, ItemRequest, R
 use crossdock_os::file;
 
 use super::{Connection, State};
+use crate::Result;
 
 /// What a session has open or offers: segments, items, published series and endpoints.
 #[derive(Default)]
@@ -68,12 +69,8 @@ impl Connection {
         self.lock().open_list.items.remove(&item);
     }
 
-    /// The number of items that this session has open as their owner.
-    pub(crate) fn items(&self) -> usize {
-        self.lock().open_list.items.len() + self.held.load(Ordering::Acquire)
-    }
-
-    /// Counts a cooperative item that this session holds now. The daemon does not know who holds such an item.
+    /// Counts a cooperative item that this session holds now. The daemon does not know who holds such an item. The
+    /// caller has a [`super::Taking`].
     pub(crate) fn holds_item(&self) {
         self.held.fetch_add(1, Ordering::AcqRel);
     }
@@ -95,13 +92,15 @@ impl Connection {
     }
 
     /// Remembers a series that this session publishes, so that it can be given to a daemon that forgot it. Also notes
-    /// that this process has the series' pool open.
-    pub(crate) fn keep_series(&self, segment: SegmentId, pool: Arc<OwnedFd>) {
+    /// that this process has the series' pool open. Fails if another thread has closed the session meanwhile.
+    pub(crate) fn keep_series(&self, segment: SegmentId, pool: Arc<OwnedFd>) -> Result<()> {
         let mut state = self.lock();
+        state.check_open()?;
         state.open_list.add_segment(segment, SegmentKind::Series, None);
         state.open_list.offered.insert(segment, PublishedPool { pool, pages: Vec::new() });
         drop(state);
         self.watch();
+        Ok(())
     }
 
     /// Remembers a pin page of a series that this session publishes.
@@ -131,16 +130,6 @@ impl Connection {
         if had_room {
             self.watch_untold(&state);
         }
-    }
-
-    /// The number of regions that this session has open.
-    pub(crate) fn regions(&self) -> usize {
-        self.lock().open_list.segments.values().filter(|open| open.kind == SegmentKind::Region).count()
-    }
-
-    /// Tells whether this session publishes or observes a series, or holds a version of one.
-    pub(crate) fn has_series(&self) -> bool {
-        self.lock().open_list.segments.values().any(|open| open.kind == SegmentKind::Series)
     }
 }
 
@@ -211,6 +200,16 @@ impl State {
 }
 
 impl OpenList {
+    /// The number of segments of this kind that this process has open.
+    pub(super) fn count(&self, kind: SegmentKind) -> usize {
+        self.segments.values().filter(|open| open.kind == kind).count()
+    }
+
+    /// The number of items that this member has open as their owner. Cooperative items are not among them.
+    pub(super) fn items(&self) -> usize {
+        self.items.len()
+    }
+
     /// Notes what the daemon counts as open because of this answer: segments, or an item of this task. `descriptor` is
     /// the last descriptor that came with the answer.
     pub(super) fn take(&mut self, answer: &Answer, descriptor: Option<&OwnedFd>) {

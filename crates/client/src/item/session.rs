@@ -22,6 +22,8 @@ const READY: Duration = Duration::from_secs(60);
 /// The least time in which a daemon that prepares an item must answer another question. A daemon that does not answer
 /// is stopped, so the call does not wait longer.
 const ALIVE: Duration = Duration::from_secs(1);
+/// While a call waits for a cooperative item, the time between two looks whether another thread closes the session.
+const LOOK: Duration = Duration::from_millis(50);
 
 impl Session {
     /// Makes an item that this task owns. Its bytes are zero.
@@ -66,7 +68,8 @@ impl Session {
     /// task owns the item, and `NOT_FOUND` if there is no item of this key; in a site also `TIMED_OUT` if the item is
     /// still on its way, and `DISCONNECTED` if the item's node or the catalog does not answer. `NOT_FOUND` if the item
     /// is destroyed meanwhile. `BUSY` if this session has the item open. `DENIED` without a grant to own the item.
-    /// `NO_SPACE` if the daemon has to copy the item and has no room for the copy.
+    /// `NO_SPACE` if the daemon has to copy the item and has no room for the copy. `CLOSED` if another thread closes
+    /// the session meanwhile.
     pub fn access_item(&self, key: &str, timeout: Option<Duration>) -> Result<Item> {
         crate::session::check_name("item", key)?;
         match self.items().find(key) {
@@ -156,6 +159,7 @@ impl Session {
         let known = MappedItem { memory: Arc::new(memory), given: given.clone(), own, _opening: opening };
         self.items().learn(&given.key, known.clone());
         if given.created {
+            let _taking = self.connection().begin_taking().inspect_err(|_| self.connection().unmake(&given))?;
             let held = known.memory.begin(known.own[0], self.member(), given.on_death);
             let held = HeldItem::new(self, held);
             return Ok(Item::new(self, given, State::Cooperative(known.memory, held)));
@@ -169,13 +173,20 @@ impl Session {
     /// Takes a cooperative item whose memory this session has mapped. Waits in shared memory, without the daemon, until
     /// this member has the item.
     pub(super) fn take_known(&self, key: &str, known: MappedItem, timeout: Option<Duration>) -> Result<Item> {
-        self.connection().check_process()?;
         let mut own = known.own.clone();
         for number in self.items().registered() {
             own.push(self.word(&Party::Number(number))?);
         }
         let deadline = Deadline::after(timeout.unwrap_or_default());
-        match known.memory.take(&own, self.member(), self.liveness(), deadline) {
+        let taking = self.connection().begin_taking()?;
+        let outcome = loop {
+            let outcome = known.memory.take(&own, self.member(), self.liveness(), deadline.at_most(LOOK));
+            if !matches!(outcome, ItemWaitOutcome::TimedOut { .. }) || deadline.passed() {
+                break outcome;
+            }
+            taking.check()?;
+        };
+        match outcome {
             ItemWaitOutcome::Taken(held) => {
                 let held = HeldItem::new(self, held);
                 Ok(Item::new(self, known.given, State::Cooperative(known.memory, held)))

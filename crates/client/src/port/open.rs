@@ -39,7 +39,8 @@ impl Session {
     /// # Errors
     /// `INVALID` if the name or the capacity is not allowed, or if the options differ from those of the existing port
     /// (the text prints both). `BUSY` if another member has the end (the text names it). `DENIED` without a grant for
-    /// this end. `NO_SPACE` if the quota or the node's memory does not suffice.
+    /// this end. `NO_SPACE` if the quota or the node's memory does not suffice. `CLOSED` if another thread closes the
+    /// session meanwhile.
     pub fn port(&self, name: &str, end: End, options: &PortOptions, timeout: Option<Duration>) -> Result<Port> {
         let named = |error: Error| error.about(SegmentKind::Port, name);
         let shape = options.shape();
@@ -55,6 +56,7 @@ impl Session {
         let opened = self.open_segment(&wanted)?;
         let shape = agreed(name, &opened, options)?;
         let mapping = map(name, &opened, Access::ReadWrite)?;
+        let taking = self.connection().begin_taking().map_err(named)?;
         let alive = self.liveness();
         let deadline = Deadline::after(timeout.unwrap_or(FORMAT_WAIT).max(FORMAT_WAIT));
         let ring = Ring::open(mapping, shape, self.member(), alive, deadline).map_err(named)?;
@@ -69,6 +71,7 @@ impl Session {
             recent_regions: RecentRegions::default(),
         });
         self.session_objects().note_port(&shared);
+        drop(taking);
         Ok(Port { shared })
     }
 

@@ -105,8 +105,8 @@ impl End {
     /// the side have living members, the call waits up to `timeout`.
     ///
     /// # Errors
-    /// `BUSY` if the timeout passes; the error names the members that have the slots. `CORRUPT` if the port's memory
-    /// holds what no correct member writes.
+    /// `BUSY` if the timeout passes; the error names the members that have the slots. `CLOSED` if another thread closes
+    /// the session meanwhile. `CORRUPT` if the port's memory holds what no correct member writes.
     pub fn open(
         ring: Ring,
         side: Side,
@@ -115,7 +115,7 @@ impl End {
         host: Arc<dyn Host>,
         timeout: Duration,
     ) -> Result<Self, Error> {
-        let joined = ring.join_within(side, me, name, host.liveness(), timeout)?;
+        let joined = ring.join_within(side, me, name, &*host, timeout)?;
         let end = Self {
             slot_index: ring.slot_index(side, joined.slot),
             ring,
