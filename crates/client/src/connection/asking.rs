@@ -42,6 +42,10 @@ pub(super) struct Pending {
 }
 
 impl Pending {
+    pub(super) fn request(&self) -> &Request {
+        &self.request
+    }
+
     /// The number of descriptors that this request still expects.
     pub(super) fn room(&self) -> usize {
         if self.answer.is_none() { self.wants } else { 0 }
@@ -354,8 +358,10 @@ impl State {
     /// opened.
     fn handle_late(&mut self, number: u64, answer: &Answer) {
         let request = self.given_up.remove(&number);
-        if let (Some(Request::Publish { .. }), Answer::Done { value }) = (&request, answer) {
-            self.refuse_series(SegmentId(*value));
+        match (&request, answer) {
+            (Some(Request::Publish { .. }), Answer::Done { value }) => self.refuse_series(SegmentId(*value)),
+            (Some(Request::MakeWorkflow { name, .. }), Answer::Done { .. }) => self.refuse_workflow(name),
+            _ => {}
         }
         self.return_opened(request.as_ref(), answer);
     }

@@ -10,6 +10,7 @@ use crossdock_layout::SegmentId;
 use crossdock_layout::wire::{Answer, InUse, ItemGiven, ItemLevel, ItemRequest, Request, SegmentKind};
 use crossdock_os::file;
 
+use super::asking::Pending;
 use super::{Connection, State};
 use crate::Result;
 
@@ -184,6 +185,16 @@ impl State {
     pub(super) fn refuse_series(&mut self, segment: SegmentId) {
         self.tell_to_do(Request::Unpublish { segment });
         self.release(segment);
+    }
+
+    /// Ends a workflow whose maker gave up before the daemon answered. An unanswered request to end the workflow ends it
+    /// already, and after that request the name may belong to another workflow.
+    pub(super) fn refuse_workflow(&mut self, name: &str) {
+        let pending = self.pending.values().map(Pending::request);
+        let mut unanswered = pending.chain(self.given_up.values());
+        if !unanswered.any(|request| matches!(request, Request::EndWorkflow { name: ended } if ended == name)) {
+            self.tell_to_do(Request::EndWorkflow { name: name.to_owned() });
+        }
     }
 
     /// Begins the messages of a new connection with the list of everything that this process has open. The daemon
