@@ -444,7 +444,7 @@ fn a_cooperative_item_is_handed_over_without_the_daemon() {
     assert_eq!(item.resize(5).unwrap_err().status, Status::Invalid);
     assert_eq!(item.share_mut().unwrap_err().status, Status::Invalid);
     item.destroy().unwrap();
-    assert_eq!(a.access_item("k", LONG).unwrap_err().status, Status::NotFound);
+    assert_eq!(a.access_item("k", None).unwrap_err().status, Status::NotFound);
     drop((a, b));
     daemon.stop();
 }
@@ -465,6 +465,28 @@ fn a_call_that_waits_for_a_cooperative_item_does_not_take_it_after_the_session_w
     assert_eq!(waiting.join().unwrap().unwrap_err().status, Status::Closed);
     drop(task(&daemon, "b").access_item("k", LONG).unwrap());
     drop(a);
+    daemon.stop();
+}
+
+#[test]
+fn a_cooperative_key_that_was_destroyed_and_made_anew_names_the_new_item() {
+    let daemon = Daemon::start();
+    let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
+    let make = || a.create_item("k", &options(ItemLevel::Cooperative, OnDeath::Keep)).unwrap();
+    let first = make();
+    assert_eq!(b.access_item("k", None).map(drop).unwrap_err().status, Status::NotYet);
+    first.destroy().unwrap();
+    // `b` still has the memory of the first item mapped.
+    let waiting = std::thread::spawn({
+        let b = b.clone();
+        move || b.access_item("k", LONG).map(|mut item| item.bytes_mut()[0])
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    let mut second = make();
+    second.bytes_mut()[0] = 2;
+    second.transfer("b").unwrap();
+    assert_eq!(waiting.join().unwrap().unwrap(), 2);
+    drop((a, b));
     daemon.stop();
 }
 

@@ -72,10 +72,14 @@ impl Session {
     /// the session meanwhile.
     pub fn access_item(&self, key: &str, timeout: Option<Duration>) -> Result<Item> {
         crate::session::check_name("item", key)?;
-        match self.items().find(key) {
-            Some(known) => self.take_known(key, known, timeout),
-            None => self.access_any_item(&[key], timeout),
+        let deadline = Deadline::after(timeout.unwrap_or_default());
+        if let Some(known) = self.items().find(key) {
+            if let Some(item) = self.take_known(key, known, timeout)? {
+                return Ok(item);
+            }
         }
+        // This session knows no item of this key, or the item that it knew is gone.
+        self.access_any_item(&[key], timeout.map(|_| deadline.left()))
     }
 
     /// Opens the first of these items (at most 24) that this task owns or gets. A cooperative item in the list is
@@ -167,43 +171,44 @@ impl Session {
         let (timeout, deadline) = wait.unwrap_or((None, Deadline::after(Duration::ZERO)));
         let left = timeout.map(|_| deadline.left());
         let key = given.key;
-        self.take_known(&key, known, left)
+        self.take_known(&key, known, left)?.ok_or_else(|| gone(&key))
     }
 
     /// Takes a cooperative item whose memory this session has mapped. Waits in shared memory, without the daemon, until
-    /// this member has the item.
-    pub(super) fn take_known(&self, key: &str, known: MappedItem, timeout: Option<Duration>) -> Result<Item> {
+    /// this member has the item. The result is `None` if the item was gone already when the call began.
+    pub(super) fn take_known(&self, key: &str, known: MappedItem, timeout: Option<Duration>) -> Result<Option<Item>> {
         let mut own = known.own.clone();
         for number in self.items().registered() {
             own.push(self.word(&Party::Number(number))?);
         }
         let deadline = Deadline::after(timeout.unwrap_or_default());
         let taking = self.connection().begin_taking()?;
-        let outcome = loop {
-            let outcome = known.memory.take(&own, self.member(), self.liveness(), deadline.at_most(LOOK));
-            if !matches!(outcome, ItemWaitOutcome::TimedOut { .. }) || deadline.passed() {
-                break outcome;
-            }
+        let take = |deadline| known.memory.take(&own, self.member(), self.liveness(), deadline);
+        let mut outcome = take(Deadline::after(Duration::ZERO));
+        let was_gone = outcome == ItemWaitOutcome::Gone;
+        while matches!(outcome, ItemWaitOutcome::TimedOut { .. }) && !deadline.passed() {
             taking.check()?;
-        };
+            outcome = take(deadline.at_most(LOOK));
+        }
         match outcome {
             ItemWaitOutcome::Taken(held) => {
                 let held = HeldItem::new(self, held);
-                Ok(Item::new(self, known.given, State::Cooperative(known.memory, held)))
+                Ok(Some(Item::new(self, known.given, State::Cooperative(known.memory, held))))
             }
             ItemWaitOutcome::Gone => {
+                drop(taking);
                 self.items().forget(key, known.given.item);
                 // The daemon may not know yet that the item's owner died. This request makes the daemon destroy the
                 // item.
                 let _ = self.ask_item(ItemRequest::Destroy { item: known.given.item }, None);
-                let text = format!("item '{key}' is gone: it was destroyed, or its owner died");
-                Err(Error::new(Status::NotFound, text))
+                if was_gone { Ok(None) } else { Err(gone(key)) }
             }
             ItemWaitOutcome::TimedOut { holder, .. } if holder == self.member() => {
                 let text = format!("item '{key}' is open in this session already; one at a time may use it");
                 Err(Error::new(Status::Busy, text))
             }
             ItemWaitOutcome::TimedOut { holder, .. } => {
+                drop(taking);
                 let (status, within) = match timeout {
                     Some(timeout) => (Status::TimedOut, format!(" within {} ms", timeout.as_millis())),
                     None => (Status::NotYet, String::new()),
@@ -255,6 +260,10 @@ pub(super) fn taken(answer: Answered) -> Result<(ItemGiven, std::os::fd::OwnedFd
         (Answer::Item(given), Some(descriptor)) => Ok((given, descriptor)),
         _ => Err(crate::session::unexpected()),
     }
+}
+
+fn gone(key: &str) -> Error {
+    Error::new(Status::NotFound, format!("item '{key}' is gone: it was destroyed, or its owner died"))
 }
 
 fn check_keys(keys: &[&str]) -> Result<Vec<String>> {
