@@ -86,6 +86,8 @@ impl Drop for Shared {
 
 /// How long after the daemon's own deadline its answer may still arrive.
 const LATE: Duration = Duration::from_millis(500);
+/// How long an error waits for the daemon's description of a member. The deadline of the call has passed already.
+const DESCRIPTION: Duration = Duration::from_millis(200);
 
 impl Session {
     /// Connects to the node daemon. If there is none and the options allow it, starts a private one.
@@ -386,9 +388,9 @@ impl Session {
     }
 
     /// Describes a present or former member for error messages ("task simulate, rank 0, process 17, last seen 3.2 s
-    /// ago").
+    /// ago"). If the daemon does not answer at once, gives only the member's id.
     pub(crate) fn describe_member(&self, member: MemberId) -> String {
-        let deadline = self.deadline().at_most(LATE);
+        let deadline = self.deadline().at_most(DESCRIPTION);
         let asked = self.shared.connection.ask(Request::Describe { member }, None, None, deadline);
         let Ok((Answer::Member(found), _)) = asked else { return member.to_string() };
         let state = match found.state {

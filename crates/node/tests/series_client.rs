@@ -139,6 +139,27 @@ fn waits_end_by_their_deadline_and_say_for_whom() {
 }
 
 #[test]
+fn waits_end_by_their_deadline_if_the_daemon_is_stopped() {
+    let daemon = Daemon::start();
+    let session = daemon.session();
+    let mut publisher = session.publisher("field", &options()).unwrap();
+    publish(&mut publisher, 1);
+    let mut observer = observe(&session);
+    observer.next(SOON).unwrap();
+    kill(daemon.broker(), "STOP");
+    let time = |observer: &mut Observer, timeout| {
+        let began = Instant::now();
+        (failed(observer.next(timeout)).0, began.elapsed())
+    };
+    let polls: Vec<_> = (0..10).map(|_| time(&mut observer, Duration::ZERO)).collect();
+    let wait = time(&mut observer, Duration::from_millis(200));
+    kill(daemon.broker(), "CONT");
+    let polled: Duration = polls.iter().map(|(_, time)| *time).sum();
+    assert!(polls.iter().all(|poll| poll.0 == Status::NotYet) && polled < Duration::from_millis(50), "{polls:?}");
+    assert!(wait.0 == Status::TimedOut && wait.1 < Duration::from_millis(600), "{wait:?}");
+}
+
+#[test]
 fn versions_go_when_no_observer_holds_them_and_as_many_as_asked_for_stay() {
     let daemon = Daemon::start();
     let session = daemon.session();

@@ -213,10 +213,11 @@ impl Session {
                     Some(timeout) => (Status::TimedOut, format!(" within {} ms", timeout.as_millis())),
                     None => (Status::NotYet, String::new()),
                 };
-                let who = if holder == MemberId::NONE {
-                    "it belongs to a task that has not opened it".to_owned()
-                } else {
-                    format!("it is held by {}", self.describe_member(holder))
+                let who = match holder {
+                    MemberId::NONE => "it belongs to a task that has not opened it".to_owned(),
+                    // A program may poll often, so the error says nothing that the daemon has to be asked for.
+                    _ if timeout.is_none() => format!("it is held by {holder}"),
+                    _ => format!("it is held by {}", self.describe_member(holder)),
                 };
                 Err(Error::new(status, format!("item '{key}' was not given to task '{}'{within}: {who}", self.task())))
             }
