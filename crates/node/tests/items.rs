@@ -365,6 +365,34 @@ fn the_heap_of_an_item_is_the_one_of_its_present_memory_even_if_an_old_heap_is_i
 }
 
 #[test]
+fn a_handle_leads_to_the_heap_of_an_open_item_and_not_to_one_of_an_earlier_opening() {
+    let daemon = Daemon::start();
+    let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
+    let options = ItemOptions { contents: Contents::Heap, ..ItemOptions::bytes(1 << 20) };
+    let mut item = a.create_item("k", &options).unwrap();
+    let handle = item.region().unwrap().vector::<f64>("v", ObjectMode::OpenOrCreate, None).unwrap().save().unwrap();
+    let of = |session: &Session| session.region_of(handle);
+    assert!(of(&a).is_ok());
+    let shared = item.share().unwrap();
+    assert_eq!(of(&a).unwrap_err().status, Status::BadHandle);
+    let (mut first, mut second) = (b.read_item("k", LONG).unwrap(), b.read_item("k", LONG).unwrap());
+    let old = first.region().unwrap();
+    assert!(std::sync::Arc::ptr_eq(&old, &second.region().unwrap()));
+    drop(first);
+    assert!(std::sync::Arc::ptr_eq(&old, &of(&b).unwrap()));
+    drop(second);
+    assert_eq!(of(&b).unwrap_err().status, Status::BadHandle);
+    // The owner has a copy, because the reader still uses the heap of its first view.
+    let shared = shared.unshare(None).unwrap().share().unwrap();
+    let mut view = b.read_item("k", LONG).unwrap();
+    assert_eq!(of(&b).unwrap_err().status, Status::BadHandle);
+    let new = view.region().unwrap();
+    assert!(std::sync::Arc::ptr_eq(&new, &of(&b).unwrap()) && !std::sync::Arc::ptr_eq(&new, &old));
+    drop((shared, view, old, new, a, b));
+    daemon.stop();
+}
+
+#[test]
 fn a_late_answer_about_an_open_item_leaves_the_item_to_its_owner() {
     let daemon = Daemon::start();
     let options = |name: &str| ConnectOptions { task: Some(name.into()), rank: Some(0), ..daemon.options() };

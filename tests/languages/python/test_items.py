@@ -126,6 +126,19 @@ def test_a_with_block_lets_go_and_arrays_keep_the_memory(session, name):
     session.access_item(name).destroy()
 
 
+def test_a_handle_leads_to_the_heap_of_an_open_item_only(session, name):
+    with session.create_item(name, 1 << 20) as item:
+        region = item.region("create_only")
+        vector = region.vector("v", "f8", 1)
+        assert session.load(vector.handle).array[0] == 0
+    with pytest.raises(crossdock.BadHandleError):
+        session.load(vector.handle)
+    assert vector.array[0] == 0, "the program still has the heap"
+    del vector
+    region.close()
+    session.access_item(name, timeout=5).destroy()
+
+
 def test_a_session_that_leaves_keeps_its_tasks_items(name):
     with crossdock.connect(task="test", private_daemon=False) as first:
         first.create_item(name, 4096).array()[:] = 9

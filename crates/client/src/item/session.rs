@@ -14,7 +14,8 @@ use super::{Contents, HeldItem, Item, ItemInfo, ItemOptions, ItemView, State};
 use crate::connection::Answered;
 use crate::host::SessionHost;
 use crate::segment::SegmentOpening;
-use crate::{Error, Region, Result, SegmentKind, Session};
+use crate::session_objects::OpenHeap;
+use crate::{Error, Result, SegmentKind, Session};
 
 /// The least time that a session waits for an item that the daemon prepares, even if the caller's timeout is shorter.
 /// The daemon may need the time, for example to copy the item.
@@ -248,11 +249,11 @@ impl Session {
     }
 
     /// Opens the heap in an item's data as a region. `mapping` is the mapped data.
-    pub(super) fn region_in_item(&self, given: &ItemGiven, mapping: Mapping, writable: bool) -> Result<Region> {
+    pub(super) fn region_in_item(&self, given: &ItemGiven, mapping: Mapping, writable: bool) -> Result<OpenHeap> {
         let (name, segment) = (given.key.clone(), given.item);
         let host = Arc::new(SessionHost::new(self, Vec::new()));
         let over = MappedRegionParts { name, segment, writable, member: self.member(), host };
-        Ok(self.session_objects().note_region(region::Region::over(mapping, None, over)?, given.file))
+        Ok(self.session_objects().note_heap(region::Region::over(mapping, None, over)?, given.file))
     }
 }
 
