@@ -11,7 +11,7 @@ use crossdock_os::{Deadline, event};
 
 use super::{Connection, State, room};
 use crate::handshake::no_descriptor;
-use crate::{Error, Reason, Result};
+use crate::{Error, Reason, Result, interrupt};
 
 /// While the daemon may be preparing an answer, the time between two questions whether it answers at all.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -122,10 +122,11 @@ impl Connection {
         Ok(number)
     }
 
-    /// Waits for the answer to a request. `None` if the answer has not arrived at the deadline; the request then still
-    /// waits for its answer.
+    /// Waits for the answer to a request. `None` if the answer has not arrived at the deadline, or if the call was
+    /// interrupted; the request then still waits for its answer.
     fn await_answer(&self, number: u64, deadline: Deadline) -> Option<Result<AnsweredWith>> {
         let mut state = self.lock();
+        let mut has_waited = false;
         loop {
             if let Some(error) = state.refusal(number) {
                 state.pending.remove(&number);
@@ -143,6 +144,15 @@ impl Connection {
             if deadline.passed() {
                 return None;
             }
+            if std::mem::take(&mut has_waited) && interrupt::is_checked() {
+                drop(state);
+                if interrupt::is_interrupted() {
+                    return None;
+                }
+                state = self.lock();
+                continue;
+            }
+            has_waited = true;
             state.send_unsent();
             if state.reading {
                 let left = deadline.left().min(Duration::from_millis(100));

@@ -11,7 +11,7 @@ use crossdock_os::{Deadline, event};
 
 use super::{Connection, ReaderTurn, State};
 use crate::handshake::{self, HelloFailure, Welcome};
-use crate::{Error, discovery};
+use crate::{Error, discovery, interrupt};
 
 /// If a private daemon (one that this library started) is gone for longer than this, the process starts it again.
 const RESTART_AFTER: Duration = Duration::from_millis(200);
@@ -54,7 +54,7 @@ impl Connection {
                     let _ = discovery::start(&self.path, deadline);
                 }
             }
-            if deadline.passed() {
+            if deadline.passed() || interrupt::is_interrupted() {
                 return;
             }
             std::thread::sleep(pause.min(deadline.left()));
