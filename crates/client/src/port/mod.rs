@@ -166,8 +166,9 @@ impl Port {
     ///
     /// # Errors
     /// `NO_SPACE` if this process has no free descriptor, `SYSTEM` if the kernel refuses the eventfd or the thread
-    /// behind it.
+    /// behind it. `DISCONNECTED` in a forked child.
     pub fn arm(&self) -> Result<bool> {
+        self.named(self.shared.end.check_process())?;
         let poll_descriptor = self.poll_descriptor()?;
         poll_descriptor.silence();
         if self.shared.end.has_event() {
@@ -179,6 +180,9 @@ impl Port {
 
     /// Undoes [`Port::arm`]: until the next `arm`, the descriptor does not become readable.
     pub fn disarm(&self) {
+        if self.shared.end.check_process().is_err() {
+            return;
+        }
         if let Some(poll_descriptor) = self.shared.poll_descriptor.get() {
             poll_descriptor.silence();
         }

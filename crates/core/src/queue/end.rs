@@ -337,7 +337,8 @@ impl End {
     /// Tells whether a call with timeout zero would give anything but "not yet". A wrong `true` is possible, a wrong
     /// `false` is not.
     pub fn has_event(&self) -> bool {
-        self.look_after() || self.something_to_do() || self.over().is_some()
+        // In a forked child a call gives an error, and the lock of the end may be held for ever.
+        self.check_process().is_err() || self.look_after() || self.something_to_do() || self.over().is_some()
     }
 
     /// Tells whether this process closed this end.
@@ -463,6 +464,15 @@ impl End {
                 format!("this is a {}'s end; open the {}'s for that", self.side.word(), side.word()),
             ));
         }
+        self.check_process()
+    }
+
+    /// Fails in a forked child of the process that opened this end.
+    ///
+    /// # Errors
+    /// `DISCONNECTED` in such a child.
+    #[inline]
+    pub fn check_process(&self) -> Result<(), Error> {
         if !self.process.is_current() {
             return Err(Error::because(Status::Disconnected, Reason::Forked));
         }
