@@ -3,10 +3,14 @@
 mod support;
 
 use crossdock_client::{End, Handle, Message, Mode, Pattern, Port, PortOptions, Session, Shape, Status};
-use crossdock_os::{Deadline, event};
+use crossdock_layout::Rights;
+use crossdock_layout::queue::{PORT_READY, PortHeader};
+use crossdock_layout::wire::{Answer, Request};
+use crossdock_os::{Access, Deadline, Mapping, event};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use support::{Daemon, kill};
+use support::{Daemon, Raw, kill};
 
 const POLL: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
@@ -176,6 +180,30 @@ fn a_call_that_waits_for_an_end_does_not_take_it_after_the_session_was_closed() 
     assert_eq!(late.unwrap_err().status, Status::Closed);
     first.close().unwrap();
     daemon.stop();
+}
+
+#[test]
+fn a_call_that_waits_for_the_formatting_and_then_for_an_end_ends_by_its_deadline() {
+    let daemon = Daemon::start();
+    let (first, second) = (daemon.session(), daemon.session());
+    let _taken = first.port("p", End::Consumer, &PortOptions::default(), None).unwrap();
+    let request = Request::Attach { segment: first.list().unwrap().segments[0].id, access: Rights::ALL };
+    let (Answer::Segment { size, .. }, memory) = Raw::join(&daemon.socket()).0.ask(&request).unwrap() else { panic!() };
+    let mapping = Mapping::new(&memory[0], size as usize, Access::ReadWrite).unwrap();
+    // SAFETY: the mapping is a port, which begins with its header; the header consists of atomics.
+    let init = unsafe { &mapping.start().cast::<PortHeader>().as_ref().identity.init };
+    init.store(first.member().0, Ordering::Release);
+    let began = Instant::now();
+    let refused = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(1500));
+            init.store(PORT_READY, Ordering::Release);
+        });
+        second.port("p", End::Consumer, &PortOptions::default(), Some(Duration::from_millis(2500))).map(drop)
+    });
+    assert_eq!(refused.unwrap_err().status, Status::Busy);
+    let time = began.elapsed();
+    assert!((Duration::from_millis(2500)..Duration::from_millis(3800)).contains(&time), "{time:?}");
 }
 
 #[test]

@@ -53,16 +53,16 @@ impl Session {
         // If the port is on this node, the wait for a free end happens in shared memory. If the port is on another
         // node, the daemon waits.
         wanted.timeout = timeout;
+        let deadline = Deadline::after(timeout.unwrap_or_default());
         let opened = self.open_segment(&wanted)?;
         let shape = agreed(name, &opened, options)?;
         let mapping = map(name, &opened, Access::ReadWrite)?;
         let taking = self.connection().begin_taking().map_err(named)?;
         let alive = self.liveness();
-        let deadline = Deadline::after(timeout.unwrap_or(FORMAT_WAIT).max(FORMAT_WAIT));
-        let ring = Ring::open(mapping, shape, self.member(), alive, deadline).map_err(named)?;
+        let formatted = Deadline::after(deadline.left().max(FORMAT_WAIT));
+        let ring = Ring::open(mapping, shape, self.member(), alive, formatted).map_err(named)?;
         let host = Arc::new(SessionHost::new(self, vec![opened.opening]));
-        let end = queue::End::open(ring, end, self.member(), &self.label(), host, timeout.unwrap_or_default())
-            .map_err(named)?;
+        let end = queue::End::open(ring, end, self.member(), &self.label(), host, deadline.left()).map_err(named)?;
         let shared = Arc::new(Shared {
             end,
             name: name.to_owned(),
