@@ -398,7 +398,9 @@ fn a_late_answer_about_an_open_item_leaves_the_item_to_its_owner() {
     let options = |name: &str| ConnectOptions { task: Some(name.into()), rank: Some(0), ..daemon.options() };
     let a = Session::connect(&ConnectOptions { timeout: Duration::from_secs(1), ..options("a") }).unwrap();
     let other = task(&daemon, "a");
-    let mut item = a.create_item("k", &ItemOptions::bytes(100)).unwrap();
+    let mut item = a.create_item("k", &ItemOptions::bytes(200)).unwrap();
+    item.bytes_mut().fill(7);
+    item.resize(100).unwrap();
     let broker = daemon.broker();
     support::kill(broker, "STOP");
     std::thread::scope(|scope| {
@@ -413,6 +415,7 @@ fn a_late_answer_about_an_open_item_leaves_the_item_to_its_owner() {
     a.find_item("k").unwrap();
     assert_eq!(other.access_item("k", None).map(drop).unwrap_err().status, Status::NotYet);
     item.resize(300).unwrap();
+    assert_eq!(item.bytes(), [[7; 100], [0; 100], [0; 100]].concat(), "new bytes are zero");
     item.bytes_mut()[299] = 4;
     drop(item);
     assert_eq!(other.access_item("k", None).unwrap().bytes()[299], 4);
