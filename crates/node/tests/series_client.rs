@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{
-    ConnectOptions, FullPolicy, Observer, SeriesOptions, SeriesState, Session, Status, Value, Variable, Version, diff,
+    ConnectOptions, FullPolicy, Mode, Observer, SeriesOptions, SeriesState, Session, Status, Value, Variable, Version,
+    diff,
 };
 use support::series::{failed, numbers, publish, shows};
 use support::{Daemon, kill, spawn, until};
@@ -73,6 +74,27 @@ fn a_publisher_that_came_too_late_does_not_keep_the_name() {
     publish(&mut publisher, 1);
     shows(&observe(&daemon.session()).latest().unwrap(), 1);
     assert_eq!(session.list().unwrap().segments.len(), 1);
+}
+
+#[test]
+fn a_publisher_that_came_too_late_for_a_broker_that_died_does_not_keep_the_name() {
+    let daemon = Daemon::start();
+    let options_of_session = ConnectOptions { timeout: Duration::from_secs(1), ..daemon.options() };
+    let session = Session::connect(&options_of_session).unwrap();
+    let kept = session.region("kept", Mode::CreateOnly, 1 << 18, None).unwrap();
+    let broker = daemon.broker();
+    kill(broker, "STOP");
+    assert_eq!(failed(session.publisher("field", &options())).0, Status::TimedOut);
+    kill(broker, "CONT");
+    // The broker has handled the request before it serves this session. The first session does not read the answer.
+    let other = daemon.session();
+    daemon.kill_broker();
+    daemon.wait_until_up();
+    let mut publisher = session.publisher("field", &options()).unwrap();
+    publish(&mut publisher, 1);
+    shows(&observe(&other).latest().unwrap(), 1);
+    drop((kept, publisher));
+    daemon.stop();
 }
 
 #[test]

@@ -24,11 +24,12 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use crossdock_core::liveness::Liveness;
 use crossdock_layout::Status;
 use crossdock_layout::wire::Request;
-use crossdock_os::fork;
+use crossdock_os::{Deadline, fork};
 
 pub(crate) use self::asking::Answered;
 pub(crate) use self::leaving::StillOpen;
@@ -47,8 +48,12 @@ struct State {
     pending: BTreeMap<u64, Pending>,
     /// The messages whose senders do not wait, with their request numbers, that did not fit into the full socket yet.
     untold: VecDeque<(u64, Request)>,
-    /// The requests that were sent on the present connection and then given up, and whose answers may still arrive.
-    given_up: BTreeMap<u64, Request>,
+    /// The sent requests for whose answers no thread waits, because the thread gave up, or because the session only makes
+    /// the daemon remove something. If the connection is lost, those that change something lasting are sent again.
+    given_up: BTreeMap<u64, Pending>,
+    /// After a new connection, other requests are sent only when the given-up requests are answered, or at this time. An
+    /// answer may tell the session to remove what stands in the way of a later request.
+    held_back: Deadline,
     /// Descriptors without another use. Each reserves a place in the descriptor table for a descriptor that an answer
     /// will bring.
     room: Vec<OwnedFd>,
@@ -72,6 +77,9 @@ struct State {
     not_given_back: VecDeque<Request>,
     /// Those of these requests that were sent on the present connection, and that the daemon has not answered yet.
     offered: BTreeMap<u64, Request>,
+    /// Those of these requests that the daemon refused because it had no descriptor left. They are sent again after a
+    /// pause.
+    refused: Vec<Request>,
     /// The error of the last failed attempt to connect again.
     trouble: Option<Error>,
 }
@@ -111,6 +119,7 @@ impl Connection {
             pending: BTreeMap::new(),
             untold: VecDeque::new(),
             given_up: BTreeMap::new(),
+            held_back: Deadline::after(Duration::ZERO),
             room: Vec::new(),
             trouble: None,
             open_list: OpenList::default(),
@@ -124,6 +133,7 @@ impl Connection {
             incarnation: welcome.incarnation,
             not_given_back: VecDeque::new(),
             offered: BTreeMap::new(),
+            refused: Vec::new(),
         };
         Ok(Arc::new_cyclic(|this| Self {
             path,

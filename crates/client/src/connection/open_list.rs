@@ -22,8 +22,16 @@ pub(super) struct OpenList {
     offered: BTreeMap<SegmentId, PublishedPool>,
     /// The items that this member has open as their owner.
     items: BTreeSet<SegmentId>,
-    /// The endpoints that this session made, with copies of their listening sockets.
-    endpoints: Vec<(Request, Arc<OwnedFd>)>,
+    /// The endpoints that this session made.
+    endpoints: Vec<Endpoint>,
+}
+
+/// An endpoint that this session made.
+struct Endpoint {
+    number: u64,
+    workflow: String,
+    /// A copy of the endpoint's listening socket.
+    listener: Arc<OwnedFd>,
 }
 
 /// A segment that this process has open.
@@ -81,15 +89,14 @@ impl Connection {
     }
 
     /// Remembers an endpoint, so that it can be given to a daemon that forgot it.
-    pub(crate) fn keep_endpoint(&self, request: Request, listener: Arc<OwnedFd>) {
-        self.lock().open_list.endpoints.push((request, listener));
+    pub(crate) fn keep_endpoint(&self, number: u64, workflow: String, listener: Arc<OwnedFd>) {
+        self.lock().open_list.endpoints.push(Endpoint { number, workflow, listener });
         self.watch();
     }
 
     /// Forgets the endpoints of a workflow that ended, because their sockets must not stay open.
     pub(crate) fn forget_endpoints(&self, of: &str) {
-        let other = |request: &Request| !matches!(request, Request::MakeEndpoint { workflow, .. } if workflow == of);
-        self.lock().open_list.endpoints.retain(|(request, _)| other(request));
+        self.lock().open_list.endpoints.retain(|endpoint| endpoint.workflow != of);
     }
 
     /// Remembers a series that this session publishes, so that it can be given to a daemon that forgot it. Also notes
@@ -191,7 +198,7 @@ impl State {
     /// already, and after that request the name may belong to another workflow.
     pub(super) fn refuse_workflow(&mut self, name: &str) {
         let pending = self.pending.values().map(Pending::request);
-        let mut unanswered = pending.chain(self.given_up.values());
+        let mut unanswered = pending.chain(self.given_up.values().map(Pending::request));
         if !unanswered.any(|request| matches!(request, Request::EndWorkflow { name: ended } if ended == name)) {
             self.tell_to_do(Request::EndWorkflow { name: name.to_owned() });
         }
@@ -260,13 +267,18 @@ impl OpenList {
         let pages = self.offered.values().flat_map(|series| series.pages.iter().map(|(page, _)| *page));
         let offers = segments.chain(self.offered.keys().copied()).chain(pages);
         let offers = offers.map(|segment| Request::Offer { segment });
-        self.endpoints.iter().map(|(request, _)| request.clone()).chain(offers).collect()
+        let endpoints = self.endpoints.iter().map(|endpoint| Request::Listen { endpoint: endpoint.number });
+        endpoints.chain(offers).collect()
     }
 
     /// Gives the descriptor that goes with one of the `offers`; `None` if this process has closed it meanwhile.
     pub(super) fn descriptor_of(&self, offer: &Request) -> Option<BorrowedFd<'_>> {
-        let Request::Offer { segment } = offer else {
-            return self.endpoints.iter().find(|(request, _)| request == offer).map(|(_, fd)| fd.as_fd());
+        let segment = match offer {
+            Request::Offer { segment } => segment,
+            Request::Listen { endpoint } => {
+                return self.endpoints.iter().find(|kept| kept.number == *endpoint).map(|kept| kept.listener.as_fd());
+            }
+            _ => return None,
         };
         let opened = self.segments.get(segment).and_then(|open| open.descriptor.as_ref());
         let pool = || self.offered.get(segment).map(|series| &*series.pool);
