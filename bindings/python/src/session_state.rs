@@ -100,7 +100,8 @@ impl SessionState {
     /// Returns the region into which a handle points. If this process has not attached that region yet, attaches it.
     pub fn region_of(&self, py: Python<'_>, handle: RawHandle) -> PyResult<Arc<OpenRegion>> {
         let known = lock(&self.regions).get(&handle.segment).and_then(|of_segment| {
-            of_segment.iter().rev().filter_map(Weak::upgrade).find(|open_region| open_region.is_open())
+            let mut open = of_segment.iter().rev().filter_map(Weak::upgrade);
+            open.find(|open_region| open_region.is_open() && !open_region.in_item)
         });
         if let Some(open_region) = known {
             return Ok(open_region);

@@ -34,6 +34,8 @@ pub struct OpenRegion {
     region: Mutex<Option<Own<Region>>>,
     /// The region's name, for error messages after the region was closed.
     pub name: String,
+    /// True if the region is the heap of an item. Handles lead to it only as long as the item is open.
+    pub in_item: bool,
     /// The number of open `crossdock.Region` objects of this region.
     pub opens: AtomicUsize,
     /// The number of live NumPy arrays over the memory of each object, by the object's offset.
@@ -43,8 +45,8 @@ pub struct OpenRegion {
 impl OpenRegion {
     /// Wraps a region that was just opened.
     pub fn new(region: Region) -> Self {
-        let name = region.name().to_owned();
-        Self { region: Mutex::new(Some(Own::new(region))), name, opens: AtomicUsize::new(0), views: Mutex::default() }
+        let (name, in_item, opens) = (region.name().to_owned(), region.is_in_item(), AtomicUsize::new(0));
+        Self { region: Mutex::new(Some(Own::new(region))), name, in_item, opens, views: Mutex::default() }
     }
 
     /// The region; an error if it was closed or belongs to another process.

@@ -1,5 +1,6 @@
 //! Waits during which other Python threads run, and which Ctrl-C ends.
 
+use std::cell::RefCell;
 use std::sync::OnceLock;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -85,17 +86,36 @@ pub fn wait<T: Send>(
 
 /// Makes one long wait in a thread of its own, and checks Python's signals meanwhile. This function is for requests
 /// that wait in a queue of the daemon, because a caller that repeats its request would lose its place in the queue.
-/// First the function calls `step` once without waiting. After Ctrl-C, the thread waits on and drops its result.
+/// First the function calls `step` once without waiting for the item, in this thread, because a thread would cost more
+/// than most answers of the daemon. After Ctrl-C, the thread waits on and drops its result.
 pub fn wait_in_line<T: Send + 'static>(
     py: Python<'_>,
     total: Duration,
     step: impl Fn(Option<Duration>) -> Result<T> + Send + Sync + 'static,
 ) -> PyResult<T> {
-    match py.detach(|| step(None)) {
+    match interruptible(py, || step(None))? {
         Err(e) if !total.is_zero() && matches!(e.status, Status::NotYet | Status::NotFound) => {}
         other => return other.map_err(|e| raise(py, &e)),
     }
     in_thread(py, move || step(Some(total)))
+}
+
+thread_local! {
+    /// The exception that a handler of a signal raised during the call that this thread is in.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Runs a call of the library while other Python threads run, and checks Python's signals while the call waits for the
+/// daemon. If a handler raises an exception, the call ends with this exception.
+fn interruptible<T: Send>(py: Python<'_>, call: impl FnOnce() -> Result<T> + Send) -> PyResult<Result<T>> {
+    let done = py.detach(|| crossdock_client::interruptible(has_raised, call));
+    RAISED.take().map_or(Ok(done), Err)
+}
+
+/// Checks Python's signals. Tells whether a handler has raised an exception since the call began.
+fn has_raised() -> bool {
+    let raised = |py: Python<'_>| py.check_signals().map_err(|e| RAISED.set(Some(e))).is_err();
+    RAISED.with_borrow(Option::is_some) || Python::try_attach(raised).unwrap_or(false)
 }
 
 /// Makes a wait in a thread of its own, and checks Python's signals meanwhile. After Ctrl-C, the thread waits on and

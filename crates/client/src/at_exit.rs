@@ -63,12 +63,8 @@ fn leave() {
         if connection.check_process().is_err() {
             continue;
         }
-        if let Some(objects) = objects.upgrade() {
-            objects.close_ports();
-        }
-        if !connection.has_series() && connection.items() == 0 && connection.regions() == 0 {
-            connection.end();
-        }
+        let objects = objects.upgrade();
+        let _ = connection.leave(|| objects.iter().for_each(|objects| objects.close_ports()));
     }
 }
 

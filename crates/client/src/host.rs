@@ -67,6 +67,10 @@ impl Host for SessionHost {
         self.session.connection().ask(request, None, None, deadline).map(drop)
     }
 
+    fn is_closing(&self) -> bool {
+        self.session.connection().is_closing()
+    }
+
     fn describe(&self, member: MemberId) -> String {
         self.session.describe_member(member)
     }

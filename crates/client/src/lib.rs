@@ -12,6 +12,7 @@ mod discovery;
 mod files;
 mod handshake;
 mod host;
+mod interrupt;
 mod item;
 mod listing;
 mod port;
@@ -40,6 +41,7 @@ pub use crossdock_layout::wire::{Grant, InUse, SegmentKind};
 pub use crossdock_layout::{Handle, MemberId, Rights, SegmentId, Status};
 pub use crossdock_os::fork::{PerProcess, ProcessToken};
 pub use files::await_file;
+pub use interrupt::interruptible;
 pub use item::{
     Contents, Item, ItemInfo, ItemLevel, ItemOptions, ItemState, ItemView, OnDeath, OpenItem, Party, SharedItem,
     address, party,

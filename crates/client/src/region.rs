@@ -142,6 +142,6 @@ impl Session {
             member: self.member(),
             host: Arc::new(host),
         })?;
-        Ok(self.session_objects().note_region(region, opened.id))
+        Ok(self.session_objects().note_region(region))
     }
 }

@@ -10,7 +10,7 @@ use crossdock_layout::wire::{Answer, GRANTS_PER_MESSAGE, Grant, InUse, MemberSta
 use crossdock_layout::{MemberId, Rights, SegmentId, Status, name};
 use crossdock_os::{Deadline, child};
 
-use crate::connection::{Answered, Connection};
+use crate::connection::{Answered, Connection, StillOpen};
 use crate::discovery::{self, variable};
 use crate::handshake::ClientIdentity;
 use crate::segment::{OpenRequest, OpenedSegment, SegmentOpening};
@@ -86,6 +86,8 @@ impl Drop for Shared {
 
 /// How long after the daemon's own deadline its answer may still arrive.
 const LATE: Duration = Duration::from_millis(500);
+/// How long an error waits for the daemon's description of a member. The deadline of the call has passed already.
+const DESCRIPTION: Duration = Duration::from_millis(200);
 
 impl Session {
     /// Connects to the node daemon. If there is none and the options allow it, starts a private one.
@@ -235,12 +237,12 @@ impl Session {
         let mut parts = grants.chunks(GRANTS_PER_MESSAGE);
         let first = parts.next().unwrap_or_default().to_vec();
         let (workflow, task) = (workflow.to_owned(), task.to_owned());
-        let request = Request::MakeEndpoint { workflow, task, grants: first };
+        let request = Request::MakeEndpoint { workflow: workflow.clone(), task, grants: first };
         let listener = Arc::new(listener);
         let connection = &self.shared.connection;
-        let answer = connection.ask(request.clone(), Some(listener.clone()), None, self.deadline())?;
+        let answer = connection.ask(request, Some(listener.clone()), None, self.deadline())?;
         let Answer::Done { value: endpoint } = answer.0 else { return Err(unexpected()) };
-        connection.keep_endpoint(request, listener);
+        connection.keep_endpoint(endpoint, workflow, listener);
         for part in parts {
             self.ask(Request::AddGrants { endpoint, grants: part.to_vec() })?;
         }
@@ -271,35 +273,28 @@ impl Session {
     ///
     /// # Errors
     /// `BUSY` while this session has items, regions, publishers, observers or versions open. The caller must drop them
-    /// first. Until then they still work, and the session ends with the last of them.
+    /// first. Until then they still work, and the session ends with the last of them. A call of another thread that
+    /// waits for an end of a port or for a cooperative item gives `CLOSED`.
     pub fn close(self) -> Result<()> {
         self.shared.connection.check_process()?;
-        self.session_objects().close_ports();
-        // If a member left while it publishes, its observers would take the publisher for dead. If a member left while
-        // it observes, the publisher would no longer respect the member's pins. So the session must not leave while the
-        // program still has publishers, observers or versions.
-        if self.shared.connection.has_series() {
-            let text = format!(
-                "series of task '{}' are still published or observed; end publishers, drop observers and versions, then close",
-                self.task()
-            );
-            return Err(Error::new(Status::Busy, text));
-        }
-        if self.shared.connection.items() > 0 {
-            let (items, task) = (self.shared.connection.items(), self.task());
-            let text = format!("{items} items of task '{task}' are still open; drop or transfer them, then close");
-            return Err(Error::new(Status::Busy, text));
-        }
-        match self.shared.connection.regions() {
-            0 => {
-                self.shared.connection.end();
-                Ok(())
+        let Err(open) = self.shared.connection.leave(|| self.session_objects().close_ports()) else { return Ok(()) };
+        let task = self.task();
+        let text = match open {
+            // If a member left while it publishes, its observers would take the publisher for dead. If a member left
+            // while it observes, the publisher would no longer respect the member's pins. So the session must not leave
+            // while the program still has publishers, observers or versions.
+            StillOpen::Series => format!(
+                "series of task '{task}' are still published or observed; end publishers, drop observers and versions, then close"
+            ),
+            StillOpen::Items(items) => {
+                format!("{items} items of task '{task}' are still open; drop or transfer them, then close")
             }
-            open => {
-                let text = format!("{open} regions of task '{}' are still open; drop them, then close", self.task());
-                Err(Error::new(Status::Busy, text))
+            StillOpen::Regions(regions) => {
+                format!("{regions} regions of task '{task}' are still open; drop them, then close")
             }
-        }
+            StillOpen::Call => format!("a thread of task '{task}' is still opening a port or an item; close again"),
+        };
+        Err(Error::new(Status::Busy, text))
     }
 
     /// Gives up the session without leaving. The daemon and all other members then take this member for dead: its ends
@@ -393,9 +388,9 @@ impl Session {
     }
 
     /// Describes a present or former member for error messages ("task simulate, rank 0, process 17, last seen 3.2 s
-    /// ago").
+    /// ago"). If the daemon does not answer at once, gives only the member's id.
     pub(crate) fn describe_member(&self, member: MemberId) -> String {
-        let deadline = self.deadline().at_most(LATE);
+        let deadline = self.deadline().at_most(DESCRIPTION);
         let asked = self.shared.connection.ask(Request::Describe { member }, None, None, deadline);
         let Ok((Answer::Member(found), _)) = asked else { return member.to_string() };
         let state = match found.state {

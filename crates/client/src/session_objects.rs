@@ -15,8 +15,35 @@ use crate::port::Shared as Port;
 pub(crate) struct SessionObjects {
     /// The regions by segment and file. A region in a segment of its own has one file, with the same id. An item gets
     /// another file each time a former user clings to its memory, so several heaps of one item may be open.
-    regions: Mutex<BTreeMap<(SegmentId, SegmentId), Weak<region::Region>>>,
+    regions: Mutex<BTreeMap<(SegmentId, SegmentId), KnownRegion>>,
     ports: Mutex<Vec<Weak<Port>>>,
+}
+
+/// A region that this session has open.
+#[derive(Debug)]
+struct KnownRegion {
+    region: Weak<region::Region>,
+    /// For a heap: the openings of the item through which the program has opened the heap.
+    openings: Option<Weak<Openings>>,
+}
+
+/// The present openings of an item that share one mapping of its heap.
+#[derive(Debug, Default)]
+struct Openings;
+
+/// The heap of an item that is open. When the item is closed, handles no longer lead to this heap, although the program
+/// may still use it: another task may own the item, or this task may have opened the item again, in another file.
+#[derive(Debug)]
+pub(crate) struct OpenHeap {
+    pub region: Region,
+    _openings: Option<Arc<Openings>>,
+}
+
+impl KnownRegion {
+    /// Tells whether handles lead to this region: it is no heap, or its item is open.
+    fn is_current(&self) -> bool {
+        self.openings.as_ref().is_none_or(|openings| openings.strong_count() > 0)
+    }
 }
 
 fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -25,34 +52,54 @@ fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl SessionObjects {
-    /// The region in this segment; `None` if this session does not have the region open. If heaps in several files of
-    /// an item are open, gives the one in the newest file.
+    /// The region in this segment; `None` if this session does not have the region open, or if it is the heap of an item
+    /// that is closed. If an item is open several times, in several files, gives the heap in the newest file.
     pub fn region(&self, id: SegmentId) -> Option<Region> {
         let files = (id, SegmentId(0))..=(id, SegmentId(u64::MAX));
-        enter(&self.regions).range(files).rev().find_map(|(_, known)| known.upgrade())
+        enter(&self.regions)
+            .range(files)
+            .rev()
+            .filter(|(_, known)| known.is_current())
+            .find_map(|(_, known)| known.region.upgrade())
     }
 
     /// The open region whose bytes were copied from this segment; `None` if there is none, or more than one.
     pub fn copy_of(&self, id: SegmentId) -> Option<Region> {
-        let open: Vec<_> = enter(&self.regions).values().filter_map(Weak::upgrade).collect();
+        let open: Vec<_> = enter(&self.regions).values().filter_map(|known| known.region.upgrade()).collect();
         let mut copies = open.into_iter().filter(|region| region.is_copied_from(id));
         let first = copies.next()?;
         copies.next().is_none().then_some(first)
     }
 
-    /// Adds a region that was just mapped from this file. If another thread added the same region first, gives that
-    /// thread's mapping.
-    pub fn note_region(&self, region: Region, file: SegmentId) -> Region {
+    /// Adds a region that was just mapped. If another thread added the same region first, gives that thread's mapping.
+    pub fn note_region(&self, region: Region) -> Region {
+        let file = region.id();
+        self.note(region, file, None).0
+    }
+
+    /// Adds the heap of an open item, which was just mapped from this file. If the same heap was opened before and is
+    /// still in use, gives that mapping.
+    pub fn note_heap(&self, heap: Region, file: SegmentId) -> OpenHeap {
+        let (region, openings) = self.note(heap, file, Some(Arc::default()));
+        OpenHeap { region, _openings: openings }
+    }
+
+    fn note(&self, region: Region, file: SegmentId, new: Option<Arc<Openings>>) -> (Region, Option<Arc<Openings>>) {
         let mut regions = enter(&self.regions);
         let key = (region.id(), file);
-        if let Some(known) = regions.get(&key).and_then(Weak::upgrade) {
-            // Dropping a region sends a request to the daemon, so this must not happen while the lock is held.
-            drop(regions);
-            return known;
+        if let Some(known) = regions.get_mut(&key) {
+            if let Some(there) = known.region.upgrade() {
+                let openings = known.openings.as_ref().and_then(Weak::upgrade).or(new);
+                known.openings = openings.as_ref().map(Arc::downgrade);
+                // Dropping a region sends a request to the daemon, so this must not happen while the lock is held.
+                drop(regions);
+                return (there, openings);
+            }
         }
-        regions.retain(|_, known| known.strong_count() > 0);
-        regions.insert(key, Arc::downgrade(&region));
-        region
+        regions.retain(|_, known| known.region.strong_count() > 0);
+        let openings = new.as_ref().map(Arc::downgrade);
+        regions.insert(key, KnownRegion { region: Arc::downgrade(&region), openings });
+        (region, new)
     }
 
     /// Adds a port that was just opened.

@@ -24,6 +24,11 @@ pub trait Host: Send + Sync {
         Ok(())
     }
 
+    /// Tells whether another thread closes the session. Then a call that waits for an end of a port must not take it.
+    fn is_closing(&self) -> bool {
+        false
+    }
+
     /// Describes a member in words, for error messages.
     fn describe(&self, member: MemberId) -> String {
         member.to_string()

@@ -4,9 +4,9 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use crossdock_client::{End, PortOptions, SegmentKind, Status};
+use crossdock_client::{ConnectOptions, End, PortOptions, SegmentKind, Session, Status};
 use crossdock_layout::wire::{Answer, OpenMode, Request};
-use support::{Daemon, Raw, open, spawn, until};
+use support::{Daemon, Raw, kill, open, spawn, until};
 
 #[test]
 fn a_session_makes_a_port_and_sees_it_listed() {
@@ -18,6 +18,24 @@ fn a_session_makes_a_port_and_sees_it_listed() {
     assert_eq!((listing.segments[0].name.as_str(), listing.segments[0].kind), ("positions", SegmentKind::Port));
     assert_eq!(listing.members.len(), 1);
     drop(port);
+    session.close().unwrap();
+    daemon.stop();
+}
+
+#[test]
+fn a_workflow_that_came_too_late_does_not_keep_its_name() {
+    let daemon = Daemon::start();
+    let options = ConnectOptions { timeout: Duration::from_secs(1), ..daemon.options() };
+    let session = Session::connect(&options).unwrap();
+    let broker = daemon.broker();
+    kill(broker, "STOP");
+    assert_eq!(session.make_workflow("w", 0).unwrap_err().status, Status::TimedOut);
+    kill(broker, "CONT");
+    // This request's answer comes after the late answer, so the session has read the late answer.
+    session.list().unwrap();
+    session.make_workflow("w", 0).unwrap();
+    session.list().unwrap();
+    assert_eq!(session.make_workflow("w", 0).unwrap_err().status, Status::Exists);
     session.close().unwrap();
     daemon.stop();
 }

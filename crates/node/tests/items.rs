@@ -365,12 +365,42 @@ fn the_heap_of_an_item_is_the_one_of_its_present_memory_even_if_an_old_heap_is_i
 }
 
 #[test]
+fn a_handle_leads_to_the_heap_of_an_open_item_and_not_to_one_of_an_earlier_opening() {
+    let daemon = Daemon::start();
+    let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
+    let options = ItemOptions { contents: Contents::Heap, ..ItemOptions::bytes(1 << 20) };
+    let mut item = a.create_item("k", &options).unwrap();
+    let handle = item.region().unwrap().vector::<f64>("v", ObjectMode::OpenOrCreate, None).unwrap().save().unwrap();
+    let of = |session: &Session| session.region_of(handle);
+    assert!(of(&a).is_ok());
+    let shared = item.share().unwrap();
+    assert_eq!(of(&a).unwrap_err().status, Status::BadHandle);
+    let (mut first, mut second) = (b.read_item("k", LONG).unwrap(), b.read_item("k", LONG).unwrap());
+    let old = first.region().unwrap();
+    assert!(std::sync::Arc::ptr_eq(&old, &second.region().unwrap()));
+    drop(first);
+    assert!(std::sync::Arc::ptr_eq(&old, &of(&b).unwrap()));
+    drop(second);
+    assert_eq!(of(&b).unwrap_err().status, Status::BadHandle);
+    // The owner has a copy, because the reader still uses the heap of its first view.
+    let shared = shared.unshare(None).unwrap().share().unwrap();
+    let mut view = b.read_item("k", LONG).unwrap();
+    assert_eq!(of(&b).unwrap_err().status, Status::BadHandle);
+    let new = view.region().unwrap();
+    assert!(std::sync::Arc::ptr_eq(&new, &of(&b).unwrap()) && !std::sync::Arc::ptr_eq(&new, &old));
+    drop((shared, view, old, new, a, b));
+    daemon.stop();
+}
+
+#[test]
 fn a_late_answer_about_an_open_item_leaves_the_item_to_its_owner() {
     let daemon = Daemon::start();
     let options = |name: &str| ConnectOptions { task: Some(name.into()), rank: Some(0), ..daemon.options() };
     let a = Session::connect(&ConnectOptions { timeout: Duration::from_secs(1), ..options("a") }).unwrap();
     let other = task(&daemon, "a");
-    let mut item = a.create_item("k", &ItemOptions::bytes(100)).unwrap();
+    let mut item = a.create_item("k", &ItemOptions::bytes(200)).unwrap();
+    item.bytes_mut().fill(7);
+    item.resize(100).unwrap();
     let broker = daemon.broker();
     support::kill(broker, "STOP");
     std::thread::scope(|scope| {
@@ -385,6 +415,7 @@ fn a_late_answer_about_an_open_item_leaves_the_item_to_its_owner() {
     a.find_item("k").unwrap();
     assert_eq!(other.access_item("k", None).map(drop).unwrap_err().status, Status::NotYet);
     item.resize(300).unwrap();
+    assert_eq!(item.bytes(), [[7; 100], [0; 100], [0; 100]].concat(), "new bytes are zero");
     item.bytes_mut()[299] = 4;
     drop(item);
     assert_eq!(other.access_item("k", None).unwrap().bytes()[299], 4);
@@ -444,7 +475,48 @@ fn a_cooperative_item_is_handed_over_without_the_daemon() {
     assert_eq!(item.resize(5).unwrap_err().status, Status::Invalid);
     assert_eq!(item.share_mut().unwrap_err().status, Status::Invalid);
     item.destroy().unwrap();
-    assert_eq!(a.access_item("k", LONG).unwrap_err().status, Status::NotFound);
+    assert_eq!(a.access_item("k", None).unwrap_err().status, Status::NotFound);
+    drop((a, b));
+    daemon.stop();
+}
+
+#[test]
+fn a_call_that_waits_for_a_cooperative_item_does_not_take_it_after_the_session_was_closed() {
+    let daemon = Daemon::start();
+    let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
+    let item = a.create_item("k", &options(ItemLevel::Cooperative, OnDeath::Keep)).unwrap();
+    assert_eq!(b.access_item("k", None).map(drop).unwrap_err().status, Status::NotYet);
+    let waiting = std::thread::spawn({
+        let b = b.clone();
+        move || b.access_item("k", LONG).map(drop)
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    b.close().unwrap();
+    item.transfer("b").unwrap();
+    assert_eq!(waiting.join().unwrap().unwrap_err().status, Status::Closed);
+    drop(task(&daemon, "b").access_item("k", LONG).unwrap());
+    drop(a);
+    daemon.stop();
+}
+
+#[test]
+fn a_cooperative_key_that_was_destroyed_and_made_anew_names_the_new_item() {
+    let daemon = Daemon::start();
+    let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
+    let make = || a.create_item("k", &options(ItemLevel::Cooperative, OnDeath::Keep)).unwrap();
+    let first = make();
+    assert_eq!(b.access_item("k", None).map(drop).unwrap_err().status, Status::NotYet);
+    first.destroy().unwrap();
+    // `b` still has the memory of the first item mapped.
+    let waiting = std::thread::spawn({
+        let b = b.clone();
+        move || b.access_item("k", LONG).map(|mut item| item.bytes_mut()[0])
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    let mut second = make();
+    second.bytes_mut()[0] = 2;
+    second.transfer("b").unwrap();
+    assert_eq!(waiting.join().unwrap().unwrap(), 2);
     drop((a, b));
     daemon.stop();
 }

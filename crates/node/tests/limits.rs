@@ -2,13 +2,13 @@
 
 mod support;
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crossdock_client::{ConnectOptions, Contents, ItemLevel, ItemOptions, OnDeath, Session, Status};
+use crossdock_client::{ConnectOptions, Contents, ItemLevel, ItemOptions, Mode, OnDeath, Session, Status};
 use crossdock_layout::wire::{Answer, OpenMode, Request};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use support::{Daemon, Raw, children, kill, open, until};
+use support::{Daemon, Raw, children, kill, open, spawn, until};
 
 #[test]
 fn ten_thousand_connections_leave_the_daemon_serving() {
@@ -157,6 +157,42 @@ fn a_member_whose_answer_lacks_a_descriptor_gets_the_item_after_all() {
     }
     drop((a, b));
     daemon.stop();
+}
+
+#[test]
+fn what_a_new_daemon_has_no_descriptor_for_is_given_back_later() {
+    let mut daemon = Daemon::start();
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", "helper_has_a_region", "--ignored", "--nocapture"]);
+    let mut helper = program.env("CROSSDOCK_TEST_SOCKET", daemon.socket()).stdout(Stdio::null()).spawn().unwrap();
+    until("the helper has the region", || daemon.session().list().unwrap().segments.len() == 1);
+    kill(helper.id(), "STOP");
+    daemon.kill_node();
+    daemon.keeper.wait().unwrap();
+    daemon.keeper = spawn(&daemon.socket(), &[]);
+    daemon.wait_until_up();
+    // The helper's new connection takes the only free descriptor, and none is left for the region that it offers.
+    let former = starve(daemon.broker(), 1);
+    kill(helper.id(), "CONT");
+    std::thread::sleep(Duration::from_millis(500));
+    set_limit(daemon.broker(), former);
+    let other = daemon.session();
+    let opened = other.region("r", Mode::OpenOnly, 0, Some(Duration::from_secs(5)));
+    opened.map(drop).unwrap();
+    helper.kill().unwrap();
+    helper.wait().unwrap();
+    drop(other);
+    daemon.stop();
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn helper_has_a_region() {
+    let Some(socket) = std::env::var_os("CROSSDOCK_TEST_SOCKET") else { return };
+    let options = ConnectOptions { socket: Some(socket.into()), ..Default::default() };
+    let session = Session::connect(&options).unwrap();
+    let _region = session.region("r", Mode::CreateOnly, 1 << 18, None).unwrap();
+    std::thread::sleep(Duration::from_secs(30));
 }
 
 /// This test needs a file system of its own. An ordinary user gets one in a namespace, if the system allows it.

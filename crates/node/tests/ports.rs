@@ -5,13 +5,13 @@ mod support;
 use crossdock_client::{
     End, Handle, Message, Mode, Pattern, Port, PortOptions, Rights, SegmentKind, Session, Shape, Status,
 };
-use crossdock_layout::queue::PortIdentity;
-use crossdock_layout::wire::Request;
+use crossdock_layout::queue::{PORT_READY, PortHeader, PortIdentity};
+use crossdock_layout::wire::{Answer, Request};
 use crossdock_os::{Access, Deadline, Mapping, event};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use support::{Daemon, Raw, open};
+use support::{Daemon, Raw, kill, open};
 
 const POLL: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
@@ -185,6 +185,52 @@ fn a_session_that_closes_leaves_its_ports_in_order() {
     let message = consumer.receive(LONG).unwrap();
     consumer.release(&message).unwrap();
     assert_eq!(consumer.receive(LONG).unwrap_err().status, Status::Closed);
+}
+
+#[test]
+fn a_call_that_waits_for_an_end_does_not_take_it_after_the_session_was_closed() {
+    let daemon = Daemon::start();
+    let (first, session) = (daemon.session(), daemon.session());
+    let taken = first.port("p", End::Consumer, &PortOptions::default(), None).unwrap();
+    let waiting = std::thread::spawn({
+        let session = session.clone();
+        move || session.port("p", End::Consumer, &PortOptions::default(), LONG).map(drop)
+    });
+    std::thread::sleep(SOON);
+    // The daemon does not hear that the session leaves, so the liveness table does not say that the member is dead.
+    kill(daemon.broker(), "STOP");
+    let closed = session.close();
+    taken.close();
+    let late = waiting.join().unwrap();
+    kill(daemon.broker(), "CONT");
+    closed.unwrap();
+    assert_eq!(late.unwrap_err().status, Status::Closed);
+    first.close().unwrap();
+    daemon.stop();
+}
+
+#[test]
+fn a_call_that_waits_for_the_formatting_and_then_for_an_end_ends_by_its_deadline() {
+    let daemon = Daemon::start();
+    let (first, second) = (daemon.session(), daemon.session());
+    let _taken = first.port("p", End::Consumer, &PortOptions::default(), None).unwrap();
+    let request = Request::Attach { segment: first.list().unwrap().segments[0].id, access: Rights::ALL };
+    let (Answer::Segment { size, .. }, memory) = Raw::join(&daemon.socket()).0.ask(&request).unwrap() else { panic!() };
+    let mapping = Mapping::new(&memory[0], size as usize, Access::ReadWrite).unwrap();
+    // SAFETY: the mapping is a port, which begins with its header; the header consists of atomics.
+    let init = unsafe { &mapping.start().cast::<PortHeader>().as_ref().identity.init };
+    init.store(first.member().0, Ordering::Release);
+    let began = Instant::now();
+    let refused = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(1500));
+            init.store(PORT_READY, Ordering::Release);
+        });
+        second.port("p", End::Consumer, &PortOptions::default(), Some(Duration::from_millis(2500))).map(drop)
+    });
+    assert_eq!(refused.unwrap_err().status, Status::Busy);
+    let time = began.elapsed();
+    assert!((Duration::from_millis(2500)..Duration::from_millis(3800)).contains(&time), "{time:?}");
 }
 
 #[test]

@@ -202,7 +202,10 @@ fn a_daemon_started_after_the_keepers_death_counts_on_and_gets_back_what_its_mem
     session.make_workflow("melt", 0).unwrap();
     let path = daemon.folder.path().join("task.sock");
     let grant = Grant { pattern: "*".into(), kind: SegmentKind::Port, rights: Rights::ALL };
-    session.make_endpoint("melt", "simulate", socket::listen(&path).unwrap(), &[grant]).unwrap();
+    let second = daemon.folder.path().join("second.sock");
+    for path in [&path, &second] {
+        session.make_endpoint("melt", "simulate", socket::listen(path).unwrap(), std::slice::from_ref(&grant)).unwrap();
+    }
     let options = crossdock_client::ConnectOptions { socket: Some(path.clone()), ..Default::default() };
     let task = Session::connect(&options).unwrap();
     let port = task.port("p", End::Producer, &PortOptions::default(), None).unwrap();
@@ -220,9 +223,12 @@ fn a_daemon_started_after_the_keepers_death_counts_on_and_gets_back_what_its_mem
     let after = other.list().unwrap().segments.into_iter().find(|s| s.name == "q").unwrap().id;
     assert!(after > before, "{after:?} after {before:?}");
     assert!(other.member() > task.member());
+    let by_second = crossdock_client::ConnectOptions { socket: Some(second.clone()), ..options };
+    Session::connect(&by_second).expect("the other endpoint of the task works, too");
     drop((port, task, other));
     session.close().unwrap();
     std::fs::remove_file(&path).unwrap();
+    std::fs::remove_file(&second).unwrap();
     daemon.stop();
 }
 

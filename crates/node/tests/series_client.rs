@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{
-    ConnectOptions, FullPolicy, Observer, SeriesOptions, SeriesState, Session, Status, Value, Variable, Version, diff,
+    ConnectOptions, FullPolicy, Mode, Observer, SeriesOptions, SeriesState, Session, Status, Value, Variable, Version,
+    diff,
 };
 use support::series::{failed, numbers, publish, shows};
 use support::{Daemon, kill, spawn, until};
@@ -76,6 +77,27 @@ fn a_publisher_that_came_too_late_does_not_keep_the_name() {
 }
 
 #[test]
+fn a_publisher_that_came_too_late_for_a_broker_that_died_does_not_keep_the_name() {
+    let daemon = Daemon::start();
+    let options_of_session = ConnectOptions { timeout: Duration::from_secs(1), ..daemon.options() };
+    let session = Session::connect(&options_of_session).unwrap();
+    let kept = session.region("kept", Mode::CreateOnly, 1 << 18, None).unwrap();
+    let broker = daemon.broker();
+    kill(broker, "STOP");
+    assert_eq!(failed(session.publisher("field", &options())).0, Status::TimedOut);
+    kill(broker, "CONT");
+    // The broker has handled the request before it serves this session. The first session does not read the answer.
+    let other = daemon.session();
+    daemon.kill_broker();
+    daemon.wait_until_up();
+    let mut publisher = session.publisher("field", &options()).unwrap();
+    publish(&mut publisher, 1);
+    shows(&observe(&other).latest().unwrap(), 1);
+    drop((kept, publisher));
+    daemon.stop();
+}
+
+#[test]
 fn a_version_that_is_held_outlives_its_observer_and_gives_its_page_back_at_last() {
     let daemon = Daemon::start();
     let session = daemon.session();
@@ -136,6 +158,27 @@ fn waits_end_by_their_deadline_and_say_for_whom() {
     let who = format!("process {}", std::process::id());
     assert!(late.0 == Status::TimedOut && late.1.contains("field") && late.1.contains(&who), "{late:?}");
     assert!(began.elapsed() > Duration::from_millis(300) && began.elapsed() < Duration::from_secs(3));
+}
+
+#[test]
+fn waits_end_by_their_deadline_if_the_daemon_is_stopped() {
+    let daemon = Daemon::start();
+    let session = daemon.session();
+    let mut publisher = session.publisher("field", &options()).unwrap();
+    publish(&mut publisher, 1);
+    let mut observer = observe(&session);
+    observer.next(SOON).unwrap();
+    kill(daemon.broker(), "STOP");
+    let time = |observer: &mut Observer, timeout| {
+        let began = Instant::now();
+        (failed(observer.next(timeout)).0, began.elapsed())
+    };
+    let polls: Vec<_> = (0..10).map(|_| time(&mut observer, Duration::ZERO)).collect();
+    let wait = time(&mut observer, Duration::from_millis(200));
+    kill(daemon.broker(), "CONT");
+    let polled: Duration = polls.iter().map(|(_, time)| *time).sum();
+    assert!(polls.iter().all(|poll| poll.0 == Status::NotYet) && polled < Duration::from_millis(50), "{polls:?}");
+    assert!(wait.0 == Status::TimedOut && wait.1 < Duration::from_millis(600), "{wait:?}");
 }
 
 #[test]

@@ -49,13 +49,15 @@ fn a_forked_child_is_told_to_connect_anew_and_does_not_end_its_parents_session(o
     let mut session = Some(Session::connect(options).unwrap());
     let mut port = session.as_ref().map(|s| s.port("parents", End::Producer, &PortOptions::default(), None).unwrap());
     let forked = child::fork_beside_threads(|| {
-        let (Some(session), port) = (session.take(), port.take()) else { return 2 };
+        let (Some(session), Some(port)) = (session.take(), port.take()) else { return 2 };
+        let armed = port.arm();
         let refused =
             session.list().is_err_and(|e| e.status == Status::Disconnected && e.to_string().contains("connect anew"));
         let own = Session::connect(options).is_ok_and(|own| own.member() != session.member() && own.list().is_ok());
         // The parent's objects must not be affected when the child drops its copies of them.
         drop((port, session));
-        i32::from(!refused) + 2 * i32::from(!own)
+        let not_armed = armed.is_err_and(|e| e.status == Status::Disconnected);
+        i32::from(!refused) + 2 * i32::from(!own) + 4 * i32::from(!not_armed)
     });
     assert_eq!(child::ended(forked.unwrap(), true).unwrap(), Some(ExitStatus::Code(0)));
     let session = session.unwrap();

@@ -4,29 +4,30 @@
 //! The kernel zeroes a page marked `MADV_WIPEONFORK` in every child, so a word in that page gives the answer without a
 //! system call.
 
-use crate::sys;
+use crate::{child, clock, sys};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// The address of the page that holds this process's token; null until the page is first needed. This is an atomic and
 /// not a lock, because a thread could fork while another thread makes the page, and no thread of the child would
 /// release an inherited lock.
-static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 /// If the kernel refuses to make the page, [`PAGE`] holds the address of this static instead. The static's value is
 /// never used.
-static NO_PAGE: AtomicU32 = AtomicU32::new(0);
+static NO_PAGE: AtomicU64 = AtomicU64::new(0);
 
-/// A number that is the same during the whole life of a process and is different in each of its children. It is never
-/// 0.
+/// A number that is the same during the whole life of a process and is different in each of its descendants. It is
+/// never 0.
 ///
 /// A caller stores the number in a value that only this process may use, and compares it before each use.
-pub fn token() -> u32 {
+pub fn token() -> u64 {
     let page = PAGE.load(Ordering::Acquire);
     let page = if page.is_null() { first_page() } else { page };
     if ptr::eq(page, &raw const NO_PAGE) {
-        // If the kernel refused to make the page, the process id is the token. Asking for it costs a system call.
-        return std::process::id();
+        // If the kernel refused to make the page, the process id is the token. Asking for it costs a system call. A
+        // child can have the same process id only in a pid namespace of its own.
+        return std::process::id().into();
     }
     // SAFETY: `page` is not null, so `first_page` has made it: aligned, zeroed by the kernel, and never unmapped.
     let word = unsafe { &*page };
@@ -43,8 +44,8 @@ pub fn token() -> u32 {
 /// call's time.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessToken {
-    word: &'static AtomicU32,
-    token: u32,
+    word: &'static AtomicU64,
+    token: u64,
 }
 
 impl ProcessToken {
@@ -73,7 +74,7 @@ impl ProcessToken {
 /// A value that each process makes for itself. A child does not see its parent's value, whose locks may be held by
 /// threads that the child does not have. The value is never freed.
 #[derive(Debug)]
-pub struct PerProcess<T: 'static>(AtomicPtr<(u32, T)>);
+pub struct PerProcess<T: 'static>(AtomicPtr<(u64, T)>);
 
 impl<T: Send + Sync> PerProcess<T> {
     /// Makes a `PerProcess` that holds no value yet.
@@ -86,7 +87,7 @@ impl<T: Send + Sync> PerProcess<T> {
     pub fn get(&self) -> Option<&'static T> {
         // SAFETY: the pointer is null, or leads to a value that `get_or_make` leaked. Such a value is never freed or
         // changed.
-        let found: Option<&'static (u32, T)> = unsafe { self.0.load(Ordering::Acquire).as_ref() };
+        let found: Option<&'static (u64, T)> = unsafe { self.0.load(Ordering::Acquire).as_ref() };
         found.filter(|(process, _)| *process == token()).map(|(_, value)| value)
     }
 
@@ -131,18 +132,20 @@ pub fn in_child(hook: extern "C" fn()) {
     unsafe { libc::pthread_atfork(None, None, Some(hook)) };
 }
 
+/// Makes this process's token, once for all threads. If another thread made it first, gives that thread's token.
 #[cold]
-fn renew(word: &AtomicU32) -> u32 {
-    // The process id serves as the token, because it surely differs between a parent and a child while both live.
-    let own = std::process::id();
-    word.store(own, Ordering::Relaxed);
-    own
+fn renew(word: &AtomicU64) -> u64 {
+    // The process id cannot be the token: the first process of a pid namespace and its child in a further namespace
+    // both have the process id 1.
+    let random = child::random().map_or_else(|_| clock::now_ns(), u64::from_ne_bytes);
+    let own = random.max(1);
+    word.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|others| others, |_| own)
 }
 
 /// Makes the page that holds this process's token, once for all threads. If another thread made it first, gives that
 /// thread's page.
 #[cold]
-fn first_page() -> *const AtomicU32 {
+fn first_page() -> *const AtomicU64 {
     let (none, length) = ((&raw const NO_PAGE).cast_mut(), rustix::param::page_size());
     let made = make_page(length).map_or(none, |start| start.cast());
     match PAGE.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
@@ -174,32 +177,60 @@ fn make_page(length: usize) -> Option<*mut std::ffi::c_void> {
 
 #[cfg(test)]
 mod tests {
+    use super::{ProcessToken, token};
+
     #[test]
     fn threads_that_ask_first_at_once_get_one_token() {
         let tokens: Vec<_> = std::thread::scope(|scope| {
-            let asking: Vec<_> = (0..8).map(|_| scope.spawn(super::token)).collect();
+            let asking: Vec<_> = (0..8).map(|_| scope.spawn(token)).collect();
             asking.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        assert!(tokens.iter().all(|token| *token == super::token()), "{tokens:?}");
+        assert!(tokens.iter().all(|one| *one == token()), "{tokens:?}");
+    }
+
+    /// Runs `body` in a forked child. Gives the child's exit code.
+    fn in_fork(body: impl FnOnce() -> i32) -> i32 {
+        let child = crate::child::fork_beside_threads(body).unwrap();
+        match crate::child::ended(child, true).unwrap() {
+            Some(crate::child::ExitStatus::Code(code)) => code,
+            other => panic!("the child ended with {other:?}"),
+        }
     }
 
     #[test]
     fn a_child_has_another_token() {
-        let (own, made) = (super::token(), super::ProcessToken::current());
+        let (own, made) = (token(), ProcessToken::current());
         assert_ne!(own, 0);
-        assert_eq!(own, super::token());
+        assert_eq!(own, token());
         assert!(made.is_current());
-        // SAFETY: the child only loads words and leaves at once.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
+        let code = in_fork(|| {
             let early = made.is_current();
-            let code = i32::from(early || super::token() == own || made.is_current());
-            // SAFETY: ends the child without running the parent's exit handlers.
-            unsafe { libc::_exit(code) }
+            i32::from(early || token() == own || made.is_current())
+        });
+        assert_eq!(code, 0, "the child saw its parent's token");
+    }
+
+    #[test]
+    fn a_child_with_its_parents_process_id_has_another_token() {
+        const NO_NAMESPACES: i32 = 77;
+        let inner = |of_parent: u32, own: u64, made: ProcessToken| {
+            i32::from(std::process::id() != of_parent || made.is_current() || token() == own || made.is_current())
+        };
+        // SAFETY: the flags only give the next children of this process another pid namespace.
+        let enter = |flags| unsafe { libc::unshare(flags) } == 0;
+        let code = in_fork(|| {
+            // The first child is in a user namespace of its own, so no rights are needed.
+            if !enter(libc::CLONE_NEWUSER | libc::CLONE_NEWPID) {
+                return NO_NAMESPACES;
+            }
+            in_fork(|| {
+                let (pid, own, made) = (std::process::id(), token(), ProcessToken::current());
+                if enter(libc::CLONE_NEWPID) { in_fork(|| inner(pid, own, made)) } else { NO_NAMESPACES }
+            })
+        });
+        if code == NO_NAMESPACES {
+            return crate::testing::skip("pid-namespaces");
         }
-        let mut status = 0;
-        // SAFETY: waits for the child made above.
-        unsafe { libc::waitpid(child, &mut status, 0) };
-        assert_eq!(status, 0, "the child saw its parent's token");
+        assert_eq!(code, 0, "the child saw its parent's token");
     }
 }

@@ -8,7 +8,7 @@ use crate::fork;
 
 /// One value that all objects of a process share, for example a descriptor of a file below `/proc/self`. A forked child
 /// needs a value of its own, because in the child `/proc/self` is another process.
-pub(crate) struct WeakSingleton<T>(Mutex<Option<(u32, Weak<T>)>>);
+pub(crate) struct WeakSingleton<T>(Mutex<Option<(u64, Weak<T>)>>);
 
 impl<T> WeakSingleton<T> {
     pub const fn new() -> Self {

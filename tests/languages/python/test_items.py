@@ -2,14 +2,18 @@
 
 import gc
 import os
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 import crossdock
 import numpy as np
 import pytest
+from crossdock._command import path as program
 
 
 @pytest.fixture
@@ -142,6 +146,19 @@ def test_a_with_block_lets_go_and_arrays_keep_the_memory(session, name):
     session.access_item(name).destroy()
 
 
+def test_a_handle_leads_to_the_heap_of_an_open_item_only(session, name):
+    with session.create_item(name, 1 << 20) as item:
+        region = item.region("create_only")
+        vector = region.vector("v", "f8", 1)
+        assert session.load(vector.handle).array[0] == 0
+    with pytest.raises(crossdock.BadHandleError):
+        session.load(vector.handle)
+    assert vector.array[0] == 0, "the program still has the heap"
+    del vector
+    region.close()
+    session.access_item(name, timeout=5).destroy()
+
+
 def test_a_session_that_leaves_keeps_its_tasks_items(name):
     with crossdock.connect(task="test", private_daemon=False) as first:
         first.create_item(name, 4096).array()[:] = 9
@@ -171,6 +188,33 @@ def test_ctrl_c_ends_a_wait(session, name):
     with pytest.raises(KeyboardInterrupt):
         session.access_item(name, timeout=20)
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("call", ["access_item", "read_item"])
+def test_ctrl_c_ends_a_call_that_does_not_wait_if_the_daemon_is_stopped(call):
+    folder = tempfile.mkdtemp(prefix="crossdock-stopped-")
+    socket = os.path.join(folder, "endpoint.sock")
+    server = subprocess.Popen([program(), "serve", "--socket", socket], stdout=subprocess.DEVNULL)
+    try:
+        while not os.path.exists(socket):
+            time.sleep(0.01)
+        session = crossdock.connect(socket, task="test", timeout=4)
+        with open(f"/proc/{server.pid}/task/{server.pid}/children") as children:
+            broker = int(children.read().split()[0])
+        os.kill(broker, signal.SIGSTOP)
+        try:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            began = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                getattr(session, call)("k", timeout=0)
+            assert time.monotonic() - began < 2
+        finally:
+            os.kill(broker, signal.SIGCONT)
+        session._leave()
+    finally:
+        server.terminate()
+        server.wait(timeout=10)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_other_threads_run_while_one_waits(session, name):

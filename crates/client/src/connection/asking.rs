@@ -4,14 +4,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use crossdock_layout::wire::{Answer, Header, ItemRequest, MAX_MESSAGE, Request};
+use crossdock_layout::wire::{Answer, Header, ItemRequest, MAX_MESSAGE, OpenMode, Request};
 use crossdock_layout::{SegmentId, Status};
 use crossdock_os::socket::{self, Received};
 use crossdock_os::{Deadline, event};
 
 use super::{Connection, State, room};
 use crate::handshake::no_descriptor;
-use crate::{Error, Reason, Result};
+use crate::{Error, Reason, Result, interrupt};
 
 /// While the daemon may be preparing an answer, the time between two questions whether it answers at all.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -42,9 +42,29 @@ pub(super) struct Pending {
 }
 
 impl Pending {
+    pub(super) fn request(&self) -> &Request {
+        &self.request
+    }
+
     /// The number of descriptors that this request still expects.
     pub(super) fn room(&self) -> usize {
         if self.answer.is_none() { self.wants } else { 0 }
+    }
+
+    /// Tells whether the daemon makes something for this request that stays until it is removed, or removes something.
+    /// If the connection is lost while no thread waits for the answer, such a request is sent again. From the answer the
+    /// session learns what it must remove.
+    pub(super) fn lasts(&self) -> bool {
+        match &self.request {
+            Request::Open { mode, .. } => *mode != OpenMode::OpenOnly,
+            Request::Publish { .. }
+            | Request::Unpublish { .. }
+            | Request::Remove { .. }
+            | Request::MakeWorkflow { .. }
+            | Request::EndWorkflow { .. }
+            | Request::Item(ItemRequest::Create { .. } | ItemRequest::Destroy { .. }) => true,
+            _ => false,
+        }
     }
 }
 
@@ -118,12 +138,13 @@ impl Connection {
         Ok(number)
     }
 
-    /// Waits for the answer to a request. `None` if the answer has not arrived at the deadline; the request then still
-    /// waits for its answer.
+    /// Waits for the answer to a request. `None` if the answer has not arrived at the deadline, or if the call was
+    /// interrupted; the request then still waits for its answer.
     fn await_answer(&self, number: u64, deadline: Deadline) -> Option<Result<AnsweredWith>> {
         let mut state = self.lock();
+        let mut has_waited = false;
         loop {
-            if let Some(error) = state.over.clone() {
+            if let Some(error) = state.refusal(number) {
                 state.pending.remove(&number);
                 return Some(Err(error));
             }
@@ -139,6 +160,15 @@ impl Connection {
             if deadline.passed() {
                 return None;
             }
+            if std::mem::take(&mut has_waited) && interrupt::is_checked() {
+                drop(state);
+                if interrupt::is_interrupted() {
+                    return None;
+                }
+                state = self.lock();
+                continue;
+            }
+            has_waited = true;
             state.send_unsent();
             if state.reading {
                 let left = deadline.left().min(Duration::from_millis(100));
@@ -233,7 +263,9 @@ impl Connection {
     }
 
     fn hand_out(&self, state: &mut State, number: u64, answer: Answer, descriptors: Vec<OwnedFd>) {
-        state.offered.remove(&number);
+        if state.take_answer_to_offer(number, &answer) && !state.refused.is_empty() {
+            self.wake_watcher();
+        }
         match state.pending.get_mut(&number) {
             Some(pending) if pending.answer.is_none() => {
                 state.open_list.take(&answer, descriptors.last());
@@ -264,11 +296,15 @@ impl State {
         self.tell_as(0, request);
     }
 
-    /// Sends a request whose answer is ignored, now or as soon as the socket has room. Does nothing if there is no
-    /// connection.
+    /// Sends a request for whose answer no thread waits, now or as soon as the socket has room. If the connection is lost
+    /// before the answer, the request is sent again on the next connection.
     pub(super) fn tell_to_do(&mut self, request: Request) {
         let number = self.next;
         self.next += 1;
+        let sent_on = if self.socket.is_some() { self.generation } else { 0 };
+        let pending =
+            Pending { request: request.clone(), descriptors: vec![], wait: None, sent_on, answer: None, wants: 0 };
+        self.given_up.insert(number, pending);
         self.tell_as(number, request);
     }
 
@@ -305,14 +341,16 @@ impl State {
     }
 
     /// Sends all messages and requests that were not sent on the present connection yet. The messages go first, because
-    /// a later request may depend on them.
+    /// a later request may depend on them. Then come the given-up requests of a former connection.
     pub(super) fn send_unsent(&mut self) {
         if !self.send_untold() {
             return;
         }
         let Some(socket) = self.socket.clone() else { return };
         let (generation, settled) = (self.generation, self.settled());
-        for (number, pending) in &mut self.pending {
+        let holds_back = !self.given_up.is_empty() && !self.held_back.passed();
+        let others = self.pending.iter_mut().filter(|_| !holds_back);
+        for (number, pending) in self.given_up.iter_mut().chain(others) {
             if pending.sent_on == generation || pending.answer.is_some() {
                 continue;
             }
@@ -334,11 +372,20 @@ impl State {
         }
     }
 
-    /// Removes a request whose asking thread waits no longer. If the daemon may still answer, remembers the request.
+    /// Gives the error with which a request fails because the session is over or leaving. The farewell of a leaving
+    /// session does not fail.
+    fn refusal(&self, number: u64) -> Option<Error> {
+        let farewell = || self.pending.get(&number).is_some_and(|pending| matches!(pending.request, Request::Bye));
+        self.check_open().err().filter(|_| self.over.is_some() || !farewell())
+    }
+
+    /// Removes a request whose asking thread waits no longer. If the daemon may still answer, or may have changed something
+    /// that lasts, remembers the request.
     fn give_up(&mut self, number: u64) {
         if let Some(pending) = self.pending.remove(&number) {
-            if self.socket.is_some() && pending.sent_on == self.generation {
-                self.given_up.insert(number, pending.request);
+            let is_sent = self.socket.is_some() && pending.sent_on == self.generation;
+            if is_sent || (pending.sent_on != 0 && pending.lasts()) {
+                self.given_up.insert(number, pending);
             }
         }
     }
@@ -346,9 +393,11 @@ impl State {
     /// Handles an answer that came after the asking thread had given up: gives back to the daemon what the answer
     /// opened.
     fn handle_late(&mut self, number: u64, answer: &Answer) {
-        let request = self.given_up.remove(&number);
-        if let (Some(Request::Publish { .. }), Answer::Done { value }) = (&request, answer) {
-            self.refuse_series(SegmentId(*value));
+        let request = self.given_up.remove(&number).map(|pending| pending.request);
+        match (&request, answer) {
+            (Some(Request::Publish { .. }), Answer::Done { value }) => self.refuse_series(SegmentId(*value)),
+            (Some(Request::MakeWorkflow { name, .. }), Answer::Done { .. }) => self.refuse_workflow(name),
+            _ => {}
         }
         self.return_opened(request.as_ref(), answer);
     }
@@ -362,9 +411,12 @@ impl State {
         }
     }
 
-    /// The number of the oldest unanswered request. All requests with smaller numbers were answered or given up.
+    /// The number of the oldest request whose outcome the daemon must keep. All requests with smaller numbers were
+    /// answered, or were given up and changed nothing that lasts.
     pub(super) fn settled(&self) -> u64 {
-        self.pending.first_key_value().map_or(self.next, |(number, _)| *number)
+        let made = self.given_up.iter().find(|(_, pending)| pending.lasts());
+        let oldest = self.pending.first_key_value().into_iter().chain(made).map(|(number, _)| *number);
+        oldest.min().unwrap_or(self.next)
     }
 }
 

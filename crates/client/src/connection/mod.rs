@@ -7,11 +7,12 @@
 //! is in flight, one watching thread of the process notices the end of a connection and connects again. So a new daemon
 //! learns everything that living members hold, and members hear of deaths.
 //!
-//! The submodules: `asking` sends requests and hands out the answers; `open_list` lists what this process has open;
-//! `progress` reports the task's progress; `room` reserves descriptors for the answers; `reconnecting` connects again;
-//! `watching` is the watching thread.
+//! The submodules: `asking` sends requests and hands out the answers; `leaving` ends the session in order; `open_list`
+//! lists what this process has open; `progress` reports the task's progress; `room` reserves descriptors for the
+//! answers; `reconnecting` connects again; `watching` is the watching thread.
 
 mod asking;
+mod leaving;
 mod open_list;
 mod progress;
 mod reconnecting;
@@ -31,15 +32,13 @@ use crossdock_layout::wire::Request;
 use crossdock_os::{Deadline, fork};
 
 pub(crate) use self::asking::Answered;
+pub(crate) use self::leaving::StillOpen;
 
 use self::asking::{Pending, ReaderTurn};
 use self::open_list::OpenList;
 use self::progress::Progress;
 use crate::handshake::{ClientIdentity, Welcome};
 use crate::{Error, Reason, Result};
-
-/// The longest time that a leaving session tries to tell the daemon that it leaves.
-const FAREWELL: Duration = Duration::from_millis(500);
 
 struct State {
     socket: Option<Arc<OwnedFd>>,
@@ -49,8 +48,12 @@ struct State {
     pending: BTreeMap<u64, Pending>,
     /// The messages whose senders do not wait, with their request numbers, that did not fit into the full socket yet.
     untold: VecDeque<(u64, Request)>,
-    /// The requests that were sent on the present connection and then given up, and whose answers may still arrive.
-    given_up: BTreeMap<u64, Request>,
+    /// The sent requests for whose answers no thread waits, because the thread gave up, or because the session only makes
+    /// the daemon remove something. If the connection is lost, those that change something lasting are sent again.
+    given_up: BTreeMap<u64, Pending>,
+    /// After a new connection, other requests are sent only when the given-up requests are answered, or at this time. An
+    /// answer may tell the session to remove what stands in the way of a later request.
+    held_back: Deadline,
     /// Descriptors without another use. Each reserves a place in the descriptor table for a descriptor that an answer
     /// will bring.
     room: Vec<OwnedFd>,
@@ -59,7 +62,12 @@ struct State {
     reading: bool,
     /// The number of threads that wait for the reading thread.
     asleep: usize,
-    /// True if the session is leaving. Then a daemon that is gone is not started again.
+    /// The number of calls that take something at this moment, see [`leaving::Taking`].
+    taking: usize,
+    /// True while the session looks whether it can leave. Then no call takes anything.
+    closing: bool,
+    /// True if the session is leaving. Then no request but the farewell is possible, and a daemon that is gone is not
+    /// started again.
     leaving: bool,
     /// The error with which every request fails; `None` while requests are possible.
     over: Option<Error>,
@@ -69,6 +77,9 @@ struct State {
     not_given_back: VecDeque<Request>,
     /// Those of these requests that were sent on the present connection, and that the daemon has not answered yet.
     offered: BTreeMap<u64, Request>,
+    /// Those of these requests that the daemon refused because it had no descriptor left. They are sent again after a
+    /// pause.
+    refused: Vec<Request>,
     /// The error of the last failed attempt to connect again.
     trouble: Option<Error>,
 }
@@ -108,17 +119,21 @@ impl Connection {
             pending: BTreeMap::new(),
             untold: VecDeque::new(),
             given_up: BTreeMap::new(),
+            held_back: Deadline::after(Duration::ZERO),
             room: Vec::new(),
             trouble: None,
             open_list: OpenList::default(),
             progress: Progress::default(),
             reading: false,
             asleep: 0,
+            taking: 0,
+            closing: false,
             leaving: false,
             over: None,
             incarnation: welcome.incarnation,
             not_given_back: VecDeque::new(),
             offered: BTreeMap::new(),
+            refused: Vec::new(),
         };
         Ok(Arc::new_cyclic(|this| Self {
             path,
@@ -161,41 +176,6 @@ impl Connection {
         if state.asleep > 0 {
             self.changed.notify_all();
         }
-    }
-
-    /// Ends the session in order, and tells the daemon about it if the daemon answers soon. No request is possible
-    /// afterwards. If the daemon does not get the message, the member counts as alive until its process ends.
-    pub(crate) fn end(&self) {
-        if !self.is_ours() {
-            return;
-        }
-        {
-            let mut state = self.lock();
-            if state.over.is_some() {
-                return;
-            }
-            state.leaving = true;
-        }
-        let _ = self.ask(Request::Bye, None, None, Deadline::after(FAREWELL));
-        self.part();
-    }
-
-    /// Ends the connection without a message to the daemon. For the daemon the member has died.
-    pub(crate) fn abandon(&self) {
-        if self.is_ours() {
-            self.liveness.resign();
-            self.part();
-        }
-    }
-
-    fn part(&self) {
-        let mut state = self.lock();
-        state.over = Some(Error::new(Status::Closed, "this session was closed; connect anew"));
-        state.socket = None;
-        state.room.clear();
-        self.wake_others(&state);
-        drop(state);
-        self.watch_no_more();
     }
 }
 

@@ -10,7 +10,9 @@ use crossdock_layout::SegmentId;
 use crossdock_layout::wire::{Answer, InUse, ItemGiven, ItemLevel, ItemRequest, Request, SegmentKind};
 use crossdock_os::file;
 
+use super::asking::Pending;
 use super::{Connection, State};
+use crate::Result;
 
 /// What a session has open or offers: segments, items, published series and endpoints.
 #[derive(Default)]
@@ -20,8 +22,16 @@ pub(super) struct OpenList {
     offered: BTreeMap<SegmentId, PublishedPool>,
     /// The items that this member has open as their owner.
     items: BTreeSet<SegmentId>,
-    /// The endpoints that this session made, with copies of their listening sockets.
-    endpoints: Vec<(Request, Arc<OwnedFd>)>,
+    /// The endpoints that this session made.
+    endpoints: Vec<Endpoint>,
+}
+
+/// An endpoint that this session made.
+struct Endpoint {
+    number: u64,
+    workflow: String,
+    /// A copy of the endpoint's listening socket.
+    listener: Arc<OwnedFd>,
 }
 
 /// A segment that this process has open.
@@ -68,12 +78,8 @@ impl Connection {
         self.lock().open_list.items.remove(&item);
     }
 
-    /// The number of items that this session has open as their owner.
-    pub(crate) fn items(&self) -> usize {
-        self.lock().open_list.items.len() + self.held.load(Ordering::Acquire)
-    }
-
-    /// Counts a cooperative item that this session holds now. The daemon does not know who holds such an item.
+    /// Counts a cooperative item that this session holds now. The daemon does not know who holds such an item. The
+    /// caller has a [`super::Taking`].
     pub(crate) fn holds_item(&self) {
         self.held.fetch_add(1, Ordering::AcqRel);
     }
@@ -83,25 +89,26 @@ impl Connection {
     }
 
     /// Remembers an endpoint, so that it can be given to a daemon that forgot it.
-    pub(crate) fn keep_endpoint(&self, request: Request, listener: Arc<OwnedFd>) {
-        self.lock().open_list.endpoints.push((request, listener));
+    pub(crate) fn keep_endpoint(&self, number: u64, workflow: String, listener: Arc<OwnedFd>) {
+        self.lock().open_list.endpoints.push(Endpoint { number, workflow, listener });
         self.watch();
     }
 
     /// Forgets the endpoints of a workflow that ended, because their sockets must not stay open.
     pub(crate) fn forget_endpoints(&self, of: &str) {
-        let other = |request: &Request| !matches!(request, Request::MakeEndpoint { workflow, .. } if workflow == of);
-        self.lock().open_list.endpoints.retain(|(request, _)| other(request));
+        self.lock().open_list.endpoints.retain(|endpoint| endpoint.workflow != of);
     }
 
     /// Remembers a series that this session publishes, so that it can be given to a daemon that forgot it. Also notes
-    /// that this process has the series' pool open.
-    pub(crate) fn keep_series(&self, segment: SegmentId, pool: Arc<OwnedFd>) {
+    /// that this process has the series' pool open. Fails if another thread has closed the session meanwhile.
+    pub(crate) fn keep_series(&self, segment: SegmentId, pool: Arc<OwnedFd>) -> Result<()> {
         let mut state = self.lock();
+        state.check_open()?;
         state.open_list.add_segment(segment, SegmentKind::Series, None);
         state.open_list.offered.insert(segment, PublishedPool { pool, pages: Vec::new() });
         drop(state);
         self.watch();
+        Ok(())
     }
 
     /// Remembers a pin page of a series that this session publishes.
@@ -131,16 +138,6 @@ impl Connection {
         if had_room {
             self.watch_untold(&state);
         }
-    }
-
-    /// The number of regions that this session has open.
-    pub(crate) fn regions(&self) -> usize {
-        self.lock().open_list.segments.values().filter(|open| open.kind == SegmentKind::Region).count()
-    }
-
-    /// Tells whether this session publishes or observes a series, or holds a version of one.
-    pub(crate) fn has_series(&self) -> bool {
-        self.lock().open_list.segments.values().any(|open| open.kind == SegmentKind::Series)
     }
 }
 
@@ -197,6 +194,16 @@ impl State {
         self.release(segment);
     }
 
+    /// Ends a workflow whose maker gave up before the daemon answered. An unanswered request to end the workflow ends it
+    /// already, and after that request the name may belong to another workflow.
+    pub(super) fn refuse_workflow(&mut self, name: &str) {
+        let pending = self.pending.values().map(Pending::request);
+        let mut unanswered = pending.chain(self.given_up.values().map(Pending::request));
+        if !unanswered.any(|request| matches!(request, Request::EndWorkflow { name: ended } if ended == name)) {
+            self.tell_to_do(Request::EndWorkflow { name: name.to_owned() });
+        }
+    }
+
     /// Begins the messages of a new connection with the list of everything that this process has open. The daemon
     /// closes everything else that it counts as open for this member.
     pub(super) fn tell_open(&mut self) {
@@ -211,6 +218,16 @@ impl State {
 }
 
 impl OpenList {
+    /// The number of segments of this kind that this process has open.
+    pub(super) fn count(&self, kind: SegmentKind) -> usize {
+        self.segments.values().filter(|open| open.kind == kind).count()
+    }
+
+    /// The number of items that this member has open as their owner. Cooperative items are not among them.
+    pub(super) fn items(&self) -> usize {
+        self.items.len()
+    }
+
     /// Notes what the daemon counts as open because of this answer: segments, or an item of this task. `descriptor` is
     /// the last descriptor that came with the answer.
     pub(super) fn take(&mut self, answer: &Answer, descriptor: Option<&OwnedFd>) {
@@ -250,13 +267,18 @@ impl OpenList {
         let pages = self.offered.values().flat_map(|series| series.pages.iter().map(|(page, _)| *page));
         let offers = segments.chain(self.offered.keys().copied()).chain(pages);
         let offers = offers.map(|segment| Request::Offer { segment });
-        self.endpoints.iter().map(|(request, _)| request.clone()).chain(offers).collect()
+        let endpoints = self.endpoints.iter().map(|endpoint| Request::Listen { endpoint: endpoint.number });
+        endpoints.chain(offers).collect()
     }
 
     /// Gives the descriptor that goes with one of the `offers`; `None` if this process has closed it meanwhile.
     pub(super) fn descriptor_of(&self, offer: &Request) -> Option<BorrowedFd<'_>> {
-        let Request::Offer { segment } = offer else {
-            return self.endpoints.iter().find(|(request, _)| request == offer).map(|(_, fd)| fd.as_fd());
+        let segment = match offer {
+            Request::Offer { segment } => segment,
+            Request::Listen { endpoint } => {
+                return self.endpoints.iter().find(|kept| kept.number == *endpoint).map(|kept| kept.listener.as_fd());
+            }
+            _ => return None,
         };
         let opened = self.segments.get(segment).and_then(|open| open.descriptor.as_ref());
         let pool = || self.offered.get(segment).map(|series| &*series.pool);

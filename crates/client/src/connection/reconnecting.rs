@@ -11,7 +11,7 @@ use crossdock_os::{Deadline, event};
 
 use super::{Connection, ReaderTurn, State};
 use crate::handshake::{self, HelloFailure, Welcome};
-use crate::{Error, discovery};
+use crate::{Error, discovery, interrupt};
 
 /// If a private daemon (one that this library started) is gone for longer than this, the process starts it again.
 const RESTART_AFTER: Duration = Duration::from_millis(200);
@@ -54,7 +54,7 @@ impl Connection {
                     let _ = discovery::start(&self.path, deadline);
                 }
             }
-            if deadline.passed() {
+            if deadline.passed() || interrupt::is_interrupted() {
                 return;
             }
             std::thread::sleep(pause.min(deadline.left()));
@@ -128,7 +128,8 @@ impl Connection {
         }
         state.trouble = None;
         let unanswered = std::mem::take(&mut state.offered);
-        state.not_given_back.extend(unanswered.into_values());
+        let refused = std::mem::take(&mut state.refused);
+        state.not_given_back.extend(unanswered.into_values().chain(refused));
         if another {
             state.not_given_back = state.open_list.offers().into();
             state.incarnation = incarnation;
@@ -146,8 +147,10 @@ impl Connection {
         }
         state.socket = Some(socket.clone());
         state.generation += 1;
-        // The answers to these requests were lost with the former connection.
-        state.given_up.clear();
+        // The answers to these requests were lost with the former connection. Those that change something
+        // lasting are sent again.
+        state.given_up.retain(|_, pending| pending.lasts());
+        state.held_back = Deadline::after(MOMENT);
         // The list of what is open replaces the messages that were left for the former connection.
         state.untold.clear();
         state.tell_open();
@@ -159,16 +162,40 @@ impl Connection {
         ConnectAttempt::Done
     }
 
-    /// Waits until the daemon has answered everything that was given back. Perhaps no other thread reads the answers
-    /// for a long time. What is not answered now or later is given back again on the next connection.
+    /// Waits until the daemon has answered everything that was given back, and the given-up requests that were sent
+    /// again. Perhaps no other thread reads the answers for a long time. What is not answered now or later is sent again
+    /// on the next connection.
     fn await_offered(&self, socket: &OwnedFd, generation: u64, deadline: Deadline) {
         let waits = || {
             let state = self.lock();
-            state.generation == generation && state.socket.is_some() && !state.offered.is_empty()
+            let unanswered = !state.offered.is_empty() || !state.given_up.is_empty();
+            state.generation == generation && state.socket.is_some() && unanswered
         };
         while waits() && !deadline.passed() {
             self.read_message(socket, generation, deadline);
         }
+    }
+
+    /// Sends the requests again that the daemon refused because it had no descriptor left, and waits a moment for the
+    /// answers. Does nothing while another thread reads. Tells whether such requests are left.
+    pub(super) fn offer_again(&self) -> bool {
+        let mut state = self.lock();
+        if state.refused.is_empty() {
+            return false;
+        }
+        let Some(socket) = state.socket.clone().filter(|_| !state.reading) else { return true };
+        state.reading = true;
+        let refused = std::mem::take(&mut state.refused);
+        state.not_given_back.extend(refused);
+        state.offer_some(&socket);
+        let unsent = std::mem::take(&mut state.not_given_back);
+        state.refused.extend(unsent);
+        let generation = state.generation;
+        drop(state);
+        let passed_on = ReaderTurn(self);
+        self.await_offered(&socket, generation, Deadline::after(MOMENT));
+        drop(passed_on);
+        !self.lock().refused.is_empty()
     }
 
     /// Waits for the answer to one of the requests in `offered`, on a connection that no other thread uses yet. Tells
@@ -180,7 +207,7 @@ impl Connection {
             match socket::receive(socket, &mut buffer) {
                 Ok(Some(Received::Message(length, fds))) => {
                     let answer = Answer::decode(&buffer[..length], fds.len());
-                    return answer.is_ok_and(|(number, _)| self.lock().offered.remove(&number).is_some());
+                    return answer.is_ok_and(|(number, answer)| self.lock().take_answer_to_offer(number, &answer));
                 }
                 Ok(None) if !deadline.passed() => drop(event::wait_readable(socket, deadline)),
                 _ => return false,
@@ -190,6 +217,16 @@ impl Connection {
 }
 
 impl State {
+    /// Notes that a request of `offered` is answered. Tells whether the answer is to one of these requests. If the
+    /// daemon had no descriptor left for what came with the request, the request is sent again later.
+    pub(super) fn take_answer_to_offer(&mut self, number: u64, answer: &Answer) -> bool {
+        let Some(offer) = self.offered.remove(&number) else { return false };
+        if matches!(answer, Answer::Failed { status: Status::NoSpace, .. }) {
+            self.refused.push(offer);
+        }
+        true
+    }
+
     /// Sends messages of `not_given_back`. Tells whether some are left, which must wait until the daemon has answered.
     fn offer_some(&mut self, socket: &OwnedFd) -> bool {
         while self.offered.len() < UNANSWERED {

@@ -2,7 +2,8 @@
 //!
 //! The thread sleeps in `poll` on the sockets of all sessions that have something open. The end of a connection wakes
 //! the thread; messages do not. When a daemon is gone, the thread connects again as soon as there is a new daemon,
-//! gives back what the session holds, and takes over the new liveness table. It also sends the progress reports that
+//! gives back what the session holds, and takes over the new liveness table. If the daemon has no descriptor left for
+//! what it gets back, the thread offers it again and again. The thread also sends the progress reports that
 //! `progress` could not send at once, and the messages that did not fit into a full socket. It starts when the process
 //! opens its first object or reports its first progress, and ends with the last session. It blocks all signals. Forked
 //! children do not have it; their sessions start a thread of their own. If the thread cannot be started, the next
@@ -27,6 +28,8 @@ const A_WHILE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The pause between two attempts to send the messages that did not fit into a full socket.
 const ROOM: Duration = Duration::from_millis(20);
+/// The pause between two attempts to give back what the daemon refused because it had no descriptor left.
+const REFUSED: Duration = Duration::from_millis(100);
 const STACK: usize = 128 << 10;
 
 static WATCHER: PerProcess<Watcher> = PerProcess::new();
@@ -47,6 +50,8 @@ struct WatchedSession {
     connection: Weak<Connection>,
     /// When the connection broke, and when the next attempt to connect is due; `None` while the connection works.
     broken: Option<Outage>,
+    /// When the session gives back again what the daemon refused; `None` if the daemon refused nothing.
+    offer_due: Option<Instant>,
 }
 
 struct Outage {
@@ -119,7 +124,11 @@ impl Watcher {
             event::clear(&self.wake);
             {
                 let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-                watched.extend(known.sessions.drain(..).map(|connection| WatchedSession { connection, broken: None }));
+                watched.extend(known.sessions.drain(..).map(|connection| WatchedSession {
+                    connection,
+                    broken: None,
+                    offer_due: None,
+                }));
                 watched.retain(|session| session.connection.upgrade().is_some_and(|c| !c.is_over()));
                 if watched.is_empty() {
                     known.running = false;
@@ -149,7 +158,8 @@ impl WatchedSession {
         let connection = self.connection.upgrade();
         let progress = connection.as_ref().and_then(|connection| connection.progress_due(now));
         let untold = connection.and_then(|connection| connection.untold_due(now));
-        self.broken.as_ref().map(|broken| broken.due).into_iter().chain(progress).chain(untold).min()
+        let broken = self.broken.as_ref().map(|broken| broken.due);
+        broken.into_iter().chain(progress).chain(untold).chain(self.offer_due).min()
     }
 
     /// Tries to restore the connection, if it is broken and the next attempt is due.
@@ -158,6 +168,9 @@ impl WatchedSession {
         let Some(connection) = self.connection.upgrade() else { return };
         if connection.socket_of().is_some() {
             self.broken = None;
+            if self.offer_due.is_none_or(|due| due <= now) {
+                self.offer_due = connection.offer_again().then(|| Instant::now() + REFUSED);
+            }
             return;
         }
         let broken = self.broken.get_or_insert(Outage { since: now, due: now, pause: Duration::from_micros(500) });

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crossdock_core::item::{Backing, ItemMemory};
 use crossdock_layout::Status;
-use crossdock_layout::region::PAGE;
 use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath};
 
 use super::{Item, ItemOptions, SharedItem, State, party};
@@ -162,6 +161,7 @@ impl Item {
     /// suffice. `BUSY` while the item's heap is in use. `CLOSED` if this task has already handed the item on. After an
     /// error the item is as before.
     pub fn resize(&mut self, size: u64) -> Result<()> {
+        self.check_process()?;
         self.memory()?;
         self.open.close_region()?;
         if self.level() == ItemLevel::Cooperative {
@@ -169,6 +169,13 @@ impl Item {
             return Err(Error::new(Status::Invalid, text));
         }
         let old = self.size();
+        if let State::Own(memory) = &mut self.state
+            && size > old
+        {
+            // These bytes belong to the item as soon as the daemon has given it the larger size, also if this process
+            // dies before it gets the answer.
+            memory.clear_behind();
+        }
         // The mapping is removed before the daemon shrinks the item. Otherwise an access to the removed part would be a
         // fault.
         self.state = State::Spent(format!("item '{}' is being resized", self.key()));
@@ -178,13 +185,7 @@ impl Item {
             Ok((given.size, memory))
         });
         match memory {
-            Ok((given, mut memory)) => {
-                // The last page of the old size can have bytes behind that size: an earlier owner wrote them there, or
-                // they are left from a larger size.
-                let end = old.next_multiple_of(PAGE).min(given);
-                if old < end {
-                    memory.bytes_mut()[old as usize..end as usize].fill(0);
-                }
+            Ok((given, memory)) => {
                 self.open.given.size = given;
                 self.state = State::Own(memory);
                 if self.contents().is_err() {

@@ -7,6 +7,7 @@ use crossdock_core::item::{Contents, ItemMemory};
 use crossdock_layout::wire::{ItemGiven, ItemLevel, OnDeath};
 use crossdock_layout::{SegmentId, Status};
 
+use crate::session_objects::OpenHeap;
 use crate::{Error, Region, Result, SegmentKind, Session};
 
 /// An item that is open in this process. [`super::Item`] and [`super::ItemView`] deref to it.
@@ -14,12 +15,12 @@ use crate::{Error, Region, Result, SegmentKind, Session};
 pub struct OpenItem {
     pub(super) session: Session,
     pub(super) given: ItemGiven,
-    region: Option<Region>,
+    heap: Option<OpenHeap>,
 }
 
 impl OpenItem {
     pub(super) fn new(session: &Session, given: ItemGiven) -> Self {
-        Self { session: session.clone(), given, region: None }
+        Self { session: session.clone(), given, heap: None }
     }
 
     /// The item's key in the workflow.
@@ -68,20 +69,19 @@ impl OpenItem {
             let text = "it holds no heap; describe it as one when you make it";
             return Err(self.named(Error::new(Status::WrongType, text)));
         }
-        if let Some(region) = &self.region {
-            return Ok(region.clone());
+        if let Some(heap) = &self.heap {
+            return Ok(heap.region.clone());
         }
         let mapping = memory.data_again().map_err(|e| self.named(e))?;
-        let region = self.session.region_in_item(&self.given, mapping, memory.writable())?;
-        self.region = Some(region.clone());
-        Ok(region)
+        let heap = self.session.region_in_item(&self.given, mapping, memory.writable())?;
+        Ok(self.heap.insert(heap).region.clone())
     }
 
     /// Closes the heap before the item is transferred. It fails if the heap is in use.
     pub(super) fn close_region(&mut self) -> Result<()> {
-        match self.region.take() {
-            Some(region) if Arc::strong_count(&region) > 1 => {
-                self.region = Some(region);
+        match self.heap.take() {
+            Some(heap) if Arc::strong_count(&heap.region) > 1 => {
+                self.heap = Some(heap);
                 let text = "its heap is still in use here; drop what refers to it first";
                 Err(self.named(Error::new(Status::Busy, text)))
             }
@@ -91,6 +91,6 @@ impl OpenItem {
 
     /// Forgets the heap without a check, because the item is closed even if the heap is in use.
     pub(super) fn drop_region(&mut self) {
-        self.region = None;
+        self.heap = None;
     }
 }

@@ -14,7 +14,8 @@ use super::{Contents, HeldItem, Item, ItemInfo, ItemOptions, ItemView, State};
 use crate::connection::Answered;
 use crate::host::SessionHost;
 use crate::segment::SegmentOpening;
-use crate::{Error, Region, Result, SegmentKind, Session};
+use crate::session_objects::OpenHeap;
+use crate::{Error, Result, SegmentKind, Session};
 
 /// The least time that a session waits for an item that the daemon prepares, even if the caller's timeout is shorter.
 /// The daemon may need the time, for example to copy the item.
@@ -22,6 +23,8 @@ const READY: Duration = Duration::from_secs(60);
 /// The least time in which a daemon that prepares an item must answer another question. A daemon that does not answer
 /// is stopped, so the call does not wait longer.
 const ALIVE: Duration = Duration::from_secs(1);
+/// While a call waits for a cooperative item, the time between two looks whether another thread closes the session.
+const LOOK: Duration = Duration::from_millis(50);
 
 impl Session {
     /// Makes an item that this task owns. Its bytes are zero.
@@ -66,13 +69,18 @@ impl Session {
     /// task owns the item, and `NOT_FOUND` if there is no item of this key; in a site also `TIMED_OUT` if the item is
     /// still on its way, and `DISCONNECTED` if the item's node or the catalog does not answer. `NOT_FOUND` if the item
     /// is destroyed meanwhile. `BUSY` if this session has the item open. `DENIED` without a grant to own the item.
-    /// `NO_SPACE` if the daemon has to copy the item and has no room for the copy.
+    /// `NO_SPACE` if the daemon has to copy the item and has no room for the copy. `CLOSED` if another thread closes
+    /// the session meanwhile.
     pub fn access_item(&self, key: &str, timeout: Option<Duration>) -> Result<Item> {
         crate::session::check_name("item", key)?;
-        match self.items().find(key) {
-            Some(known) => self.take_known(key, known, timeout),
-            None => self.access_any_item(&[key], timeout),
+        let deadline = Deadline::after(timeout.unwrap_or_default());
+        if let Some(known) = self.items().find(key) {
+            if let Some(item) = self.take_known(key, known, timeout)? {
+                return Ok(item);
+            }
         }
+        // This session knows no item of this key, or the item that it knew is gone.
+        self.access_any_item(&[key], timeout.map(|_| deadline.left()))
     }
 
     /// Opens the first of these items (at most 24) that this task owns or gets. A cooperative item in the list is
@@ -156,6 +164,7 @@ impl Session {
         let known = MappedItem { memory: Arc::new(memory), given: given.clone(), own, _opening: opening };
         self.items().learn(&given.key, known.clone());
         if given.created {
+            let _taking = self.connection().begin_taking().inspect_err(|_| self.connection().unmake(&given))?;
             let held = known.memory.begin(known.own[0], self.member(), given.on_death);
             let held = HeldItem::new(self, held);
             return Ok(Item::new(self, given, State::Cooperative(known.memory, held)));
@@ -163,44 +172,53 @@ impl Session {
         let (timeout, deadline) = wait.unwrap_or((None, Deadline::after(Duration::ZERO)));
         let left = timeout.map(|_| deadline.left());
         let key = given.key;
-        self.take_known(&key, known, left)
+        self.take_known(&key, known, left)?.ok_or_else(|| gone(&key))
     }
 
     /// Takes a cooperative item whose memory this session has mapped. Waits in shared memory, without the daemon, until
-    /// this member has the item.
-    pub(super) fn take_known(&self, key: &str, known: MappedItem, timeout: Option<Duration>) -> Result<Item> {
-        self.connection().check_process()?;
+    /// this member has the item. The result is `None` if the item was gone already when the call began.
+    pub(super) fn take_known(&self, key: &str, known: MappedItem, timeout: Option<Duration>) -> Result<Option<Item>> {
         let mut own = known.own.clone();
         for number in self.items().registered() {
             own.push(self.word(&Party::Number(number))?);
         }
         let deadline = Deadline::after(timeout.unwrap_or_default());
-        match known.memory.take(&own, self.member(), self.liveness(), deadline) {
+        let taking = self.connection().begin_taking()?;
+        let take = |deadline| known.memory.take(&own, self.member(), self.liveness(), deadline);
+        let mut outcome = take(Deadline::after(Duration::ZERO));
+        let was_gone = outcome == ItemWaitOutcome::Gone;
+        while matches!(outcome, ItemWaitOutcome::TimedOut { .. }) && !deadline.passed() {
+            taking.check()?;
+            outcome = take(deadline.at_most(LOOK));
+        }
+        match outcome {
             ItemWaitOutcome::Taken(held) => {
                 let held = HeldItem::new(self, held);
-                Ok(Item::new(self, known.given, State::Cooperative(known.memory, held)))
+                Ok(Some(Item::new(self, known.given, State::Cooperative(known.memory, held))))
             }
             ItemWaitOutcome::Gone => {
+                drop(taking);
                 self.items().forget(key, known.given.item);
                 // The daemon may not know yet that the item's owner died. This request makes the daemon destroy the
                 // item.
                 let _ = self.ask_item(ItemRequest::Destroy { item: known.given.item }, None);
-                let text = format!("item '{key}' is gone: it was destroyed, or its owner died");
-                Err(Error::new(Status::NotFound, text))
+                if was_gone { Ok(None) } else { Err(gone(key)) }
             }
             ItemWaitOutcome::TimedOut { holder, .. } if holder == self.member() => {
                 let text = format!("item '{key}' is open in this session already; one at a time may use it");
                 Err(Error::new(Status::Busy, text))
             }
             ItemWaitOutcome::TimedOut { holder, .. } => {
+                drop(taking);
                 let (status, within) = match timeout {
                     Some(timeout) => (Status::TimedOut, format!(" within {} ms", timeout.as_millis())),
                     None => (Status::NotYet, String::new()),
                 };
-                let who = if holder == MemberId::NONE {
-                    "it belongs to a task that has not opened it".to_owned()
-                } else {
-                    format!("it is held by {}", self.describe_member(holder))
+                let who = match holder {
+                    MemberId::NONE => "it belongs to a task that has not opened it".to_owned(),
+                    // A program may poll often, so the error says nothing that the daemon has to be asked for.
+                    _ if timeout.is_none() => format!("it is held by {holder}"),
+                    _ => format!("it is held by {}", self.describe_member(holder)),
                 };
                 Err(Error::new(status, format!("item '{key}' was not given to task '{}'{within}: {who}", self.task())))
             }
@@ -231,11 +249,11 @@ impl Session {
     }
 
     /// Opens the heap in an item's data as a region. `mapping` is the mapped data.
-    pub(super) fn region_in_item(&self, given: &ItemGiven, mapping: Mapping, writable: bool) -> Result<Region> {
+    pub(super) fn region_in_item(&self, given: &ItemGiven, mapping: Mapping, writable: bool) -> Result<OpenHeap> {
         let (name, segment) = (given.key.clone(), given.item);
         let host = Arc::new(SessionHost::new(self, Vec::new()));
         let over = MappedRegionParts { name, segment, writable, member: self.member(), host };
-        Ok(self.session_objects().note_region(region::Region::over(mapping, None, over)?, given.file))
+        Ok(self.session_objects().note_heap(region::Region::over(mapping, None, over)?, given.file))
     }
 }
 
@@ -244,6 +262,10 @@ pub(super) fn taken(answer: Answered) -> Result<(ItemGiven, std::os::fd::OwnedFd
         (Answer::Item(given), Some(descriptor)) => Ok((given, descriptor)),
         _ => Err(crate::session::unexpected()),
     }
+}
+
+fn gone(key: &str) -> Error {
+    Error::new(Status::NotFound, format!("item '{key}' is gone: it was destroyed, or its owner died"))
 }
 
 fn check_keys(keys: &[&str]) -> Result<Vec<String>> {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crossdock_core::queue;
 use crossdock_layout::wire::SegmentKind;
-use crossdock_layout::{Handle, SegmentId, Status};
+use crossdock_layout::{Handle, SegmentId};
 
 use poll_descriptor::PollDescriptor;
 pub use queue::{
@@ -24,7 +24,7 @@ pub use queue::{
 };
 use recent_regions::RecentRegions;
 
-use crate::{Error, Reason, Region, Result};
+use crate::{Error, Region, Result};
 
 /// The time that a call waits if its timeout is `None`.
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(60);
@@ -166,11 +166,9 @@ impl Port {
     ///
     /// # Errors
     /// `NO_SPACE` if this process has no free descriptor, `SYSTEM` if the kernel refuses the eventfd or the thread
-    /// behind it. `DISCONNECTED` in a forked child, which has no such thread.
+    /// behind it. `DISCONNECTED` in a forked child.
     pub fn arm(&self) -> Result<bool> {
-        if !self.shared.end.is_own() {
-            return Err(self.name_it(Error::because(Status::Disconnected, Reason::Forked)));
-        }
+        self.named(self.shared.end.check_process())?;
         let poll_descriptor = self.poll_descriptor()?;
         poll_descriptor.silence();
         if self.shared.end.has_event() {
@@ -183,7 +181,10 @@ impl Port {
     /// Undoes [`Port::arm`]: until the next `arm`, the descriptor does not become readable. In a forked child nothing
     /// happens, because the descriptor is its parent's.
     pub fn disarm(&self) {
-        if let Some(poll_descriptor) = self.shared.poll_descriptor.get().filter(|_| self.shared.end.is_own()) {
+        if self.shared.end.check_process().is_err() {
+            return;
+        }
+        if let Some(poll_descriptor) = self.shared.poll_descriptor.get() {
             poll_descriptor.silence();
         }
     }
@@ -237,7 +238,7 @@ impl std::ops::Deref for Port {
 impl Drop for Port {
     fn drop(&mut self) {
         // In a forked child, another thread of the parent may have held one of the locks that are taken below.
-        if !self.shared.end.is_own() {
+        if self.shared.end.check_process().is_err() {
             return;
         }
         // If the program asked for a descriptor to poll, a thread serves it and keeps the port's memory mapped. The

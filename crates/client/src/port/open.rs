@@ -40,7 +40,8 @@ impl Session {
     /// # Errors
     /// `INVALID` if the name or the capacity is not allowed, or if the options differ from those of the existing port
     /// (the text prints both). `BUSY` if another member has the end (the text names it). `DENIED` without a grant for
-    /// this end. `NO_SPACE` if the quota or the node's memory does not suffice.
+    /// this end. `NO_SPACE` if the quota or the node's memory does not suffice. `CLOSED` if another thread closes the
+    /// session meanwhile.
     pub fn port(&self, name: &str, end: End, options: &PortOptions, timeout: Option<Duration>) -> Result<Port> {
         let named = |error: Error| error.about(SegmentKind::Port, name);
         let shape = options.shape();
@@ -58,6 +59,7 @@ impl Session {
         let opened = self.open_segment(&wanted)?;
         let shape = agreed(name, &opened, options)?;
         let mapping = map(name, &opened, Access::ReadWrite)?;
+        let taking = self.connection().begin_taking().map_err(named)?;
         let alive = self.liveness();
         let formatted = timeout.map_or(FORMAT_WAIT.0, |_| deadline.left().max(FORMAT_WAIT.1));
         let ring = Ring::open(mapping, shape, self.member(), alive, Deadline::after(formatted)).map_err(named)?;
@@ -71,6 +73,7 @@ impl Session {
             recent_regions: RecentRegions::default(),
         });
         self.session_objects().note_port(&shared);
+        drop(taking);
         Ok(Port { shared })
     }
 

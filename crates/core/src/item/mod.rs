@@ -125,6 +125,18 @@ impl ItemMemory {
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.size as usize) }
     }
 
+    /// Fills the rest of the last page, behind the data, with zeros. Bytes of a larger former size, or bytes that an
+    /// earlier owner wrote there, may lie behind the data.
+    pub fn clear_behind(&mut self) {
+        if !self.writable() {
+            return;
+        }
+        let behind = self.size.next_multiple_of(4096) - self.size;
+        let end = self.mapping.at(ITEM_DATA + self.size, behind).expect("the mapping has whole pages");
+        // SAFETY: these bytes lie within the mapping, and no slice of the data covers them.
+        unsafe { end.as_ptr().write_bytes(0, behind as usize) };
+    }
+
     /// Maps the item's data a second time, for a region that lies in the item.
     ///
     /// # Errors

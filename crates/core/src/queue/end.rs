@@ -105,8 +105,8 @@ impl End {
     /// the side have living members, the call waits up to `timeout`.
     ///
     /// # Errors
-    /// `BUSY` if the timeout passes; the error names the members that have the slots. `CORRUPT` if the port's memory
-    /// holds what no correct member writes.
+    /// `BUSY` if the timeout passes; the error names the members that have the slots. `CLOSED` if another thread closes
+    /// the session meanwhile. `CORRUPT` if the port's memory holds what no correct member writes.
     pub fn open(
         ring: Ring,
         side: Side,
@@ -115,7 +115,7 @@ impl End {
         host: Arc<dyn Host>,
         timeout: Duration,
     ) -> Result<Self, Error> {
-        let joined = ring.join_within(side, me, name, host.liveness(), timeout)?;
+        let joined = ring.join_within(side, me, name, &*host, timeout)?;
         let end = Self {
             slot_index: ring.slot_index(side, joined.slot),
             ring,
@@ -337,12 +337,8 @@ impl End {
     /// Tells whether a call with timeout zero would give anything but "not yet". A wrong `true` is possible, a wrong
     /// `false` is not. In a forked child the answer is `true`, because each call gives `DISCONNECTED` there.
     pub fn has_event(&self) -> bool {
-        !self.is_own() || self.look_after() || self.something_to_do() || self.over().is_some()
-    }
-
-    /// Tells whether this process opened this end itself, rather than inherited it by fork.
-    pub fn is_own(&self) -> bool {
-        self.process.is_current()
+        // In a forked child a call gives an error, and the lock of the end may be held for ever.
+        self.check_process().is_err() || self.look_after() || self.something_to_do() || self.over().is_some()
     }
 
     /// Tells whether this process closed this end.
@@ -407,7 +403,7 @@ impl End {
     /// or to another consumer.
     pub fn close(&self) {
         // A forked child must not touch its parent's end.
-        if !self.is_own() {
+        if self.check_process().is_err() {
             return;
         }
         let local = self.local();
@@ -468,7 +464,16 @@ impl End {
                 format!("this is a {}'s end; open the {}'s for that", self.side.word(), side.word()),
             ));
         }
-        if !self.is_own() {
+        self.check_process()
+    }
+
+    /// Fails in a forked child of the process that opened this end.
+    ///
+    /// # Errors
+    /// `DISCONNECTED` in such a child.
+    #[inline]
+    pub fn check_process(&self) -> Result<(), Error> {
+        if !self.process.is_current() {
             return Err(Error::because(Status::Disconnected, Reason::Forked));
         }
         Ok(())

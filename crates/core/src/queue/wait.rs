@@ -20,8 +20,9 @@ use super::ring::Ring;
 use super::signal;
 use super::spin::{IDLE_YIELD, TOO_LONG, TURNS, spin_while};
 use super::{Pattern, Side};
+use crate::Host;
 use crate::error::Reason;
-use crate::liveness::{LOOK, LivenessSource, epoch_word};
+use crate::liveness::{LOOK, epoch_word};
 
 /// The shortest time in nanoseconds after which an end asks the kernel again which members are dead. A sleep usually
 /// lasts longer than this time.
@@ -368,12 +369,16 @@ impl Ring {
         side: Side,
         me: MemberId,
         name: &str,
-        alive: &dyn LivenessSource,
+        host: &dyn Host,
         timeout: Duration,
     ) -> Result<Joined, Error> {
+        let alive = host.liveness();
         let patience = Deadline::after(HEALING_TIME);
         let deadline = Deadline::after(timeout);
         loop {
+            if host.is_closing() {
+                return Err(Error::new(Status::Closed, "the session was closed while this call waited for an end"));
+            }
             // A member that leaves or heals wakes both sides, so it is enough to sleep on the futex word of this side.
             let epoch = alive.epoch();
             let expected = signal::announce(self.signal(side));

@@ -199,6 +199,11 @@ impl Region {
         self.memory.geometry().capacity
     }
 
+    /// Tells whether the region is the heap of an item, and not a segment of its own.
+    pub fn is_in_item(&self) -> bool {
+        self.descriptor.is_none()
+    }
+
     /// Tells whether this task may write to the region.
     pub fn writable(&self) -> bool {
         self.writable

@@ -18,6 +18,7 @@ use super::publisher::failed;
 use super::spec::FullPolicy;
 use super::version::Version;
 use crate::Host;
+use crate::error::Reason;
 use crate::liveness::{LOOK, epoch_word};
 use crate::{Error, Result};
 
@@ -334,7 +335,11 @@ fn wait_beyond(attached: &Attached, sequence: u64, timeout: Duration) -> Result<
             continue;
         }
         if deadline.passed() {
-            let status = if timeout.is_zero() { Status::NotYet } else { Status::TimedOut };
+            if timeout.is_zero() {
+                // A program may poll often, so the error says nothing that the daemon has to be asked for.
+                let nothing = Error::because(Status::NotYet, Reason::NothingYet);
+                return Err(nothing.about(SegmentKind::Series, &attached.name));
+            }
             let who = attached.host.describe(attached.publisher);
             let mut text = "its publisher lives".to_owned();
             let withheld = header.report.withheld_now.load(Relaxed);
@@ -346,7 +351,7 @@ fn wait_beyond(attached: &Attached, sequence: u64, timeout: Duration) -> Result<
                 );
             }
             let waited = format!("a version after {sequence} from {who}");
-            return Err(attached.error(status, text).waited(waited, timeout));
+            return Err(attached.error(Status::TimedOut, text).waited(waited, timeout));
         }
         let deaths = epoch_word(attached.host.liveness());
         futex::wait_either((&version_words.published, expected), (deaths, epoch), deadline.at_most(LOOK));

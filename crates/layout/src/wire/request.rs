@@ -146,6 +146,12 @@ requests! {
             /// The segment's id.
             segment: SegmentId,
         },
+        /// Gives a restarted daemon the listening socket of an endpoint. The descriptor of the socket comes with a Listen
+        /// message. Nothing happens if the daemon has the endpoint's socket.
+        21 Listen -> Done [1] {
+            /// The endpoint's number, from the answer to `MakeEndpoint`.
+            endpoint: u64,
+        },
         /// Says that the member leaves in order. The daemon answers the Bye and then closes the connection.
         15 Bye -> Done,
         /// Reports how far this member is, for people to read. The daemon does not answer a Progress.

@@ -41,6 +41,7 @@ pub(super) fn requests() -> Vec<Request> {
         Request::List { of: ListOf::Members, after: 7, workflow: None },
         Request::Describe { member: MemberId::new(3, 4) },
         Request::Offer { segment: SegmentId(5) },
+        Request::Listen { endpoint: 3 },
         Request::Bye,
         Request::Progress { done: 3, of: 10 },
         Request::CopyRegion { wait_ms: 100, moves: true, name: name(), copy: name() },

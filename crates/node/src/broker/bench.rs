@@ -28,7 +28,7 @@ pub(super) struct Bench {
     answers: Vec<(Connection, u64, Answer)>,
     limits: Limits,
     held: BTreeSet<SegmentId>,
-    listening: BTreeSet<u64>,
+    pub listening: BTreeSet<u64>,
     number: u64,
 }
 
@@ -115,7 +115,7 @@ impl Bench {
         self.number += 1;
         let number = if request.wants_answer() { self.number } else { 0 };
         let descriptors = match request {
-            Request::MakeEndpoint { .. } => vec![Descriptor::Listener],
+            Request::MakeEndpoint { .. } | Request::Listen { .. } => vec![Descriptor::Listener],
             _ => vec![],
         };
         let message = request.encode(number, 0);

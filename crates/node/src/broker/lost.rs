@@ -104,7 +104,7 @@ impl Broker {
             (Some(Outcome::Made(segment)), request @ Request::Open { .. }) if !self.is_named(segment) => {
                 self.open(asker, request);
             }
-            (Some(outcome), request) => self.repeat(asker, &request, outcome),
+            (Some(outcome), request) => self.repeat(asker, &request, outcome, &[]),
             (None, Request::Attach { segment, access }) => self.attach(asker, segment, access),
             (None, Request::Item(request)) => self.serve_item(asker, request),
             (None, Request::Publish { name, .. }) => self.publish_again(asker, &name),

@@ -366,7 +366,7 @@ impl Broker {
         // broker. The repeated request gets the same answer, and nothing happens twice.
         let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&number)).copied();
         if let Some(outcome) = outcome.filter(|o| !self.forgotten(asker, &request, *o)) {
-            return self.repeat(asker, &request, outcome);
+            return self.repeat(asker, &request, outcome, descriptors);
         }
         match request {
             Request::Hello { .. } => {}
@@ -380,6 +380,7 @@ impl Broker {
             Request::MakeEndpoint { workflow, task, grants } => {
                 self.make_endpoint(asker, &workflow, task, grants, descriptors);
             }
+            Request::Listen { endpoint } => self.listen(asker, endpoint, descriptors),
             Request::AddGrants { endpoint, grants } => self.add_grants(asker, endpoint, grants),
             Request::EndWorkflow { name } => self.end_workflow(asker, &name),
             Request::List { of, after, workflow } => self.list(asker, of, after, workflow.as_deref()),
@@ -400,7 +401,7 @@ impl Broker {
     }
 
     /// Answers a repeated request, whose first answer was lost with the former broker.
-    fn repeat(&mut self, asker: Requester, request: &Request, outcome: Outcome) {
+    fn repeat(&mut self, asker: Requester, request: &Request, outcome: Outcome, descriptors: &[Descriptor]) {
         if let Request::Item(request) = request {
             return self.repeat_item(asker, request.clone(), outcome);
         }
@@ -427,11 +428,16 @@ impl Broker {
             {
                 self.published_again(asker, segment);
             }
+            (Outcome::Done(endpoint), Request::MakeEndpoint { .. }) => {
+                if descriptors == [Descriptor::Listener] {
+                    self.hear(endpoint);
+                }
+                self.answer(asker, &Answer::Done { value: endpoint });
+            }
             (
                 Outcome::Done(value),
                 Request::Remove { .. }
                 | Request::MakeWorkflow { .. }
-                | Request::MakeEndpoint { .. }
                 | Request::AddGrants { .. }
                 | Request::EndWorkflow { .. }
                 | Request::Unpublish { .. },

@@ -52,23 +52,37 @@ impl Broker {
             let text = format!("what came for the endpoint of task '{task}' is not a listening SOCK_SEQPACKET socket");
             return self.fail(asker, Status::Invalid, text);
         }
-        // After the keeper was lost, the launcher makes its endpoints again. So a request for the same endpoint with
-        // the same grants succeeds.
-        let before = self
-            .lasting
-            .endpoints
-            .iter()
-            .find(|(n, e)| self.deaf.contains(n) && e.workflow == number && e.task == task);
-        if let Some(endpoint) = before.map(|(n, _)| *n) {
-            self.deaf.remove(&endpoint);
-            self.effects.push(Effect::Listen { endpoint });
-            return self.answer(asker, &Answer::Done { value: endpoint });
-        }
         let endpoint = self.lasting.next_number;
         let cause = Cause { member: asker.member, request: asker.number };
         self.effects.push(Effect::Listen { endpoint });
         self.commit(Record::Endpoint { number: endpoint, workflow: number, task, grants, cause });
         self.answer(asker, &Answer::Done { value: endpoint });
+    }
+
+    /// Takes the listening socket of an endpoint back, if the socket was lost with the keeper. If the daemon has the
+    /// socket, nothing happens, because a member whose connection was lost may send the socket twice.
+    pub(super) fn listen(&mut self, asker: Requester, endpoint: u64, descriptors: &[Descriptor]) {
+        if !self.is_admin(asker.connection) {
+            let text = "a task's endpoint cannot give endpoints; connect to the daemon's own socket as its user";
+            return self.fail(asker, Status::Denied, text);
+        }
+        let Some(found) = self.lasting.endpoints.get(&endpoint) else {
+            return self.fail(asker, Status::NotFound, format!("there is no endpoint {endpoint}"));
+        };
+        if descriptors != [Descriptor::Listener] {
+            let task = &found.task;
+            let text = format!("what came for the endpoint of task '{task}' is not a listening SOCK_SEQPACKET socket");
+            return self.fail(asker, Status::Invalid, text);
+        }
+        self.hear(endpoint);
+        self.answer(asker, &Answer::Done { value: endpoint });
+    }
+
+    /// Listens at an endpoint again whose socket was lost and has come with the present message.
+    pub(super) fn hear(&mut self, endpoint: u64) {
+        if self.deaf.remove(&endpoint) {
+            self.effects.push(Effect::Listen { endpoint });
+        }
     }
 
     pub(super) fn add_grants(&mut self, asker: Requester, endpoint: u64, grants: Vec<Grant>) {
@@ -150,5 +164,42 @@ impl Broker {
         for connection in links.map(|(c, _)| *c).collect::<Vec<_>>() {
             self.drop_link(connection, "its workflow ended");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crossdock_layout::wire::Request;
+
+    use super::*;
+    use crate::broker::bench::Bench;
+    use crate::broker::{Limits, MAIN_ENDPOINT};
+
+    #[test]
+    fn an_endpoints_socket_that_comes_twice_after_the_keepers_death_makes_no_second_endpoint() {
+        let mut bench = Bench::new(Limits::default());
+        let launcher = bench.join(1, MAIN_ENDPOINT, "launcher", 0).unwrap();
+        let (workflow, task) = (DEFAULT_WORKFLOW.to_owned(), "t".to_owned());
+        let make = Request::MakeEndpoint { workflow, task, grants: vec![] };
+        let value = |answer| match answer {
+            Some(Answer::Done { value }) => value,
+            other => panic!("{other:?}"),
+        };
+        let endpoints = [value(bench.ask(1, make.clone())), value(bench.ask(1, make))];
+        let all = BTreeSet::from([MAIN_ENDPOINT, endpoints[0], endpoints[1]]);
+        assert_eq!((all.len(), &bench.listening), (3, &all));
+        bench.listening = BTreeSet::from([MAIN_ENDPOINT]);
+        bench.restart();
+        for connection in [101, 201] {
+            assert_eq!(bench.hello(connection, MAIN_ENDPOINT, "launcher", 0, launcher), Some(launcher));
+            for endpoint in endpoints {
+                assert_eq!(value(bench.ask(connection, Request::Listen { endpoint })), endpoint);
+            }
+            assert_eq!((bench.broker.lasting().endpoints.len(), &bench.listening), (2, &all));
+        }
+        let unknown = bench.ask(201, Request::Listen { endpoint: 999 });
+        assert!(matches!(unknown, Some(Answer::Failed { status: Status::NotFound, .. })), "{unknown:?}");
     }
 }

@@ -123,7 +123,7 @@ impl World {
                     message[at] ^= change.get(1).copied().unwrap_or(1);
                 }
                 let descriptors: &[Descriptor] = match some_request(argument) {
-                    Request::MakeEndpoint { .. } => &[Descriptor::Listener],
+                    Request::MakeEndpoint { .. } | Request::Listen { .. } => &[Descriptor::Listener],
                     Request::Offer { .. } if argument & 128 != 0 => &[Descriptor::Pool { size: 65_536, number: 1 }],
                     Request::Offer { .. } => &[Descriptor::Memory { size: 4096, number: 1 }],
                     Request::Publish { .. } => &[Descriptor::Pool { size: 65_536, number: 1 }],

@@ -70,6 +70,7 @@ pub(super) fn some_request(which: u8) -> Request {
         15 => Request::Progress { done: u64::from(which), of: u64::from(which / 16) },
         12 => Request::Reserve { segment, upto: 65_536 },
         13 => Request::Attach { segment, access: Rights::ALL },
+        14 if which < 64 => Request::Listen { endpoint: u64::from(which / 16) },
         14 => Request::Offer { segment },
         _ => Request::Detach { segment, count: 1 },
     }

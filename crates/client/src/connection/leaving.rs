@@ -1,0 +1,154 @@
+//! Ends the session in order.
+//!
+//! After a member has left, the other members take over what it had in shared memory. So the session leaves only if it
+//! has nothing open that the program may still use, and from that moment no thread of this process gets anything more.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crossdock_layout::Status;
+use crossdock_layout::wire::{Request, SegmentKind};
+use crossdock_os::Deadline;
+
+use super::{Connection, State};
+use crate::{Error, Result};
+
+/// The longest time that a leaving session tries to tell the daemon that it leaves.
+const FAREWELL: Duration = Duration::from_millis(500);
+/// The longest wait for calls of other threads that are taking something. These calls see every 50 ms that the session
+/// is to leave.
+const STOPPING: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// What keeps a session from leaving.
+pub(crate) enum StillOpen {
+    /// A series that the session publishes or observes, or a version of one.
+    Series,
+    /// This number of items.
+    Items(usize),
+    /// This number of regions.
+    Regions(usize),
+    /// A call of another thread that takes an end of a port or a cooperative item.
+    Call,
+}
+
+/// Shows that a call takes something in shared memory that the daemon does not count: an end of a port, or a
+/// cooperative item. As long as the value exists, the session does not leave.
+pub(crate) struct Taking<'a>(&'a Connection);
+
+impl Taking<'_> {
+    /// Fails if another thread closes the session.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.0.is_closing() { Err(closed()) } else { Ok(()) }
+    }
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        self.0.lock().taking -= 1;
+    }
+}
+
+impl Connection {
+    /// Begins a call that takes something. Fails if the session is closed or being closed.
+    pub(crate) fn begin_taking(&self) -> Result<Taking<'_>> {
+        self.check_process()?;
+        let mut state = self.lock();
+        state.check_open()?;
+        if state.closing {
+            return Err(closed());
+        }
+        state.taking += 1;
+        Ok(Taking(self))
+    }
+
+    /// Tells whether the session is being closed, so that no call may take anything.
+    pub(crate) fn is_closing(&self) -> bool {
+        let state = self.lock();
+        state.closing || state.leaving || state.over.is_some()
+    }
+
+    /// Closes the ports by `close_ports`, and ends the session as [`Connection::end`] does if nothing else is open.
+    pub(crate) fn leave(&self, close_ports: impl FnOnce()) -> std::result::Result<(), StillOpen> {
+        self.lock().closing = true;
+        let deadline = Deadline::after(STOPPING);
+        while self.lock().taking > 0 && !deadline.passed() {
+            std::thread::sleep(PAUSE);
+        }
+        close_ports();
+        let mut state = self.lock();
+        state.closing = false;
+        if let Some(open) = self.still_open(&state) {
+            return Err(open);
+        }
+        // The lock is held since the look at what is open. So no answer brings anything more before the session leaves.
+        let first = !std::mem::replace(&mut state.leaving, true);
+        drop(state);
+        if first {
+            self.take_leave();
+        }
+        Ok(())
+    }
+
+    fn still_open(&self, state: &State) -> Option<StillOpen> {
+        if state.open_list.count(SegmentKind::Series) > 0 {
+            return Some(StillOpen::Series);
+        }
+        let items = state.open_list.items() + self.held.load(Ordering::Acquire);
+        if items > 0 {
+            return Some(StillOpen::Items(items));
+        }
+        match state.open_list.count(SegmentKind::Region) {
+            0 => (state.taking > 0).then_some(StillOpen::Call),
+            regions => Some(StillOpen::Regions(regions)),
+        }
+    }
+
+    /// Ends the session in order, and tells the daemon about it if the daemon answers soon. No request is possible
+    /// afterwards. If the daemon does not get the message, the member counts as alive until its process ends.
+    pub(crate) fn end(&self) {
+        if self.is_ours() && !std::mem::replace(&mut self.lock().leaving, true) {
+            self.take_leave();
+        }
+    }
+
+    fn take_leave(&self) {
+        if self.lock().over.is_none() {
+            let _ = self.ask(Request::Bye, None, None, Deadline::after(FAREWELL));
+            self.part();
+        }
+    }
+
+    /// Ends the connection without a message to the daemon. For the daemon the member has died.
+    pub(crate) fn abandon(&self) {
+        if self.is_ours() {
+            self.liveness.resign();
+            self.part();
+        }
+    }
+
+    fn part(&self) {
+        let mut state = self.lock();
+        state.over = Some(closed());
+        state.socket = None;
+        state.room.clear();
+        self.wake_others(&state);
+        drop(state);
+        self.watch_no_more();
+    }
+}
+
+impl State {
+    /// Fails if the session is over or leaving.
+    pub(super) fn check_open(&self) -> Result<()> {
+        match &self.over {
+            Some(error) => Err(error.clone()),
+            None if self.leaving => Err(closed()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn closed() -> Error {
+    Error::new(Status::Closed, "this session was closed; connect anew")
+}
