@@ -43,6 +43,10 @@ impl Broker {
             // From now on the member whose request waited longest is the item's holder, until this member closes or
             // transfers the item.
             let Some(wait) = self.unqueue(id) else { return };
+            if let Err((status, text)) = self.journalled() {
+                self.fail(wait.asker, status, text);
+                continue;
+            }
             let Some(by) = self.party(wait.asker.member) else { continue };
             let cause = Cause { member: wait.asker.member, request: wait.asker.number };
             self.change_owner(item, Change::Opened { by, holder: wait.asker.member }, cause);
@@ -219,5 +223,29 @@ impl Broker {
         self.commit(Record::Removed { segment: file, holders, cause: Cause::NONE });
         self.effects.push(Effect::Forget { segment: file });
         self.release_if_unused(file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossdock_layout::wire::ItemRequest;
+
+    use super::*;
+    use crate::broker::bench::{Bench, status};
+    use crate::broker::{Event, Limits, MAIN_ENDPOINT};
+
+    #[test]
+    fn an_item_is_not_opened_while_the_journal_has_no_room() {
+        let mut bench = Bench::new(Limits::default());
+        bench.join(1, MAIN_ENDPOINT, "w", 0);
+        let item = bench.create(1, "x", ItemLevel::Verified);
+        bench.ask_item(1, ItemRequest::Release { item });
+        bench.event(Event::Journal(Err("the disk is full".into())));
+        let access = || ItemRequest::Access { read: false, wait_ms: 1000, keys: vec!["x".into()] };
+        bench.effects.clear();
+        assert_eq!(status(bench.ask_item(1, access())), Some(Status::NoSpace));
+        assert!(!bench.effects.iter().any(|effect| matches!(effect, Effect::Record(_))), "{:?}", bench.effects);
+        bench.event(Event::Journal(Ok(())));
+        assert!(matches!(bench.ask_item(1, access()), Some(Answer::Item(_))));
     }
 }

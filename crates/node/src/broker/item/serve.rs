@@ -49,7 +49,7 @@ impl Broker {
         }
     }
 
-    fn journalled(&self) -> Result<(), Refusal> {
+    pub(super) fn journalled(&self) -> Result<(), Refusal> {
         self.check_journal().map_err(|NodeFailure { status, text }| (status, text))
     }
 
