@@ -8,7 +8,7 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 
 use super::change::Change;
 use super::{ItemRecord, Phase};
-use crate::broker::{Broker, Cause, Outcome, Record, Requester};
+use crate::broker::{Broker, Cause, Effect, Outcome, Record, Requester};
 
 impl Broker {
     /// Notes that a member has closed an item. The item still belongs to its task.
@@ -101,6 +101,7 @@ impl Broker {
     /// Ends an item. Its memory is freed when the last member closes it.
     pub(super) fn end_item(&mut self, item: SegmentId, why: &str, cause: Cause) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
+        let (has_its_key, has_its_name) = (self.has_its_key(item), self.has_its_name(item));
         self.commit(Record::Item(ItemRecord::Gone { item, cause }));
         self.items.readers.end(item);
         self.forget_entry(item);
@@ -114,8 +115,25 @@ impl Broker {
         if let Some(asker) = phase.pending() {
             self.refuse_abandoned(asker, item, why);
         }
-        self.tell_waiting_of_end(found.workflow, &found.key, why);
-        self.tell_nodes_of_end(item, found.workflow, &found.key, why);
+        // If the item has lost its name in the site, the requests for this key wait for another item.
+        if has_its_name {
+            self.tell_waiting_of_end(found.workflow, &found.key, why);
+        }
+        if has_its_key {
+            self.tell_nodes_of_end(item, found.workflow, &found.key, why);
+        }
+    }
+
+    /// Ends an item whose key another item has got, unless a member has the item open. No request can open it any more.
+    pub(super) fn end_nameless(&mut self, item: SegmentId) {
+        let Some(found) = self.lasting.items.all.get(&item).filter(|found| found.holder == MemberId::NONE) else {
+            return;
+        };
+        if !self.has_its_key(item) && !self.lasting.items.is_leaving(item) {
+            let why = "its name is another item's, which came from another node";
+            self.effects.push(Effect::Log { line: format!("item {} ('{}') ends: {why}", item.0, found.key) });
+            self.end_item(item, why, Cause::NONE);
+        }
     }
 
     /// Forgets all items of a workflow that is ending.
@@ -170,6 +188,9 @@ impl Broker {
             self.items.handovers.begin(*item, self.now);
         }
         self.recover_residences();
+        for item in self.lasting.items.all.keys().copied().collect::<Vec<_>>() {
+            self.end_nameless(item);
+        }
     }
 
     /// Answers a repeated request about items, whose first answer was lost with the former broker.

@@ -108,6 +108,7 @@ impl Broker {
         self.items.remote_waiters.drop_node(&to);
         self.open_again(item);
         self.effects.push(Effect::Log { line: format!("item {} stays on this node: {why}", item.0) });
+        self.end_nameless(item);
         self.serve_waiting(item);
     }
 

@@ -243,8 +243,14 @@ impl Broker {
     /// this node was cut off.
     fn has_its_name(&self, item: SegmentId) -> bool {
         let Some(found) = self.lasting.items.all.get(&item) else { return false };
-        let named = self.lasting.items.keys.get(&(found.workflow, found.key.clone()));
-        named == Some(&item) && !self.is_contested(found.workflow, &found.key)
+        self.has_its_key(item) && !self.is_contested(found.workflow, &found.key)
+    }
+
+    /// Tells whether the item's key names this item. The key names another item if the item lost its name to an item
+    /// that has come to this node since.
+    fn has_its_key(&self, item: SegmentId) -> bool {
+        let Some(found) = self.lasting.items.all.get(&item) else { return false };
+        self.lasting.items.keys.get(&(found.workflow, found.key.clone())) == Some(&item)
     }
 
     /// Tells whether a member other than `but` that belongs to this party is alive.

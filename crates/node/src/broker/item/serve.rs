@@ -166,6 +166,12 @@ impl Broker {
         if self.is_of(asker.member, workflow, &to) {
             return Err((Status::Invalid, format!("item '{key}' belongs to this task already ({to})")));
         }
+        if !self.has_its_key(item) {
+            let text = format!(
+                "item '{key}' goes to no other owner: its name is another item's, which came from another node"
+            );
+            return Err((Status::Exists, text));
+        }
         self.undisturbed(item)?;
         self.may_receive(workflow, &to, &key)?;
         self.journalled()?;
