@@ -96,8 +96,9 @@ impl Broker {
 
     /// Notes that a member has no connection any more, but is not proved dead. The broker assumes that the member keeps
     /// its segments open, until the member connects again and lists them.
-    fn goes_away(&mut self, member: MemberId) {
+    pub(super) fn goes_away(&mut self, member: MemberId) {
         self.listed.remove(&member);
+        self.forget_listed_items(member);
         self.open_segments.assume_all_of(member);
         self.pages.doubt(self.lasting.pins_of(member));
     }

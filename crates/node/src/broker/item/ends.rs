@@ -49,6 +49,11 @@ impl Broker {
         }
     }
 
+    /// Forgets which items a member has listed so far. The member begins a new list when it connects again.
+    pub(in crate::broker) fn forget_listed_items(&mut self, member: MemberId) {
+        self.items.resuming.remove(&member);
+    }
+
     /// Applies the `on_death` policies to the items that a member owned, just before the member is removed.
     pub(in crate::broker) fn items_of_gone(&mut self, member: MemberId) {
         self.items.resuming.remove(&member);
