@@ -224,6 +224,7 @@ impl Broker {
                 Due::Parked(connection, number) => self.give_up(connection, number),
                 Due::Item(connection, number) => self.give_up_item(connection, number),
                 Due::AskOwner(connection, number) => self.ask_for_items((connection, number)),
+                Due::Serve(item) => self.serve_waiting(item),
                 Due::LookUp => self.look_up_again(),
                 Due::Ahead => self.drop_old_parcels(),
                 Due::Moves => self.ask_about_moves_again(),

@@ -165,7 +165,7 @@ impl Broker {
     }
 
     /// Handles the failure to fetch an item's bytes from another node. The request that has waited longest for the item
-    /// fails, and the next request tries again.
+    /// fails. The next request tries again after a pause.
     fn cannot_fetch(&mut self, item: SegmentId, status: Status, why: &str) {
         self.items.handovers.enter(item, Phase::Away);
         let Some(found) = self.lasting.items.all.get(&item) else { return };
@@ -173,6 +173,7 @@ impl Broker {
         if let Some(wait) = self.first_waiting(item, WaitPurpose::Owning).and_then(|id| self.unqueue(id)) {
             self.fail(wait.asker, status, text);
         }
+        self.serve_later(item);
     }
 }
 
@@ -182,6 +183,7 @@ mod tests {
 
     use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath, Party, Request};
 
+    use super::super::give::AGAIN_MS;
     use super::super::ownership::{self, OWN, OwnershipRequest};
     use super::super::readers::{READ, ReadReply, ReadRequest};
     use super::*;
@@ -289,6 +291,26 @@ mod tests {
 
     fn items(broker: &Broker) -> Vec<SegmentId> {
         broker.lasting.items.all.keys().copied().collect()
+    }
+
+    #[test]
+    fn an_item_that_could_not_be_fetched_for_one_request_is_fetched_for_the_next_one() {
+        let mut bench = Bench::in_site();
+        for rank in 0..2 {
+            bench.join(u64::from(rank) + 1, MAIN_ENDPOINT, "w", rank);
+        }
+        comes(&mut bench);
+        let access = Request::Item(ItemRequest::Access { read: false, wait_ms: 60_000, keys: vec!["x".into()] });
+        let (first, second) = (bench.say(1, &access), bench.say(2, &access));
+        let pulls = |bench: &Bench| bench.broker.items.pulls.keys().copied().collect::<Vec<_>>();
+        let outcome = Err(NodeFailure { status: Status::Disconnected, text: "it is cut off".into() });
+        bench.event(Event::Nodes(NodeEvent::Pulled { id: pulls(&bench)[0], outcome }));
+        assert_eq!(status(bench.answer(1, first)), Some(Status::Disconnected));
+        assert_eq!(pulls(&bench), []);
+        bench.tick(AGAIN_MS);
+        let pull = *pulls(&bench).first().expect("the item is fetched again");
+        bench.event(Event::Nodes(NodeEvent::Pulled { id: pull, outcome: Ok(()) }));
+        assert!(matches!(bench.answer(2, second), Some(Answer::Item(_))));
     }
 
     #[test]
