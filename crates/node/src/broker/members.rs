@@ -223,7 +223,7 @@ impl Broker {
                 Due::Hello(connection) => self.drop_link(connection, "it said no hello in time"),
                 Due::Parked(connection, number) => self.give_up(connection, number),
                 Due::Item(connection, number) => self.give_up_item(connection, number),
-                Due::AskOwner(connection, number) => self.ask_for_items((connection, number)),
+                Due::AskOwner(connection, number) => self.ask_again_for_items((connection, number)),
                 Due::Serve(item) => self.serve_waiting(item),
                 Due::LookUp => self.look_up_again(),
                 Due::Ahead => self.drop_old_parcels(),

@@ -139,6 +139,11 @@ impl TransientItems {
     pub(super) fn waits_until(&self, connection: Connection, number: u64, deadline: u64) -> bool {
         self.waits.get((connection, number)).is_some_and(|w| w.deadline == deadline)
     }
+
+    /// Tells whether the broker asks other nodes at this time for the items of this request.
+    pub(super) fn asks_at(&self, connection: Connection, number: u64, at: u64) -> bool {
+        self.waits.get((connection, number)).is_some_and(|w| w.asks_at == Some(at))
+    }
 }
 
 /// The error with which a request is refused.
