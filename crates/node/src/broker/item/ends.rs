@@ -39,7 +39,9 @@ impl Broker {
     /// Is called once for each item that a returning member has open. A call with item 0 ends the member's list.
     pub(super) fn hold_item(&mut self, member: MemberId, item: SegmentId) {
         if item.0 != 0 {
-            self.items.resuming.entry(member).or_default().insert(item);
+            if self.lasting.items.all.get(&item).is_some_and(|found| found.holder == member) {
+                self.items.resuming.entry(member).or_default().insert(item);
+            }
             return;
         }
         let listed = self.items.resuming.remove(&member).unwrap_or_default();
@@ -125,6 +127,7 @@ impl Broker {
             self.tell_waiting_of_end(found.workflow, &found.key, why);
         }
         if has_its_key {
+            self.items.readers.forget_wanted(found.workflow, &found.key);
             self.tell_nodes_of_end(item, found.workflow, &found.key, why);
         }
     }
@@ -149,6 +152,7 @@ impl Broker {
             self.items.readers.end(item);
         }
         self.items.readers.forget_workflow(workflow);
+        self.items.words_of_tasks.retain(|(of, _), _| *of != workflow);
         self.forget_copies_of(workflow);
         for member in self.lasting.members_of(workflow) {
             self.items.resuming.remove(&member);
@@ -241,5 +245,25 @@ impl Broker {
             (Outcome::Done(value), _) if done => self.answer(asker, &Answer::Done { value }),
             _ => self.expel(asker.connection, "it used a request number for two requests"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::bench::Bench;
+    use crate::broker::{Limits, MAIN_ENDPOINT};
+
+    #[test]
+    fn a_list_of_items_that_the_member_does_not_hold_takes_no_memory() {
+        let mut bench = Bench::new(Limits::default());
+        let member = bench.join(1, MAIN_ENDPOINT, "t", 0).unwrap();
+        let held = bench.create(1, "x", ItemLevel::Verified);
+        for item in 0..1000 {
+            bench.ask_item(1, ItemRequest::Hold { item: SegmentId(held.0 + item) });
+        }
+        assert_eq!(bench.broker.items.resuming[&member], BTreeSet::from([held]));
+        bench.ask_item(1, ItemRequest::Hold { item: SegmentId(0) });
+        assert_eq!(bench.broker.lasting.items.all[&held].holder, member);
     }
 }

@@ -123,6 +123,7 @@ impl Broker {
         self.items.handovers.end(item);
         // The owner may have closed the item while it was shared, so other nodes may be noted as readers.
         self.items.readers.end(item);
+        self.items.readers.forget_wanted(workflow, &found.key);
         self.items.passes.remove(&item);
         self.open_again(item);
         if let (Some(site), Some(name)) = (&mut self.site, name) {
