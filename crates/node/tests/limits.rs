@@ -2,11 +2,13 @@
 
 mod support;
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{ConnectOptions, Contents, ItemLevel, ItemOptions, Mode, OnDeath, Session, Status};
-use crossdock_layout::wire::{Answer, OpenMode, Request};
+use crossdock_layout::Rights;
+use crossdock_layout::wire::{Answer, OpenMode, Request, SegmentKind};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use support::{Daemon, Raw, children, kill, open, spawn, until};
 
@@ -195,58 +197,118 @@ fn helper_has_a_region() {
     std::thread::sleep(Duration::from_secs(30));
 }
 
-/// This test needs a file system of its own. An ordinary user gets one in a namespace, if the system allows it.
-#[test]
-fn a_full_disk_under_the_journal_is_an_error_of_the_call_and_passes() {
-    let folder = tempfile::tempdir().unwrap();
-    let disk = folder.path().join("disk");
-    std::fs::create_dir(&disk).unwrap();
-    let program = env!("CARGO_BIN_EXE_crossdock-node");
-    let script = format!(
-        "mount -t tmpfs -o size=1m,mode=0700 none {0} && exec {program} --socket {0}/endpoint.sock",
-        disk.display()
-    );
-    let mut keeper = Command::new("unshare")
-        .args(["-Urm", "sh", "-c", &script])
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let root = format!("/proc/{}/root{}", keeper.id(), disk.display());
-    let (socket, ballast) = (format!("{root}/endpoint.sock"), format!("{root}/ballast"));
-    until("it listens", || crossdock_os::socket::connect(socket.as_ref()).is_ok());
-    let (mut raw, _) = Raw::join(socket.as_ref());
-    // Fills the disk, and then writes records until the room that the journal has reserved is used up.
-    let fill = || {
+/// A daemon whose journal is on a small disk. It needs a file system of its own. An ordinary user gets one in a
+/// namespace, if the system allows it.
+struct OnSmallDisk {
+    keeper: std::process::Child,
+    socket: PathBuf,
+    ballast: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl OnSmallDisk {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = folder.path().join("disk");
+        std::fs::create_dir(&disk).unwrap();
+        let program = env!("CARGO_BIN_EXE_crossdock-node");
+        let script = format!(
+            "mount -t tmpfs -o size=1m,mode=0700 none {0} && exec {program} --socket {0}/endpoint.sock",
+            disk.display()
+        );
+        let keeper = Command::new("unshare")
+            .args(["-Urm", "sh", "-c", &script])
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let root = PathBuf::from(format!("/proc/{}/root{}", keeper.id(), disk.display()));
+        let (socket, ballast) = (root.join("endpoint.sock"), root.join("ballast"));
+        until("it listens", || crossdock_os::socket::connect(&socket).is_ok());
+        Self { keeper, socket, ballast, _folder: folder }
+    }
+
+    /// Fills the disk. The journal then has only the room that it has reserved.
+    fn fill(&self) {
         let mut bytes = 1 << 20;
         while bytes >= 4096 {
-            let file = std::fs::OpenOptions::new().append(true).create(true).open(&ballast).unwrap();
+            let file = std::fs::OpenOptions::new().append(true).create(true).open(&self.ballast).unwrap();
             if std::io::Write::write_all(&mut &file, &vec![1; bytes]).is_err() {
                 bytes /= 2;
             }
         }
-    };
-    fill();
-    let mut refused = String::new();
-    for number in 0..4000 {
-        let name = format!("{}{number}", "n".repeat(100));
-        match raw.ask(&open(&name, OpenMode::CreateOnly, 4096, 0)).expect("the daemon goes on").0 {
-            Answer::Segment { .. } => {}
+    }
+
+    fn make_room(&self) {
+        std::fs::remove_file(&self.ballast).unwrap();
+    }
+
+    fn stop(mut self) {
+        kill(self.keeper.id(), "TERM");
+        self.keeper.wait().unwrap();
+    }
+}
+
+/// Makes segments, each by its own message, until the daemon says that the journal has no room. Returns how many
+/// segments were made.
+fn make_until_the_journal_is_full(raw: &mut Raw, message: impl Fn(u32) -> Request) -> u32 {
+    for number in 0..5000 {
+        match raw.ask(&message(number)).expect("the daemon goes on").0 {
             Answer::Failed { status: Status::NoSpace, text } => {
-                refused = text;
-                break;
+                assert!(text.contains("journal"), "{text}");
+                return number;
             }
+            Answer::Segment { .. } => {}
             other => panic!("{other:?}"),
         }
     }
-    assert!(refused.contains("journal"), "{refused}");
-    let listed = raw.ask(&open(&format!("{}0", "n".repeat(100)), OpenMode::OpenOnly, 0, 0)).unwrap().0;
+    panic!("the journal has room for all this");
+}
+
+#[test]
+fn a_full_disk_under_the_journal_is_an_error_of_the_call_and_passes() {
+    let daemon = OnSmallDisk::start();
+    let (mut raw, _) = Raw::join(&daemon.socket);
+    daemon.fill();
+    let name = |number| format!("{}{number}", "n".repeat(100));
+    make_until_the_journal_is_full(&mut raw, |number| open(&name(number), OpenMode::CreateOnly, 4096, 0));
+    let listed = raw.ask(&open(&name(0), OpenMode::OpenOnly, 0, 0)).unwrap().0;
     assert!(matches!(listed, Answer::Segment { .. }), "what is there is given out");
-    std::fs::remove_file(&ballast).unwrap();
+    daemon.make_room();
     until("there is room again", || {
         matches!(raw.ask(&open("after", OpenMode::OpenOrCreate, 4096, 0)).unwrap().0, Answer::Segment { .. })
     });
-    kill(keeper.id(), "TERM");
-    keeper.wait().unwrap();
+    daemon.stop();
+}
+
+#[test]
+fn a_daemon_waits_for_room_if_the_disk_is_full_and_a_run_with_many_ports_ends() {
+    let daemon = OnSmallDisk::start();
+    let (mut raw, _) = Raw::join(&daemon.socket);
+    daemon.fill();
+    let port = |number: u32, mode| Request::Open {
+        kind: SegmentKind::Port,
+        mode,
+        access: Rights::PRODUCE,
+        size: 4096,
+        reserve: 0,
+        attribute: 0,
+        wait_ms: 0,
+        persistent: false,
+        name: format!("p{number}"),
+    };
+    let made = make_until_the_journal_is_full(&mut raw, |number| port(number, OpenMode::CreateOnly));
+    let brokers = children(daemon.keeper.id());
+    // The records of the ports' ends need more room than the journal keeps for records that cannot be refused.
+    raw.send(&Request::Bye.encode(1_000_000, 0), &[]);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(children(daemon.keeper.id()), brokers, "the broker has ended");
+    daemon.make_room();
+    let (mut raw, _) = Raw::join(&daemon.socket);
+    for number in [0, made - 1] {
+        let answer = raw.ask(&port(number, OpenMode::OpenOnly)).unwrap().0;
+        assert!(matches!(answer, Answer::Failed { status: Status::NotFound, .. }), "{answer:?}");
+    }
+    daemon.stop();
 }
 
 #[test]
@@ -259,12 +321,8 @@ fn the_quota_holds_and_room_comes_back_when_the_last_user_is_gone() {
     let Answer::Segment { segment, .. } = made else { panic!("{made:?}") };
     assert_eq!(reserve(&mut one, segment, 700_000), Answer::Done { value: 700_416 });
     other.ask(&open("a", OpenMode::OpenOnly, 0, 0)).unwrap();
-    one.ask(&Request::Remove {
-        kind: crossdock_client::SegmentKind::Region,
-        in_use: crossdock_client::InUse::Keep,
-        name: "a".into(),
-    })
-    .unwrap();
+    one.ask(&Request::Remove { kind: SegmentKind::Region, in_use: crossdock_client::InUse::Keep, name: "a".into() })
+        .unwrap();
     let made = one.ask(&open("a", OpenMode::CreateOnly, 1 << 20, 0)).unwrap().0;
     let Answer::Segment { segment: fresh, .. } = made else { panic!("the name is free at once: {made:?}") };
     let full = reserve(&mut one, fresh, 700_000);

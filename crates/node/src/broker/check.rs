@@ -105,10 +105,10 @@ impl Broker {
         self.waits.check(self.now, |at, due| match due {
             Due::Hello(connection) => self.links.get(&connection).is_some_and(|link| link.hello_due == at),
             Due::Item(connection, number) => self.items.waits_until(connection, number, at),
-            // A deadline of the kind `AskOwner`, `Readers`, `ReadAgain`, `LookUp`, `Ahead` or `Moves` may remain after
-            // its purpose has ended, for example after a question was answered. When it passes, the broker does
-            // nothing.
-            Due::AskOwner(..) | Due::Readers(_) | Due::ReadAgain(..) | Due::LookUp | Due::Ahead | Due::Moves => true,
+            Due::AskOwner(connection, number) => self.items.asks_at(connection, number, at),
+            // A deadline of another kind may remain after its purpose has ended, for example after a question was
+            // answered. When it passes, the broker does nothing.
+            Due::Serve(_) | Due::Readers(_) | Due::ReadAgain(..) | Due::LookUp | Due::Ahead | Due::Moves => true,
             Due::Parked(..) => false,
         });
         // A request ends with its connection. So the requests that wait on existing connections are all the requests

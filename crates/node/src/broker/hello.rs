@@ -138,6 +138,7 @@ impl Broker {
                 link.member = None;
             }
             self.drop_link(former, "its member came by another connection");
+            self.goes_away(member);
         }
         if fresh {
             self.listed.insert(member);
@@ -183,11 +184,38 @@ impl Broker {
 
 #[cfg(test)]
 mod tests {
-    use crossdock_layout::wire::Answer;
+    use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OpenMode, SegmentKind};
+    use crossdock_layout::{Rights, SegmentId};
 
     use super::*;
     use crate::broker::bench::Bench;
     use crate::broker::{Event, Limits};
+
+    #[test]
+    fn a_member_that_comes_by_a_second_connection_has_open_what_it_lists() {
+        let mut bench = Bench::new(Limits::default());
+        let member = bench.join(1, MAIN_ENDPOINT, "t", 0).unwrap();
+        let open = Request::Open {
+            kind: SegmentKind::Region,
+            mode: OpenMode::CreateOnly,
+            access: Rights::WRITE,
+            size: 4096,
+            reserve: 0,
+            attribute: 0,
+            wait_ms: 0,
+            persistent: false,
+            name: "r".into(),
+        };
+        bench.ask(1, open);
+        let item = bench.create(1, "x", ItemLevel::Verified);
+        // The member's list is not complete yet.
+        bench.say(1, &Request::Item(ItemRequest::Hold { item }));
+        assert_eq!(bench.hello(101, MAIN_ENDPOINT, "t", 0, member), Some(member));
+        bench.say(101, &Request::Hold { segment: SegmentId(0), count: 0 });
+        bench.say(101, &Request::Item(ItemRequest::Hold { item: SegmentId(0) }));
+        assert_eq!(bench.broker.open_segments.of_member(member), []);
+        assert_eq!(bench.broker.lasting().items.all[&item].holder, MemberId::NONE);
+    }
 
     #[test]
     fn a_member_whose_session_is_over_counts_against_its_endpoints_limit_until_it_is_dead() {

@@ -96,8 +96,9 @@ impl Broker {
 
     /// Notes that a member has no connection any more, but is not proved dead. The broker assumes that the member keeps
     /// its segments open, until the member connects again and lists them.
-    fn goes_away(&mut self, member: MemberId) {
+    pub(super) fn goes_away(&mut self, member: MemberId) {
         self.listed.remove(&member);
+        self.forget_listed_items(member);
         self.open_segments.assume_all_of(member);
         self.pages.doubt(self.lasting.pins_of(member));
     }
@@ -222,7 +223,8 @@ impl Broker {
                 Due::Hello(connection) => self.drop_link(connection, "it said no hello in time"),
                 Due::Parked(connection, number) => self.give_up(connection, number),
                 Due::Item(connection, number) => self.give_up_item(connection, number),
-                Due::AskOwner(connection, number) => self.ask_for_items((connection, number)),
+                Due::AskOwner(connection, number) => self.ask_again_for_items((connection, number)),
+                Due::Serve(item) => self.serve_waiting(item),
                 Due::LookUp => self.look_up_again(),
                 Due::Ahead => self.drop_old_parcels(),
                 Due::Moves => self.ask_about_moves_again(),

@@ -34,6 +34,8 @@ pub(super) enum Due {
     Item(Connection, u64),
     /// It is time to ask another node again for the item that a request waits for.
     AskOwner(Connection, u64),
+    /// It is time to try again to open this item for a request that waits for it.
+    Serve(SegmentId),
     /// It is time to check which nodes that read this item have reported again in time that they still read it.
     Readers(SegmentId),
     /// It is time to tell another node again that members of this node still read a copy of its item. The fields are

@@ -1,6 +1,8 @@
 //! Carries out the broker's effects, in their order.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use crossdock_layout::wire::{ANSWER, Answer, PIN_PAGE, PIN_SLOTS};
 use crossdock_layout::{MemberId, SegmentId, Status};
@@ -9,6 +11,9 @@ use crossdock_os::{OsError, OsResult, file, memfd, socket};
 use super::{Host, LISTENER};
 use crate::broker::{Attachment, Effect, Event, Peer};
 use crate::table;
+
+/// How long the broker waits before it tries again to write to a full disk.
+const FULL_DISK_PAUSE: Duration = Duration::from_millis(50);
 
 impl Host<'_> {
     /// Carries out effects. `descriptors` came with the client's message that caused these effects.
@@ -104,13 +109,21 @@ impl Host<'_> {
         self.write_down();
     }
 
-    /// Writes all records that were noted for the journal into its file.
+    /// Writes all records that were noted for the journal into its file. If the disk is full, waits until it has room:
+    /// a change that is not in the journal must not be promised to a client, and another broker would need this room.
     fn write_down(&mut self) {
-        if let Err(error) = self.journal.flush() {
-            // A change that is not in the journal must not be promised to a client. So this broker ends, and the next
-            // one starts from the journal.
-            self.log.failure(format_args!("the journal cannot be written: {error}"));
-            std::process::abort();
+        let mut is_told = false;
+        while let Err(error) = self.journal.flush() {
+            if !is_full(&error) {
+                // This broker ends, and the next one starts from the journal.
+                self.log.failure(format_args!("the journal cannot be written: {error}"));
+                std::process::abort();
+            }
+            if !is_told {
+                self.log.failure(format_args!("no room for the journal: {error}; nothing is answered until there is"));
+                is_told = true;
+            }
+            std::thread::sleep(FULL_DISK_PAUSE);
         }
     }
 
@@ -301,6 +314,12 @@ impl Host<'_> {
         self.feed(Event::Disconnected { connection });
         self.look_soon();
     }
+}
+
+/// Tells whether a file could not be written because its disk has no room, or the daemon's user may use no more of it.
+fn is_full(error: &std::io::Error) -> bool {
+    let kind = error.kind();
+    matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge | ErrorKind::OutOfMemory)
 }
 
 /// Gives a hint for the user when memory could not be made.

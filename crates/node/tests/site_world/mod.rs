@@ -13,9 +13,9 @@ use std::time::Duration;
 use crossdock_catalog::{Catalog, Expect, Faults, Memory};
 use crossdock_gateway::simulated::SimulatedGateway;
 use crossdock_gateway::{CatalogAddress, GatewayEvent, GatewayOptions};
-use crossdock_layout::SegmentId;
+use crossdock_layout::{MemberId, SegmentId};
 use crossdock_node::broker::{
-    Broker, Effect, Event, ItemRecord, Lasting, Limits, MAIN_ENDPOINT, NODE_SHIFT, Record, Residence, SiteEvent,
+    Broker, Effect, Event, Item, ItemRecord, Lasting, Limits, MAIN_ENDPOINT, NODE_SHIFT, Record, Residence, SiteEvent,
     SiteItem, SiteLimits, SiteName, SiteOrder, Verdict,
 };
 use crossdock_os::Deadline;
@@ -166,7 +166,7 @@ struct Known {
     written: u64,
     /// The bytes that owners shared, each with the time at which it was overwritten.
     shared: BTreeMap<u64, u64>,
-    /// True if the item was destroyed, or may have been.
+    /// True if the item was destroyed, or may have been, or ended because another item has its key.
     doubtful: bool,
     /// True if a daemon that had the item or its bytes was killed.
     may_be_lost: bool,
@@ -490,7 +490,12 @@ impl World {
                     member.must_miss = member.must_miss.take().filter(|key| *key != state.key);
                 }
             }
-            ItemRecord::Gone { item, .. } => drop(self.possible.remove(item)),
+            ItemRecord::Gone { item, .. } => {
+                self.possible.remove(item);
+                if self.is_replaced(n, *item) {
+                    self.known(*item).doubtful = true;
+                }
+            }
             _ => {}
         }
         let items = &self.nodes[n].lasting.items;
@@ -504,6 +509,14 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// Tells whether another item has this item's key on its node, and no member has this item open. The broker ends
+    /// such an item.
+    fn is_replaced(&self, n: usize, item: SegmentId) -> bool {
+        let items = &self.nodes[n].lasting.items;
+        let is_named = |found: &Item| items.keys.get(&(found.workflow, found.key.clone())) == Some(&item);
+        items.all.get(&item).is_some_and(|found| found.holder == MemberId::NONE && !is_named(found))
     }
 
     /// Notes that the item of this key does not exist any more. Without a key: that no item is certain to exist.

@@ -22,6 +22,7 @@ pub(super) enum Change {
 }
 
 impl Broker {
+    /// Changes the item's owner or holder. Ends the item if no member has it open any more and another item has its key.
     pub(super) fn change_owner(&mut self, item: SegmentId, change: Change, cause: Cause) {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let (owner, holder, shared) = match &change {
@@ -42,5 +43,6 @@ impl Broker {
         if !shared {
             self.items.readers.end(item);
         }
+        self.end_nameless(item);
     }
 }

@@ -58,6 +58,7 @@ impl Broker {
         let (source, left) = away.clone().map_or((String::new(), 0), |source| (source.node, source.left));
         let here = Record::Item(ItemRecord::Here { item, epoch, source, left });
         let made = Record::Item(ItemRecord::Made { item, state, cause: Cause::NONE });
+        let former = self.lasting.items.keys.get(&(workflow, about.key.clone())).copied();
         // The broker writes two records about the item here, and may be killed after the first one. If this node still
         // has a file with the item's bytes, the first record must already name that file, so that the next broker keeps
         // it.
@@ -65,6 +66,10 @@ impl Broker {
         self.commit(first);
         self.commit(second);
         self.items.handovers.begin(item, self.now);
+        // This node had an item of the same key, and the key became another node's while this node was cut off.
+        if let Some(former) = former {
+            self.end_nameless(former);
+        }
         // If the item's file stayed on this node when the item left, the item is in the phase `Open` now, and its file
         // is proved anew. The former proof is outdated, because other nodes may have begun to pull the bytes since.
         if away.is_some() {
@@ -160,7 +165,7 @@ impl Broker {
     }
 
     /// Handles the failure to fetch an item's bytes from another node. The request that has waited longest for the item
-    /// fails, and the next request tries again.
+    /// fails. The next request tries again after a pause.
     fn cannot_fetch(&mut self, item: SegmentId, status: Status, why: &str) {
         self.items.handovers.enter(item, Phase::Away);
         let Some(found) = self.lasting.items.all.get(&item) else { return };
@@ -168,6 +173,7 @@ impl Broker {
         if let Some(wait) = self.first_waiting(item, WaitPurpose::Owning).and_then(|id| self.unqueue(id)) {
             self.fail(wait.asker, status, text);
         }
+        self.serve_later(item);
     }
 }
 
@@ -175,14 +181,17 @@ impl Broker {
 mod tests {
     use std::collections::BTreeSet;
 
-    use crossdock_layout::wire::{ItemLevel, ItemRequest, OnDeath, Party, Request};
+    use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath, Party, Request};
 
+    use super::super::give::AGAIN_MS;
     use super::super::ownership::{self, OWN, OwnershipRequest};
     use super::super::readers::{READ, ReadReply, ReadRequest};
     use super::*;
-    use crate::broker::bench::Bench;
+    use crate::broker::bench::{Bench, status};
     use crate::broker::stored::{decode, encode};
-    use crate::broker::{Event, Lasting, Limits, MAIN_ENDPOINT, NodeEvent, SiteEvent, SiteLimits, Verdict};
+    use crate::broker::{
+        Event, Lasting, Limits, MAIN_ENDPOINT, NodeEvent, SiteEvent, SiteLimits, SiteName, SiteNode, Verdict,
+    };
 
     const DAEMON: u64 = 7;
 
@@ -258,6 +267,102 @@ mod tests {
         asked(&mut bench, "b", OWN, encode(&own));
         assert!(bench.broker.lasting.items.is_leaving(item));
         (bench, item, readable.sharing)
+    }
+
+    /// Makes the broker of a node that has the item `x`. While the node was cut off, the node `b` has made another item
+    /// of this key. Returns the former item's id.
+    fn contested() -> (Bench, SegmentId) {
+        let mut bench = Bench::in_site();
+        bench.join(1, MAIN_ENDPOINT, "w", 0);
+        let item = bench.create(1, "x", ItemLevel::Verified);
+        let name = SiteName { workflow: "default".into(), kind: SegmentKind::Item, name: "x".into() };
+        let node = SiteNode { node: "b".into(), number: 2, address: String::new() };
+        bench.event(Event::Site(SiteEvent::Contested { name, node }));
+        (bench, item)
+    }
+
+    /// Reports that the item of the node `b` belongs to this node now. Returns the item.
+    fn comes(bench: &mut Bench) -> SegmentId {
+        let (item, about) = (SegmentId(5), summary("b", 1));
+        let place = SiteItem { item, epoch: 1, node: "here".into(), daemon: 1, about: about.encode() };
+        bench.event(Event::Site(SiteEvent::Item(place)));
+        item
+    }
+
+    fn items(broker: &Broker) -> Vec<SegmentId> {
+        broker.lasting.items.all.keys().copied().collect()
+    }
+
+    #[test]
+    fn an_item_that_could_not_be_fetched_for_one_request_is_fetched_for_the_next_one() {
+        let mut bench = Bench::in_site();
+        for rank in 0..2 {
+            bench.join(u64::from(rank) + 1, MAIN_ENDPOINT, "w", rank);
+        }
+        comes(&mut bench);
+        let access = Request::Item(ItemRequest::Access { read: false, wait_ms: 60_000, keys: vec!["x".into()] });
+        let (first, second) = (bench.say(1, &access), bench.say(2, &access));
+        let pulls = |bench: &Bench| bench.broker.items.pulls.keys().copied().collect::<Vec<_>>();
+        let outcome = Err(NodeFailure { status: Status::Disconnected, text: "it is cut off".into() });
+        bench.event(Event::Nodes(NodeEvent::Pulled { id: pulls(&bench)[0], outcome }));
+        assert_eq!(status(bench.answer(1, first)), Some(Status::Disconnected));
+        assert_eq!(pulls(&bench), []);
+        bench.tick(AGAIN_MS);
+        let pull = *pulls(&bench).first().expect("the item is fetched again");
+        bench.event(Event::Nodes(NodeEvent::Pulled { id: pull, outcome: Ok(()) }));
+        assert!(matches!(bench.answer(2, second), Some(Answer::Item(_))));
+    }
+
+    #[test]
+    fn an_item_that_no_member_has_open_ends_when_another_item_comes_with_its_key() {
+        let (mut bench, former) = contested();
+        bench.say(1, &Request::Item(ItemRequest::Release { item: former }));
+        assert_eq!(items(&bench.broker), [former]);
+        let mut lasting = bench.broker.lasting.clone();
+        bench.effects.clear();
+        let item = comes(&mut bench);
+        assert_eq!(items(&bench.broker), [item]);
+        // The next broker ends the item as well if this broker is killed before it has recorded the end.
+        let records = bench.effects.iter().filter_map(|effect| match effect {
+            Effect::Record(record) => Some(record.clone()),
+            _ => None,
+        });
+        let is_end = |record: &Record| matches!(record, Record::Item(ItemRecord::Gone { .. }));
+        records.take_while(|record| !is_end(record)).for_each(|record| lasting.apply(&record));
+        assert_eq!(lasting.items.all.len(), 2);
+        let held = lasting.segments.keys().copied().collect();
+        let limits = Limits { site: bench.broker.limits.site.clone(), ..Limits::default() };
+        let broker = Broker::new(limits, lasting, 1, &held, &BTreeSet::from([MAIN_ENDPOINT]), 0).0;
+        assert_eq!(items(&broker), [item]);
+    }
+
+    #[test]
+    fn an_item_whose_key_another_item_has_stays_until_its_owner_closes_it() {
+        let (mut bench, former) = contested();
+        let item = comes(&mut bench);
+        assert_eq!(items(&bench.broker), [item, former]);
+        assert!(matches!(
+            bench.ask_item(1, ItemRequest::Resize { item: former, size: 6000 }),
+            Some(Answer::Item(given)) if given.item == former
+        ));
+        let transfer = ItemRequest::Transfer { item: former, to: Party::task("a") };
+        assert_eq!(status(bench.ask_item(1, transfer)), Some(Status::Exists));
+        let access = ItemRequest::Access { read: false, wait_ms: 1000, keys: vec!["x".into()] };
+        let number = bench.say(1, &Request::Item(access));
+        bench.say(1, &Request::Item(ItemRequest::Release { item: former }));
+        assert_eq!(items(&bench.broker), [item]);
+        assert_eq!(bench.answer(1, number), None, "it waits for the item that has the key");
+    }
+
+    #[test]
+    fn a_request_waits_on_for_another_nodes_item_when_this_nodes_item_of_the_same_key_ends() {
+        let (mut bench, former) = contested();
+        bench.join(2, MAIN_ENDPOINT, "w", 1);
+        let access = ItemRequest::Access { read: false, wait_ms: 1000, keys: vec!["x".into()] };
+        let number = bench.say(2, &Request::Item(access));
+        bench.ask_item(1, ItemRequest::Destroy { item: former });
+        assert_eq!(items(&bench.broker), []);
+        assert_eq!(bench.answer(2, number), None);
     }
 
     /// Lets another node ask a question. Returns the answer.

@@ -8,7 +8,7 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 
 use super::change::Change;
 use super::{ItemRecord, Phase};
-use crate::broker::{Broker, Cause, Outcome, Record, Requester};
+use crate::broker::{Broker, Cause, Effect, Outcome, Record, Requester};
 
 impl Broker {
     /// Notes that a member has closed an item. The item still belongs to its task.
@@ -39,7 +39,9 @@ impl Broker {
     /// Is called once for each item that a returning member has open. A call with item 0 ends the member's list.
     pub(super) fn hold_item(&mut self, member: MemberId, item: SegmentId) {
         if item.0 != 0 {
-            self.items.resuming.entry(member).or_default().insert(item);
+            if self.lasting.items.all.get(&item).is_some_and(|found| found.holder == member) {
+                self.items.resuming.entry(member).or_default().insert(item);
+            }
             return;
         }
         let listed = self.items.resuming.remove(&member).unwrap_or_default();
@@ -47,6 +49,11 @@ impl Broker {
         for item in held.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.release_item(member, item);
         }
+    }
+
+    /// Forgets which items a member has listed so far. The member begins a new list when it connects again.
+    pub(in crate::broker) fn forget_listed_items(&mut self, member: MemberId) {
+        self.items.resuming.remove(&member);
     }
 
     /// Applies the `on_death` policies to the items that a member owned, just before the member is removed.
@@ -101,6 +108,7 @@ impl Broker {
     /// Ends an item. Its memory is freed when the last member closes it.
     pub(super) fn end_item(&mut self, item: SegmentId, why: &str, cause: Cause) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
+        let (has_its_key, has_its_name) = (self.has_its_key(item), self.has_its_name(item));
         self.commit(Record::Item(ItemRecord::Gone { item, cause }));
         self.items.readers.end(item);
         self.forget_entry(item);
@@ -114,8 +122,26 @@ impl Broker {
         if let Some(asker) = phase.pending() {
             self.refuse_abandoned(asker, item, why);
         }
-        self.tell_waiting_of_end(found.workflow, &found.key, why);
-        self.tell_nodes_of_end(item, found.workflow, &found.key, why);
+        // If the item has lost its name in the site, the requests for this key wait for another item.
+        if has_its_name {
+            self.tell_waiting_of_end(found.workflow, &found.key, why);
+        }
+        if has_its_key {
+            self.items.readers.forget_wanted(found.workflow, &found.key);
+            self.tell_nodes_of_end(item, found.workflow, &found.key, why);
+        }
+    }
+
+    /// Ends an item whose key another item has got, unless a member has the item open. No request can open it any more.
+    pub(super) fn end_nameless(&mut self, item: SegmentId) {
+        let Some(found) = self.lasting.items.all.get(&item).filter(|found| found.holder == MemberId::NONE) else {
+            return;
+        };
+        if !self.has_its_key(item) && !self.lasting.items.is_leaving(item) {
+            let why = "its name is another item's, which came from another node";
+            self.effects.push(Effect::Log { line: format!("item {} ('{}') ends: {why}", item.0, found.key) });
+            self.end_item(item, why, Cause::NONE);
+        }
     }
 
     /// Forgets all items of a workflow that is ending.
@@ -126,6 +152,7 @@ impl Broker {
             self.items.readers.end(item);
         }
         self.items.readers.forget_workflow(workflow);
+        self.items.words_of_tasks.retain(|(of, _), _| *of != workflow);
         self.forget_copies_of(workflow);
         for member in self.lasting.members_of(workflow) {
             self.items.resuming.remove(&member);
@@ -170,6 +197,9 @@ impl Broker {
             self.items.handovers.begin(*item, self.now);
         }
         self.recover_residences();
+        for item in self.lasting.items.all.keys().copied().collect::<Vec<_>>() {
+            self.end_nameless(item);
+        }
     }
 
     /// Answers a repeated request about items, whose first answer was lost with the former broker.
@@ -215,5 +245,25 @@ impl Broker {
             (Outcome::Done(value), _) if done => self.answer(asker, &Answer::Done { value }),
             _ => self.expel(asker.connection, "it used a request number for two requests"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::bench::Bench;
+    use crate::broker::{Limits, MAIN_ENDPOINT};
+
+    #[test]
+    fn a_list_of_items_that_the_member_does_not_hold_takes_no_memory() {
+        let mut bench = Bench::new(Limits::default());
+        let member = bench.join(1, MAIN_ENDPOINT, "t", 0).unwrap();
+        let held = bench.create(1, "x", ItemLevel::Verified);
+        for item in 0..1000 {
+            bench.ask_item(1, ItemRequest::Hold { item: SegmentId(held.0 + item) });
+        }
+        assert_eq!(bench.broker.items.resuming[&member], BTreeSet::from([held]));
+        bench.ask_item(1, ItemRequest::Hold { item: SegmentId(0) });
+        assert_eq!(bench.broker.lasting.items.all[&held].holder, member);
     }
 }

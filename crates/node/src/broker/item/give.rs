@@ -9,11 +9,14 @@ use super::handover::Purpose;
 use super::ownership::NextUser;
 use super::queue::WaitPurpose;
 use super::{Item, ItemRecord, Phase, Verdict, memory_of};
-use crate::broker::{Attachment, Broker, Cause, Effect, Record, Requester};
+use crate::broker::{Attachment, Broker, Cause, Due, Effect, Record, Requester};
+
+/// The pause, in milliseconds, before the item that could not be opened for one request is opened for the next one.
+pub(super) const AGAIN_MS: u64 = 300;
 
 impl Broker {
     /// Gives the item to the waiting requests that can have it now, in the order of their arrival.
-    pub(super) fn serve_waiting(&mut self, item: SegmentId) {
+    pub(in crate::broker) fn serve_waiting(&mut self, item: SegmentId) {
         self.serve_readers(item);
         while let Some(user) = self.next_user(item) {
             let id = match user {
@@ -43,6 +46,10 @@ impl Broker {
             // From now on the member whose request waited longest is the item's holder, until this member closes or
             // transfers the item.
             let Some(wait) = self.unqueue(id) else { return };
+            if let Err((status, text)) = self.journalled() {
+                self.fail(wait.asker, status, text);
+                continue;
+            }
             let Some(by) = self.party(wait.asker.member) else { continue };
             let cause = Cause { member: wait.asker.member, request: wait.asker.number };
             self.change_owner(item, Change::Opened { by, holder: wait.asker.member }, cause);
@@ -170,8 +177,8 @@ impl Broker {
         self.effects.push(Effect::CopyItem { item, from: found.file, to, size: memory });
     }
 
-    /// Ends an attempt to prove or copy the item, because it failed. The request that needed the attempt fails, and the
-    /// next request for the item tries again.
+    /// Ends an attempt to prove or copy the item, because it failed. The request that needed the attempt fails. After a
+    /// pause, the next request for the item tries again.
     fn cannot_give(&mut self, item: SegmentId, why: &str) {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let text = format!("item '{}' cannot be opened anew: {why}", found.key);
@@ -183,6 +190,14 @@ impl Broker {
             self.fail(asker, Status::NoSpace, text);
         }
         self.serve_readers(item);
+        self.serve_later(item);
+    }
+
+    /// If another request of this node waits for the item, serves it after a pause.
+    pub(super) fn serve_later(&mut self, item: SegmentId) {
+        if self.first_waiting(item, WaitPurpose::Owning).is_some() {
+            self.waits.expect(self.now + AGAIN_MS, Due::Serve(item));
+        }
     }
 
     /// Handles the host's report that an item's bytes were copied to the file `to`, or that the copying failed.
@@ -219,5 +234,50 @@ impl Broker {
         self.commit(Record::Removed { segment: file, holders, cause: Cause::NONE });
         self.effects.push(Effect::Forget { segment: file });
         self.release_if_unused(file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossdock_layout::wire::{ItemRequest, Party, Request};
+
+    use super::*;
+    use crate::broker::bench::{Bench, status};
+    use crate::broker::{Event, Limits, MAIN_ENDPOINT};
+
+    #[test]
+    fn an_item_that_could_not_be_copied_for_one_request_is_copied_for_the_next_one() {
+        let mut bench = Bench::new(Limits::default());
+        for rank in 0..2 {
+            bench.join(u64::from(rank) + 1, MAIN_ENDPOINT, "w", rank);
+        }
+        bench.join(3, MAIN_ENDPOINT, "a", 0);
+        let item = bench.create(3, "x", ItemLevel::Strict);
+        bench.ask_item(3, ItemRequest::Transfer { item, to: Party::task("w") });
+        let access = Request::Item(ItemRequest::Access { read: false, wait_ms: 60_000, keys: vec!["x".into()] });
+        let (first, second) = (bench.say(1, &access), bench.say(2, &access));
+        let (item, to) = bench.copies.pop().unwrap();
+        bench.event(Event::Copied { item, to, outcome: Err("no memory".into()) });
+        assert_eq!(status(bench.answer(1, first)), Some(Status::NoSpace));
+        assert_eq!(bench.answer(2, second), None);
+        bench.tick(AGAIN_MS);
+        let (item, to) = bench.copies.pop().expect("the item is copied again");
+        bench.event(Event::Copied { item, to, outcome: Ok(()) });
+        assert!(matches!(bench.answer(2, second), Some(Answer::Item(_))));
+    }
+
+    #[test]
+    fn an_item_is_not_opened_while_the_journal_has_no_room() {
+        let mut bench = Bench::new(Limits::default());
+        bench.join(1, MAIN_ENDPOINT, "w", 0);
+        let item = bench.create(1, "x", ItemLevel::Verified);
+        bench.ask_item(1, ItemRequest::Release { item });
+        bench.event(Event::Journal(Err("the disk is full".into())));
+        let access = || ItemRequest::Access { read: false, wait_ms: 1000, keys: vec!["x".into()] };
+        bench.effects.clear();
+        assert_eq!(status(bench.ask_item(1, access())), Some(Status::NoSpace));
+        assert!(!bench.effects.iter().any(|effect| matches!(effect, Effect::Record(_))), "{:?}", bench.effects);
+        bench.event(Event::Journal(Ok(())));
+        assert!(matches!(bench.ask_item(1, access()), Some(Answer::Item(_))));
     }
 }

@@ -108,6 +108,7 @@ impl Broker {
         self.items.remote_waiters.drop_node(&to);
         self.open_again(item);
         self.effects.push(Effect::Log { line: format!("item {} stays on this node: {why}", item.0) });
+        self.end_nameless(item);
         self.serve_waiting(item);
     }
 
@@ -122,6 +123,7 @@ impl Broker {
         self.items.handovers.end(item);
         // The owner may have closed the item while it was shared, so other nodes may be noted as readers.
         self.items.readers.end(item);
+        self.items.readers.forget_wanted(workflow, &found.key);
         self.items.passes.remove(&item);
         self.open_again(item);
         if let (Some(site), Some(name)) = (&mut self.site, name) {

@@ -99,6 +99,8 @@ pub(super) struct TransientItems {
     /// Members that have connected again and are listing the items that they have open, each with the items that it has
     /// listed so far.
     resuming: BTreeMap<MemberId, BTreeSet<SegmentId>>,
+    /// For each task of a workflow, how many parties have got a number for owner words because the task needed it.
+    words_of_tasks: BTreeMap<(u64, String), usize>,
     /// Tasks of other nodes that wait for items of this node.
     remote_waiters: RemoteWaiters,
     /// The nodes whose members read items of this node.
@@ -138,6 +140,11 @@ impl TransientItems {
     /// Tells whether this request waits for an item until this deadline.
     pub(super) fn waits_until(&self, connection: Connection, number: u64, deadline: u64) -> bool {
         self.waits.get((connection, number)).is_some_and(|w| w.deadline == deadline)
+    }
+
+    /// Tells whether the broker asks other nodes at this time for the items of this request.
+    pub(super) fn asks_at(&self, connection: Connection, number: u64, at: u64) -> bool {
+        self.waits.get((connection, number)).is_some_and(|w| w.asks_at == Some(at))
     }
 }
 
@@ -243,8 +250,14 @@ impl Broker {
     /// this node was cut off.
     fn has_its_name(&self, item: SegmentId) -> bool {
         let Some(found) = self.lasting.items.all.get(&item) else { return false };
-        let named = self.lasting.items.keys.get(&(found.workflow, found.key.clone()));
-        named == Some(&item) && !self.is_contested(found.workflow, &found.key)
+        self.has_its_key(item) && !self.is_contested(found.workflow, &found.key)
+    }
+
+    /// Tells whether the item's key names this item. The key names another item if the item lost its name to an item
+    /// that has come to this node since.
+    fn has_its_key(&self, item: SegmentId) -> bool {
+        let Some(found) = self.lasting.items.all.get(&item) else { return false };
+        self.lasting.items.keys.get(&(found.workflow, found.key.clone())) == Some(&item)
     }
 
     /// Tells whether a member other than `but` that belongs to this party is alive.

@@ -280,7 +280,7 @@ impl Broker {
     }
 
     /// For a request that waits to own items of other nodes, asks these nodes for the items.
-    pub(in crate::broker) fn ask_for_items(&mut self, waits: RequestId) {
+    pub(super) fn ask_for_items(&mut self, waits: RequestId) {
         let Some(wait) = self.items.waits.get(waits).cloned() else { return };
         match wait.what {
             WaitPurpose::Owning => {}
@@ -319,8 +319,23 @@ impl Broker {
         }
     }
 
+    /// Asks again after a pause for the items of a waiting request, unless the broker asks for them earlier anyway.
     pub(super) fn ask_later(&mut self, waits: RequestId, ms: u64) {
-        self.waits.expect(self.now + ms, Due::AskOwner(waits.0, waits.1));
+        let (at, due) = (self.now + ms, Due::AskOwner(waits.0, waits.1));
+        match self.items.waits.get(waits).map(|wait| wait.asks_at) {
+            None => return,
+            Some(Some(earlier)) if earlier <= at => return,
+            Some(Some(later)) => self.waits.is_over(later, due),
+            Some(None) => {}
+        }
+        self.items.waits.set_next_question(waits, Some(at));
+        self.waits.expect(at, due);
+    }
+
+    /// Asks for the items of a waiting request, because the time for it has come.
+    pub(in crate::broker) fn ask_again_for_items(&mut self, waits: RequestId) {
+        self.items.waits.set_next_question(waits, None);
+        self.ask_for_items(waits);
     }
 
     /// Handles the answer to a question about an item that this node has asked.
@@ -417,21 +432,57 @@ mod tests {
     use crate::broker::bench::Bench;
     use crate::broker::{Effect, Event, MAIN_ENDPOINT, NodeEvent, NodeOrder, SiteEvent};
 
-    #[test]
-    fn a_request_without_a_deadline_waits_on_after_an_answer() {
+    /// Makes the broker of a node with a member of task `w`. The item `x` is on the node `b`.
+    fn item_on_b() -> Bench {
         let mut bench = Bench::in_site();
         bench.tick(1);
         bench.join(1, MAIN_ENDPOINT, "w", 0);
+        named_at_b(&mut bench);
+        bench
+    }
+
+    fn named_at_b(bench: &mut Bench) {
         let name = SiteName { workflow: "default".into(), kind: SegmentKind::Item, name: "x".into() };
         bench.event(Event::Site(SiteEvent::Named { name, node: "b".into() }));
-        let access = ItemRequest::Access { read: false, wait_ms: u64::MAX, keys: vec!["x".into()] };
-        let number = bench.say(1, &Request::Item(access));
-        let asked = bench.effects.iter().find_map(|effect| match effect {
+    }
+
+    /// Gives the ids of the questions that the broker has asked since the test cleared the effects.
+    fn asked(bench: &Bench) -> Vec<u64> {
+        let ids = bench.effects.iter().filter_map(|effect| match effect {
             Effect::Nodes(NodeOrder::Ask { id, service: OWN, .. }) => Some(*id),
             _ => None,
         });
+        ids.collect()
+    }
+
+    #[test]
+    fn a_waiting_request_asks_a_node_that_does_not_have_its_item_a_few_times_a_second() {
+        let mut bench = item_on_b();
+        let access = ItemRequest::Access { read: false, wait_ms: 60_000, keys: vec!["x".into()] };
+        bench.say(1, &Request::Item(access));
+        for second in 0..30 {
+            let mut questions = 0;
+            for _ in 0..1000 {
+                for id in asked(&bench) {
+                    questions += 1;
+                    let reply = OwnershipReply { item: 0, code: NOT_HERE, text: "it is not there".into() };
+                    bench.effects.clear();
+                    bench.event(Event::Nodes(NodeEvent::Answered { id, outcome: Ok(encode(&reply)) }));
+                }
+                bench.tick(1);
+            }
+            named_at_b(&mut bench);
+            assert!((1..=5).contains(&questions), "{questions} questions in second {second}");
+        }
+    }
+
+    #[test]
+    fn a_request_without_a_deadline_waits_on_after_an_answer() {
+        let mut bench = item_on_b();
+        let access = ItemRequest::Access { read: false, wait_ms: u64::MAX, keys: vec!["x".into()] };
+        let number = bench.say(1, &Request::Item(access));
         let reply = OwnershipReply { item: 5, code: NOT_YET, text: "it is open".into() };
-        let id = asked.expect("the item's node is asked");
+        let id = *asked(&bench).first().expect("the item's node is asked");
         bench.event(Event::Nodes(NodeEvent::Answered { id, outcome: Ok(encode(&reply)) }));
         assert_eq!(bench.answer(1, number), None);
     }

@@ -35,6 +35,8 @@ pub(super) struct Wait {
     pub(super) patience: Patience,
     /// What another node said last about one of the request's items.
     pub(super) said: Option<RemoteReply>,
+    /// The time at which the broker asks other nodes again for the items; `None` if no time is set.
+    pub(super) asks_at: Option<u64>,
 }
 
 impl Wait {
@@ -103,6 +105,13 @@ impl Waits {
     pub(super) fn set_deadline(&mut self, id: RequestId, deadline: u64) {
         if let Some((_, wait)) = self.all.get_mut(&id) {
             wait.deadline = deadline;
+        }
+    }
+
+    /// Sets the time at which the broker asks other nodes again for the request's items.
+    pub(super) fn set_next_question(&mut self, id: RequestId, at: Option<u64>) {
+        if let Some((_, wait)) = self.all.get_mut(&id) {
+            wait.asks_at = at;
         }
     }
 

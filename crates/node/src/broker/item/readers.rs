@@ -106,6 +106,11 @@ impl Readers {
         self.sharings.remove(&item);
     }
 
+    /// Forgets the nodes that wait to read the item of this key, because the item has ended or has left this node.
+    pub(super) fn forget_wanted(&mut self, workflow: u64, key: &str) {
+        self.wanted.remove(&(workflow, key.to_owned()));
+    }
+
     /// Forgets the readers of a workflow that is ending.
     pub(super) fn forget_workflow(&mut self, workflow: u64) {
         self.wanted.retain(|(of, _), _| *of != workflow);
@@ -252,5 +257,27 @@ impl Broker {
             assert!(found.is_some_and(|found| found.shared), "item {item} is not shared and other nodes read it");
             assert!(sharing.nodes.values().all(|of| of.until > self.now), "a silent node reads item {item}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossdock_layout::wire::ItemRequest;
+
+    use super::*;
+    use crate::broker::bench::Bench;
+    use crate::broker::{Event, MAIN_ENDPOINT, NodeEvent};
+
+    #[test]
+    fn a_node_that_wanted_to_read_an_item_is_forgotten_when_the_item_ends() {
+        let mut bench = Bench::in_site();
+        bench.join(1, MAIN_ENDPOINT, "w", 0);
+        let item = bench.create(1, "x", ItemLevel::Verified);
+        let (version, workflow, key) = (VERSION, "default".to_owned(), "x".to_owned());
+        let body = encode(&ReadRequest { version, workflow, key, sharing: 0, readers: 1, stamp: 1 });
+        bench.event(Event::Nodes(NodeEvent::Asked { id: 70, node: "b".into(), service: READ, body }));
+        assert_eq!(bench.broker.items.readers.wanted.len(), 1);
+        bench.ask_item(1, ItemRequest::Destroy { item });
+        assert_eq!(bench.broker.items.readers.wanted.len(), 0);
     }
 }

@@ -12,10 +12,13 @@ use crate::broker::{Broker, Cause, Effect, NodeFailure, Record, Requester, text}
 
 /// The largest size of an item in bytes. A larger item would not fit into any machine's address space.
 pub(super) const MAX_SIZE: u64 = 1 << 46;
-/// The most numbers that one rank may register as parties.
+/// The most numbers that one rank may register as parties, and that the ranks of one task may register together.
 const NUMBERS: usize = 256;
-/// How many parties of one workflow may have a number for owner words at most.
-const WORDS_OF_WORKFLOW: usize = 4096;
+const NUMBERS_OF_TASK: usize = 4096;
+/// How many parties of one workflow may have a number for owner words at most, and for how many of them one task may
+/// have asked.
+const WORDS_OF_WORKFLOW: usize = 16_384;
+const WORDS_OF_TASK: usize = 4096;
 /// The numbers of parties in owner words are below this limit, because an owner word has 32 bits.
 const WORDS: u64 = 1 << 31;
 
@@ -49,7 +52,7 @@ impl Broker {
         }
     }
 
-    fn journalled(&self) -> Result<(), Refusal> {
+    pub(super) fn journalled(&self) -> Result<(), Refusal> {
         self.check_journal().map_err(|NodeFailure { status, text }| (status, text))
     }
 
@@ -165,6 +168,12 @@ impl Broker {
         }
         if self.is_of(asker.member, workflow, &to) {
             return Err((Status::Invalid, format!("item '{key}' belongs to this task already ({to})")));
+        }
+        if !self.has_its_key(item) {
+            let text = format!(
+                "item '{key}' goes to no other owner: its name is another item's, which came from another node"
+            );
+            return Err((Status::Exists, text));
         }
         self.undisturbed(item)?;
         self.may_receive(workflow, &to, &key)?;
@@ -370,9 +379,16 @@ impl Broker {
                 return Err((Status::Exists, text));
             }
             None => {
-                let own = self.lasting.items.numbers.iter().filter(|((w, _), p)| *w == workflow && **p == party);
-                if own.count() >= NUMBERS {
+                let task = &self.lasting.members[&asker.member].task;
+                let is_of_task = |of: &&Party| matches!(of, Party::Task { task: other, .. } if other == task);
+                let numbers = self.lasting.items.numbers.iter().filter(|((of, _), _)| *of == workflow);
+                let of_task: Vec<_> = numbers.map(|(_, of)| of).filter(is_of_task).collect();
+                if of_task.iter().filter(|of| ***of == party).count() >= NUMBERS {
                     return Err((Status::NoSpace, format!("{party} has {NUMBERS} numbers already")));
+                }
+                if of_task.len() >= NUMBERS_OF_TASK {
+                    let text = format!("the ranks of task '{task}' have {NUMBERS_OF_TASK} numbers together already");
+                    return Err((Status::NoSpace, text));
                 }
                 self.journalled()?;
                 let cause = Cause { member: asker.member, request: asker.number };
@@ -394,7 +410,7 @@ impl Broker {
             let text = "this task may own no item, so it names no owner; the workflow file gives grants (items:)";
             return Err((Status::Denied, text.into()));
         }
-        let word = self.word(workflow, party)?;
+        let word = self.word(asker.member, workflow, party)?;
         self.answer(asker, &Answer::Done { value: word });
         Ok(())
     }
@@ -411,17 +427,24 @@ impl Broker {
         let (own, any) = (Party::rank(&known.task, known.rank), Party::task(&known.task));
         let mut words = [0; 3];
         for (word, party) in words.iter_mut().zip([own, any, creator.clone()]) {
-            *word = self.word(workflow, party)?;
+            *word = self.word(member, workflow, party)?;
         }
         Ok(words)
     }
 
-    /// Gives the number that stands for a party in owner words. If the party has no number yet, it gets a new one.
-    fn word(&mut self, workflow: u64, party: Party) -> Result<u64, Refusal> {
+    /// Gives the number that stands for a party in owner words. If the party has no number yet, it gets a new one,
+    /// because this member's task needs it.
+    fn word(&mut self, member: MemberId, workflow: u64, party: Party) -> Result<u64, Refusal> {
         if let Some(word) = self.lasting.items.words.get(&(workflow, party.clone())) {
             return Ok(*word);
         }
         // A task may name tasks that never appear, so the number of names is limited.
+        let task = self.lasting.members.get(&member).map_or_else(String::new, |known| known.task.clone());
+        let of_task = (workflow, task);
+        if self.items.words_of_tasks.get(&of_task).is_some_and(|named| *named >= WORDS_OF_TASK) {
+            let text = format!("task '{}' has named {WORDS_OF_TASK} owners of cooperative items already", of_task.1);
+            return Err((Status::NoSpace, text));
+        }
         let named = self.lasting.items.words.keys().filter(|(of, _)| *of == workflow).count();
         if named >= WORDS_OF_WORKFLOW {
             let text = format!("this workflow has named {WORDS_OF_WORKFLOW} owners of cooperative items already");
@@ -433,6 +456,7 @@ impl Broker {
             return Err((Status::NoSpace, "this daemon has named too many tasks in owner words; restart it".into()));
         }
         self.commit(Record::Item(ItemRecord::Word { workflow, party, word, cause: Cause::NONE }));
+        *self.items.words_of_tasks.entry(of_task).or_default() += 1;
         Ok(word)
     }
 }
@@ -471,16 +495,40 @@ mod tests {
     }
 
     #[test]
-    fn a_cooperative_item_whose_owner_gets_no_word_is_not_made() {
+    fn a_cooperative_item_of_a_task_that_has_named_many_owners_is_not_made() {
         let mut bench = Bench::new(Limits::default());
         bench.join(1, MAIN_ENDPOINT, "a", 0);
-        for number in 0..WORDS_OF_WORKFLOW as u64 {
+        bench.join(2, MAIN_ENDPOINT, "b", 0);
+        for number in 0..WORDS_OF_TASK as u64 {
             assert_eq!(status(bench.ask_item(1, ItemRequest::Word { party: Party::Number(number) })), None);
         }
         let (level, on_death) = (ItemLevel::Cooperative, OnDeath::Keep);
         let create = ItemRequest::Create { size: 5000, level, on_death, key: "x".into() };
         assert_eq!(status(bench.ask_item(1, create)), Some(Status::NoSpace));
         assert_eq!(status(bench.ask_item(1, ItemRequest::Find { key: "x".into() })), Some(Status::NotFound));
+        bench.create(2, "x", ItemLevel::Cooperative);
+        assert_eq!(status(bench.ask_item(1, access("x", false))), Some(Status::NoSpace));
+    }
+
+    #[test]
+    fn the_ranks_of_a_task_register_a_limited_amount_of_numbers_together() {
+        let mut bench = Bench::new(Limits::default());
+        bench.join(1, MAIN_ENDPOINT, "b", 0);
+        let mut number = 0;
+        let mut register = |bench: &mut Bench, connection| {
+            number += 1;
+            status(bench.ask_item(connection, ItemRequest::Register { number }))
+        };
+        let ranks = (NUMBERS_OF_TASK / NUMBERS) as u32;
+        for rank in 0..=ranks {
+            bench.join(2, MAIN_ENDPOINT, "a", rank);
+            for _ in (0..NUMBERS).filter(|_| rank < ranks) {
+                assert_eq!(register(&mut bench, 2), None);
+            }
+            assert_eq!(register(&mut bench, 2), Some(Status::NoSpace));
+            bench.ask(2, Request::Bye);
+        }
+        assert_eq!(register(&mut bench, 1), None);
     }
 
     #[test]

@@ -137,7 +137,8 @@ impl Broker {
         let deadline = self.now.saturating_add(patience_ms);
         self.waits.expect(deadline, Due::Item(id.0, id.1));
         let since = self.now;
-        self.items.waits.add(Wait { asker, what, workflow, keys, since, deadline, waited_ms, patience, said: None });
+        let (said, asks_at) = (None, None);
+        self.items.waits.add(Wait { asker, what, workflow, keys, since, deadline, waited_ms, patience, said, asks_at });
         Ok(())
     }
 
@@ -145,6 +146,9 @@ impl Broker {
     pub(super) fn unqueue(&mut self, id: (Connection, u64)) -> Option<Wait> {
         let wait = self.items.waits.remove(id)?;
         self.waits.is_over(wait.deadline, Due::Item(id.0, id.1));
+        if let Some(at) = wait.asks_at {
+            self.waits.is_over(at, Due::AskOwner(id.0, id.1));
+        }
         if let Some(link) = self.links.get_mut(&id.0) {
             link.parked -= 1;
         }
