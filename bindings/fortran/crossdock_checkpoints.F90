@@ -85,7 +85,8 @@ contains
   !> Fills a publisher's arrays from the newest undamaged checkpoint of its series. `step` and `time` get the attributes
   !> of these names, and `skipped` gets one line for each newer checkpoint that is damaged. If there is no checkpoint,
   !> because the program starts for the first time, nothing changes and the status is OK. CORRUPT: all checkpoints are
-  !> damaged. INVALID: the checkpoint is of another number of ranks.
+  !> damaged. INVALID: the checkpoint is of another number of ranks, or does not fit into the publisher's arrays.
+  !> WRONG_TYPE: a stored array has another type than the publisher's.
   subroutine crossdock_restart(publisher, folder, stat, step, time, skipped)
     type(crossdock_publisher), intent(in) :: publisher
     character(*), intent(in) :: folder

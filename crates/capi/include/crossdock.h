@@ -952,9 +952,12 @@ crossdock_status crossdock_checkpoint_read(crossdock_checkpoint *checkpoint, con
 /* Fill the variables of a publisher from the newest undamaged checkpoint of its series. Each array that is stored is
  * filled, and is resized if it had another shape. `checkpoint` (may be NULL) gets the checkpoint, for its attributes.
  * No other code may use the arrays during the call. Errors: NOT_FOUND (there is no checkpoint, so the program starts
- * for the first time; or the publisher lacks a variable), CORRUPT (all checkpoints are damaged), INVALID (the
- * checkpoint is of another number of ranks), WRONG_TYPE (a stored array has another type than the publisher's),
- * DENIED (this user may not read the folder or a file), SYSTEM (the kernel refuses another call). */
+ * for the first time), CORRUPT (all checkpoints are damaged), INVALID (the checkpoint is of another number of ranks, or
+ * the publisher lacks a stored variable, or its largest shape is smaller than the stored one), WRONG_TYPE (a stored
+ * array has another type than the publisher's), BUSY (a version was begun, and an array has another shape), DENIED
+ * (this user may not read the folder or a file), SYSTEM (the kernel refuses another call). The arrays are unchanged
+ * after an error, except if the file can no longer be read after it was checked: then, after SYSTEM or CORRUPT, some
+ * arrays may have been filled. */
 crossdock_status crossdock_publisher_restart(crossdock_publisher *publisher, const char *folder,
                                              crossdock_checkpoint **checkpoint);
 
