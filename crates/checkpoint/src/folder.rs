@@ -65,9 +65,9 @@ impl Folder {
     }
 
     fn sweep(&self, said: &mut dyn FnMut(String)) -> Result<()> {
-        let begins = format!(".{}-", self.name);
         for name in names(&self.path)? {
-            if name.starts_with(&begins) && name.ends_with(".h5.new") {
+            let of = name.strip_prefix('.').and_then(|n| n.strip_suffix(".h5.new")).and_then(parts);
+            if of.is_some_and(|(name, _)| name == self.name) {
                 let path = self.path.join(&name);
                 fs::remove_file(&path).map_err(|e| error::refused(&path, "cannot remove", &e))?;
                 said(format!("removed {}, which a writer that died had begun", path.display()));
@@ -190,6 +190,13 @@ pub fn base_of(series: &str) -> String {
     base.replace('/', ".")
 }
 
+/// Splits `field-00000012` into the name and the number. A name may contain `-`, too.
+fn parts(file: &str) -> Option<(&str, u64)> {
+    let (name, number) = file.rsplit_once('-')?;
+    let plain = number.len() >= 8 && number.bytes().all(|b| b.is_ascii_digit()) && !name.starts_with('.');
+    if plain { Some((name, number.parse().ok()?)) } else { None }
+}
+
 fn names(folder: &Path) -> Result<Vec<String>> {
     let refused = |e: std::io::Error| error::refused(folder, "cannot look into", &e);
     let entries = fs::read_dir(folder).map_err(refused)?;
@@ -200,9 +207,7 @@ fn names(folder: &Path) -> Result<Vec<String>> {
 pub(crate) fn numbered(folder: &Path) -> Result<Vec<(String, u64, PathBuf)>> {
     let mut found = Vec::new();
     for file in names(folder)? {
-        let Some((name, number)) = file.strip_suffix(".h5").and_then(|f| f.rsplit_once('-')) else { continue };
-        let plain = number.len() >= 8 && number.bytes().all(|b| b.is_ascii_digit()) && !name.starts_with('.');
-        if let (true, Ok(number)) = (plain, number.parse()) {
+        if let Some((name, number)) = file.strip_suffix(".h5").and_then(parts) {
             found.push((name.to_owned(), number, folder.join(&file)));
         }
     }

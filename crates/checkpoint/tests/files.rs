@@ -165,11 +165,13 @@ fn a_writer_goes_on_where_a_dead_one_stopped() {
     damage(&paths[2]);
     let half = place.path().join(".field-00000004.h5.new");
     fs::write(&half, b"half").unwrap();
-    fs::write(place.path().join(".other-00000001.h5.new"), b"not ours").unwrap();
+    let others =
+        [".other-00000001.h5.new", ".field-x-00000001.h5.new", ".field-1.h5.new"].map(|n| place.path().join(n));
+    others.iter().for_each(|other| fs::write(other, b"not ours").unwrap());
     let mut said = Vec::new();
     let mut folder = Folder::open(place.path(), "field", &mut |line| said.push(line)).unwrap();
     assert_eq!(said.len(), 2, "{said:?}");
-    assert!(!half.exists() && place.path().join(".other-00000001.h5.new").exists());
+    assert!(!half.exists() && others.iter().all(|other| other.exists()));
     assert!(paths[2].with_extension("h5.damaged").exists());
     assert_eq!(folder.newest().unwrap().unwrap().path(), paths[1]);
     let bytes = numbers(1);
