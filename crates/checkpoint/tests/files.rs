@@ -182,6 +182,38 @@ fn a_writer_goes_on_where_a_dead_one_stopped() {
 }
 
 #[test]
+fn a_checkpoint_that_cannot_be_read_is_no_damaged_one() {
+    let (place, paths) = folder_with(2);
+    fs::remove_file(&paths[1]).unwrap();
+    // The kernel refuses to open a link that leads to itself.
+    std::os::unix::fs::symlink(&paths[1], &paths[1]).unwrap();
+    let e = restart(place.path(), "").unwrap_err();
+    assert!(e.status == Status::System && e.to_string().contains("field-00000002.h5"), "{e}");
+}
+
+/// A writer that keeps one checkpoint replaces it all the time, so the checkpoint that a restart has listed is often
+/// gone when the restart opens it.
+#[test]
+fn a_restart_finds_the_checkpoint_that_replaced_the_one_it_listed() {
+    let (place, _) = folder_with(1);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut folder = Folder::open(place.path(), "field", &mut |_| {}).unwrap();
+            let bytes = numbers(1);
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                let contents = Contents { attributes: vec![], series: vec![one("field", 1, &bytes)] };
+                folder.save(&contents, &|| true).unwrap();
+                folder.prune(1).unwrap();
+            }
+        });
+        let failed = (0..3000).find_map(|_| restart(place.path(), "").err());
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(failed.is_none(), "{failed:?}");
+    });
+}
+
+#[test]
 fn two_writers_of_one_name_do_not_meet() {
     let (place, _) = folder_with(1);
     let _first = Folder::open(place.path(), "field", &mut |_| {}).unwrap();
