@@ -191,6 +191,20 @@ fn a_checkpoint_that_cannot_be_read_is_no_damaged_one() {
     assert!(e.status == Status::System && e.to_string().contains("field-00000002.h5"), "{e}");
 }
 
+#[test]
+fn a_restart_from_one_file_takes_no_other() {
+    let (place, paths) = folder_with(2);
+    let found = restart(&paths[0], "field").unwrap();
+    assert_eq!((found.checkpoint.path(), found.skipped.len()), (paths[0].as_path(), 0));
+    damage(&paths[0]);
+    assert_eq!(restart(&paths[0], "field").unwrap_err().status, Status::Corrupt);
+    // Without this file the program must not begin at its first step, so the status is not NOT_FOUND.
+    fs::remove_file(&paths[0]).unwrap();
+    let e = restart(&paths[0], "field").unwrap_err();
+    assert!(e.status == Status::Invalid && e.to_string().contains("field-00000001.h5"), "{e}");
+    assert_eq!(restart(&place.path().join("nowhere"), "field").unwrap_err().status, Status::NotFound);
+}
+
 /// A writer that keeps one checkpoint replaces it all the time, so the checkpoint that a restart has listed is often
 /// gone when the restart opens it.
 #[test]
