@@ -143,17 +143,24 @@ impl Folder {
         write::write(&file, new, contents)
     }
 
-    /// Removes all but the newest `keep` checkpoints. Returns how many it removed.
+    /// Removes all but the newest `keep` checkpoints. Returns how many it removed. A checkpoint that cannot be removed
+    /// does not keep the others.
     ///
     /// # Errors
-    /// If a file cannot be removed: `DENIED` if this user may not remove it, otherwise `SYSTEM`.
+    /// The error of the first file that cannot be removed: `DENIED` if this user may not remove it, otherwise `SYSTEM`.
     pub fn prune(&self, keep: usize) -> Result<usize> {
         let mine = self.mine()?;
         let many = mine.len().saturating_sub(keep.max(1));
+        let (mut removed, mut failed) = (0, None);
         for (_, path) in &mine[..many] {
-            fs::remove_file(path).map_err(|e| error::refused(path, "cannot remove", &e))?;
+            match fs::remove_file(path) {
+                Ok(()) => removed += 1,
+                // Another program has removed the file since the folder was listed.
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(e) => failed = failed.or_else(|| Some(error::refused(path, "cannot remove", &e))),
+            }
         }
-        Ok(many)
+        failed.map_or(Ok(removed), Err)
     }
 
     fn mine(&self) -> Result<Vec<(u64, PathBuf)>> {

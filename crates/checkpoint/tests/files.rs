@@ -182,6 +182,18 @@ fn a_writer_goes_on_where_a_dead_one_stopped() {
 }
 
 #[test]
+fn a_checkpoint_that_cannot_be_removed_does_not_keep_the_others() {
+    let (place, paths) = folder_with(4);
+    let folder = Folder::open(place.path(), "field", &mut |_| {}).unwrap();
+    // Root may remove any file, but nobody can unlink a folder.
+    fs::remove_file(&paths[0]).unwrap();
+    fs::create_dir(&paths[0]).unwrap();
+    let e = folder.prune(1).unwrap_err();
+    assert!(e.to_string().contains("field-00000001.h5"), "{e}");
+    assert!(!paths[1].exists() && !paths[2].exists() && paths[3].exists());
+}
+
+#[test]
 fn a_checkpoint_that_cannot_be_read_is_no_damaged_one() {
     let (place, paths) = folder_with(2);
     fs::remove_file(&paths[1]).unwrap();

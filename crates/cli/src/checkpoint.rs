@@ -43,6 +43,8 @@ struct Writer<'a> {
     safe_since: Instant,
     saved: u64,
     failed: Option<file::Error>,
+    /// The last error of removing old checkpoints; it is reported once.
+    kept: Option<file::Error>,
     /// The time since which all ranks have newer versions than the last saved one, but none in common, and whether the
     /// command has reported that.
     apart: Option<(Instant, bool)>,
@@ -61,7 +63,8 @@ impl<'a> Writer<'a> {
             Some((life, c.sequence(c.series().next()?).ok()?))
         });
         let safe = safe.unwrap_or((0, 0));
-        Ok(Self { options, names, folder, stop, safe, safe_since: Instant::now(), saved: 0, failed: None, apart: None })
+        let safe_since = Instant::now();
+        Ok(Self { options, names, folder, stop, safe, safe_since, saved: 0, failed: None, kept: None, apart: None })
     }
 
     /// Saves versions of the publishers and, if they die, of their successors. Ends when publishers end without an
@@ -188,6 +191,7 @@ impl<'a> Writer<'a> {
                 self.safe.1 = sequence;
                 self.saved += 1;
                 self.failed = None;
+                self.prune();
             }
             // A full disk must not stop the publisher, so the command continues and tries the next version.
             Err(e) => {
@@ -202,6 +206,15 @@ impl<'a> Writer<'a> {
         Ok(true)
     }
 
+    /// Removes old checkpoints. The new one is on disk, so an error is only reported, once for each reason.
+    fn prune(&mut self) {
+        let failed = self.folder.prune(self.options.keep as usize).err();
+        if let Some(e) = failed.as_ref().filter(|e| self.kept.as_ref() != Some(e)) {
+            complain(&format!("an old checkpoint stays: {e}"));
+        }
+        self.kept = failed;
+    }
+
     fn save(&mut self, set: &RankedObservers, versions: &[Version]) -> Result<String, file::Error> {
         let trouble = |message| file::Error::new(crossdock_layout::Status::Invalid, message);
         let mut whole = Contents { attributes: vec![(LIFE.into(), Value::U64(set.incarnation()))], series: Vec::new() };
@@ -209,7 +222,6 @@ impl<'a> Writer<'a> {
             whole.series.push(contents::of(name, observer, version).map_err(trouble)?);
         }
         let saved = self.folder.save(&whole, &|| versions.iter().all(contents::is_steady))?;
-        self.folder.prune(self.options.keep as usize)?;
         let words: Vec<String> =
             whole.series[0].attributes.iter().map(|(name, value)| format!("{name} {value}")).collect();
         Ok(format!(

@@ -320,6 +320,45 @@ fn the_successors_of_dead_ranks_are_followed_when_all_of_them_have_come() {
 }
 
 #[test]
+fn a_checkpoint_that_cannot_be_removed_is_told_and_each_version_is_saved_once() {
+    let node = Node::new();
+    let to = node.path("saved");
+    // Root may remove any file, but nobody can unlink a folder.
+    let fixed = to.join("field-00000000.h5");
+    fs::create_dir_all(&fixed).unwrap();
+    let bytes = [0; 8];
+    let variable = crossdock_checkpoint::Variable {
+        name: "u".into(),
+        type_name: "f64".into(),
+        shape: vec![1],
+        constants: vec![],
+        bytes: &bytes,
+    };
+    let series = crossdock_checkpoint::Series {
+        name: "field".into(),
+        sequence: 1,
+        time_ns: 1,
+        attributes: vec![],
+        variables: vec![variable],
+    };
+    let contents = crossdock_checkpoint::Contents { attributes: vec![], series: vec![series] };
+    crossdock_checkpoint::write(&fs::File::create(to.join("field-00000001.h5")).unwrap(), &to, &contents).unwrap();
+    let mut rank = Rank::new(&node, "field");
+    rank.publish(1..=1);
+    let command = node.start(&["checkpoint", "field", "--every", "1", "--keep", "1", "--to", to.to_str().unwrap()]);
+    until("a checkpoint", || newest_number(&to) == 2);
+    // Meanwhile the command looks several times.
+    std::thread::sleep(Duration::from_millis(1500));
+    rank.publish(2..=2);
+    until("the next checkpoint", || newest_number(&to) == 3);
+    rank.0.end().unwrap();
+    let ended = finish(command);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
+    assert_eq!(ended.err.matches("field-00000000.h5").count(), 1, "{}", ended.err);
+    assert_eq!(files(&to), [fixed, to.join("field-00000003.h5")], "{}", ended.out);
+}
+
+#[test]
 fn what_a_publisher_published_before_its_death_is_saved_and_its_successor_is_followed() {
     let mut node = Node::new();
     let to = node.path("saved");
