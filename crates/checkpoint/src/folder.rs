@@ -53,7 +53,7 @@ impl Folder {
         let mut folder = Self { path: path.into(), name: name.into(), next: 1, _lock: lock };
         folder.sweep(said)?;
         let mut mine = folder.mine()?;
-        folder.next = mine.last().map_or(1, |(number, _)| number + 1);
+        folder.next = folder.after_all()?;
         while let Some((_, newest)) = mine.pop() {
             match Checkpoint::open(&newest).and_then(|c| c.verify()) {
                 Ok(()) => break,
@@ -74,6 +74,15 @@ impl Folder {
             }
         }
         Ok(())
+    }
+
+    /// Gives the number after those of all checkpoints of this name, also of the damaged ones that were set aside.
+    fn after_all(&self) -> Result<u64> {
+        let number = |file: &String| {
+            let (name, number) = parts(file.strip_suffix(".damaged").unwrap_or(file).strip_suffix(".h5")?)?;
+            (name == self.name).then_some(number)
+        };
+        Ok(names(&self.path)?.iter().filter_map(number).max().map_or(1, |number| number + 1))
     }
 
     fn set_aside(&self, path: &Path, why: &Error, said: &mut dyn FnMut(String)) -> Result<()> {

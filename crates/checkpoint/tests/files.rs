@@ -182,6 +182,17 @@ fn a_writer_goes_on_where_a_dead_one_stopped() {
 }
 
 #[test]
+fn the_number_of_a_damaged_checkpoint_is_not_used_again() {
+    let (place, paths) = folder_with(3);
+    let (open, bytes) = (|| Folder::open(place.path(), "field", &mut |_| {}).unwrap(), numbers(1));
+    damage(&paths[2]);
+    // This writer sets the damaged checkpoint aside, and ends without saving one.
+    drop(open());
+    let saved = open().save(&Contents { attributes: vec![], series: vec![one("field", 9, &bytes)] }, &|| true).unwrap();
+    assert!(saved.path.ends_with("field-00000004.h5"), "{}", saved.path.display());
+}
+
+#[test]
 fn a_checkpoint_that_cannot_be_removed_does_not_keep_the_others() {
     let (place, paths) = folder_with(4);
     let folder = Folder::open(place.path(), "field", &mut |_| {}).unwrap();
