@@ -42,8 +42,9 @@ impl Folder {
     /// damaged checkpoint.
     ///
     /// # Errors
-    /// `BUSY` if another writer works on this name. `INVALID` if the name is not allowed. If the folder cannot be made
-    /// or read: `DENIED` if this user may not use it, `NO_SPACE` if the disk is full, otherwise `SYSTEM`.
+    /// `BUSY` if another writer works on this name. `INVALID` if the name is not allowed, or if a file has the largest
+    /// number. If the folder cannot be made or read: `DENIED` if this user may not use it, `NO_SPACE` if the disk is
+    /// full, otherwise `SYSTEM`.
     pub fn open(path: &Path, name: &str, said: &mut dyn FnMut(String)) -> Result<Self> {
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) || name.len() > 200 {
             return Err(Error::new(Status::Invalid, format!("{name:?} cannot begin a file's name")));
@@ -82,7 +83,11 @@ impl Folder {
             let (name, number) = parts(file.strip_suffix(".damaged").unwrap_or(file).strip_suffix(".h5")?)?;
             (name == self.name).then_some(number)
         };
-        Ok(names(&self.path)?.iter().filter_map(number).max().map_or(1, |number| number + 1))
+        let last = names(&self.path)?.iter().filter_map(number).max().unwrap_or(0);
+        last.checked_add(1).ok_or_else(|| {
+            let file = self.path.join(format!("{}-{last}.h5", self.name));
+            Error::new(Status::Invalid, format!("{} leaves no number for the next checkpoint", file.display()))
+        })
     }
 
     fn set_aside(&self, path: &Path, why: &Error, said: &mut dyn FnMut(String)) -> Result<()> {

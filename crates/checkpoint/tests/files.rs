@@ -193,6 +193,16 @@ fn the_number_of_a_damaged_checkpoint_is_not_used_again() {
 }
 
 #[test]
+fn a_folder_without_a_further_number_is_refused() {
+    let (place, _) = folder_with(1);
+    let last = place.path().join("field-18446744073709551615.h5");
+    fs::write(&last, b"no checkpoint").unwrap();
+    let e = Folder::open(place.path(), "field", &mut |_| {}).unwrap_err();
+    assert!(e.status == Status::Invalid && e.to_string().contains("field-18446744073709551615.h5"), "{e}");
+    assert!(last.exists());
+}
+
+#[test]
 fn a_checkpoint_that_cannot_be_removed_does_not_keep_the_others() {
     let (place, paths) = folder_with(4);
     let folder = Folder::open(place.path(), "field", &mut |_| {}).unwrap();
