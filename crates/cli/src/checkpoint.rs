@@ -90,16 +90,16 @@ impl<'a> Writer<'a> {
     }
 
     /// Opens observers of the publishers that follow those whose series have the ids `dead`. If `dead` is empty, any
-    /// publishers are taken.
+    /// publishers are taken, but not while only some of the ranks have died.
     fn attach(&self, dead: &[u64], until: Instant) -> Result<RankedObservers, String> {
         loop {
             let observers = series::observe(&self.wanted(!dead.is_empty() || self.options.former, until), &self.stop)?;
             let set = RankedObservers::new(&self.names, observers);
-            if dead.is_empty() || set.succeeds(dead) {
+            if set.succeeds(dead) {
                 return Ok(set);
             }
             if Instant::now() >= until {
-                return Err(format!("no successor of the publisher of {} came", series::together(&self.names)));
+                return Err(format!("no successors of all publishers of {} came", series::together(&self.names)));
             }
             std::thread::sleep(LOOK / 2);
             if self.stop.asked().is_some() {

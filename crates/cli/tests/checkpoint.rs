@@ -319,6 +319,39 @@ fn the_successors_of_dead_ranks_are_followed_when_all_of_them_have_come() {
     assert_eq!(ended.out.matches("died; version").count(), 1, "{}", ended.out);
 }
 
+/// A writer that starts while only some ranks have started again finds publishers of two starts.
+#[test]
+fn a_writer_that_starts_between_two_ranks_waits_for_the_second() {
+    let mut node = Node::new();
+    let to = node.path("saved");
+    // The run of the dead ranks goes on as long as this publisher lives.
+    let _other = Rank::new(&node, "other");
+    let pid = node.publish(0, &[("FIELD_NAMES", "field/0 field/1"), ("FIELD_PAUSE_MS", "1000")]);
+    let options = ConnectOptions { socket: Some(node.socket.clone().into()), ..ConnectOptions::default() };
+    let session = Session::connect(&options).unwrap();
+    let mut observer = session.observe("field/1", Duration::from_secs(10)).unwrap();
+    observer.next(Duration::from_secs(10)).unwrap();
+    node.end(pid, Signal::KILL);
+    until("the death to be noticed", || observer.state() == crossdock_client::SeriesState::Died);
+    let last = observer.newest() as i64;
+    let mut ranks = vec![Rank::new(&node, "field/0")];
+    ranks[0].publish(1..=last);
+    let words = ["checkpoint", "field", "--ranks", "2", "--every", "1", "--to", to.to_str().unwrap()];
+    let command = node.start(&words);
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(files(&to).is_empty(), "the ranks are of two starts");
+    ranks.push(Rank::new(&node, "field/1"));
+    ranks[1].publish(1..=last);
+    until("a checkpoint of the new start", || {
+        restart(&to, "").is_ok_and(|found| steps_of(&found.checkpoint) == [last; 2])
+    });
+    for rank in ranks {
+        rank.0.end().unwrap();
+    }
+    let ended = finish(command);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
+}
+
 #[test]
 fn a_checkpoint_that_cannot_be_removed_is_told_and_each_version_is_saved_once() {
     let node = Node::new();
