@@ -937,7 +937,7 @@ crossdock_status crossdock_checkpoint_text(crossdock_checkpoint *checkpoint, con
 typedef struct crossdock_checkpoint_variable {
     char type_name[192];
     uint64_t bytes;    /* of all elements */
-    uint64_t shape[8]; /* C order */
+    uint64_t shape[8]; /* C order: reversed if the variable was declared with CROSSDOCK_ORDER_FORTRAN */
     uint32_t rank;
     uint32_t reserved; /* 0 */
 } crossdock_checkpoint_variable;

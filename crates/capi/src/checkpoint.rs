@@ -258,7 +258,7 @@ fn fits(publisher: &Publisher, stored: &Stored) -> Result<()> {
         let text = format!("variable '{}' is {declared}, and the checkpoint holds {}", stored.name, stored.type_name);
         return Err(Error::new(Status::WrongType, text));
     }
-    publisher.check_shape(&stored.name, &stored.shape)
+    publisher.check_shape(&stored.name, &publisher.c_shape(&stored.name, &stored.shape)?)
 }
 
 /// Fills the arrays of a publisher from the newest undamaged checkpoint of its series.
@@ -273,8 +273,9 @@ fn fill(publisher: &mut Publisher, series: &str, folder: &Path) -> Result<Restar
     // Nothing is changed before all arrays are known to fit.
     stored.iter().try_for_each(|stored| fits(publisher, stored))?;
     for stored in stored {
-        if publisher.shape(&stored.name)? != stored.shape {
-            publisher.resize(&stored.name, &stored.shape)?;
+        let shape = publisher.c_shape(&stored.name, &stored.shape)?;
+        if publisher.shape(&stored.name)? != shape {
+            publisher.resize(&stored.name, &shape)?;
         }
         let (start, bytes) = (publisher.memory(&stored.name)?, publisher.bytes(&stored.name)?);
         // SAFETY: the variable has this number of bytes. The caller holds the lock that other calls of the library
@@ -363,6 +364,16 @@ mod tests {
         fill(&mut field, "field", folder.path()).unwrap();
         assert_eq!((field.shape("u").unwrap(), bytes(&field, "u")), ([3, 2].as_slice(), [7; 48].as_slice()));
         assert_eq!(bytes(&field, "pair"), [7; 32]);
+    }
+
+    #[test]
+    fn a_variable_in_fortran_order_is_filled_from_its_reversed_extents() {
+        let folder = saved(&[("u", "f64", &[3, 2])]);
+        let order = crossdock_client::Order::Fortran;
+        let growing = Variable { order, max_shape: vec![3, 3], ..Variable::new("u", "f64", &[2, 2]) };
+        let mut field = publisher(vec![growing]);
+        fill(&mut field, "field", folder.path()).unwrap();
+        assert_eq!((field.shape("u").unwrap(), bytes(&field, "u")), ([2, 3].as_slice(), [7; 48].as_slice()));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::{Ended, Place, finish, free_port, signal, until};
 use crossdock_checkpoint::{Checkpoint, Value, restart};
-use crossdock_client::{ConnectOptions, Publisher, SeriesOptions, Session, Variable};
+use crossdock_client::{ConnectOptions, Order, Publisher, SeriesOptions, Session, Variable};
 use rustix::process::Signal;
 
 /// A daemon, and the processes that the test started at its socket. When this value is dropped, all of them are ended.
@@ -625,6 +625,30 @@ fn one_version_is_exported_as_hdf5_and_npz() {
     let ended = node.run(&["export", "field/1", "no.npz", "--sequence", "999999", "--wait", "200ms"]);
     assert!(ended.code == 69 && !node.path("no.npz").exists() && !node.path("no.npz.new").exists(), "{}", ended.err);
     node.end(pid, Signal::KILL);
+}
+
+/// In memory a variable in Fortran order has its first index fastest. A file is read in C order.
+#[test]
+fn a_variable_in_fortran_order_is_written_with_its_extents_reversed() {
+    let node = Node::new();
+    let options = ConnectOptions { socket: Some(node.socket.clone().into()), ..ConnectOptions::default() };
+    let session = Session::connect(&options).unwrap();
+    let variables = vec![Variable { order: Order::Fortran, ..Variable::new("u", "f64", &[2, 3]) }];
+    let mut field = session.publisher("field", &SeriesOptions { variables, ..SeriesOptions::default() }).unwrap();
+    let memory = [11.0, 21.0, 12.0, 22.0, 13.0, 23.0];
+    field.elements::<f64>("u").unwrap().copy_from_slice(&memory);
+    field.publish(&[]).unwrap();
+    for file in ["u.h5", "u.npz"] {
+        let ended = node.run(&["export", "field", file]);
+        assert_eq!(ended.code, 0, "{}", ended.err);
+    }
+    let back = Checkpoint::open(&node.path("u.h5")).unwrap();
+    let mut bytes = vec![0; 48];
+    back.read("", "u", &mut bytes).unwrap();
+    assert_eq!(back.variable("", "u").unwrap().shape, [3, 2]);
+    assert_eq!(bytes, memory.map(f64::to_le_bytes).concat());
+    let archive = String::from_utf8_lossy(&fs::read(node.path("u.npz")).unwrap()).into_owned();
+    assert!(archive.contains("'shape': (3, 2, )"), "{archive}");
 }
 
 #[test]

@@ -58,6 +58,15 @@ impl Publisher {
         Ok(&self.fields[self.index(variable)?].ty)
     }
 
+    /// Gives the shape in C order of elements that have this shape in the order of a variable. For a shape in C order,
+    /// gives the shape in the variable's order.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` if there is no such variable.
+    pub fn c_shape(&self, variable: &str, shape: &[u64]) -> Result<Vec<u64>> {
+        Ok(spec::c_shape(self.fields[self.index(variable)?].order, shape))
+    }
+
     /// The attributes that versions of this series carry, as far as they were declared or set by now.
     #[must_use]
     pub fn attributes(&self) -> &[AttributeSpec] {
