@@ -622,6 +622,11 @@ fn one_version_is_exported_as_hdf5_and_npz() {
     let ended = node.run(&["export", "field/1", "one.npz"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
     assert!(fs::read(node.path("one.npz")).unwrap().starts_with(b"PK\x03\x04"));
+    // Another command is writing this file at present.
+    fs::write(node.path("two.npz.new"), "begun").unwrap();
+    let ended = node.run(&["export", "field/1", "two.npz"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert_eq!(fs::read(node.path("two.npz.new")).unwrap(), b"begun");
     let ended = node.run(&["export", "field/1", "no.npz", "--sequence", "999999", "--wait", "200ms"]);
     assert!(ended.code == 69 && !node.path("no.npz").exists() && !node.path("no.npz.new").exists(), "{}", ended.err);
     node.end(pid, Signal::KILL);
