@@ -12,7 +12,7 @@ use crate::args::Checkpoint;
 use crate::series::durations::Every;
 use crate::series::ranked_observers::RankedObservers;
 use crate::series::{self, LOOK, StopSignal, contents};
-use crate::table::{complain, say};
+use crate::table::{complain, say, visible};
 
 /// The name of the attribute, at the root of a checkpoint file, that has the id of the first rank's series. This id
 /// changes when the publishers are started again.
@@ -229,7 +229,7 @@ impl<'a> Writer<'a> {
             saved.path.display(),
             versions[0].sequence(),
             series::together(&self.names),
-            words.join(", "),
+            visible(&words.join(", ")),
             units::show(saved.length),
             saved.took.as_secs_f64() * 1e3
         ))

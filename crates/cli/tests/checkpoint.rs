@@ -657,6 +657,25 @@ fn a_variable_in_fortran_order_is_written_with_its_extents_reversed() {
 }
 
 #[test]
+fn no_text_of_a_task_controls_the_terminal() {
+    let node = Node::new();
+    let to = node.path("saved");
+    let options = ConnectOptions { socket: Some(node.socket.clone().into()), ..ConnectOptions::default() };
+    let session = Session::connect(&options).unwrap();
+    let variables = vec![Variable::new("u", "f64", &[1])];
+    let mut field = session.publisher("field", &SeriesOptions { variables, ..SeriesOptions::default() }).unwrap();
+    field.publish(&[("note", crossdock_client::Value::Text("a\u{1b}[2J\nb".into()))]).unwrap();
+    let watching = node.run(&["watch", "field", "--versions", "1"]);
+    let command = node.start(&["checkpoint", "field", "--every", "1", "--to", to.to_str().unwrap()]);
+    until("a checkpoint", || !files(&to).is_empty());
+    field.end().unwrap();
+    for ended in [watching, finish(command)] {
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        assert!(ended.out.contains("note a\\u{1b}[2J\\nb") && !ended.out.contains('\u{1b}'), "{}", ended.out);
+    }
+}
+
+#[test]
 fn watching_shows_attributes_and_statistics_as_they_come() {
     let mut node = Node::new();
     let pid = node.publish(0, &[]);
