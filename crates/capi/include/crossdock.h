@@ -908,9 +908,11 @@ typedef struct crossdock_checkpoint crossdock_checkpoint; /* a counted reference
 
 /* Open the newest undamaged checkpoint of a folder. `name` is the beginning of the files' names (`field`); it may be
  * NULL if there is only one. Damaged checkpoints are skipped (crossdock_checkpoint_skipped lists them). The whole file
- * is read once. Errors: NOT_FOUND (there is none, so the program starts for the first time), CORRUPT (all are
- * damaged), INVALID (`name` is NULL, and the folder has checkpoints with several names), DENIED (this user may not
- * read the folder or a file), SYSTEM (the kernel refuses another call). */
+ * is read once. `folder` may also be the path of one checkpoint file, which is then taken: in a program of several
+ * ranks, one rank chooses the newest and tells the others its path, because a checkpoint may be saved between the calls
+ * of two ranks. Errors: NOT_FOUND (there is none, so the program starts for the first time), CORRUPT (all are damaged),
+ * INVALID (`name` is NULL, and the folder has checkpoints with several names; or the given file does not exist), DENIED
+ * (this user may not read the folder or a file), SYSTEM (the kernel refuses another call). */
 crossdock_status crossdock_checkpoint_restart(const char *folder, const char *name, crossdock_checkpoint **checkpoint);
 /* Open the checkpoint file at this path. Errors: NOT_FOUND (there is no such file), CORRUPT (it is damaged or no
  * checkpoint), DENIED (this user may not read it), SYSTEM (the kernel refuses another call). */
@@ -939,7 +941,7 @@ crossdock_status crossdock_checkpoint_text(crossdock_checkpoint *checkpoint, con
 typedef struct crossdock_checkpoint_variable {
     char type_name[192];
     uint64_t bytes;    /* of all elements */
-    uint64_t shape[8]; /* C order */
+    uint64_t shape[8]; /* C order: reversed if the variable was declared with CROSSDOCK_ORDER_FORTRAN */
     uint32_t rank;
     uint32_t reserved; /* 0 */
 } crossdock_checkpoint_variable;
@@ -953,12 +955,16 @@ crossdock_status crossdock_checkpoint_variable_info(crossdock_checkpoint *checkp
 crossdock_status crossdock_checkpoint_read(crossdock_checkpoint *checkpoint, const char *series, const char *name,
                                            void *into, size_t bytes);
 
-/* Fill the variables of a publisher from the newest undamaged checkpoint of its series. Each array that is stored is
+/* Fill the variables of a publisher from the newest undamaged checkpoint of its series. `folder` is that of
+ * crossdock_checkpoint_restart, or the path of the file that another rank has chosen. Each array that is stored is
  * filled, and is resized if it had another shape. `checkpoint` (may be NULL) gets the checkpoint, for its attributes.
  * No other code may use the arrays during the call. Errors: NOT_FOUND (there is no checkpoint, so the program starts
- * for the first time; or the publisher lacks a variable), CORRUPT (all checkpoints are damaged), INVALID (the
- * checkpoint is of another number of ranks), WRONG_TYPE (a stored array has another type than the publisher's),
- * DENIED (this user may not read the folder or a file), SYSTEM (the kernel refuses another call). */
+ * for the first time), CORRUPT (all checkpoints are damaged), INVALID (the checkpoint is of another number of ranks, or
+ * the publisher lacks a stored variable, or its largest shape is smaller than the stored one), WRONG_TYPE (a stored
+ * array has another type than the publisher's), BUSY (a version was begun, and an array has another shape), DENIED
+ * (this user may not read the folder or a file), SYSTEM (the kernel refuses another call). The arrays are unchanged
+ * after an error, except if the file can no longer be read after it was checked: then, after SYSTEM or CORRUPT, some
+ * arrays may have been filled. */
 crossdock_status crossdock_publisher_restart(crossdock_publisher *publisher, const char *folder,
                                              crossdock_checkpoint **checkpoint);
 

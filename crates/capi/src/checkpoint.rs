@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 
-use crossdock_checkpoint::{Checkpoint, Restart, Value, base_of, restart};
+use crossdock_checkpoint::{Checkpoint, Restart, Stored, Value, base_of, restart};
 use crossdock_client::{Error, Publisher, Result, Status};
 
 use crate::arguments::{copy_text, optional_text, out, text};
@@ -250,6 +250,17 @@ unsafe extern "C" fn crossdock_checkpoint_read(
     })
 }
 
+/// Checks that the publisher has the stored variable with the same type, and that its array can get the stored shape.
+fn fits(publisher: &Publisher, stored: &Stored) -> Result<()> {
+    // The status must not be NOT_FOUND, because NOT_FOUND tells the program that it starts for the first time.
+    let declared = publisher.type_name(&stored.name).map_err(|e| invalid(e.to_string()))?;
+    if declared != stored.type_name {
+        let text = format!("variable '{}' is {declared}, and the checkpoint holds {}", stored.name, stored.type_name);
+        return Err(Error::new(Status::WrongType, text));
+    }
+    publisher.check_shape(&stored.name, &publisher.c_shape(&stored.name, &stored.shape)?)
+}
+
 /// Fills the arrays of a publisher from the newest undamaged checkpoint of its series.
 fn fill(publisher: &mut Publisher, series: &str, folder: &Path) -> Result<Restart> {
     let found = restart(folder, &base_of(series))?;
@@ -258,11 +269,13 @@ fn fill(publisher: &mut Publisher, series: &str, folder: &Path) -> Result<Restar
         let (path, held) = (found.checkpoint.path().display(), held.join(", "));
         return Err(invalid(format!("{path} holds {held}, not {series}: is it of another number of ranks?")));
     }
-    for stored in found.checkpoint.variables(series)? {
-        // The status must not be NOT_FOUND, because NOT_FOUND tells the program that it starts for the first time.
-        let shape = publisher.shape(&stored.name).map_err(|e| invalid(e.to_string()))?;
-        if shape != stored.shape {
-            publisher.resize(&stored.name, &stored.shape)?;
+    let stored = found.checkpoint.variables(series)?;
+    // Nothing is changed before all arrays are known to fit.
+    stored.iter().try_for_each(|stored| fits(publisher, stored))?;
+    for stored in stored {
+        let shape = publisher.c_shape(&stored.name, &stored.shape)?;
+        if publisher.shape(&stored.name)? != shape {
+            publisher.resize(&stored.name, &shape)?;
         }
         let (start, bytes) = (publisher.memory(&stored.name)?, publisher.bytes(&stored.name)?);
         // SAFETY: the variable has this number of bytes. The caller holds the lock that other calls of the library
@@ -303,4 +316,86 @@ unsafe extern "C" fn crossdock_ranked_name(base: *const c_char, rank: i64, buffe
         // SAFETY: `crossdock.h` asks for a buffer of that size.
         unsafe { copy_text(&crossdock_client::ranked(base, rank)?, buffer, size) }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crossdock_checkpoint::{Contents, Folder, Series, Variable as Saved};
+    use crossdock_client::{SeriesOptions, Variable};
+    use crossdock_core::host::StandaloneHost;
+    use crossdock_core::series::Identity;
+
+    use super::*;
+
+    fn publisher(variables: Vec<Variable>) -> Publisher {
+        let spec = SeriesOptions { variables, ..SeriesOptions::default() };
+        Publisher::create(Identity::alone("field"), &spec, Arc::new(StandaloneHost::default())).unwrap().0
+    }
+
+    /// Saves a checkpoint of the series `field`. Each variable is given by its name, type and shape; all its bytes
+    /// are 7.
+    fn saved(variables: &[(&str, &str, &[u64])]) -> tempfile::TempDir {
+        let (folder, bytes) = (tempfile::tempdir().unwrap(), [7; 1024]);
+        let variable = |(name, ty, shape): &(&str, &str, &[u64])| {
+            let (element, _) = crossdock_layout::type_name::Type::parse(ty).unwrap().size_and_align().unwrap();
+            let bytes = &bytes[..(shape.iter().product::<u64>() * element) as usize];
+            Saved { name: (*name).into(), type_name: (*ty).into(), shape: shape.to_vec(), constants: vec![], bytes }
+        };
+        let variables = variables.iter().map(variable).collect();
+        let series = Series { name: "field".into(), sequence: 1, time_ns: 1, attributes: vec![], variables };
+        let mut checkpoints = Folder::open(folder.path(), "field", &mut |_| {}).unwrap();
+        checkpoints.save(&Contents { attributes: vec![], series: vec![series] }, &|| true).unwrap();
+        folder
+    }
+
+    fn bytes<'a>(publisher: &'a Publisher, variable: &str) -> &'a [u8] {
+        let (start, length) = (publisher.memory(variable).unwrap(), publisher.bytes(variable).unwrap());
+        // SAFETY: the variable has this number of bytes, and nothing changes them while the publisher is borrowed.
+        unsafe { std::slice::from_raw_parts(start, length as usize) }
+    }
+
+    #[test]
+    fn a_restart_fills_and_resizes_all_stored_arrays() {
+        let folder = saved(&[("u", "f64", &[3, 2]), ("pair", "{i32,f32}", &[4])]);
+        let growing = Variable { max_shape: vec![5, 2], ..Variable::new("u", "f64", &[2, 2]) };
+        let mut field = publisher(vec![growing, Variable::new("pair", "{i32,f32}", &[4])]);
+        fill(&mut field, "field", folder.path()).unwrap();
+        assert_eq!((field.shape("u").unwrap(), bytes(&field, "u")), ([3, 2].as_slice(), [7; 48].as_slice()));
+        assert_eq!(bytes(&field, "pair"), [7; 32]);
+    }
+
+    #[test]
+    fn a_variable_in_fortran_order_is_filled_from_its_reversed_extents() {
+        let folder = saved(&[("u", "f64", &[3, 2])]);
+        let order = crossdock_client::Order::Fortran;
+        let growing = Variable { order, max_shape: vec![3, 3], ..Variable::new("u", "f64", &[2, 2]) };
+        let mut field = publisher(vec![growing]);
+        fill(&mut field, "field", folder.path()).unwrap();
+        assert_eq!((field.shape("u").unwrap(), bytes(&field, "u")), ([2, 3].as_slice(), [7; 48].as_slice()));
+    }
+
+    #[test]
+    fn a_restart_that_does_not_fit_changes_nothing() {
+        let mut field = publisher(vec![
+            Variable { max_shape: vec![20], ..Variable::new("a", "f64", &[10]) },
+            Variable::new("mask", "i32", &[10]),
+        ]);
+        for (mask, shape, status) in [
+            ("f32", [10].as_slice(), Status::WrongType),
+            ("i32", &[11], Status::Invalid),
+            ("i32", &[5, 2], Status::Invalid),
+        ] {
+            let folder = saved(&[("a", "f64", &[12]), ("mask", mask, shape)]);
+            let error = fill(&mut field, "field", folder.path()).unwrap_err();
+            assert_eq!(error.status, status, "{error}");
+            assert!(error.to_string().contains("mask"), "{error}");
+            assert_eq!((field.shape("a").unwrap(), bytes(&field, "a")), ([10].as_slice(), [0; 80].as_slice()));
+            assert_eq!(bytes(&field, "mask"), [0; 40]);
+        }
+        let folder = saved(&[("a", "f64", &[12]), ("zeta", "f64", &[1])]);
+        assert_eq!(fill(&mut field, "field", folder.path()).unwrap_err().status, Status::Invalid);
+        assert_eq!(bytes(&field, "a"), [0; 80]);
+    }
 }

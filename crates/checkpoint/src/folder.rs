@@ -42,8 +42,9 @@ impl Folder {
     /// damaged checkpoint.
     ///
     /// # Errors
-    /// `BUSY` if another writer works on this name. `INVALID` if the name is not allowed. If the folder cannot be made
-    /// or read: `DENIED` if this user may not use it, `NO_SPACE` if the disk is full, otherwise `SYSTEM`.
+    /// `BUSY` if another writer works on this name. `INVALID` if the name is not allowed, or if a file has the largest
+    /// number. If the folder cannot be made or read: `DENIED` if this user may not use it, `NO_SPACE` if the disk is
+    /// full, otherwise `SYSTEM`.
     pub fn open(path: &Path, name: &str, said: &mut dyn FnMut(String)) -> Result<Self> {
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) || name.len() > 200 {
             return Err(Error::new(Status::Invalid, format!("{name:?} cannot begin a file's name")));
@@ -53,7 +54,7 @@ impl Folder {
         let mut folder = Self { path: path.into(), name: name.into(), next: 1, _lock: lock };
         folder.sweep(said)?;
         let mut mine = folder.mine()?;
-        folder.next = mine.last().map_or(1, |(number, _)| number + 1);
+        folder.next = folder.after_all()?;
         while let Some((_, newest)) = mine.pop() {
             match Checkpoint::open(&newest).and_then(|c| c.verify()) {
                 Ok(()) => break,
@@ -65,15 +66,28 @@ impl Folder {
     }
 
     fn sweep(&self, said: &mut dyn FnMut(String)) -> Result<()> {
-        let begins = format!(".{}-", self.name);
         for name in names(&self.path)? {
-            if name.starts_with(&begins) && name.ends_with(".h5.new") {
+            let of = name.strip_prefix('.').and_then(|n| n.strip_suffix(".h5.new")).and_then(parts);
+            if of.is_some_and(|(name, _)| name == self.name) {
                 let path = self.path.join(&name);
                 fs::remove_file(&path).map_err(|e| error::refused(&path, "cannot remove", &e))?;
                 said(format!("removed {}, which a writer that died had begun", path.display()));
             }
         }
         Ok(())
+    }
+
+    /// Gives the number after those of all checkpoints of this name, also of the damaged ones that were set aside.
+    fn after_all(&self) -> Result<u64> {
+        let number = |file: &String| {
+            let (name, number) = parts(file.strip_suffix(".damaged").unwrap_or(file).strip_suffix(".h5")?)?;
+            (name == self.name).then_some(number)
+        };
+        let last = names(&self.path)?.iter().filter_map(number).max().unwrap_or(0);
+        last.checked_add(1).ok_or_else(|| {
+            let file = self.path.join(format!("{}-{last}.h5", self.name));
+            Error::new(Status::Invalid, format!("{} leaves no number for the next checkpoint", file.display()))
+        })
     }
 
     fn set_aside(&self, path: &Path, why: &Error, said: &mut dyn FnMut(String)) -> Result<()> {
@@ -143,17 +157,24 @@ impl Folder {
         write::write(&file, new, contents)
     }
 
-    /// Removes all but the newest `keep` checkpoints. Returns how many it removed.
+    /// Removes all but the newest `keep` checkpoints. Returns how many it removed. A checkpoint that cannot be removed
+    /// does not keep the others.
     ///
     /// # Errors
-    /// If a file cannot be removed: `DENIED` if this user may not remove it, otherwise `SYSTEM`.
+    /// The error of the first file that cannot be removed: `DENIED` if this user may not remove it, otherwise `SYSTEM`.
     pub fn prune(&self, keep: usize) -> Result<usize> {
         let mine = self.mine()?;
         let many = mine.len().saturating_sub(keep.max(1));
+        let (mut removed, mut failed) = (0, None);
         for (_, path) in &mine[..many] {
-            fs::remove_file(path).map_err(|e| error::refused(path, "cannot remove", &e))?;
+            match fs::remove_file(path) {
+                Ok(()) => removed += 1,
+                // Another program has removed the file since the folder was listed.
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(e) => failed = failed.or_else(|| Some(error::refused(path, "cannot remove", &e))),
+            }
         }
-        Ok(many)
+        failed.map_or(Ok(removed), Err)
     }
 
     fn mine(&self) -> Result<Vec<(u64, PathBuf)>> {
@@ -190,6 +211,13 @@ pub fn base_of(series: &str) -> String {
     base.replace('/', ".")
 }
 
+/// Splits `field-00000012` into the name and the number. A name may contain `-`, too.
+fn parts(file: &str) -> Option<(&str, u64)> {
+    let (name, number) = file.rsplit_once('-')?;
+    let plain = number.len() >= 8 && number.bytes().all(|b| b.is_ascii_digit()) && !name.starts_with('.');
+    if plain { Some((name, number.parse().ok()?)) } else { None }
+}
+
 fn names(folder: &Path) -> Result<Vec<String>> {
     let refused = |e: std::io::Error| error::refused(folder, "cannot look into", &e);
     let entries = fs::read_dir(folder).map_err(refused)?;
@@ -200,9 +228,7 @@ fn names(folder: &Path) -> Result<Vec<String>> {
 pub(crate) fn numbered(folder: &Path) -> Result<Vec<(String, u64, PathBuf)>> {
     let mut found = Vec::new();
     for file in names(folder)? {
-        let Some((name, number)) = file.strip_suffix(".h5").and_then(|f| f.rsplit_once('-')) else { continue };
-        let plain = number.len() >= 8 && number.bytes().all(|b| b.is_ascii_digit()) && !name.starts_with('.');
-        if let (true, Ok(number)) = (plain, number.parse()) {
+        if let Some((name, number)) = file.strip_suffix(".h5").and_then(parts) {
             found.push((name.to_owned(), number, folder.join(&file)));
         }
     }

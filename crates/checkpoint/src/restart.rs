@@ -8,6 +8,9 @@ use crate::error::{Error, Result};
 use crate::folder::numbered;
 use crate::read::Checkpoint;
 
+/// How often the folder is listed, if checkpoints are removed while they are being opened.
+const LISTINGS: usize = 100;
+
 /// A checkpoint to restart from.
 #[derive(Debug)]
 pub struct Restart {
@@ -20,12 +23,40 @@ pub struct Restart {
 /// Finds the newest good checkpoint. `name` is the part of the file names before the number (`field`). An empty `name`
 /// takes the only name that exists.
 ///
-/// In programs of several ranks each rank gets the same answer, because one file holds all ranks.
+/// The ranks of a program may get different answers if a writer saves a checkpoint meanwhile. So one rank should
+/// choose, and tell the others the path of its checkpoint: if `folder` is the path of a file, the call takes this file
+/// and no other one.
 ///
 /// # Errors
 /// `NOT_FOUND` if there is no checkpoint at all (a first start), `CORRUPT` if there are checkpoints but none is good,
-/// `INVALID` if `name` is empty and several names exist, `DENIED` or `SYSTEM` if the folder cannot be read.
+/// `INVALID` if `name` is empty and several names exist, or if the given file does not exist, `DENIED` or `SYSTEM` if
+/// the folder or a checkpoint cannot be read.
 pub fn restart(folder: &Path, name: &str) -> Result<Restart> {
+    if folder.is_file() || folder.extension().is_some_and(|e| e == "h5") && !folder.is_dir() {
+        return one_file(folder);
+    }
+    for _ in 0..LISTINGS {
+        if let Some(found) = newest_good(folder, name)? {
+            return Ok(found);
+        }
+    }
+    let text = format!("checkpoints in {} are removed faster than they can be opened", folder.display());
+    Err(Error::new(Status::System, text))
+}
+
+/// Opens the checkpoint that another rank has chosen.
+fn one_file(path: &Path) -> Result<Restart> {
+    match Checkpoint::open(path).and_then(|c| c.verify().map(|()| c)) {
+        Ok(checkpoint) => Ok(Restart { checkpoint, skipped: Vec::new() }),
+        // The status must not be NOT_FOUND, because NOT_FOUND tells the program that it starts for the first time.
+        Err(e) if e.status == Status::NotFound => Err(Error::new(Status::Invalid, e.to_string())),
+        Err(e) => Err(e),
+    }
+}
+
+/// Lists the folder once, and opens the newest good checkpoint; `None` if a listed one was removed before it could be
+/// opened, by a writer that keeps only the newest ones.
+fn newest_good(folder: &Path, name: &str) -> Result<Option<Restart>> {
     let mut found = numbered(folder)?;
     found.retain(|(n, _, _)| name.is_empty() || n == name);
     let mut names: Vec<&str> = found.iter().map(|(n, _, _)| n.as_str()).collect();
@@ -37,10 +68,11 @@ pub fn restart(folder: &Path, name: &str) -> Result<Restart> {
     let mut skipped = Vec::new();
     for (_, _, path) in found.iter().rev() {
         match Checkpoint::open(path).and_then(|c| c.verify().map(|()| c)) {
-            Ok(checkpoint) => return Ok(Restart { checkpoint, skipped }),
-            // The checkpoint was removed after the folder was listed, by a writer that keeps only the newest ones.
-            Err(e) if e.status == Status::NotFound => {}
-            Err(e) => skipped.push((path.clone(), e)),
+            Ok(checkpoint) => return Ok(Some(Restart { checkpoint, skipped })),
+            Err(e) if e.status == Status::NotFound => return Ok(None),
+            Err(e) if e.status == Status::Corrupt => skipped.push((path.clone(), e)),
+            // The checkpoint may be good, so no older one is taken for it.
+            Err(e) => return Err(e),
         }
     }
     match skipped.first() {

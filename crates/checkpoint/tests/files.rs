@@ -165,11 +165,13 @@ fn a_writer_goes_on_where_a_dead_one_stopped() {
     damage(&paths[2]);
     let half = place.path().join(".field-00000004.h5.new");
     fs::write(&half, b"half").unwrap();
-    fs::write(place.path().join(".other-00000001.h5.new"), b"not ours").unwrap();
+    let others =
+        [".other-00000001.h5.new", ".field-x-00000001.h5.new", ".field-1.h5.new"].map(|n| place.path().join(n));
+    others.iter().for_each(|other| fs::write(other, b"not ours").unwrap());
     let mut said = Vec::new();
     let mut folder = Folder::open(place.path(), "field", &mut |line| said.push(line)).unwrap();
     assert_eq!(said.len(), 2, "{said:?}");
-    assert!(!half.exists() && place.path().join(".other-00000001.h5.new").exists());
+    assert!(!half.exists() && others.iter().all(|other| other.exists()));
     assert!(paths[2].with_extension("h5.damaged").exists());
     assert_eq!(folder.newest().unwrap().unwrap().path(), paths[1]);
     let bytes = numbers(1);
@@ -177,6 +179,85 @@ fn a_writer_goes_on_where_a_dead_one_stopped() {
     assert!(saved.path.ends_with("field-00000004.h5"), "numbers are never used twice: {}", saved.path.display());
     assert_eq!(folder.prune(2).unwrap(), 1);
     assert!(!paths[0].exists() && paths[1].exists());
+}
+
+#[test]
+fn the_number_of_a_damaged_checkpoint_is_not_used_again() {
+    let (place, paths) = folder_with(3);
+    let (open, bytes) = (|| Folder::open(place.path(), "field", &mut |_| {}).unwrap(), numbers(1));
+    damage(&paths[2]);
+    // This writer sets the damaged checkpoint aside, and ends without saving one.
+    drop(open());
+    let saved = open().save(&Contents { attributes: vec![], series: vec![one("field", 9, &bytes)] }, &|| true).unwrap();
+    assert!(saved.path.ends_with("field-00000004.h5"), "{}", saved.path.display());
+}
+
+#[test]
+fn a_folder_without_a_further_number_is_refused() {
+    let (place, _) = folder_with(1);
+    let last = place.path().join("field-18446744073709551615.h5");
+    fs::write(&last, b"no checkpoint").unwrap();
+    let e = Folder::open(place.path(), "field", &mut |_| {}).unwrap_err();
+    assert!(e.status == Status::Invalid && e.to_string().contains("field-18446744073709551615.h5"), "{e}");
+    assert!(last.exists());
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_removed_does_not_keep_the_others() {
+    let (place, paths) = folder_with(4);
+    let folder = Folder::open(place.path(), "field", &mut |_| {}).unwrap();
+    // Root may remove any file, but nobody can unlink a folder.
+    fs::remove_file(&paths[0]).unwrap();
+    fs::create_dir(&paths[0]).unwrap();
+    let e = folder.prune(1).unwrap_err();
+    assert!(e.to_string().contains("field-00000001.h5"), "{e}");
+    assert!(!paths[1].exists() && !paths[2].exists() && paths[3].exists());
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_read_is_no_damaged_one() {
+    let (place, paths) = folder_with(2);
+    fs::remove_file(&paths[1]).unwrap();
+    // The kernel refuses to open a link that leads to itself.
+    std::os::unix::fs::symlink(&paths[1], &paths[1]).unwrap();
+    let e = restart(place.path(), "").unwrap_err();
+    assert!(e.status == Status::System && e.to_string().contains("field-00000002.h5"), "{e}");
+}
+
+#[test]
+fn a_restart_from_one_file_takes_no_other() {
+    let (place, paths) = folder_with(2);
+    let found = restart(&paths[0], "field").unwrap();
+    assert_eq!((found.checkpoint.path(), found.skipped.len()), (paths[0].as_path(), 0));
+    damage(&paths[0]);
+    assert_eq!(restart(&paths[0], "field").unwrap_err().status, Status::Corrupt);
+    // Without this file the program must not begin at its first step, so the status is not NOT_FOUND.
+    fs::remove_file(&paths[0]).unwrap();
+    let e = restart(&paths[0], "field").unwrap_err();
+    assert!(e.status == Status::Invalid && e.to_string().contains("field-00000001.h5"), "{e}");
+    assert_eq!(restart(&place.path().join("nowhere"), "field").unwrap_err().status, Status::NotFound);
+}
+
+/// A writer that keeps one checkpoint replaces it all the time, so the checkpoint that a restart has listed is often
+/// gone when the restart opens it.
+#[test]
+fn a_restart_finds_the_checkpoint_that_replaced_the_one_it_listed() {
+    let (place, _) = folder_with(1);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut folder = Folder::open(place.path(), "field", &mut |_| {}).unwrap();
+            let bytes = numbers(1);
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                let contents = Contents { attributes: vec![], series: vec![one("field", 1, &bytes)] };
+                folder.save(&contents, &|| true).unwrap();
+                folder.prune(1).unwrap();
+            }
+        });
+        let failed = (0..3000).find_map(|_| restart(place.path(), "").err());
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(failed.is_none(), "{failed:?}");
+    });
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::args::Checkpoint;
 use crate::series::durations::Every;
 use crate::series::ranked_observers::RankedObservers;
 use crate::series::{self, LOOK, StopSignal, contents};
-use crate::table::{complain, say};
+use crate::table::{complain, say, visible};
 
 /// The name of the attribute, at the root of a checkpoint file, that has the id of the first rank's series. This id
 /// changes when the publishers are started again.
@@ -43,6 +43,8 @@ struct Writer<'a> {
     safe_since: Instant,
     saved: u64,
     failed: Option<file::Error>,
+    /// The last error of removing old checkpoints; it is reported once.
+    kept: Option<file::Error>,
     /// The time since which all ranks have newer versions than the last saved one, but none in common, and whether the
     /// command has reported that.
     apart: Option<(Instant, bool)>,
@@ -61,7 +63,8 @@ impl<'a> Writer<'a> {
             Some((life, c.sequence(c.series().next()?).ok()?))
         });
         let safe = safe.unwrap_or((0, 0));
-        Ok(Self { options, names, folder, stop, safe, safe_since: Instant::now(), saved: 0, failed: None, apart: None })
+        let safe_since = Instant::now();
+        Ok(Self { options, names, folder, stop, safe, safe_since, saved: 0, failed: None, kept: None, apart: None })
     }
 
     /// Saves versions of the publishers and, if they die, of their successors. Ends when publishers end without an
@@ -87,16 +90,16 @@ impl<'a> Writer<'a> {
     }
 
     /// Opens observers of the publishers that follow those whose series have the ids `dead`. If `dead` is empty, any
-    /// publishers are taken.
+    /// publishers are taken, but not while only some of the ranks have died.
     fn attach(&self, dead: &[u64], until: Instant) -> Result<RankedObservers, String> {
         loop {
             let observers = series::observe(&self.wanted(!dead.is_empty() || self.options.former, until), &self.stop)?;
             let set = RankedObservers::new(&self.names, observers);
-            if dead.is_empty() || set.succeeds(dead) {
+            if set.succeeds(dead) {
                 return Ok(set);
             }
             if Instant::now() >= until {
-                return Err(format!("no successor of the publisher of {} came", series::together(&self.names)));
+                return Err(format!("no successors of all publishers of {} came", series::together(&self.names)));
             }
             std::thread::sleep(LOOK / 2);
             if self.stop.asked().is_some() {
@@ -188,6 +191,7 @@ impl<'a> Writer<'a> {
                 self.safe.1 = sequence;
                 self.saved += 1;
                 self.failed = None;
+                self.prune();
             }
             // A full disk must not stop the publisher, so the command continues and tries the next version.
             Err(e) => {
@@ -202,6 +206,15 @@ impl<'a> Writer<'a> {
         Ok(true)
     }
 
+    /// Removes old checkpoints. The new one is on disk, so an error is only reported, once for each reason.
+    fn prune(&mut self) {
+        let failed = self.folder.prune(self.options.keep as usize).err();
+        if let Some(e) = failed.as_ref().filter(|e| self.kept.as_ref() != Some(e)) {
+            complain(&format!("an old checkpoint stays: {e}"));
+        }
+        self.kept = failed;
+    }
+
     fn save(&mut self, set: &RankedObservers, versions: &[Version]) -> Result<String, file::Error> {
         let trouble = |message| file::Error::new(crossdock_layout::Status::Invalid, message);
         let mut whole = Contents { attributes: vec![(LIFE.into(), Value::U64(set.incarnation()))], series: Vec::new() };
@@ -209,7 +222,6 @@ impl<'a> Writer<'a> {
             whole.series.push(contents::of(name, observer, version).map_err(trouble)?);
         }
         let saved = self.folder.save(&whole, &|| versions.iter().all(contents::is_steady))?;
-        self.folder.prune(self.options.keep as usize)?;
         let words: Vec<String> =
             whole.series[0].attributes.iter().map(|(name, value)| format!("{name} {value}")).collect();
         Ok(format!(
@@ -217,7 +229,7 @@ impl<'a> Writer<'a> {
             saved.path.display(),
             versions[0].sequence(),
             series::together(&self.names),
-            words.join(", "),
+            visible(&words.join(", ")),
             units::show(saved.length),
             saved.took.as_secs_f64() * 1e3
         ))

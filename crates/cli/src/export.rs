@@ -79,9 +79,12 @@ fn versions(
     }
 }
 
-/// Writes to a new file and renames it to its final name, so that no reader finds an incomplete file.
+/// Writes to a new file and renames it to its final name, so that no reader finds an incomplete file. The new file has
+/// the process id in its name, because another command may export to the same name.
 fn put(path: &Path, whole: &Contents, as_npz: bool, good: &dyn Fn() -> bool) -> Result<u64, Error> {
-    let new = PathBuf::from(format!("{}.new", path.display()));
+    let mut new = path.as_os_str().to_owned();
+    new.push(format!(".{}.new", std::process::id()));
+    let new = PathBuf::from(new);
     let done = put_new(&new, whole, as_npz).and_then(|length| {
         if !good() {
             let message = "the version was taken back while it was written; try again".to_owned();
@@ -96,7 +99,9 @@ fn put(path: &Path, whole: &Contents, as_npz: bool, good: &dyn Fn() -> bool) -> 
 }
 
 fn put_new(new: &Path, whole: &Contents, as_npz: bool) -> Result<u64, Error> {
-    let file = File::create(new).map_err(|e| refused(new, &e))?;
+    // A command with this process id that died may have left the file. The new file must be no link to another one.
+    let _ = fs::remove_file(new);
+    let file = File::create_new(new).map_err(|e| refused(new, &e))?;
     if !as_npz {
         return Ok(write(&file, new, whole)?.length);
     }

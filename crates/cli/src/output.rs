@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::series::StopSignal;
 use crate::series::durations;
-use crate::table::{complain, is_read, say_if_read};
+use crate::table::{complain, is_read, say_if_read, visible_lines};
 
 /// The formats in which a command prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -95,7 +95,7 @@ impl Output {
             _ if self.watch && std::io::stdout().is_terminal() => {
                 // Each print begins at the top of the screen and clears every line to its end, so that no text of the
                 // previous print remains.
-                let text = text.trim_end().replace('\n', "\x1b[K\n");
+                let text = visible_lines(text.trim_end()).replace('\n', "\x1b[K\n");
                 let mut out = std::io::stdout();
                 is_read(&write!(out, "\x1b[H{text}\x1b[K\n\x1b[J").and_then(|()| out.flush()))
             }

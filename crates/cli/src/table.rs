@@ -2,15 +2,16 @@
 
 use std::io::Write;
 
-/// Prints one or more lines. It is no failure if the reader has closed the pipe.
+/// Prints one or more lines, with other control characters made visible. It is no failure if the reader has closed the
+/// pipe.
 pub fn say(text: &str) {
     let _ = say_if_read(text);
 }
 
-/// Prints one or more lines. Returns false if the reader has closed the pipe, so that a command that prints again and
-/// again can end.
+/// Prints one or more lines, as [`say`] does. Returns false if the reader has closed the pipe, so that a command that
+/// prints again and again can end.
 pub fn say_if_read(text: &str) -> bool {
-    is_read(&writeln!(std::io::stdout(), "{}", text.trim_end()))
+    is_read(&writeln!(std::io::stdout(), "{}", visible_lines(text.trim_end())))
 }
 
 /// Tells from the result of a write whether standard output still has a reader.
@@ -18,9 +19,9 @@ pub fn is_read(written: &std::io::Result<()>) -> bool {
     !written.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Prints an error.
+/// Prints an error of one or more lines. Other control characters are made visible.
 pub fn complain(text: &str) {
-    let _ = writeln!(std::io::stderr(), "crossdock: {text}");
+    let _ = writeln!(std::io::stderr(), "crossdock: {}", visible_lines(text));
 }
 
 /// Replaces control characters by their escapes, such as `\n` and `\u{1b}`. Names come from tasks, which may write them to
@@ -28,6 +29,12 @@ pub fn complain(text: &str) {
 pub fn visible(text: &str) -> String {
     let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(shown).collect()
+}
+
+/// Makes the control characters of each line visible, except tabs.
+pub fn visible_lines(text: &str) -> String {
+    let of_line = |line: &str| line.split('\t').map(visible).collect::<Vec<_>>().join("\t");
+    text.split('\n').map(of_line).collect::<Vec<_>>().join("\n")
 }
 
 /// Writes columns under their heads, each as wide as its widest field. Control characters are made visible.
@@ -55,6 +62,11 @@ pub fn json(value: &impl serde::Serialize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_line_controls_the_terminal() {
+        assert_eq!(visible_lines("a\u{1b}[2J\rb\n\tc"), "a\\u{1b}[2J\\rb\n\tc");
+    }
 
     #[test]
     fn no_field_of_a_table_controls_the_terminal_or_begins_a_line() {

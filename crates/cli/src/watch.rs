@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::args::Watch;
 use crate::series::statistics;
 use crate::series::{self, LOOK, StopSignal, contents};
-use crate::table::{complain, say, say_if_read};
+use crate::table::{complain, say, say_if_read, visible};
 
 pub fn watch(options: &Watch) -> u8 {
     match follow(options) {
@@ -93,7 +93,7 @@ fn tell_withheld(observer: &Observer, before: u64, json: bool) -> u64 {
 
 fn as_text(observer: &Observer, version: &Version, before: Option<&Version>) -> Result<String, Error> {
     let words: Vec<String> = version.attributes().iter().map(|(n, v)| format!("{n} {}", contents::value(v))).collect();
-    let mut text = format!("version {}  {}", version.sequence(), words.join(", "));
+    let mut text = format!("version {}  {}", version.sequence(), visible(&words.join(", ")));
     for variable in &observer.description().variables {
         let name = &variable.name;
         let (shape, bytes) = read(version, name)?;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::{Ended, Place, finish, free_port, signal, until};
 use crossdock_checkpoint::{Checkpoint, Value, restart};
-use crossdock_client::{ConnectOptions, Publisher, SeriesOptions, Session, Variable};
+use crossdock_client::{ConnectOptions, Order, Publisher, SeriesOptions, Session, Variable};
 use rustix::process::Signal;
 
 /// A daemon, and the processes that the test started at its socket. When this value is dropped, all of them are ended.
@@ -319,6 +319,78 @@ fn the_successors_of_dead_ranks_are_followed_when_all_of_them_have_come() {
     assert_eq!(ended.out.matches("died; version").count(), 1, "{}", ended.out);
 }
 
+/// A writer that starts while only some ranks have started again finds publishers of two starts.
+#[test]
+fn a_writer_that_starts_between_two_ranks_waits_for_the_second() {
+    let mut node = Node::new();
+    let to = node.path("saved");
+    // The run of the dead ranks goes on as long as this publisher lives.
+    let _other = Rank::new(&node, "other");
+    let pid = node.publish(0, &[("FIELD_NAMES", "field/0 field/1"), ("FIELD_PAUSE_MS", "1000")]);
+    let options = ConnectOptions { socket: Some(node.socket.clone().into()), ..ConnectOptions::default() };
+    let session = Session::connect(&options).unwrap();
+    let mut observer = session.observe("field/1", Duration::from_secs(10)).unwrap();
+    observer.next(Duration::from_secs(10)).unwrap();
+    node.end(pid, Signal::KILL);
+    until("the death to be noticed", || observer.state() == crossdock_client::SeriesState::Died);
+    let last = observer.newest() as i64;
+    let mut ranks = vec![Rank::new(&node, "field/0")];
+    ranks[0].publish(1..=last);
+    let words = ["checkpoint", "field", "--ranks", "2", "--every", "1", "--to", to.to_str().unwrap()];
+    let command = node.start(&words);
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(files(&to).is_empty(), "the ranks are of two starts");
+    ranks.push(Rank::new(&node, "field/1"));
+    ranks[1].publish(1..=last);
+    until("a checkpoint of the new start", || {
+        restart(&to, "").is_ok_and(|found| steps_of(&found.checkpoint) == [last; 2])
+    });
+    for rank in ranks {
+        rank.0.end().unwrap();
+    }
+    let ended = finish(command);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_removed_is_told_and_each_version_is_saved_once() {
+    let node = Node::new();
+    let to = node.path("saved");
+    // Root may remove any file, but nobody can unlink a folder.
+    let fixed = to.join("field-00000000.h5");
+    fs::create_dir_all(&fixed).unwrap();
+    let bytes = [0; 8];
+    let variable = crossdock_checkpoint::Variable {
+        name: "u".into(),
+        type_name: "f64".into(),
+        shape: vec![1],
+        constants: vec![],
+        bytes: &bytes,
+    };
+    let series = crossdock_checkpoint::Series {
+        name: "field".into(),
+        sequence: 1,
+        time_ns: 1,
+        attributes: vec![],
+        variables: vec![variable],
+    };
+    let contents = crossdock_checkpoint::Contents { attributes: vec![], series: vec![series] };
+    crossdock_checkpoint::write(&fs::File::create(to.join("field-00000001.h5")).unwrap(), &to, &contents).unwrap();
+    let mut rank = Rank::new(&node, "field");
+    rank.publish(1..=1);
+    let command = node.start(&["checkpoint", "field", "--every", "1", "--keep", "1", "--to", to.to_str().unwrap()]);
+    until("a checkpoint", || newest_number(&to) == 2);
+    // Meanwhile the command looks several times.
+    std::thread::sleep(Duration::from_millis(1500));
+    rank.publish(2..=2);
+    until("the next checkpoint", || newest_number(&to) == 3);
+    rank.0.end().unwrap();
+    let ended = finish(command);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
+    assert_eq!(ended.err.matches("field-00000000.h5").count(), 1, "{}", ended.err);
+    assert_eq!(files(&to), [fixed, to.join("field-00000003.h5")], "{}", ended.out);
+}
+
 #[test]
 fn what_a_publisher_published_before_its_death_is_saved_and_its_successor_is_followed() {
     let mut node = Node::new();
@@ -550,9 +622,57 @@ fn one_version_is_exported_as_hdf5_and_npz() {
     let ended = node.run(&["export", "field/1", "one.npz"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
     assert!(fs::read(node.path("one.npz")).unwrap().starts_with(b"PK\x03\x04"));
+    // Another command is writing this file at present.
+    fs::write(node.path("two.npz.new"), "begun").unwrap();
+    let ended = node.run(&["export", "field/1", "two.npz"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert_eq!(fs::read(node.path("two.npz.new")).unwrap(), b"begun");
     let ended = node.run(&["export", "field/1", "no.npz", "--sequence", "999999", "--wait", "200ms"]);
     assert!(ended.code == 69 && !node.path("no.npz").exists() && !node.path("no.npz.new").exists(), "{}", ended.err);
     node.end(pid, Signal::KILL);
+}
+
+/// In memory a variable in Fortran order has its first index fastest. A file is read in C order.
+#[test]
+fn a_variable_in_fortran_order_is_written_with_its_extents_reversed() {
+    let node = Node::new();
+    let options = ConnectOptions { socket: Some(node.socket.clone().into()), ..ConnectOptions::default() };
+    let session = Session::connect(&options).unwrap();
+    let variables = vec![Variable { order: Order::Fortran, ..Variable::new("u", "f64", &[2, 3]) }];
+    let mut field = session.publisher("field", &SeriesOptions { variables, ..SeriesOptions::default() }).unwrap();
+    let memory = [11.0, 21.0, 12.0, 22.0, 13.0, 23.0];
+    field.elements::<f64>("u").unwrap().copy_from_slice(&memory);
+    field.publish(&[]).unwrap();
+    for file in ["u.h5", "u.npz"] {
+        let ended = node.run(&["export", "field", file]);
+        assert_eq!(ended.code, 0, "{}", ended.err);
+    }
+    let back = Checkpoint::open(&node.path("u.h5")).unwrap();
+    let mut bytes = vec![0; 48];
+    back.read("", "u", &mut bytes).unwrap();
+    assert_eq!(back.variable("", "u").unwrap().shape, [3, 2]);
+    assert_eq!(bytes, memory.map(f64::to_le_bytes).concat());
+    let archive = String::from_utf8_lossy(&fs::read(node.path("u.npz")).unwrap()).into_owned();
+    assert!(archive.contains("'shape': (3, 2, )"), "{archive}");
+}
+
+#[test]
+fn no_text_of_a_task_controls_the_terminal() {
+    let node = Node::new();
+    let to = node.path("saved");
+    let options = ConnectOptions { socket: Some(node.socket.clone().into()), ..ConnectOptions::default() };
+    let session = Session::connect(&options).unwrap();
+    let variables = vec![Variable::new("u", "f64", &[1])];
+    let mut field = session.publisher("field", &SeriesOptions { variables, ..SeriesOptions::default() }).unwrap();
+    field.publish(&[("note", crossdock_client::Value::Text("a\u{1b}[2J\nb".into()))]).unwrap();
+    let watching = node.run(&["watch", "field", "--versions", "1"]);
+    let command = node.start(&["checkpoint", "field", "--every", "1", "--to", to.to_str().unwrap()]);
+    until("a checkpoint", || !files(&to).is_empty());
+    field.end().unwrap();
+    for ended in [watching, finish(command)] {
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        assert!(ended.out.contains("note a\\u{1b}[2J\\nb") && !ended.out.contains('\u{1b}'), "{}", ended.out);
+    }
 }
 
 #[test]

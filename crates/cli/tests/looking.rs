@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use common::{Place, finish, signal};
-use crossdock_client::{ConnectOptions, Session};
+use crossdock_client::{ConnectOptions, Mode, Session};
+use crossdock_web::{Sampler, Scope};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -110,4 +111,30 @@ fn commands_that_print_again_and_again_end_when_their_reader_has_closed_the_pipe
         let mut child = Ending(child);
         common::until("the command ends", || child.0.try_wait().unwrap().is_some());
     }
+}
+
+#[test]
+fn samples_leave_the_workflows_that_have_ended() {
+    let place = Place::new("");
+    let socket = place.path().join("d/endpoint.sock");
+    let mut daemon = place.command(&["serve", "--ready", "--socket", socket.to_str().unwrap()]).spawn().unwrap();
+    daemon.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let _daemon = Ending(daemon);
+    let options = ConnectOptions { socket: Some(socket.clone()), ..ConnectOptions::default() };
+    let session = Session::connect(&options).unwrap();
+    let mut sampler = Sampler::new(Scope { socket: Some(socket), front: None });
+    let mut workflow = |name: String| {
+        session.make_workflow(&name, 0).unwrap();
+        let inside = Session::connect(&ConnectOptions { workflow: Some(name.clone()), ..options.clone() }).unwrap();
+        inside.region("blocks", Mode::OpenOrCreate, 1 << 20, None).unwrap();
+        let sample = sampler.look();
+        assert!(sample.daemons[0].regions.iter().any(|r| r.workflow == name), "{sample:?}");
+        session.end_workflow(&name).unwrap();
+        drop(inside);
+        sampler.look();
+        std::fs::read_dir("/proc/self/fd").unwrap().count()
+    };
+    let first = workflow("w0".into());
+    let last = (1..=20).map(|n| workflow(format!("w{n}"))).last().unwrap();
+    assert!(last < first + 10, "{first} descriptors after one workflow, {last} after twenty more");
 }

@@ -34,6 +34,7 @@ pub struct Frame {
     pub sequence: u64,
     pub time_ns: u64,
     pub attributes: Vec<(String, String)>,
+    /// The extents in C order. They are those of the variable, reversed if the variable is in Fortran order.
     pub shape: Vec<u64>,
     /// A sentence about what the picture or curve leaves out.
     pub note: String,
@@ -104,9 +105,10 @@ impl Frames {
 }
 
 fn frame(version: &Version, variable: &str) -> Option<Frame> {
-    let ty = version.description().variables.iter().find(|v| v.name == variable)?.ty.clone();
-    let shape = version.shape(variable).ok()?.to_vec();
-    let reduced = reduce(&ty, &shape, version.bytes(variable).ok()?)?;
+    let declared = version.description().variables.iter().find(|v| v.name == variable)?;
+    // The page shows every variable in C order, as it lies in memory.
+    let shape = declared.c_shape(version.shape(variable).ok()?);
+    let reduced = reduce(&declared.ty, &shape, version.bytes(variable).ok()?)?;
     if !version.is_valid() {
         return None;
     }

@@ -1,6 +1,6 @@
 //! A sample: the state of daemons and runs at one moment. Rates are computed from two samples.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -264,8 +264,12 @@ impl Sampler {
             }),
         }
         reported(&mut sample);
-        let places: HashSet<&str> = sample.daemons.iter().map(|d| d.place.as_str()).collect();
-        self.inside.retain(|(place, _), _| places.contains(place.as_str()));
+        // A daemon may outlive many workflows, so the sessions in those that have ended are closed.
+        let lasts = |place: &str, workflow: &str| {
+            let daemon = sample.daemons.iter().find(|d| d.place == place);
+            daemon.is_some_and(|d| d.workflows.iter().any(|w| w.name == workflow))
+        };
+        self.inside.retain(|(place, workflow), _| lasts(place, workflow));
         if let Some((then, before)) = self.before.take() {
             rates(&mut sample, &before, now.duration_since(then).as_secs_f64().max(1e-3));
             self.note(&before, &sample);

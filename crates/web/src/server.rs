@@ -66,7 +66,7 @@ impl Web {
     /// Starts to listen, and serves the page in threads.
     ///
     /// # Errors
-    /// Fails if the port is taken, or if the given token is not valid.
+    /// Fails if the port is taken, if the given token is not valid, or if no threads can be made.
     pub fn start(options: Options) -> Result<Self, String> {
         let token = match options.token {
             Some(token) if token.len() >= 16 && token.bytes().all(|b| b.is_ascii_alphanumeric()) => token,
@@ -80,9 +80,11 @@ impl Web {
         let shared = Arc::new(Shared::new(sampler, Instant::now(), first, token, port));
         let url = format!("http://127.0.0.1:{port}/#{}", shared.token);
         let (looking, serving) = (shared.clone(), shared.clone());
-        let threads =
-            vec![thread::spawn(move || looking.keep_looking()), thread::spawn(move || accept(&listener, &serving))];
-        Ok(Self { url, shared, threads })
+        let mut web = Self { url, shared, threads: Vec::new() };
+        let failed = |e| format!("cannot start a thread for the page: {e}");
+        web.threads.push(thread::Builder::new().spawn(move || looking.keep_looking()).map_err(failed)?);
+        web.threads.push(thread::Builder::new().spawn(move || accept(&listener, &serving)).map_err(failed)?);
+        Ok(web)
     }
 }
 
@@ -177,15 +179,28 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             thread::sleep(Duration::from_millis(50));
             continue;
         };
-        if shared.connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS {
-            shared.connections.fetch_sub(1, Ordering::AcqRel);
+        let counted = Counted::new(shared);
+        if shared.connections.load(Ordering::Acquire) > CONNECTIONS {
             continue;
         }
-        let shared = shared.clone();
-        thread::spawn(move || {
-            let _ = serve(stream, &shared);
-            shared.connections.fetch_sub(1, Ordering::AcqRel);
-        });
+        // If no thread can be made at present, the connection is closed and no longer counted. A later one may succeed.
+        let _ = thread::Builder::new().spawn(move || serve(stream, &counted.0));
+    }
+}
+
+/// A connection in the count of connections, until this value is dropped.
+struct Counted(Arc<Shared>);
+
+impl Counted {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.connections.fetch_add(1, Ordering::AcqRel);
+        Self(shared.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

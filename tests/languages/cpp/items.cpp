@@ -47,6 +47,17 @@ void made_and_gone(const part&) {
   std::move(i).destroy();
   CHECK(!there());
   create(10000).destroy();
+
+  // No more references to the session can be made, so the call fails. It must not keep the item that it has made open.
+  std::vector<crossdock::session> references;
+  try {
+    for (;;) references.emplace_back(references.empty() ? crossdock::session() : references.front());
+  } catch (const crossdock::error&) {
+  }
+  const auto s = std::move(references.back());
+  FAILS(invalid, SAYS("16383"), item::create(name(), 10000, {}, s));
+  references.clear();
+  take().destroy();
 }
 
 void there_and_back(const part& me) {

@@ -82,7 +82,8 @@ class item_base {
   }
 
  protected:
-  item_base(detail::item_ref ref, session s) noexcept : session_(std::move(s)), ref_(std::move(ref)) {}
+  // The copy of the session can fail. The caller's reference to the item then stays where it is.
+  item_base(detail::item_ref&& ref, const session& s) : session_(s), ref_(std::move(ref)) {}
 
   std::pair<void*, std::uint64_t> place() const {
     void* data = nullptr;
@@ -194,15 +195,16 @@ class item : public item_base {
   /// zero bytes. The heap is handed on together with the item. While such a region is open, the item cannot be handed
   /// on (status::busy).
   crossdock::region region(mode m = open_or_create) & {
+    crossdock::session s = session_;  // may fail, and does so before there is a region
     crossdock_region* given = nullptr;
     detail::check(crossdock_item_region(get(), static_cast<crossdock_mode>(m), &given));
-    return crossdock::region::taken(given, session_);
+    return crossdock::region::taken(given, std::move(s));
   }
   crossdock::region region(mode m = open_or_create) && = delete;
 
  private:
   friend class shared_item;
-  item(detail::item_ref ref, session s) noexcept : item_base(std::move(ref), std::move(s)) {}
+  item(detail::item_ref&& ref, const session& s) : item_base(std::move(ref), s) {}
 };
 
 /// An item that is shared for reading. The owner gets such an object from share, and a reader gets one from read.
@@ -229,17 +231,17 @@ class shared_item : public item_base {
   /// Error: denied (this process is a reader).
   item unshare(timeout wait = {}) && {
     detail::check(crossdock_item_unshare(get(), wait.milliseconds()));
-    return item(take(), session_);
+    return item(std::move(ref_), session_);
   }
 
  private:
   friend class item;
-  shared_item(detail::item_ref ref, session s) noexcept : item_base(std::move(ref), std::move(s)) {}
+  shared_item(detail::item_ref&& ref, const session& s) : item_base(std::move(ref), s) {}
 };
 
 inline shared_item item::share() && {
   detail::check(crossdock_item_share(get()));
-  return shared_item(take(), session_);
+  return shared_item(std::move(ref_), session_);
 }
 
 /// Registers a number for this task: transfer("#7") then means the task that registered 7 (CDI_register).

@@ -3,14 +3,15 @@
 use crossdock_checkpoint as file;
 use crossdock_client::{FullPolicy, Observer, Value, Version};
 
-/// Converts one version of the series `name` into the form that checkpoint files hold.
+/// Converts one version of the series `name` into the form that checkpoint files hold. Files are in C order, so the
+/// extents of a variable in Fortran order are reversed.
 pub fn of<'a>(name: &str, observer: &Observer, version: &'a Version) -> Result<file::Series<'a>, String> {
     let mut variables = Vec::new();
     for variable in &observer.description().variables {
         variables.push(file::Variable {
             name: variable.name.clone(),
             type_name: variable.ty.to_string(),
-            shape: version.shape(&variable.name).map_err(|e| e.to_string())?.to_vec(),
+            shape: variable.c_shape(version.shape(&variable.name).map_err(|e| e.to_string())?),
             constants: values(&variable.constants),
             bytes: version.bytes(&variable.name).map_err(|e| e.to_string())?,
         });

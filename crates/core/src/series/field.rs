@@ -13,6 +13,7 @@ use std::os::fd::AsFd;
 use super::plan::Span;
 use super::pool::Pool;
 use super::slots::SlotRun;
+use crate::containers::Order;
 
 /// Where one variable's chunks of the next version lie, from `begin` to `publish` or `abandon`.
 pub(super) enum Begun {
@@ -29,6 +30,7 @@ pub(super) struct Field {
     pub name: String,
     /// The type of the elements.
     pub ty: String,
+    pub order: Order,
     pub span: Span,
     pub shape: Vec<u64>,
     pub max_shape: Vec<u64>,

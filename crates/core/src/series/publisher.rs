@@ -155,6 +155,7 @@ impl Publisher {
             let field = Field {
                 name: variable.name.clone(),
                 ty: variable.ty.clone(),
+                order: variable.order,
                 span: *span,
                 shape: variable.shape.clone(),
                 max_shape: if variable.max_shape.is_empty() { &variable.shape } else { &variable.max_shape }.clone(),

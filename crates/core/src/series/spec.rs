@@ -39,6 +39,21 @@ impl Variable {
             constants: Vec::new(),
         }
     }
+
+    /// Gives the shape in C order of elements that have this shape in the variable's order. For a shape in C order,
+    /// gives the shape in the variable's order.
+    #[must_use]
+    pub fn c_shape(&self, shape: &[u64]) -> Vec<u64> {
+        c_shape(self.order, shape)
+    }
+}
+
+/// Reverses the extents if the order is Fortran's: the same elements in memory have the reversed extents in C order.
+pub(super) fn c_shape(order: Order, shape: &[u64]) -> Vec<u64> {
+    match order {
+        Order::C => shape.to_vec(),
+        Order::Fortran => shape.iter().rev().copied().collect(),
+    }
 }
 
 /// An attribute that each version carries. The first publish that has an attribute can also declare it.

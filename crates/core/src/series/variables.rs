@@ -50,6 +50,23 @@ impl Publisher {
         Ok(&self.fields[self.index(variable)?].shape)
     }
 
+    /// The type of a variable's elements, as it was declared.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` if there is no such variable.
+    pub fn type_name(&self, variable: &str) -> Result<&str> {
+        Ok(&self.fields[self.index(variable)?].ty)
+    }
+
+    /// Gives the shape in C order of elements that have this shape in the order of a variable. For a shape in C order,
+    /// gives the shape in the variable's order.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` if there is no such variable.
+    pub fn c_shape(&self, variable: &str, shape: &[u64]) -> Result<Vec<u64>> {
+        Ok(spec::c_shape(self.fields[self.index(variable)?].order, shape))
+    }
+
     /// The attributes that versions of this series carry, as far as they were declared or set by now.
     #[must_use]
     pub fn attributes(&self) -> &[AttributeSpec] {
@@ -75,18 +92,9 @@ impl Publisher {
     pub fn resize(&mut self, variable: &str, shape: &[u64]) -> Result<()> {
         let variable = self.index(variable)?;
         self.check_use()?;
-        if self.begun {
-            return Err(self.error(Status::Busy, "a version was begun; publish or abandon it before a resize"));
-        }
+        self.check_resize(variable, shape)?;
         let chunk = self.pool.chunk();
         let field = &self.fields[variable];
-        let fits =
-            shape.len() == field.max_shape.len() && shape.iter().zip(&field.max_shape).all(|(n, most)| n <= most);
-        if !fits {
-            let text =
-                format!("variable '{}': shape {shape:?} is beyond the largest, {:?}", field.name, field.max_shape);
-            return Err(self.error(Status::Invalid, text));
-        }
         let bytes = spec::bytes(field.span.extents.element, shape).expect("smaller than the largest, which has a size");
         let (old_bytes, old) = (field.bytes, field.chunks);
         let new = bytes.div_ceil(chunk as u64) as u32;
@@ -116,6 +124,32 @@ impl Publisher {
         field.shape = shape.to_vec();
         field.bytes = bytes;
         field.chunks = new;
+        Ok(())
+    }
+
+    /// Checks that a variable has this shape or can get it by [`Self::resize`], which then fails only if the kernel
+    /// refuses memory.
+    ///
+    /// # Errors
+    /// Those of [`Self::resize`], except `SYSTEM`.
+    pub fn check_shape(&self, variable: &str, shape: &[u64]) -> Result<()> {
+        let variable = self.index(variable)?;
+        self.check_use()?;
+        if self.fields[variable].shape == shape { Ok(()) } else { self.check_resize(variable, shape) }
+    }
+
+    fn check_resize(&self, variable: usize, shape: &[u64]) -> Result<()> {
+        if self.begun {
+            return Err(self.error(Status::Busy, "a version was begun; publish or abandon it before a resize"));
+        }
+        let field = &self.fields[variable];
+        let fits =
+            shape.len() == field.max_shape.len() && shape.iter().zip(&field.max_shape).all(|(n, most)| n <= most);
+        if !fits {
+            let text =
+                format!("variable '{}': shape {shape:?} is beyond the largest, {:?}", field.name, field.max_shape);
+            return Err(self.error(Status::Invalid, text));
+        }
         Ok(())
     }
 
