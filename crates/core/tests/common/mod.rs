@@ -138,6 +138,11 @@ impl World {
         self.word(ROLL).store(member(counter).0, Ordering::Release);
     }
 
+    /// The host of one member of this world.
+    pub fn host(self: &Arc<Self>) -> Arc<dyn Host> {
+        Arc::new(self.window())
+    }
+
     /// Asks whether this member is dead, as a port does that waits for it.
     pub fn is_dead(self: &Arc<Self>, counter: u64) -> bool {
         self.window().is_dead(member(counter))

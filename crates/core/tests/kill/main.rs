@@ -5,6 +5,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod ports;
 mod work;
 
 use std::collections::BTreeSet;
