@@ -298,7 +298,7 @@ impl Region {
         self.deaths_seen.load(Ordering::Acquire) == self.deaths()
     }
 
-    /// The number of deaths that the liveness table shows, that the roll has proved to this process, and that a port has
+    /// The number of deaths that the liveness table has counted, that were proved to this process, and that a port has
     /// shown to it. A death may count twice. The number starts again from 0 after 2³² deaths.
     #[inline]
     pub(crate) fn deaths(&self) -> u32 {
