@@ -72,18 +72,22 @@ impl Region {
 
     /// Abandons all objects that this process is constructing, because the process leaves the region. The removals are
     /// recorded in its heap slot `slot`.
-    pub(crate) fn abandon_all(&self, slot: u16) {
+    ///
+    /// # Errors
+    /// `BUSY` if a stopped member holds the lock. Then all of the objects stay as they are, and the caller must not leave
+    /// its heap slots.
+    pub(crate) fn abandon_all(&self, slot: u16) -> Result<()> {
         let claims = std::mem::take(&mut *self.claims.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         if claims.is_empty() {
-            return;
+            return Ok(());
         }
-        // Without the lock the entries stay as they are. After this member has left, another member removes them.
-        let Ok(guard) = self.lock() else { return };
+        let guard = self.lock()?;
         for (_, index) in claims {
             if let (Some(entry), Some(shared)) = (self.memory.entry(index.into()), self.memory.slot(slot.into())) {
                 let _ = self.drop_entry(index.into(), entry, shared, slot, &guard);
             }
         }
+        Ok(())
     }
 
     /// Removes the directory entry of an object under construction, and frees the object's block if it has one.

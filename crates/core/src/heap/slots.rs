@@ -52,12 +52,16 @@ impl Region {
 
     /// Leaves a slot in order. The slot's prepared blocks are freed, as after a death, and its slices without used
     /// blocks return to the pool.
-    pub(super) fn leave_slot(&self, local: &mut LocalSlot) {
-        let Ok(guard) = self.lock() else { return };
+    ///
+    /// # Errors
+    /// `BUSY` if a stopped member holds the lock. Then the slot stays this member's.
+    pub(super) fn leave_slot(&self, local: &mut LocalSlot) -> Result<()> {
+        let guard = self.lock()?;
         self.mend_slot(&guard, local.index.into());
         self.trim_slot(&guard, local.index);
         fault_point!("heap.slot.trimmed");
         local.shared(self).holder.store(0, Ordering::Release);
+        Ok(())
     }
 
     /// Returns slices without used blocks to the pool, for a slot that has no holder. Like `rescan`, the function
@@ -83,7 +87,7 @@ impl Region {
     }
 
     /// Tells whether a living member holds this slot.
-    pub(super) fn is_held(&self, slot: &HeapSlot) -> bool {
+    pub(crate) fn is_held(&self, slot: &HeapSlot) -> bool {
         let holder = slot.holder.load(Ordering::Acquire);
         holder != 0 && !self.host.liveness().is_dead(MemberId(holder))
     }

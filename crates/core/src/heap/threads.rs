@@ -191,11 +191,17 @@ impl Drop for Region {
         // region.
         let slots = state.all.into_iter().map(|slot| unsafe { Box::from_raw(slot.as_ptr()) });
         let slots: Vec<_> = slots.chain(lock(&self.locals.shared).take()).collect();
-        if let Some(slot) = slots.first() {
-            self.abandon_all(slot.index);
+        if let Some(slot) = slots.first()
+            && self.abandon_all(slot.index).is_err()
+        {
+            // The slots stay this member's, and the objects that it was constructing are recorded in them. After its
+            // death, another member removes these objects first and makes the slots vacant after that.
+            return;
         }
         for mut slot in slots {
-            self.leave_slot(&mut slot);
+            if self.leave_slot(&mut slot).is_err() {
+                return; // a stopped member holds the lock, so each further attempt would only wait
+            }
         }
     }
 }
