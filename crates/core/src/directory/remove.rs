@@ -74,8 +74,8 @@ impl Region {
     /// recorded in its heap slot `slot`.
     ///
     /// # Errors
-    /// `BUSY` if a stopped member holds the lock. Then all of the objects stay as they are, and the caller must not leave
-    /// its heap slots.
+    /// `BUSY` if a stopped member holds the lock. Then all of the objects stay as they are, and the caller must not
+    /// leave its heap slots.
     pub(crate) fn abandon_all(&self, slot: u16) -> Result<()> {
         let claims = std::mem::take(&mut *self.claims.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         if claims.is_empty() {

@@ -91,8 +91,8 @@ impl Ring {
     /// written are skipped, so that a producer that was stopped while writing delays no consumer.
     ///
     /// A producer may finish a skipped message and a later one while this call looks at the cells between them. So
-    /// before a later message is taken, the skipped cells are looked at once more, each time. The messages of a producer
-    /// thus keep their order.
+    /// before a later message is taken, the skipped cells are looked at once more, each time. The messages of a
+    /// producer thus keep their order.
     fn take_any(&self, end: u8, out: &mut Message) -> Attempt<u64> {
         let taking = &self.header().taking;
         let returned = taking.returned.load(Acquire);

@@ -344,8 +344,8 @@ fn a_producer_that_came_and_left_before_is_not_met() {
     });
 }
 
-/// A producer finishes a skipped message and sends another one while two consumers look for messages. Each consumer gets the
-/// producer's messages in the order in which they were sent.
+/// A producer finishes a skipped message and sends another one while two consumers look for messages. Each consumer
+/// gets the producer's messages in the order in which they were sent.
 #[test]
 fn each_worker_gets_a_producers_messages_in_order() {
     explore(|| {

@@ -374,8 +374,8 @@ fn who_leaves_without_the_lock_keeps_the_slots_until_its_death_is_healed() {
     assert_eq!(other.statistics().used, 0);
 }
 
-/// The directory entry of a dead member names a heap slot that a living member holds now. The slot's records are the living
-/// member's, so the entry waits until the slot has another holder.
+/// The directory entry of a dead member names a heap slot that a living member holds now. The slot's records are the
+/// living member's, so the entry stays as it is while that member holds the slot.
 #[test]
 fn an_object_of_a_dead_member_is_not_removed_in_the_slot_of_a_living_one() {
     let world = World::new(SIZE);

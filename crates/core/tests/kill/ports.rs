@@ -51,8 +51,8 @@ struct Case<T> {
     learn: fn(&dyn Fn(Side) -> End, T),
 }
 
-/// Changes a vector after a death at `point`, of which this process learns only from the port. The healing of the region
-/// must not undo this change.
+/// Changes a vector after a death at `point`, of which this process learns only from the port. The healing of the
+/// region must not undo this change.
 fn change_after<T>(case: &Case<T>, point: &str) {
     let what = format!("{}, {point}", case.pattern.word());
     let (world, port) = (World::new(SIZE), Port::new(case.pattern));
