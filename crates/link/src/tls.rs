@@ -10,7 +10,7 @@ use crate::connection::{Plain, TCP};
 use crate::{Error, Result, Stream};
 use crossdock_layout::Status;
 use crossdock_os::Deadline;
-use crossdock_os::turns::Turns;
+use crossdock_os::turns::{Turn, Turns};
 use rustls::client::{UnbufferedClientConnection, verify_server_name};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::{ParsedCertificate, UnbufferedServerConnection};
@@ -483,8 +483,7 @@ impl Tls {
     }
 
     /// Sends the records in `pending`, which rustls made by itself.
-    fn flush(&self, deadline: Deadline) -> Result<()> {
-        let Some(_turn) = self.writers.take(deadline) else { return Err(self.plain.busy()) };
+    fn flush(&self, _turn: &Turn<'_>, deadline: Deadline) -> Result<()> {
         let mut out = lock(&self.out);
         out.clear();
         out.append(&mut lock(&self.state).pending);
@@ -517,7 +516,10 @@ impl Stream for Tls {
             if wants_to_send {
                 // A read seldom has records to send: only if rustls announces new keys, or sends an alert that tells
                 // the peer why it is refused.
-                let flushed = self.flush(deadline);
+                // If another thread has the turn, its next write or the next read sends them. Only a read that ends the
+                // connection waits for the turn.
+                let turn = if read.is_ok() { self.writers.try_take() } else { self.writers.take(deadline) };
+                let flushed = turn.map_or(Ok(()), |turn| self.flush(&turn, deadline));
                 if read.is_ok() {
                     flushed?;
                 }
@@ -584,5 +586,47 @@ impl Stream for Tls {
     fn may_be(&self, node: &str) -> bool {
         let Ok(name) = ServerName::try_from(node) else { return false };
         ParsedCertificate::try_from(&self.peer).is_ok_and(|peer| verify_server_name(&peer, &name).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Authority;
+    use std::net::TcpListener;
+    use std::os::fd::OwnedFd;
+
+    #[test]
+    fn a_read_goes_on_while_a_writer_has_the_turn_and_its_records_go_with_the_next_write() {
+        let soon = || Deadline::after(Duration::from_secs(60));
+        let authority = Authority::make("test", Duration::from_secs(3600)).unwrap();
+        let own = |node: &str| Certificates::new(&authority.issue(node).unwrap()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let plain = |socket: OwnedFd| Plain::new(socket, address.to_string());
+        let (server, client) = std::thread::scope(|scope| {
+            let server = scope.spawn(|| {
+                let (socket, _) = listener.accept().unwrap();
+                socket.set_nonblocking(true).unwrap();
+                accept(plain(socket.into()), &own("b"), soon()).unwrap()
+            });
+            let socket = crossdock_os::tcp::connect(address, soon()).unwrap();
+            let client = connect(plain(socket), &own("a"), "b", Protocol::Messages, soon()).unwrap();
+            (server.join().unwrap(), client)
+        });
+        let mut record = Vec::new();
+        lock(&client.state).look(&mut [], PendingSend::Encrypt(b"first, ", &mut record)).unwrap();
+        lock(&client.state).pending = record;
+        server.write(&[b"hello"], soon()).unwrap();
+        let turn = client.writers.try_take().unwrap();
+        let mut buffer = [0; 32];
+        assert_eq!(client.read(&mut buffer, Deadline::after(Duration::from_secs(5))).unwrap(), 5);
+        drop(turn);
+        client.write(&[b"second"], soon()).unwrap();
+        let mut filled = 0;
+        while filled < 13 {
+            filled += server.read(&mut buffer[filled..], soon()).unwrap();
+        }
+        assert_eq!(&buffer[..filled], b"first, second");
     }
 }

@@ -63,6 +63,11 @@ pub(crate) fn set_dead(words: &Mapping, member: MemberId) {
         return;
     }
     slot(words, member.slot()).store(member.0 | DEAD, Ordering::Release);
+    count_deaths(words);
+}
+
+/// Changes the count of deaths, and wakes all members that wait for a death.
+fn count_deaths(words: &Mapping) {
     let epoch = word32(words, offset_of!(LivenessTable, epoch));
     epoch.fetch_add(1, Ordering::AcqRel);
     futex::wake_all(epoch);
@@ -90,5 +95,27 @@ pub(crate) fn begin(words: &Mapping, next_member: u64, holder: impl Fn(usize) ->
             }
             None => set_dead(words, MemberId(word & !DEAD)),
         }
+    }
+    // The former broker may have marked a member without counting the death, and this function marks slots without
+    // counting them.
+    count_deaths(words);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_death_that_a_killed_broker_marked_and_did_not_count_is_counted_by_the_next_broker() {
+        let (_fd, words) = create(5).unwrap();
+        let member = MemberId::new(3, 7);
+        set_alive(&words, member);
+        // The broker is killed between the two steps of `set_dead`.
+        slot(&words, member.slot()).store(member.0 | DEAD, Ordering::Release);
+        let epoch = || word32(&words, offset_of!(LivenessTable, epoch)).load(Ordering::Acquire);
+        let before = epoch();
+        begin(&words, 4, |number| (number == member.slot()).then_some(member));
+        assert_ne!(epoch(), before);
+        assert!(says_dead(&words, member));
     }
 }

@@ -111,7 +111,7 @@ impl Region {
 
     fn look_or_create(&self, local: &mut LocalSlot, name: &str, ty: &TypeRef, mode: ObjectMode) -> Result<Lookup> {
         self.growing(|guard| {
-            if let Some((_, entry)) = self.search(name) {
+            if let Some((index, entry)) = self.search(name) {
                 let owner = MemberId(entry.owner.load(Ordering::Acquire));
                 if entry.state.load(Ordering::Acquire) == ENTRY_READY {
                     if mode == ObjectMode::CreateOnly {
@@ -124,10 +124,13 @@ impl Region {
                     self.check_type(name, &info.ty, ty)?;
                     return Ok(Lookup::Claim(Claim { offset: info.offset, created: false }));
                 }
-                if !self.host.liveness().is_dead(owner) {
+                if owner == self.member && self.take_leftover(index) {
+                    self.drop_entry(index, entry, local.shared(self), local.index(), guard)?;
+                } else if !self.host.liveness().is_dead(owner) {
                     return Ok(Lookup::Constructing(owner));
+                } else {
+                    self.heal_locked(guard);
                 }
-                self.heal_locked(guard);
             }
             self.make_entry(guard, local, name, ty).map(Lookup::Entry)
         })

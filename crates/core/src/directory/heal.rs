@@ -25,6 +25,10 @@ impl Region {
             }
             let by = entry::slot_of(entry, self.memory.slots());
             let Some(slot) = self.memory.slot(by.into()) else { continue };
+            // The entry names a slot that its owner has left. The slot's records are those of its present holder.
+            if self.is_held(slot) {
+                continue;
+            }
             fault_point!("heal.entry");
             let done = if state == ENTRY_CONSTRUCTING {
                 self.drop_entry(index, entry, slot, by, guard).is_ok()

@@ -95,7 +95,7 @@ impl Region {
                 entry.offset.store(0, Ordering::Release);
                 match self.lock() {
                     Ok(guard) => drop(self.drop_entry(index, entry, local.shared(self), local.index(), &guard)),
-                    // The entry is removed when this process leaves the region.
+                    // The entry is removed when this process makes an object of this name, or leaves the region.
                     Err(_) => self.claims.lock().unwrap_or_else(PoisonError::into_inner).push((0, index as u32)),
                 }
                 return Err(taken.err().unwrap_or_else(|| self.corrupt("its heap gave a block outside")));
@@ -127,10 +127,11 @@ impl Region {
         Ok(())
     }
 
-    /// Finds the directory entry of the object that this process is constructing at `offset`.
+    /// Finds the directory entry of the object that this process is constructing at `offset`. An entry without a block
+    /// has the offset 0, and no object.
     pub(super) fn claimed(&self, offset: u64) -> Result<(u64, &Entry)> {
         let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = claims.iter().find(|c| c.0 == offset).map(|c| u64::from(c.1));
+        let index = claims.iter().find(|c| c.0 == offset && offset != 0).map(|c| u64::from(c.1));
         let found = index.and_then(|i| Some((i, self.memory.entry(i)?))).filter(|(_, e)| {
             e.state.load(Ordering::Acquire) == ENTRY_CONSTRUCTING
                 && e.owner.load(Ordering::Acquire) == self.member.0
@@ -139,6 +140,14 @@ impl Region {
         found.ok_or_else(|| {
             self.error(Status::BadHandle, format!("no object at {offset:#x} is being constructed by this process"))
         })
+    }
+
+    /// Tells whether a call of this process has failed after it had made the entry `index`, and could not remove the
+    /// entry. If so, the caller must remove it.
+    pub(super) fn take_leftover(&self, index: u64) -> bool {
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = claims.iter().position(|claim| *claim == (0, index as u32));
+        at.map(|at| claims.swap_remove(at)).is_some()
     }
 
     pub(super) fn forget_claim(&self, offset: u64) {
@@ -153,5 +162,41 @@ impl Region {
             header.directory_waiting.store(0, Ordering::SeqCst);
             futex::wake_all(&header.directory_gate);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ObjectMode;
+    use super::*;
+    use crate::host::StandaloneHost;
+    use crate::region::RegionParts;
+    use crossdock_layout::SegmentId;
+    use crossdock_os::memfd;
+    use std::time::Duration;
+
+    #[test]
+    fn an_entry_without_a_block_is_no_object_and_its_constructor_can_make_the_object_again() {
+        const SIZE: u64 = 1 << 20;
+        let region = Region::attach(RegionParts {
+            name: "test".into(),
+            segment: SegmentId(1),
+            descriptor: memfd::create("test", SIZE).unwrap(),
+            size: SIZE,
+            writable: true,
+            member: StandaloneHost::MEMBER,
+            host: Arc::new(StandaloneHost::default()),
+        })
+        .unwrap();
+        let ty = TypeRef::new("u64").unwrap();
+        let made = region.with_local(|local| region.make_entry(&region.lock()?, local, "v", &ty));
+        // This is what `construct` leaves if it gets no block, and then cannot have the lock.
+        region.claims.lock().unwrap().push((0, made.unwrap() as u32));
+        assert_eq!(region.commit(0).unwrap_err().status, Status::BadHandle);
+        assert_eq!(region.abandon(0).unwrap_err().status, Status::BadHandle);
+        let claim = region.claim("v", &ty, ObjectMode::CreateOnly, Some(Duration::ZERO)).unwrap();
+        assert!(claim.created);
+        region.commit(claim.offset).unwrap();
+        assert_eq!(region.find("v").unwrap().offset, claim.offset);
     }
 }

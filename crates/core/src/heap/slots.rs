@@ -110,7 +110,7 @@ impl Region {
     }
 
     /// Tells whether a living member holds this slot.
-    pub(super) fn is_held(&self, slot: &HeapSlot) -> bool {
+    pub(crate) fn is_held(&self, slot: &HeapSlot) -> bool {
         let holder = slot.holder.load(Ordering::Acquire);
         holder != 0 && !self.host.liveness().is_dead(MemberId(holder))
     }

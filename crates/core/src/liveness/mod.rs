@@ -10,9 +10,9 @@
 //!
 //! Fast paths read the table. Members test the roll before they heal something, and regularly during a wait, so that
 //! members notice deaths while no daemon runs. A region is healed after each death that either of the two has proved to
-//! this process. `docs/lifetimes.md` describes the whole rule. `loom_model` runs it in
-//! every interleaving of a member, a daemon and a healing member. The simulator of `crates/node/tests/simulation`
-//! runs it with members that are cut off from the daemon and with old tables.
+//! this process, and after each death that a port has shown to it. `docs/lifetimes.md` describes the whole rule.
+//! `loom_model` runs it in every interleaving of a member, a daemon and a healing member. The simulator of
+//! `crates/node/tests/simulation` runs it with members that are cut off from the daemon and with old tables.
 
 #[cfg(all(test, loom))]
 mod loom_model;
@@ -62,18 +62,25 @@ impl LivenessSource for LivenessTable {
     }
 }
 
-/// The number of deaths that rolls have proved to this process. Regions add it to the table's count of deaths: a port may
-/// report a death that only the roll proves, and then the program goes on with what the dead member left half done in a
-/// region. So the region must be healed first, although the table does not show the death yet.
+/// The number of deaths that were proved to this process, or that a port has shown to it. Regions add it to the table's
+/// count of deaths: a port may report a death that the table has not counted, and then the program goes on with what
+/// the dead member left half done in a region. So the region must be healed first.
 static PROVED: AtomicU32 = AtomicU32::new(0);
 
-/// Gives the number of deaths that rolls have proved to this process. It starts again from 0 after 2³² deaths.
+/// Gives the number of deaths that were proved to this process, or that a port has shown to it. A death may count
+/// twice. The number starts again from 0 after 2³² deaths.
 #[inline]
 pub(crate) fn proved() -> u32 {
     PROVED.load(Ordering::Acquire)
 }
 
-/// The members of one daemon whose deaths the roll has proved to this process.
+/// Counts a death that another process proved, and that this process learned from a port. A region asks the roll itself
+/// which member is dead when it heals.
+pub(crate) fn count_shown() {
+    PROVED.fetch_add(1, Ordering::AcqRel);
+}
+
+/// The members of one daemon whose deaths were proved to this process, by the roll or by a mark in the table.
 #[derive(Debug, Default)]
 pub struct RollProofs {
     /// The latest members. If an older one is proved to be dead again, it counts once more, and regions look for its
@@ -85,8 +92,8 @@ impl RollProofs {
     /// The number of members that are remembered.
     const REMEMBERED: usize = 64;
 
-    /// Counts this member's death, if it was not counted yet. A source counts the death before it answers that the member
-    /// is dead. So code that acts on the answer sees the new count.
+    /// Counts this member's death, if it was not counted here yet. A source counts the death before it answers that the
+    /// member is dead. So code that acts on the answer sees the new count.
     pub fn note(&self, member: MemberId) {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if latest.contains(&member) {
@@ -179,6 +186,15 @@ impl LivenessSource for Liveness {
         unsafe { self.table.start().cast::<LivenessTable>().as_ref() }
     }
 
+    fn is_dead(&self, member: MemberId) -> bool {
+        let says_dead = self.table().says_dead(member);
+        if says_dead {
+            // The daemon marks a member before it counts the death, so the table may not have counted it yet.
+            self.proofs.note(member);
+        }
+        says_dead || self.has_left(member)
+    }
+
     #[cold]
     fn has_left(&self, member: MemberId) -> bool {
         let has_left = self.roll.read().unwrap_or_else(PoisonError::into_inner).has_left(member.0);
@@ -197,6 +213,7 @@ pub fn epoch_word(alive: &dyn LivenessSource) -> &AtomicU32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crossdock_layout::liveness::DEAD;
     use crossdock_os::roll::Roll;
 
     const ME: MemberId = MemberId::new(3, 5);
@@ -232,8 +249,14 @@ mod tests {
         words(&next_writer).format();
         assert!(seen.replace(descriptors(&next)).unwrap());
         assert!(!seen.is_dead(OTHER) && !seen.is_dead(ME));
-        words(&next_writer).set_dead(MemberId::new(9, 9));
-        assert!(seen.is_dead(MemberId::new(9, 9)), "the new table is read");
+        let third = MemberId::new(9, 9);
+        let _third = RollLock::hold(roll.enter(third.0).unwrap()).unwrap();
+        assert!(!seen.is_dead(third));
+        // The daemon is stopped after it has marked the member, and before it counts the death.
+        words(&next_writer).members[third.slot()].store(third.0 | DEAD, Ordering::Release);
+        let counted = proved();
+        assert!(seen.is_dead(third), "the new table is read");
+        assert_ne!(proved(), counted, "a death that the table proves counts");
         drop(other);
         // A child that another test forked may hold a copy of a descriptor until it calls exec or ends. So the test
         // repeats the check for a while.

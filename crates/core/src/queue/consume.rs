@@ -10,6 +10,10 @@ use super::error::{Attempt, Error, corrupt};
 use super::message::Message;
 use super::ring::Ring;
 
+/// How often a consumer goes back to a message that was finished after it had skipped it, in one attempt. After that
+/// the attempt ends without a message.
+const MOST_STEPS_BACK: u32 = 64;
+
 impl Ring {
     /// Puts the next message for this consumer into `out` and gives the message's position. `next` is the consumer's
     /// own cursor, in the patterns in which each consumer has one.
@@ -87,8 +91,8 @@ impl Ring {
     /// written are skipped, so that a producer that was stopped while writing delays no consumer.
     ///
     /// A producer may finish a skipped message and a later one while this call looks at the cells between them. So
-    /// before a later message is taken, the skipped cells are looked at once more. The messages of a producer thus keep
-    /// their order.
+    /// before a later message is taken, the skipped cells are looked at once more, each time. The messages of a
+    /// producer thus keep their order.
     fn take_any(&self, end: u8, out: &mut Message) -> Attempt<u64> {
         let taking = &self.header().taking;
         let returned = taking.returned.load(Acquire);
@@ -101,7 +105,12 @@ impl Ring {
         let mut position = taking.tail.load(Acquire);
         let mut all_taken = true;
         let mut skipped = None;
-        for _ in 0..2 * self.capacity() + 2 {
+        // After a step back the whole ring may be looked at again. If no member is faulty, a producer has finished a
+        // message before each step back.
+        let all = 2 * self.capacity() + 2;
+        let (mut left, mut steps_back) = (all, 0);
+        while left > 0 && steps_back < MOST_STEPS_BACK {
+            left -= 1;
             let (cell, lap) = (self.cell(position), self.lap(position));
             let seen = cell.state();
             match seen.phase() {
@@ -113,8 +122,9 @@ impl Ring {
                 }
                 Some(Phase::Ready) if seen.lap() == lap => {
                     let ready = |position: &u64| self.cell(*position).state() == State::ready(self.lap(*position));
-                    if let Some(finished) = skipped.take().and_then(|first| (first..position).find(ready)) {
+                    if let Some(finished) = skipped.and_then(|first| (first..position).find(ready)) {
                         position = finished;
+                        (left, steps_back) = (all, steps_back + 1);
                         continue;
                     }
                     if !self.take(cell, lap, end) {

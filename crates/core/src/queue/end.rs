@@ -5,8 +5,8 @@ use crossdock_layout::queue::state::Phase;
 use crossdock_layout::{Handle, MemberId, Status};
 use crossdock_os::fork;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use super::Side;
@@ -23,6 +23,7 @@ use super::spin::Spinner;
 use super::spin_lock::{SpinLock, SpinLockGuard};
 use crate::Host;
 use crate::error::Reason;
+use crate::liveness::count_shown;
 
 /// What a producer waits for, as error messages name it.
 const ROOM: &str = "room in the port";
@@ -43,6 +44,8 @@ pub struct End {
     pub(super) host: Arc<dyn Host>,
     pub(super) spinner: Spinner,
     pub(super) met: MetPeers,
+    /// For each side: the number that `Ring::deaths` gave when this end last counted deaths.
+    deaths: [AtomicU32; 2],
     local: SpinLock<LocalState>,
     /// A copy of `local.next`, which can be read without the lock.
     next: AtomicU64,
@@ -125,12 +128,16 @@ impl End {
             host,
             spinner: Spinner::new(),
             met: joined.met,
+            deaths: Default::default(),
             local: SpinLock::new(LocalState { next: joined.next, found: None }),
             next: AtomicU64::new(joined.next),
             closed: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             process: fork::ProcessToken::current(),
         };
+        // The end may have belonged to a member that died, and its messages may come again.
+        end.note_deaths(Side::Producer);
+        end.note_deaths(Side::Consumer);
         end.call(Side::Producer);
         end.call(Side::Consumer);
         Ok(end)
@@ -170,6 +177,8 @@ impl End {
         self.call(Side::Consumer);
         self.count_message(&local, bytes.wrapping_add(u64::from(message.inline.len() as u32)));
         drop(local);
+        // The cell may be free because of the death of a consumer that had the message of the lap before.
+        self.note_deaths(Side::Consumer);
         Ok(Some(position))
     }
 
@@ -182,7 +191,9 @@ impl End {
         self.check(Side::Producer)?;
         let mut attempt = || {
             let local = self.open_local()?;
-            self.ring.try_reclaim(local.next)
+            let credit = self.ring.try_reclaim(local.next)?;
+            self.note_deaths(Side::Consumer);
+            Ok(credit)
         };
         match attempt()? {
             Some(credit) => Ok(credit),
@@ -288,6 +299,10 @@ impl End {
         }
         let Some(position) = self.ring.try_receive(&mut local.next, self.slot, out)? else { return Ok(None) };
         crate::fault_point!("queue.receive.read");
+        if self.shape().pattern.many_produce() {
+            // Another consumer may have taken the message before, and died.
+            self.note_deaths(Side::Consumer);
+        }
         out.position = position;
         self.next.store(local.next, Relaxed);
         self.slot().set_cursor(position.wrapping_add(1));
@@ -497,6 +512,19 @@ impl End {
     #[inline]
     pub(super) fn slot(&self) -> SlotRef<'_> {
         self.ring.slot(self.slot_index)
+    }
+
+    /// Counts the deaths at one side of the port of which this process may have learned only from the port, because
+    /// another process proved them. The program must not go on with what a dead member left before the regions of this
+    /// process know that they have to be healed.
+    #[inline]
+    pub(super) fn note_deaths(&self, side: Side) {
+        let (deaths, counted) = (self.ring.deaths(side), &self.deaths[side as usize]);
+        if deaths != counted.load(Acquire) {
+            // The order matters: another thread of this process that sees the second number finds the death counted.
+            count_shown();
+            counted.store(deaths, Release);
+        }
     }
 
     /// Counts one more message in this end's counters. The caller holds the end's lock.

@@ -145,7 +145,7 @@ impl Ring {
     fn acquaint(&self, side: Side, alive: &dyn LivenessSource) -> MetPeers {
         let members = self.members(side.other());
         let joined = members.joined.load(Acquire);
-        let deaths = members.departed.load(Acquire) & !departure::HOW;
+        let deaths = self.deaths(side.other());
         let present = |slot: SlotRef<'_>| slot.is_here() && slot.owner().lives(alive);
         let unreleased = |cell: CellRef<'_>| matches!(cell.state().phase(), Some(Phase::Ready | Phase::Taken));
         MetPeers {
@@ -216,6 +216,20 @@ impl Ring {
         slot.free();
     }
 
+    /// Counts the death of an end's owner. This comes before the owner's messages and its room become usable for other
+    /// members: an end that gets one of them sees the new count, and so its process learns of the death.
+    pub(super) fn count_death(&self, side: Side, slot: SlotRef<'_>) {
+        if slot.is_here() {
+            self.members(side).departed.fetch_add(departure::DEATH, AcqRel);
+        }
+    }
+
+    /// Gives a number that changes with each death of a member of a side.
+    #[inline]
+    pub(super) fn deaths(&self, side: Side) -> u32 {
+        self.members(side).departed.load(Acquire) & !departure::HOW
+    }
+
     /// Records how the owner of an end left: in order or by its death. A recorded death stays recorded when other
     /// members leave in order, until a new member joins that side.
     pub(super) fn record_departure(&self, side: Side, slot: SlotRef<'_>, how: Departure) {
@@ -238,6 +252,7 @@ impl Ring {
         }
     }
 
+    #[inline]
     fn members(&self, side: Side) -> &SideMembers {
         &self.header().members[side as usize]
     }

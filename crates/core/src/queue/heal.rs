@@ -60,6 +60,8 @@ impl Ring {
             return false; // another member was faster
         }
         crate::fault_point!("queue.heal.locked");
+        self.count_death(side, slot);
+        crate::fault_point!("queue.heal.counted");
         self.settle(side, index);
         crate::fault_point!("queue.heal.settled");
         self.record_departure(side, slot, Departure::Died);

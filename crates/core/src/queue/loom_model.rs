@@ -2,6 +2,7 @@
 //! few threads, with every value that a load may see. The script `scripts/models` runs these models.
 
 use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::queue::state::State;
 use crossdock_layout::queue::{AtomicU32, Signal};
 use crossdock_layout::{Handle, MemberId};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -340,6 +341,32 @@ fn a_producer_that_came_and_left_before_is_not_met() {
         ring.leave(Side::Producer, from.slot, ALICE);
         let to = ring.join(Side::Consumer, BOB, "model", &*everybody_lives(), true).unwrap();
         assert!(!ring.has_met(Side::Consumer, &to.met));
+    });
+}
+
+/// A producer finishes a skipped message and sends another one while two consumers look for messages. Each consumer
+/// gets the producer's messages in the order in which they were sent.
+#[test]
+fn each_worker_gets_a_producers_messages_in_order() {
+    explore(|| {
+        let ring = port(Pattern::WorkQueue, 4);
+        let (mut slow, mut quick) = (join(&ring, Side::Producer, ALICE), join(&ring, Side::Producer, BOB));
+        let (mut one, mut two) = (join(&ring, Side::Consumer, ALICE), join(&ring, Side::Consumer, CAROL));
+        let claimed = State::claimed(0, slow.slot);
+        assert!(ring.cell(0).change(State::free(0, false), claimed));
+        send(&ring, &mut quick, 9).unwrap();
+        let theirs = ring.clone();
+        let producer = thread::spawn(move || {
+            theirs.cell(0).put(&message(0));
+            assert!(theirs.cell(0).publish(claimed, State::ready(0)));
+            assert_eq!(send(&theirs, &mut slow, 1), Some(2));
+        });
+        let theirs = ring.clone();
+        let other = thread::spawn(move || drop(receive(&theirs, &mut two)));
+        let got = [receive(&ring, &mut one), receive(&ring, &mut one)].map(|got| got.map(|(_, tag)| tag));
+        assert_ne!(got, [Some(1), Some(0)]);
+        producer.join().unwrap();
+        other.join().unwrap();
     });
 }
 

@@ -80,6 +80,7 @@ pub const FAULT_POINTS: &[&str] = &[
     "queue.leave.claimed",
     "queue.leave.settled",
     "queue.heal.locked",
+    "queue.heal.counted",
     "queue.heal.half",
     "queue.heal.settled",
     "queue.heal.recorded",

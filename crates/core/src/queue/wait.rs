@@ -332,7 +332,10 @@ impl End {
         }
         let (status, reason) = match self.ring.how_they_went(self.side, &self.met) {
             PeersGone::Left => (Status::Closed, Reason::PeersLeft(other)),
-            PeersGone::Died => (Status::PeerDied, Reason::PeersDied(other)),
+            PeersGone::Died => {
+                self.note_deaths(other);
+                (Status::PeerDied, Reason::PeersDied(other))
+            }
             PeersGone::Unsettled => return None,
         };
         Some(Error::because(status, reason).with_peer(self.ring.who_left(other)))

@@ -251,10 +251,10 @@ impl Observer {
     /// and the version is still to come. `TIMED_OUT`, `CLOSED` and `PEER_DIED` as for [`Self::next`]. `BUSY` and
     /// `CORRUPT` as for [`Self::latest`].
     pub fn at(&mut self, sequence: u64, timeout: Duration) -> Result<Version> {
+        let deadline = Deadline::after(timeout);
         if sequence > self.newest() {
             self.wait_beyond(sequence - 1, timeout)?;
         }
-        let deadline = Deadline::after(timeout);
         let version = loop {
             match self.find(sequence)? {
                 Found::There(version) => break Some(version),
@@ -373,6 +373,8 @@ mod tests {
     use super::*;
     use crate::host::StandaloneHost;
     use crossdock_os::memfd;
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::time::Instant;
 
     #[test]
     fn an_observer_waits_for_a_publisher_that_has_stopped_before_it_decided() {
@@ -405,5 +407,19 @@ mod tests {
             protocol::settle(state(), 1, true);
             assert_eq!(waits.join().unwrap(), 1);
         });
+        // The version comes late, and its publisher stops before it decides about it: both waits share the timeout.
+        let timeout = Duration::from_secs(8);
+        let record = publisher.records.iter().position(|sequence| *sequence == 2).unwrap() as u32;
+        let version_words = &publisher.pool.header().version_words;
+        let newest = version_words.latest.swap(0, SeqCst);
+        protocol::mark(&publisher.pool.record(record).state, 2);
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| observer.at(2, timeout).unwrap_err().status);
+            std::thread::sleep(timeout * 7 / 8);
+            version_words.latest.store(newest, SeqCst);
+            assert_eq!(waits.join().unwrap(), Status::TimedOut);
+        });
+        assert!(began.elapsed() < timeout * 3 / 2, "it waited for {:?}", began.elapsed());
     }
 }

@@ -175,6 +175,11 @@ impl World {
         lock.gate.load(Ordering::Acquire).wrapping_sub(before)
     }
 
+    /// The host of one member of this world.
+    pub fn host(self: &Arc<Self>) -> Arc<dyn Host> {
+        Arc::new(self.window())
+    }
+
     /// Asks whether this member is dead, as a port does that waits for it.
     pub fn is_dead(self: &Arc<Self>, counter: u64) -> bool {
         self.window().is_dead(member(counter))

@@ -5,6 +5,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod ports;
 mod work;
 
 use std::collections::BTreeSet;
@@ -18,7 +19,7 @@ use crossdock_core::fault;
 use crossdock_core::heap::POINTS;
 use crossdock_core::region::Region;
 use crossdock_layout::Status;
-use crossdock_layout::region::{RegionHeader, SLICE};
+use crossdock_layout::region::{Geometry, HeapSlot, RegionHeader, SLICE};
 use work::{Ledger, vector, work};
 
 const SIZE: u64 = 6 << 20;
@@ -332,4 +333,68 @@ fn who_opens_an_object_whose_constructor_died_does_not_wait_without_a_timeout() 
         assert_eq!(error.status, Status::NotFound, "{error}");
         assert!(began.elapsed() < Duration::from_secs(5), "it waited for {:?}", began.elapsed());
     }
+}
+
+/// The members that hold the heap slots of a region; 0 for a slot without a holder.
+fn holders(region: &Region) -> Vec<u64> {
+    let at = Geometry::of(SIZE).unwrap().slots_at as usize;
+    // SAFETY: the table of slots begins at this offset, has at least eight slots here, and consists of atomics.
+    let slots = unsafe { std::slice::from_raw_parts(region.base().add(at).cast::<HeapSlot>(), 8) };
+    slots.iter().map(|slot| slot.holder.load(Ordering::SeqCst)).collect()
+}
+
+/// A member that leaves a region while a stopped member holds the lock does not wait for the lock once for each of its
+/// threads. It keeps its slots, because the object that it was constructing is recorded in one of them.
+#[test]
+fn who_leaves_without_the_lock_keeps_the_slots_until_its_death_is_healed() {
+    let world = World::new(SIZE);
+    let (peer, other) = (world.attach(1), world.attach(4));
+    peer.claim("v", &vector(), ObjectMode::CreateOnly, None).unwrap();
+    for _ in 0..2 {
+        std::thread::scope(|scope| {
+            let allocate = || peer.allocate(80, 16).and_then(|block| peer.deallocate(block)).unwrap();
+            scope.spawn(allocate);
+            scope.spawn(allocate);
+        });
+    }
+    let held = holders(&other);
+    assert!(held.iter().filter(|holder| **holder == common::member(1).0).count() >= 2, "{held:?}");
+    world.liveness().set_alive(common::member(3));
+    // SAFETY: the header is at the region's beginning, and consists of atomics.
+    let header = unsafe { &*other.base().cast::<RegionHeader>() };
+    header.lock.holder.store(common::member(3).0, Ordering::SeqCst);
+    let began = Instant::now();
+    drop(peer);
+    assert!(began.elapsed() < Duration::from_secs(15), "it waited for {:?}", began.elapsed());
+    header.lock.holder.store(0, Ordering::SeqCst);
+    assert_eq!(holders(&other), held);
+    world.liveness().set_dead(common::member(1));
+    other.heal().unwrap();
+    assert_eq!(holders(&other), [0; 8]);
+    assert_eq!(other.statistics().used, 0);
+}
+
+/// The directory entry of a dead member names a heap slot that a living member holds now. The slot's records are the
+/// living member's, so the entry stays as it is while that member holds the slot.
+#[test]
+fn an_object_of_a_dead_member_is_not_removed_in_the_slot_of_a_living_one() {
+    let world = World::new(SIZE);
+    let pid = world.spawn(2, |region| {
+        region.claim("v", &vector(), ObjectMode::CreateOnly, None).unwrap();
+        std::mem::forget(region);
+        0
+    });
+    assert_eq!(world.wait_unseen(pid), 0);
+    let peer = world.attach(1);
+    let slots = Geometry::of(SIZE).unwrap().slots_at as usize;
+    // SAFETY: the table of slots begins at this offset, and consists of atomics.
+    let slot = unsafe { &*peer.base().add(slots).cast::<HeapSlot>() };
+    assert_eq!(slot.holder.swap(common::member(3).0, Ordering::SeqCst), common::member(2).0);
+    world.liveness().set_alive(common::member(3));
+    world.liveness().set_dead(common::member(2));
+    peer.heal().unwrap();
+    assert_ne!(peer.statistics().used, 0, "the object was removed");
+    world.liveness().set_dead(common::member(3));
+    peer.heal().unwrap();
+    assert_eq!(peer.statistics().used, 0);
 }

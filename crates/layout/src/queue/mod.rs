@@ -58,15 +58,16 @@ pub mod departure {
 
     /// The bits of the word that say how the last member left: a [`Departure`] as a number.
     pub const HOW: u32 = 3;
-    /// The number that each death adds to the word. The count starts again from 0 when it overflows.
+    /// The number that each death adds to the word, before the dead member's cells are changed. A death counts twice if
+    /// the healing member dies as well. The count starts again from 0 when it overflows.
     pub const DEATH: u32 = 4;
 
-    /// Gives the new value of a word `departed` after a member has left in the way that `how` says.
+    /// Gives the new value of a word `departed` after a member has left in the way that `how` says. A death has been
+    /// counted before.
     #[must_use]
     pub const fn after(word: u32, how: Departure) -> u32 {
         let most = if how as u32 > word & HOW { how as u32 } else { word & HOW };
-        let deaths = if matches!(how, Departure::Died) { (word & !HOW).wrapping_add(DEATH) } else { word & !HOW };
-        deaths | most
+        word & !HOW | most
     }
 }
 

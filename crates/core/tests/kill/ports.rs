@@ -1,0 +1,168 @@
+//! Deaths of which a process learns only from a port, because another process proved them and healed the port.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossdock_core::queue::{End, Message, Pattern, Ring, Shape, Side};
+use crossdock_core::{Result, fault};
+use crossdock_layout::{Handle, Status};
+use crossdock_os::{Access, Deadline, Mapping, memfd};
+
+use crate::common::{World, member};
+use crate::{SIGKILL, SIZE, header_of, ten_numbers};
+
+const SOON: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::ZERO;
+
+/// The member that dies while it changes a vector.
+const DEAD: u64 = 2;
+
+/// A port in memory that the processes of the test share.
+struct Port {
+    shape: Shape,
+    memory: OwnedFd,
+}
+
+impl Port {
+    fn new(pattern: Pattern) -> Self {
+        let shape = Shape { pattern, capacity: 1 };
+        Self { shape, memory: memfd::create("crossdock-test-port", shape.size()).unwrap() }
+    }
+
+    fn open(&self, world: &Arc<World>, counter: u64, side: Side) -> Result<End> {
+        let mapping = Mapping::new(&self.memory, self.shape.size() as usize, Access::ReadWrite).unwrap();
+        let (host, me) = (world.host(), member(counter));
+        let ring = Ring::open(mapping, self.shape, me, host.liveness(), Deadline::after(SOON))?;
+        End::open(ring, side, me, "test", host, POLL)
+    }
+}
+
+/// What `change_after` does before and after the death, for one pattern of a port.
+struct Case<T> {
+    pattern: Pattern,
+    /// The end that the dead member had. If it is a consumer's, the member received a message.
+    dying: Side,
+    /// The end by which the other process heals the dead member's end.
+    healer: Side,
+    /// Opens ends in this process and sends a message.
+    before: fn(&dyn Fn(Side) -> End, &Message) -> T,
+    /// Gets from the port what the dead member left.
+    learn: fn(&dyn Fn(Side) -> End, T),
+}
+
+/// Changes a vector after a death at `point`, of which this process learns only from the port. The healing of the
+/// region must not undo this change.
+fn change_after<T>(case: &Case<T>, point: &str) {
+    let what = format!("{}, {point}", case.pattern.word());
+    let (world, port) = (World::new(SIZE), Port::new(case.pattern));
+    let peer = world.attach(1);
+    let vector = ten_numbers(&peer);
+    let open = |side: Side| port.open(&world, 1, side).unwrap();
+    let ends = (case.before)(&open, &Message::new(Handle { segment: 7, offset: vector }, 0));
+    let pid = world.spawn(DEAD, |region| {
+        let end = port.open(&world, DEAD, case.dying).unwrap();
+        if case.dying == Side::Consumer {
+            end.receive(POLL).unwrap();
+        }
+        fault::arm(point, 1);
+        region.vector_resize(vector, 8, 1000).unwrap();
+        0
+    });
+    assert_eq!(world.wait_unseen(pid), SIGKILL, "{what}");
+    world.leave_roll(DEAD);
+    let pid = world.spawn_bare(3, || {
+        port.open(&world, 3, case.healer).unwrap().has_event();
+        0
+    });
+    assert_eq!(world.wait_unseen(pid), 0, "{what}: the healing process");
+    (case.learn)(&open, ends);
+    peer.vector_resize(vector, 8, 2000).unwrap();
+    let blocks: Vec<_> = (0..200).map(|_| peer.allocate(80, 16).unwrap()).collect();
+    let seen = header_of(&peer, vector);
+    world.liveness().set_dead(member(DEAD));
+    peer.heal().unwrap();
+    assert_eq!(header_of(&peer, vector), seen, "{what}: healing undid the successor's change");
+    for block in blocks {
+        peer.deallocate(block).unwrap_or_else(|error| panic!("{what}: a block in use was freed: {error}"));
+    }
+    peer.remove("v").unwrap();
+    assert_eq!(peer.statistics().used, 0, "{what}");
+}
+
+fn at_each_point<T>(case: &Case<T>) {
+    for point in ["replace.begun", "replace.writing", "retire.freed"] {
+        change_after(case, point);
+    }
+}
+
+#[test]
+fn a_message_that_another_process_gave_back_tells_of_its_consumers_death() {
+    at_each_point(&Case {
+        pattern: Pattern::WorkQueue,
+        dying: Side::Consumer,
+        healer: Side::Producer,
+        before: |open, message| {
+            let (producer, consumer) = (open(Side::Producer), open(Side::Consumer));
+            producer.send(message, 0, POLL).unwrap();
+            (producer, consumer)
+        },
+        learn: |_, (_producer, consumer)| assert_ne!(consumer.receive(POLL).unwrap().1.handle, Handle::NONE),
+    });
+}
+
+#[test]
+fn the_messages_that_a_new_consumer_finds_tell_of_its_predecessors_death() {
+    at_each_point(&Case {
+        pattern: Pattern::OneToOne,
+        dying: Side::Consumer,
+        healer: Side::Consumer,
+        before: |open, message| {
+            let producer = open(Side::Producer);
+            producer.send(message, 0, POLL).unwrap();
+            producer
+        },
+        learn: |open, _| assert_ne!(open(Side::Consumer).receive(POLL).unwrap().1.handle, Handle::NONE),
+    });
+}
+
+#[test]
+fn a_credit_that_another_process_gave_back_tells_of_the_consumers_death() {
+    at_each_point(&Case {
+        pattern: Pattern::FanOut,
+        dying: Side::Consumer,
+        healer: Side::Consumer,
+        before: |open, message| {
+            let producer = open(Side::Producer);
+            producer.send(message, 0, POLL).unwrap();
+            producer
+        },
+        learn: |_, producer| assert!(producer.reclaim(POLL).unwrap().is_some()),
+    });
+}
+
+#[test]
+fn room_that_another_process_made_tells_of_the_consumers_death() {
+    at_each_point(&Case {
+        pattern: Pattern::FanOut,
+        dying: Side::Consumer,
+        healer: Side::Consumer,
+        before: |open, message| {
+            let producer = open(Side::Producer);
+            producer.send(message, 0, POLL).unwrap();
+            producer
+        },
+        learn: |_, producer| assert_eq!(producer.send(&Message::default(), 0, POLL).unwrap(), 1),
+    });
+}
+
+#[test]
+fn an_error_that_another_process_caused_tells_of_the_producers_death() {
+    at_each_point(&Case {
+        pattern: Pattern::WorkQueue,
+        dying: Side::Producer,
+        healer: Side::Consumer,
+        before: |open, _| open(Side::Consumer),
+        learn: |_, consumer| assert_eq!(consumer.receive(POLL).unwrap_err().status, Status::PeerDied),
+    });
+}
