@@ -189,7 +189,7 @@ mod tests {
         })
         .unwrap();
         let ty = TypeRef::new("u64").unwrap();
-        let made = region.with_local(|local| region.make_entry(&region.lock()?, local, "v", &ty));
+        let made = region.with_local(|local| region.growing(|guard| region.make_entry(guard, local, "v", &ty)));
         // This is what `construct` leaves if it gets no block, and then cannot have the lock.
         region.claims.lock().unwrap().push((0, made.unwrap() as u32));
         assert_eq!(region.commit(0).unwrap_err().status, Status::BadHandle);
