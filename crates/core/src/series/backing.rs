@@ -110,6 +110,9 @@ impl Publisher {
     /// Changes the kind of memory of some chunks of one variable from `from` to `to`. All chunks in `part` have the
     /// kind `from`.
     fn change_part(&mut self, field: usize, part: Range<u32>, from: Backing, to: Backing) -> OsResult<()> {
+        if to == Backing::Slot {
+            self.watch_children()?;
+        }
         let field = &self.fields[field];
         let chunk = self.pool.chunk();
         let own = part.start - field.span.first..part.end - field.span.first;
