@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,11 +10,12 @@ use crossdock_client::{
     ConnectOptions, Contents, End, ItemLevel, ItemOptions, ItemState, Mode, ObjectMode, OnDeath, Party, PortOptions,
     Session,
 };
-use crossdock_layout::Status;
-use crossdock_layout::wire::NodeState;
+use crossdock_layout::wire::{Answer, ItemRequest, NodeState, Request};
+use crossdock_layout::{SegmentId, Status};
 use crossdock_os::testing::until_within;
+use rustix::fs::FallocateFlags;
 use support::sites::Site;
-use support::{Daemon, kill};
+use support::{Daemon, Raw, kill};
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(180));
 
@@ -374,4 +376,93 @@ fn readers_of_a_lost_node_count_no_longer() {
     let item = shared.unshare(PATIENCE).unwrap();
     assert_eq!(sum(item.bytes()), sum(copy.bytes()), "its mapping outlives its daemon");
     item.destroy().unwrap();
+}
+
+/// Connects a member of task `one` that may send any message.
+fn raw(daemon: &Daemon) -> Raw {
+    let mut hello = Raw::hello_message(1);
+    let Request::Hello { token, task, .. } = &mut hello else { unreachable!() };
+    *token = crossdock_os::child::random().unwrap();
+    *task = Some("one".to_owned());
+    let (raw, answer) = Raw::greet(&daemon.socket(), &hello);
+    assert!(matches!(answer, Answer::Welcome { .. }), "{answer:?}");
+    raw
+}
+
+/// Makes an item, and gives its file.
+fn create(owner: &mut Raw, key: &str, size: u64) -> (SegmentId, OwnedFd) {
+    let (level, on_death) = (ItemLevel::Verified, OnDeath::Keep);
+    match owner.ask(&Request::Item(ItemRequest::Create { size, level, on_death, key: key.into() })) {
+        Some((Answer::Item(given), fds)) => (given.item, fds.into_iter().next().unwrap()),
+        other => panic!("no item but {other:?}"),
+    }
+}
+
+fn give(owner: &mut Raw, item: SegmentId) {
+    let answer = owner.ask(&Request::Item(ItemRequest::Transfer { item, to: Party::task("two") }));
+    assert!(matches!(answer, Some((Answer::Done { .. }, _))), "{answer:?}");
+}
+
+#[test]
+fn a_file_that_its_former_owner_cut_reaches_the_next_owner_on_another_node() {
+    let nodes = site();
+    let (mut one, two) = (raw(&nodes[0]), session(&nodes[1], "two"));
+    for size in [8192, 1 << 20] {
+        let key = format!("cut{size}");
+        let (item, file) = create(&mut one, &key, size);
+        // An item's data begin behind its first page.
+        crossdock_os::file::write_all_at(&file, b"12345678", 4096).unwrap();
+        crossdock_os::file::set_size(&file, 4196).unwrap();
+        drop(file);
+        give(&mut one, item);
+        let item = two.access_item(&key, PATIENCE).unwrap();
+        assert_eq!(item.size(), size);
+        assert_eq!(item.bytes()[..8], *b"12345678");
+        assert!(item.bytes()[8..].iter().all(|byte| *byte == 0));
+    }
+}
+
+/// Fills the memory of a node, after the owner of an item has punched a hole into the item's file. Then gives the item
+/// to a task of another node. With `behind`, the file has memory behind its end, which makes up for the hole if only
+/// the file's memory is counted.
+fn check_a_hole(behind: bool) {
+    const SIZE: u64 = 8 << 20;
+    let site = Site::new();
+    let small = ["--memory", "67108864"];
+    let first = site.start_with(Daemon::folder(), "a", &format!("keep:{}", site.catalog), &small);
+    let second = site.node("b");
+    let (mut one, two) = (raw(&first), session(&second, "two"));
+    let (item, file) = create(&mut one, "holes", SIZE);
+    let (_, other) = create(&mut one, "all", SIZE);
+    crossdock_os::file::write_all_at(&file, b"12345678", 4096).unwrap();
+    let (hole, length) = (4 << 20, 4 << 20);
+    crossdock_os::memfd::give_back(&file, hole, length).unwrap();
+    if behind {
+        rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, SIZE + 4096, length).unwrap();
+    }
+    let (mut end, mut step) = (SIZE + 4096, 1 << 26);
+    while step >= 4096 {
+        match rustix::fs::fallocate(&other, FallocateFlags::empty(), end, step) {
+            Ok(()) => end += step,
+            Err(_) => step /= 2,
+        }
+    }
+    drop(file);
+    let broker = first.broker();
+    give(&mut one, item);
+    if !behind {
+        let started = Instant::now();
+        two.access_item("holes", Some(Duration::from_secs(3))).map(drop).unwrap_err();
+        assert!(started.elapsed() < Duration::from_secs(20), "the wait ended after {:?}", started.elapsed());
+        assert_eq!(first.broker(), broker, "the broker was killed");
+    }
+    crossdock_os::file::set_size(&other, SIZE + 4096).unwrap();
+    let item = two.access_item("holes", PATIENCE).unwrap();
+    assert_eq!(item.bytes()[..8], *b"12345678");
+    assert_eq!(first.broker(), broker, "the broker was killed");
+}
+
+#[test]
+fn a_hole_in_an_items_file_kills_no_broker_if_the_memory_of_its_node_is_full() {
+    [false, true].into_iter().for_each(check_a_hole);
 }

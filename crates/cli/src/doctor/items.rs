@@ -7,7 +7,7 @@ use super::{CheckResult, NodeCheck, check};
 /// README.md, SECURITY.md and docs/ownership.md contain the text of this constant too. `scripts/check-claims` compares
 /// the texts.
 #[rustfmt::skip]
-const OPEN: &str = "Open at the level `verified`: pages that a former owner or reader pinned in the kernel through its mapping (vmsplice, registered io_uring or device buffers, direct or zero-copy I/O in flight). The level `strict` closes it.";
+const OPEN: &str = "Open at the level `verified`: pages that the kernel pinned through a mapping of a former owner or reader (vmsplice, registered io_uring or device buffers; process_vm_readv, process_vm_writev, direct or zero-copy I/O in flight). The level `strict` closes it.";
 
 pub(super) fn checks() -> Vec<NodeCheck> {
     vec![files(), check("memory", "items: open", CheckResult::Ok, OPEN, "")]

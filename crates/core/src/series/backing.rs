@@ -72,6 +72,13 @@ impl Publisher {
     /// variables hold the same data as the newest version.
     pub(super) fn change_over(&mut self) {
         let Some(goal) = self.goal().filter(|_| !self.settled && self.broken.is_none()) else { return };
+        self.change_chunks(goal);
+        if goal == Backing::Watched {
+            self.detector.note_pins();
+        }
+    }
+
+    fn change_chunks(&mut self, goal: Backing) {
         let unit = (HUGE / self.pool.chunk()).max(1) as u32;
         let least = (self.chunks() / LEAST).max(unit);
         let limit = self.version_bytes() as f64 * self.detector.costs.copy_byte * SHARE;
@@ -103,6 +110,9 @@ impl Publisher {
     /// Changes the kind of memory of some chunks of one variable from `from` to `to`. All chunks in `part` have the
     /// kind `from`.
     fn change_part(&mut self, field: usize, part: Range<u32>, from: Backing, to: Backing) -> OsResult<()> {
+        if to == Backing::Slot {
+            self.watch_children()?;
+        }
         let field = &self.fields[field];
         let chunk = self.pool.chunk();
         let own = part.start - field.span.first..part.end - field.span.first;

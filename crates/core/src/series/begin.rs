@@ -35,6 +35,7 @@ impl Publisher {
         if self.begun {
             return Err(self.error(Status::Busy, "a version was begun already; publish or abandon it first"));
         }
+        self.watch_children().map_err(|error| failed(&self.name, &error))?;
         match self.make_room(self.chunks()) {
             Err(error) if error.status == Status::NoSpace && self.full == FullPolicy::Withhold => {
                 return self.begin_aside();

@@ -51,8 +51,8 @@ pub(super) struct ChangeDetector {
     detect: Detect,
     pages: Pages,
     pinned: Option<Arc<PinnedMemory>>,
-    /// True if, at the last search for changes, this process had pinned memory, to which a device can write
-    /// unnoticed.
+    /// True if this process had pinned memory, to which a device can write unnoticed, at the last search for changes or
+    /// when pages were protected since then.
     blind: bool,
     map: Option<Arc<PageMap>>,
     notes: Option<WriteTracker>,
@@ -130,12 +130,18 @@ impl ChangeDetector {
     /// Tells whether a device or the kernel may have written to this process's memory since the last search, in a way
     /// that write protection does not note. It is called after each search, which protects the pages again.
     ///
-    /// If memory is pinned now, a device may write to it unnoticed. If memory was pinned at the last search, a device
-    /// may have written to it before it was unpinned. Memory that was pinned and unpinned between the two searches is
-    /// no problem, because pinning a page counts as a write to it.
+    /// If memory is pinned now, a device may write to it unnoticed. If memory was pinned when its pages were protected,
+    /// a device may have written to it before it was unpinned. Memory that was pinned later and unpinned again is no
+    /// problem, because pinning a page counts as a write to it.
     pub fn has_blind_writes(&mut self) -> bool {
-        let before = std::mem::replace(&mut self.blind, self.pinned.as_ref().is_none_or(|pinned| pinned.any()));
+        let before = std::mem::take(&mut self.blind);
+        self.note_pins();
         self.blind || before
+    }
+
+    /// Notes whether memory of this process is pinned. It is called each time after pages were protected.
+    pub fn note_pins(&mut self) {
+        self.blind |= self.pinned.as_ref().is_none_or(|pinned| pinned.any());
     }
 
     pub fn unavailable(&self) -> &[(Method, String)] {

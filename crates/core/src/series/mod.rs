@@ -28,6 +28,7 @@ mod attached;
 mod backing;
 mod begin;
 mod changes;
+mod children;
 mod chunk_set;
 mod copy;
 mod costs;

@@ -12,6 +12,7 @@ use crossdock_layout::{SegmentId, Status};
 use crossdock_os::{Access, OsError, fork, futex, memfd, reservation::Reservation};
 
 use super::backing::Backing;
+use super::children::Children;
 use super::chunk_set::ChunkSet;
 use super::copy::FreshSlots;
 use super::costs::CopyTuner;
@@ -67,6 +68,8 @@ pub struct Publisher {
     pub(super) hinted: bool,
     /// The kind of memory at each chunk's addresses, indexed by the chunk's position in slot tables.
     pub(super) backing: Vec<Backing>,
+    /// The forked children of this process, and the slots that are kept for them.
+    pub(super) children: Children,
     /// True if all chunks have the kind of memory that the chosen method needs.
     pub(super) settled: bool,
     /// For each record, the sequence number of its version; 0 if the record is free.
@@ -186,6 +189,7 @@ impl Publisher {
             pending: ChunkSet::new(geometry.counts.chunks),
             hinted: false,
             backing: vec![Backing::Memory; geometry.counts.chunks as usize],
+            children: Children::default(),
             settled: true,
             records: vec![0; geometry.counts.records as usize],
             sequence: 0,

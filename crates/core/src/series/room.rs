@@ -153,6 +153,7 @@ impl Publisher {
         if self.broken.is_some() {
             return;
         }
+        self.children.free_slots(&mut self.slots);
         let mut old: Vec<(u64, u32)> = (0..)
             .zip(&self.records)
             .filter(|(_, sequence)| **sequence != 0 && **sequence != self.sequence)
@@ -172,7 +173,7 @@ impl Publisher {
         }
         let pins = self.pins.held();
         old.retain(|(sequence, _)| pins.binary_search(sequence).is_err());
-        if old.is_empty() {
+        if old.is_empty() || !self.note_children() {
             return;
         }
         for (sequence, record) in &old {
@@ -195,13 +196,14 @@ impl Publisher {
         protocol::retire_fence();
     }
 
-    /// Frees a record, and those of its slots that no other version uses. This process wrote the record, so its
-    /// contents can be trusted.
+    /// Frees a record, and those of its slots that no other version uses and no forked child may have mapped. This
+    /// process wrote the record, so its contents can be trusted.
     fn recycle(&mut self, record: u32) {
         let mut table = std::mem::take(&mut self.scratch);
         self.pool.read_table(record, &mut table);
         let committed = self.slots.committed();
         for slot in table.iter().filter(|slot| **slot < committed) {
+            self.children.keep(self.records[record as usize], *slot, &mut self.slots);
             self.slots.let_go(*slot);
         }
         self.scratch = table;
@@ -216,6 +218,9 @@ impl Publisher {
         let Some((record, sequence)) = oldest.min_by_key(|(_, sequence)| **sequence).map(|(r, s)| (r, *s)) else {
             return false;
         };
+        if !self.note_children() {
+            return false;
+        }
         protocol::settle(&self.pool.record(record).state, sequence, false);
         protocol::retire_fence();
         fault_point!("series.retire.taken_back");
@@ -242,6 +247,10 @@ impl Publisher {
             0 => "no observer holds an old version".to_owned(),
             1..=3 => held.join("; "),
             more => format!("{}; and {} more", held[..3].join("; "), more - 3),
+        };
+        let who = match self.children.keep_slots() {
+            true => format!("{who}; a forked child of this process may still read old versions"),
+            false => who,
         };
         let bytes = u64::from(needed) * self.pool.chunk() as u64;
         let hint = "give it more capacity or quota, or let observers release versions";

@@ -1,7 +1,9 @@
 //! Runs an engine's helper command with a deadline and bounded output.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,9 +54,51 @@ impl Outcome {
 }
 
 const OUTPUT_MAX: u64 = 1 << 20;
+/// The time for reading the output of a command that ended just before the deadline.
+const LAST_READ: Duration = Duration::from_millis(100);
 
 fn failed(trouble: HelperFailure) -> Outcome {
     Outcome { good: false, output: String::new(), words: String::new(), trouble: Some(trouble) }
+}
+
+/// A thread that reads a pipe.
+struct Reader {
+    /// The bytes that were read so far.
+    text: Arc<Mutex<Vec<u8>>>,
+    /// Is closed when the thread has read everything.
+    ended: Receiver<()>,
+}
+
+impl Reader {
+    fn start(pipe: Option<impl Read + Send + 'static>) -> Self {
+        let (sender, ended) = channel();
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let into = Arc::clone(&text);
+        thread::spawn(move || {
+            let _reads = sender;
+            let Some(mut pipe) = pipe.map(|pipe| pipe.take(OUTPUT_MAX)) else { return };
+            let mut buffer = [0; 4096];
+            loop {
+                match pipe.read(&mut buffer) {
+                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                    // Everything that could be read is useful, so an error ends the reading in the same way as the end
+                    // of the pipe.
+                    Ok(0) | Err(_) => return,
+                    Ok(length) => {
+                        into.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&buffer[..length]);
+                    }
+                }
+            }
+        });
+        Self { text, ended }
+    }
+
+    /// Gives what was written to the pipe until `end`, without white space at its beginning and end. A process that the
+    /// command has left behind may keep the pipe open for longer.
+    fn text(self, end: Instant) -> String {
+        let _ = self.ended.recv_timeout(end.saturating_duration_since(Instant::now()).max(LAST_READ));
+        String::from_utf8_lossy(&self.text.lock().unwrap_or_else(PoisonError::into_inner)).trim().to_owned()
+    }
 }
 
 /// Runs a program with arguments and kills it at the deadline.
@@ -73,26 +117,13 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return failed(HelperFailure::Missing(name)),
         Err(e) => return failed(HelperFailure::Refused(name, e)),
     };
-    let reader = |pipe: Option<Box<dyn Read + Send>>| {
-        thread::spawn(move || {
-            let mut text = Vec::new();
-            if let Some(pipe) = pipe {
-                // Everything that could be read is useful, so an error ends the reading in the same way as the end of
-                // the pipe.
-                let _ = pipe.take(OUTPUT_MAX).read_to_end(&mut text);
-            }
-            String::from_utf8_lossy(&text).trim().to_owned()
-        })
-    };
-    let output = reader(child.stdout.take().map(|p| Box::new(p) as _));
-    let errors = reader(child.stderr.take().map(|p| Box::new(p) as _));
+    let (output, errors) = (Reader::start(child.stdout.take()), Reader::start(child.stderr.take()));
     let end = Instant::now() + deadline;
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break Some(status),
             Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(4)),
             _ => {
-                // The threads that read are not joined, because a grandchild may keep the pipes open for too long.
                 let _ = child.kill();
                 let _ = child.wait();
                 break None;
@@ -100,12 +131,9 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
         }
     };
     match status {
-        Some(status) => Outcome {
-            good: status.success(),
-            output: output.join().unwrap_or_default(),
-            words: errors.join().unwrap_or_default(),
-            trouble: None,
-        },
+        Some(status) => {
+            Outcome { good: status.success(), output: output.text(end), words: errors.text(end), trouble: None }
+        }
         None => failed(HelperFailure::NoAnswer(name, deadline)),
     }
 }
@@ -121,6 +149,20 @@ pub fn last_line(words: &str) -> &str {
 pub fn reason_in(words: &str) -> Option<&str> {
     let is_reason = |line: &&str| !line.is_empty() && !line.contains("docker run --help");
     words.lines().rev().map(str::trim).find(is_reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_leaves_a_process_behind_ends_by_its_deadline_with_its_output() {
+        let started = Instant::now();
+        let outcome = run(&["sh", "-c", "echo out; echo words >&2; sleep 60 & exit 0"], Duration::from_secs(2));
+        assert!(started.elapsed() < Duration::from_secs(40), "it took {:?}", started.elapsed());
+        assert!(outcome.good, "{outcome:?}");
+        assert_eq!((&*outcome.output, &*outcome.words), ("out", "words"));
+    }
 }
 
 #[cfg(all(test, feature = "faults"))]

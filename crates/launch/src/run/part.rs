@@ -215,7 +215,7 @@ impl Part {
             None => self.engine.command(&request),
             Some(_) => ranked::command(&request, &*self.engine, job).map_err(unavailable)?,
         };
-        let running = rank::start(line, processors.as_deref(), task.memory)?;
+        let running = rank::start(line, processors.as_deref(), task.memory, &*self.engine)?;
         self.files.started(&task.name);
         let on = processors.map(|p| format!(", processors {}", engine::processor_list(&p))).unwrap_or_default();
         let words = format!("process {}{on}", running.pid());

@@ -92,7 +92,12 @@ pub struct Running {
 }
 
 /// Starts a rank. Standard output and standard error go into one pipe, so that their order is kept.
-pub fn start(mut line: CommandLine, processors: Option<&[u32]>, memory: Option<u64>) -> Result<Running, End> {
+pub fn start(
+    mut line: CommandLine,
+    processors: Option<&[u32]>,
+    memory: Option<u64>,
+    engine: &dyn Engine,
+) -> Result<Running, End> {
     let system = |what: &str, e: io::Error| End::NotStarted(super::code::SYSTEM, format!("{what}: {e}"));
     if let (true, Some(bytes)) = (line.limits_by_launcher, memory) {
         // The memory limit must hold before the engine's program first forks. A shell sets the limit, because a call
@@ -118,9 +123,14 @@ pub fn start(mut line: CommandLine, processors: Option<&[u32]>, memory: Option<u
         }
     })?;
     // No process has waited for this child's end so far, so no other process can have its id.
-    let pidfd = open_pidfd(child.id() as i32)
-        .and_then(|fd| fd.ok_or_else(|| OsError::last("pidfd_open", "a child")))
-        .map_err(|e| system("cannot watch the process", e.reason()))?;
+    let opened = open_pidfd(child.id() as i32).and_then(|fd| fd.ok_or_else(|| OsError::last("pidfd_open", "a child")));
+    let pidfd = match opened {
+        Ok(pidfd) => pidfd,
+        Err(e) => {
+            undo(child, line.container.as_deref(), engine);
+            return Err(system("cannot watch the process", e.reason()));
+        }
+    };
     let process = ProcessIdentity::of(child.id() as i32);
     Ok(Running {
         child,
@@ -131,6 +141,19 @@ pub fn start(mut line: CommandLine, processors: Option<&[u32]>, memory: Option<u
         ends_its_own: line.ends_its_own,
         since: Instant::now(),
     })
+}
+
+/// Kills a rank that was started just now and cannot be watched.
+fn undo(mut child: Child, container: Option<&str>, engine: &dyn Engine) {
+    let pid = child.id() as i32;
+    let below = processes::descendants(pid);
+    processes::signal_group(pid, Signal::KILL);
+    below.iter().for_each(|d| processes::signal(d.pid, Signal::KILL));
+    let _ = child.wait();
+    // The engine's client has ended, so it makes no container after this call.
+    if let Some(container) = container {
+        engine.kill(container);
+    }
 }
 
 impl Running {
@@ -261,5 +284,39 @@ impl Running {
                 }))
             }
         }
+    }
+}
+
+#[cfg(all(test, feature = "faults"))]
+mod failing_calls {
+    use super::*;
+    use crossdock_os::faults;
+
+    /// Tells whether a process runs that has this word in its command line.
+    fn runs(word: &str) -> bool {
+        let lines = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+            let line = std::fs::read(entry.ok()?.path().join("cmdline")).ok()?;
+            Some(String::from_utf8_lossy(&line).into_owned())
+        });
+        lines.into_iter().any(|line| line.contains(word))
+    }
+
+    #[test]
+    fn a_rank_that_cannot_be_watched_does_not_run() {
+        let (engine, mut step) = (engine::no_container(), 0);
+        let seen = faults::each_call_fails(|attempt| {
+            step += 1;
+            let word = format!("unwatched-{}-{step}", std::process::id());
+            let words = ["sh", "-c", "sleep 600 & wait", &word].map(str::to_owned).to_vec();
+            let line = CommandLine { words, ..CommandLine::default() };
+            attempt.arm();
+            let started = start(line, None, None, &*engine);
+            let hit = attempt.disarm();
+            match started {
+                Ok(running) => undo(running.child, None, &*engine),
+                Err(end) => assert!(!runs(&word), "{hit:?}: it runs, although {end:?}"),
+            }
+        });
+        assert!(["spawn", "pidfd_open"].iter().all(|call| seen.contains(call)), "{seen:?}");
     }
 }

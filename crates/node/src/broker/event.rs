@@ -141,13 +141,16 @@ pub enum Effect {
         /// The file's size in bytes.
         size: u64,
     },
-    /// Ask the kernel whether any process has the item's file open or mapped, and answer with [`Event::Proved`]. No
-    /// effect that writes to the journal follows this one.
+    /// Ask the kernel whether any process has the item's file open or mapped. If none has, put back the memory that a
+    /// former user cut off the file or punched out of it. Answer with [`Event::Proved`]. No effect that writes to the
+    /// journal follows this one.
     ProveItem {
         /// The item whose file the kernel is asked about.
         item: SegmentId,
         /// The item's file.
         file: SegmentId,
+        /// The size in bytes that the file must have.
+        size: u64,
         /// True if the last holder is dead, so that the kernel may still be dropping that process's references to the
         /// file.
         dying: bool,

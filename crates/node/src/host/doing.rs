@@ -46,8 +46,8 @@ impl Host<'_> {
                     let more = self.broker.handle(now, Event::Made { outcome });
                     self.perform(more, Vec::new());
                 }
-                Effect::ProveItem { item, file, dying } => {
-                    let verdict = self.prove_item(file.0, dying);
+                Effect::ProveItem { item, file, size, dying } => {
+                    let verdict = self.prove_item(file.0, size, dying);
                     let now = self.now();
                     let more = self.broker.handle(now, Event::Proved { item, file, verdict });
                     self.perform(more, Vec::new());

@@ -143,9 +143,9 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// Finds out whether any process has the item's file open or mapped. `dying` says that the last holder has just
-    /// died.
-    pub(super) fn prove_item(&mut self, id: u64, dying: bool) -> Verdict {
+    /// Finds out whether any process has the item's file open or mapped. If none has, makes the file whole. `size` is
+    /// the size that the file must have, and `dying` says that the last holder has just died.
+    pub(super) fn prove_item(&mut self, id: u64, size: u64, dying: bool) -> Verdict {
         let mut verdict = self.ask(id);
         // The kernel closes the files of a killed process one after another, so the item's file may still be open for a
         // moment.
@@ -162,7 +162,27 @@ impl Host<'_> {
             self.files.doors.forget(id);
             self.check_keeper(self.post.drop_doors(id));
         }
+        if verdict == Verdict::Alone
+            && let Err(error) = self.make_whole(id, size)
+        {
+            return Verdict::Unknown(format!("a former user cut it, and its memory could not be put back: {error}"));
+        }
         verdict
+    }
+
+    /// Gives a file its size, and memory for each of its pages. A former user may have cut the file or punched holes
+    /// into it. This process reads the file through a mapping when another node pulls it; an access to a missing page
+    /// would end this process with a signal if the node has no memory left.
+    fn make_whole(&self, id: u64, size: u64) -> OsResult<()> {
+        let Some(fd) = self.segments.get(&id) else { return Ok(()) };
+        // Memory behind the end of the file would make up for holes in the sum. The call drops such memory, even if the
+        // size stays the same.
+        file::set_size(fd, size)?;
+        let (_, taken) = file::sizes(fd)?;
+        if taken < size {
+            memfd::reserve(fd, 0, size)?;
+        }
+        Ok(())
     }
 
     /// Shuts all doors to the file. Then asks the kernel whether any other process has it open or mapped.

@@ -52,7 +52,13 @@ impl Site {
 
     /// Starts a daemon, and waits until it has joined the site.
     pub fn start(&self, folder: tempfile::TempDir, node: &str, catalog: &str) -> Daemon {
-        let keeper = spawn(&folder.path().join("endpoint.sock"), &self.arguments(node, catalog));
+        self.start_with(folder, node, catalog, &[])
+    }
+
+    /// Works as [`Self::start`], for a daemon with more arguments.
+    pub fn start_with(&self, folder: tempfile::TempDir, node: &str, catalog: &str, more: &[&str]) -> Daemon {
+        let arguments = [&self.arguments(node, catalog), more].concat();
+        let keeper = spawn(&folder.path().join("endpoint.sock"), &arguments);
         let mut daemon = Daemon { folder, keeper };
         until("the daemon listens", || {
             let ended = daemon.keeper.try_wait().unwrap();

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicI8, Ordering};
 
 /// The largest number of bytes of small messages that may wait to be read.
 const WAITING: usize = 16 << 20;
+/// The number of bytes that a waiting small message counts at least, because each message also takes memory of its own.
+const LEAST: usize = 128;
 
 /// A message that has arrived and was not read yet.
 pub enum UnreadMessage {
@@ -24,7 +26,7 @@ pub enum UnreadMessage {
 struct Unread {
     /// The messages that were not read yet, each under its number, because UCX may deliver them in another order.
     messages: BTreeMap<u64, UnreadMessage>,
-    /// The number of bytes of the small messages in `messages`.
+    /// The number of bytes of the small messages in `messages`. A message counts at least [`LEAST`] bytes.
     held: usize,
     /// The fault of the peer, as a text; `None` if the peer made none.
     wrong: Option<&'static str>,
@@ -50,7 +52,7 @@ impl Inbox {
         let mut arrived = lock(&self.arrived);
         let message = arrived.messages.remove(&number);
         if let Some(UnreadMessage::Small(bytes)) = &message {
-            arrived.held -= bytes.len();
+            arrived.held -= bytes.len().max(LEAST);
         }
         message
     }
@@ -96,6 +98,11 @@ pub unsafe extern "C" fn message_arrived(
         return abi::OK;
     }
     let mut arrived = lock(&inbox.arrived);
+    if arrived.messages.contains_key(&number) {
+        // UCX has to learn what becomes of the description of the message that is there. So that message stays.
+        arrived.wrong = Some("the peer sent two messages with the same number");
+        return abi::OK;
+    }
     if params.attributes & abi::MESSAGE_RENDEZVOUS != 0 {
         if length == 0 || length > PIECE || arrived.messages.len() > WAITING / LARGE {
             arrived.wrong = Some("the peer sent a piece of a wrong size, or too many of them");
@@ -104,7 +111,7 @@ pub unsafe extern "C" fn message_arrived(
         arrived.messages.insert(number, UnreadMessage::Large(data, length));
         return abi::IN_PROGRESS;
     }
-    arrived.held += length;
+    arrived.held += length.max(LEAST);
     if length == 0 || arrived.held > WAITING {
         arrived.wrong = Some("the peer sent more than was read");
         return abi::OK;
@@ -123,4 +130,55 @@ pub unsafe extern "C" fn peer_lost(argument: *mut c_void, _endpoint: *mut c_void
     // SAFETY: the inbox lives until the worker is destroyed.
     let inbox = unsafe { &*argument.cast::<Inbox>() };
     inbox.lost.store(status, Ordering::Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets a message arrive, and gives the status for UCX. `description` is UCX's description of a large message.
+    fn arrives(inbox: &Inbox, number: u64, bytes: &[u8], description: Option<usize>) -> Status {
+        let header = [inbox.token, number];
+        let attributes = if description.is_some() { abi::MESSAGE_RENDEZVOUS } else { 0 };
+        let params = MessageParams { attributes, reply_endpoint: std::ptr::null_mut() };
+        let data = description.map_or(bytes.as_ptr().cast_mut().cast(), |address| address as *mut c_void);
+        // SAFETY: the arguments are as UCX gives them. The function only stores the address of a description.
+        unsafe {
+            message_arrived(
+                (&raw const *inbox).cast_mut().cast(),
+                header.as_ptr().cast(),
+                size_of_val(&header),
+                data,
+                bytes.len(),
+                &raw const params,
+            )
+        }
+    }
+
+    #[test]
+    fn a_second_message_of_one_number_is_a_fault_and_the_first_one_stays() {
+        let inbox = Inbox::new(7);
+        assert_eq!(arrives(&inbox, 1, &[0; 9], Some(0x1000)), abi::IN_PROGRESS);
+        assert_eq!(arrives(&inbox, 2, &[2; 9], None), abi::OK);
+        assert_eq!(inbox.wrong(), None);
+        for (number, description) in [(1, Some(0x2000)), (1, None), (2, Some(0x2000)), (2, None)] {
+            lock(&inbox.arrived).wrong = None;
+            assert_eq!(arrives(&inbox, number, &[3; 5], description), abi::OK);
+            assert!(inbox.wrong().is_some(), "message {number}");
+        }
+        assert!(matches!(inbox.take(2), Some(UnreadMessage::Small(bytes)) if bytes == [2; 9]));
+        assert_eq!(lock(&inbox.arrived).held, 0);
+        assert_eq!(inbox.take_large(), [0x1000 as *mut c_void]);
+    }
+
+    #[test]
+    fn messages_of_one_byte_do_not_take_memory_without_end() {
+        let inbox = Inbox::new(7);
+        let count = (1..).find(|number| {
+            arrives(&inbox, *number, &[1], None);
+            inbox.wrong().is_some() || *number > (WAITING / LEAST) as u64 + 1
+        });
+        assert_eq!(count, Some((WAITING / LEAST) as u64 + 1));
+        assert!(inbox.wrong().is_some());
+    }
 }

@@ -64,7 +64,7 @@ pub use residence::{BytesSource, Residence};
 /// The kernel's answer about an item's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// No other process has the file open or mapped.
+    /// No other process has the file open or mapped, and the file has all of its memory.
     Alone,
     /// A former user has the file open or mapped.
     Clinging,
@@ -159,7 +159,8 @@ impl Broker {
             if let Some(found) = self.lasting.items.all.get(&item) {
                 let former = self.items.handovers.former(item);
                 let dying = former.is_some_and(|m| !self.lasting.members.contains_key(&m));
-                self.effects.push(Effect::ProveItem { item, file: found.file, dying });
+                let size = memory_of(found.size);
+                self.effects.push(Effect::ProveItem { item, file: found.file, size, dying });
             }
         }
         let last = std::mem::take(&mut self.items.after_proofs);

@@ -9,8 +9,9 @@ use super::queue::{RequestId, Wait, WaitPurpose};
 use super::{Phase, Refusal};
 use crate::broker::{Broker, Connection, Due, NodeFailure, PARKED, Requester};
 
-/// How long, in milliseconds, a request with a waiting time of 0 waits if the item must first be copied. Such a request
-/// does not wait for the item's owner.
+/// How long, in milliseconds, a request with a waiting time of 0 waits if the item must first be copied or pulled from
+/// another node. Such a request does not wait for the item's owner. All other requests end by their deadlines; the copy
+/// or pull goes on without them.
 const READY_MS: u64 = 60_000;
 /// A request waits at most this much longer than the member asked for, if another node has not answered yet.
 const GRACE_MS: u64 = 1_000;
@@ -43,7 +44,7 @@ impl Broker {
             return Err(self.not_yet(&keys, workflow, read));
         }
         // Even if the member asked not to wait, its request has to wait for the answer of the other node.
-        let patience = if ready.is_some() || wait_ms == 0 { wait_ms.max(READY_MS) } else { wait_ms };
+        let patience = if wait_ms == 0 { READY_MS } else { wait_ms };
         self.await_for(asker, what, patience, wait_ms, keys, look_up)?;
         match ready {
             Some(item) => self.serve_waiting(item),
@@ -173,19 +174,14 @@ impl Broker {
         }
     }
 
-    /// Gives a request more time for an item of another node, if that node has not answered yet, or if the item is on
-    /// its way to this node. Returns whether the request got more time.
+    /// Gives a request more time for an item of another node, if that node has not answered yet. Returns whether the
+    /// request got more time.
     fn wait_longer(&mut self, id: RequestId) -> bool {
         let Some(wait) = self.items.waits.get(id) else { return false };
-        if wait.deadline != wait.until() {
+        if wait.deadline != wait.until() || wait.said.is_some() || !self.is_asked_for(id) {
             return false;
         }
-        let more = match &wait.said {
-            Some(said) if said.comes => READY_MS,
-            None if self.is_asked_for(id) => GRACE_MS,
-            _ => return false,
-        };
-        let until = wait.deadline.saturating_add(more);
+        let until = wait.deadline.saturating_add(GRACE_MS);
         self.items.waits.set_deadline(id, until);
         self.waits.expect(until, Due::Item(id.0, id.1));
         true
@@ -399,8 +395,8 @@ mod tests {
 
     #[test]
     fn a_request_waits_no_longer_than_it_says_when_another_member_has_got_the_item() {
-        for (wait_ms, status) in [(0, Status::NotYet), (100, Status::TimedOut)] {
-            for late in [0, 200] {
+        for (wait_ms, status, lates) in [(0, Status::NotYet, [0, 200]), (100, Status::TimedOut, [0, 50])] {
+            for late in lates {
                 let mut bench = Bench::new(Limits::default());
                 let (_, first, second) = two_wait_for_a_copy(&mut bench, wait_ms);
                 bench.tick(late);
@@ -412,6 +408,23 @@ mod tests {
                 assert!(matches!(&answer, Some(Answer::Failed { status: of, .. }) if *of == status), "{answer:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_wait_for_an_item_that_is_being_copied_ends_by_its_deadline_and_the_copy_is_there_later() {
+        let mut bench = Bench::new(Limits::default());
+        let (_, first, second) = two_wait_for_a_copy(&mut bench, 100);
+        bench.tick(99);
+        assert_eq!((bench.answer(1, first), bench.answer(2, second)), (None, None));
+        bench.tick(1);
+        for (connection, number) in [(1, first), (2, second)] {
+            let answer = bench.answer(connection, number);
+            assert!(matches!(answer, Some(Answer::Failed { status: Status::TimedOut, .. })), "{answer:?}");
+        }
+        let (item, to) = bench.copies.pop().unwrap();
+        bench.event(Event::Copied { item, to, outcome: Ok(()) });
+        let third = bench.say(1, &access(&["x"], 100));
+        assert!(matches!(bench.answer(1, third), Some(Answer::Item(_))));
     }
 
     #[test]

@@ -1,0 +1,64 @@
+//! Tests of forked children of a publisher's process.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crossdock_core::series::{Detect, Pages, Publisher, Spec};
+
+use crate::series_world::{LONG, World, numbers, spec};
+
+const NUMBERS: usize = 65536;
+
+fn publish(publisher: &mut Publisher, begins: bool, number: u64) {
+    if begins {
+        publisher.begin().unwrap();
+    }
+    numbers(publisher, "u").fill(number);
+    publisher.publish(&[]).unwrap();
+}
+
+/// Forks a child, publishes several versions, and lets the child read the variable. Then checks that the slots which
+/// the publisher kept for the child are free again.
+fn check(detect: Detect, pages: Pages, begins: bool) {
+    const READ: usize = 10;
+    let world = World::new();
+    let spec = Spec { detect, pages, chunk: Some(65536), ..spec(NUMBERS as u64) };
+    let (mut publisher, _series) = world.publisher(spec);
+    // With private copies, all chunks are mapped slots after some of these publishes.
+    (0..20).for_each(|_| publish(&mut publisher, begins, 1));
+    let used = publisher.statistics().slots.0;
+    let start = publisher.memory("u").unwrap().cast::<u64>();
+    let pid = world.fork(|| {
+        while world.word(READ).load(Ordering::SeqCst) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // SAFETY: the variable's memory as the child inherited it. No thread of the child writes to it.
+        let seen = unsafe { std::slice::from_raw_parts(start, NUMBERS) };
+        let differing = seen.iter().filter(|number| **number != 1).count();
+        println!("the child sees {differing} other numbers");
+        i32::from(differing > 0)
+    });
+    (2..10).for_each(|number| publish(&mut publisher, begins, number));
+    let kept = publisher.statistics().slots.0;
+    assert!(kept <= 2 * used, "{kept} slots are used, {used} without the child");
+    world.word(READ).store(1, Ordering::SeqCst);
+    assert_eq!(world.wait(pid), 0, "{detect:?}, begins: {begins}");
+    // A child of another test may have inherited the pipe of this publisher too.
+    let started = Instant::now();
+    while publisher.statistics().slots.0 > used {
+        assert!(
+            started.elapsed() < LONG,
+            "{} slots are used, {used} without the child",
+            publisher.statistics().slots.0
+        );
+        publish(&mut publisher, begins, 10);
+    }
+}
+
+#[test]
+fn a_forked_child_sees_the_variables_as_they_were_at_the_fork() {
+    for begins in [false, true] {
+        check(Detect::PrivateCopies, Pages::MayMove, begins);
+        check(Detect::Auto, Pages::Stay, begins);
+    }
+}
