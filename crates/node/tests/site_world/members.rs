@@ -185,7 +185,7 @@ impl World {
         let Some((item, file)) = owned else {
             return match self.random.below(6) {
                 3..6 if self.members[m].reads.is_empty() => {
-                    let wait_ms = [0, 3000, 20_000][self.random.below(3)];
+                    let wait_ms = [0, 3000, 60_000][self.random.below(3)];
                     self.ask(m, ItemRequest::Access { read: true, wait_ms, keys: vec![key] });
                 }
                 0 => {
@@ -196,7 +196,7 @@ impl World {
                     self.ask(m, ItemRequest::Create { size, level, on_death: OnDeath::Keep, key });
                 }
                 _ => {
-                    let wait_ms = [0, 3000, 20_000][self.random.below(3)];
+                    let wait_ms = [0, 3000, 60_000][self.random.below(3)];
                     self.want(m, &key, wait_ms);
                 }
             };
