@@ -109,7 +109,13 @@ impl Place {
 
     /// Checks that no process, folder, mount or container of this test's runs is left.
     pub fn assert_nothing_left(&self, engine: &str) {
-        until("all processes to be gone", || self.processes().is_empty());
+        let end = Instant::now() + Duration::from_secs(120);
+        while !self.processes().is_empty() {
+            let lines =
+                || self.processes().into_iter().map(|pid| format!("{pid}: {}", line_of(pid))).collect::<Vec<_>>();
+            assert!(Instant::now() < end, "{engine}: processes are left: {:#?}", lines());
+            std::thread::sleep(Duration::from_millis(2));
+        }
         let left: Vec<_> = fs::read_dir(self.path().join("r")).unwrap().flatten().map(|e| e.path()).collect();
         assert!(left.is_empty(), "folders are left: {left:?}");
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
@@ -127,8 +133,7 @@ impl Place {
     pub fn processes(&self) -> Vec<u32> {
         let own = self.path().display().to_string();
         let ours = |pid: &u32| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).into_owned();
+            let line = line_of(*pid);
             let folder = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
             line.contains(&self.mark) || line.contains(&own) || folder == self.path()
         };
@@ -142,6 +147,11 @@ impl Place {
         let text = fs::read_to_string(path).unwrap();
         text.split_whitespace().next().expect("a front has its supervisor").parse().unwrap()
     }
+}
+
+/// Gives the command line of a process, with zero bytes between its words.
+fn line_of(pid: u32) -> String {
+    String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()).into_owned()
 }
 
 /// The result of a command that has ended.
