@@ -45,7 +45,8 @@ fn step(state: Option<State>, e: &Event, across: bool, taken: bool) -> Option<Op
     match (e.kind, e.outcome) {
         (Kind::Access, Some(Outcome::NotYet)) if across => state.is_some().then_some(state),
         (Kind::Create, Some(Outcome::Exists)) if taken => Some(state),
-        (Kind::Create | Kind::Access | Kind::Find, Some(Outcome::Failed)) => across.then_some(state),
+        (Kind::Access, Some(Outcome::Failed)) => Some(state),
+        (Kind::Create | Kind::Find, Some(Outcome::Failed)) => across.then_some(state),
         (Kind::Create, Some(Outcome::Done) | None) => {
             state.is_none().then(|| Some(held(State { owner: e.task(), holder: None, value: 0 })))
         }

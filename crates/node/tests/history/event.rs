@@ -43,8 +43,8 @@ pub enum Outcome {
     NotFound,
     /// The item belongs to another task, or is in use.
     NotYet,
-    /// The item's node, or the catalog, could not be asked, or a wait for another node has ended. The call has changed
-    /// nothing and says nothing about the item.
+    /// The item's node, or the catalog, could not be asked, or a wait for another node or for a copy has ended. The call
+    /// has changed nothing and says nothing about the item.
     Failed,
 }
 
