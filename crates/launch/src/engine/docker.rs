@@ -87,17 +87,16 @@ impl Engine for Docker {
         tool::run(&["docker", "rm", "--force", container], DEADLINE);
     }
 
-    fn clean(&self, run: &str) {
+    fn clean(&self, run: &str) -> bool {
         let filter = format!("label=crossdock.run={run}");
-        let found = tool::run(&["docker", "ps", "--all", "--quiet", "--filter", &filter], DEADLINE);
-        for container in found.output.split_whitespace() {
-            self.kill(container);
-        }
+        let list = ["docker", "ps", "--all", "--quiet", "--filter", &filter];
+        let gone = tool::remove_listed(&list, DEADLINE, |container| self.kill(container));
         let format = "{{.Repository}}:{{.Tag}}";
         let images = tool::run(&["docker", "images", "--format", format, &repository(run)], DEADLINE);
         for image in images.output.split_whitespace() {
             tool::run(&["docker", "rmi", "--force", image], DEADLINE);
         }
+        gone
     }
 
     fn hint(&self, words: &str) -> String {

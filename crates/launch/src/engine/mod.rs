@@ -189,8 +189,11 @@ pub trait Engine: Send + Sync {
     /// Kills the container with this name. An engine that gives containers no names does nothing.
     fn kill(&self, _container: &str) {}
 
-    /// Removes every container and image of a run. If there are none, it does nothing.
-    fn clean(&self, _run: &str) {}
+    /// Removes every container and image of a run. If there are none, it does nothing. Tells whether no container is
+    /// left.
+    fn clean(&self, _run: &str) -> bool {
+        true
+    }
 
     /// Gives a hint for a trial whose error output ended with `words`.
     fn hint(&self, _words: &str) -> String {

@@ -128,12 +128,10 @@ impl Engine for Podman {
         tool::run(&["podman", "rm", "--force", "--time", "0", container], DEADLINE);
     }
 
-    fn clean(&self, run: &str) {
+    fn clean(&self, run: &str) -> bool {
         let filter = format!("label=crossdock.run={run}");
-        let found = tool::run(&["podman", "ps", "--all", "--quiet", "--filter", &filter], DEADLINE);
-        for container in found.output.split_whitespace() {
-            self.kill(container);
-        }
+        let list = ["podman", "ps", "--all", "--quiet", "--filter", &filter];
+        tool::remove_listed(&list, DEADLINE, |container| self.kill(container))
     }
 
     fn hint(&self, words: &str) -> String {

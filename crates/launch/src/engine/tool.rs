@@ -101,6 +101,20 @@ impl Reader {
     }
 }
 
+/// Removes everything that the command `list` names, and tells whether nothing of it is left. A program that is not
+/// there any more has left nothing.
+pub fn remove_listed(list: &[&str], deadline: Duration, remove: impl Fn(&str)) -> bool {
+    let found = run(list, deadline);
+    if !found.good {
+        return matches!(found.trouble, Some(HelperFailure::Missing(_)));
+    }
+    found.output.split_whitespace().for_each(remove);
+    found.output.is_empty() || {
+        let left = run(list, deadline);
+        left.good && left.output.is_empty()
+    }
+}
+
 /// Runs a program with arguments and kills it at the deadline.
 pub fn run(words: &[&str], deadline: Duration) -> Outcome {
     let mut command = Command::new(words[0]);
@@ -162,6 +176,20 @@ mod tests {
         assert!(started.elapsed() < Duration::from_secs(40), "it took {:?}", started.elapsed());
         assert!(outcome.good, "{outcome:?}");
         assert_eq!((&*outcome.output, &*outcome.words), ("out", "words"));
+    }
+
+    #[test]
+    fn what_could_not_be_removed_or_listed_counts_as_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        std::fs::write(folder.path().join("one"), "").unwrap();
+        let deadline = Duration::from_secs(20);
+        let remove = |name: &str| std::fs::remove_file(folder.path().join(name)).unwrap();
+        assert!(!remove_listed(&["ls", path], deadline, |_| ()), "nothing removes it");
+        assert!(remove_listed(&["ls", path], deadline, remove));
+        assert!(remove_listed(&["ls", path], deadline, |_| ()), "there is nothing");
+        assert!(!remove_listed(&["ls", "/no/such/folder"], deadline, |_| ()), "it cannot be listed");
+        assert!(remove_listed(&["no-such-program-as-this"], deadline, |_| ()), "the program is gone");
     }
 }
 

@@ -137,11 +137,10 @@ pub fn clean_up_after(id: &str) {
 /// Removes containers and folder of a run. It is no error if nothing is left.
 pub fn clean(id: &str, path: &Path) {
     let noted = fs::read_to_string(path.join("engine"));
-    if let Some(engine) = noted.as_ref().ok().and_then(|n| engine::by_name(n.trim())) {
-        engine.clean(id);
-    }
+    let engine = noted.as_ref().ok().and_then(|n| engine::by_name(n.trim()));
+    let removed = engine.is_none_or(|engine| engine.clean(id));
     processes::kill_marked(id);
-    if noted.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
+    if !removed || noted.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
         // Containers of the run may be left. The run's folder stays, so that the next run on this host removes them.
         return;
     }
