@@ -13,6 +13,8 @@ use crate::views::lock;
 
 /// The time between two checks for Python's signals during a wait.
 const SLICE: Duration = Duration::from_millis(100);
+/// The time of the first attempt of a wait that may need a thread.
+const FIRST: Duration = Duration::from_millis(1);
 /// The timeout for `None`, equal to the library's default for ports. Every wait has a deadline.
 const DEFAULT: Duration = Duration::from_secs(60);
 /// The longest timeout, a year in seconds. A longer timeout is a mistake or infinity.
@@ -86,18 +88,21 @@ pub fn wait<T: Send>(
 
 /// Makes one long wait in a thread of its own, and checks Python's signals meanwhile. This function is for requests
 /// that wait in a queue of the daemon, because a caller that repeats its request would lose its place in the queue.
-/// First the function calls `step` once without waiting for the item, in this thread, because a thread would cost more
-/// than most answers of the daemon. After Ctrl-C, the thread waits on and drops its result.
+/// First the function calls `step` with a short time, in this thread, because a thread would cost more than most answers
+/// of the daemon. After Ctrl-C, the thread waits on and drops its result.
 pub fn wait_in_line<T: Send + 'static>(
     py: Python<'_>,
     total: Duration,
     step: impl Fn(Option<Duration>) -> Result<T> + Send + Sync + 'static,
 ) -> PyResult<T> {
-    match interruptible(py, || step(None))? {
-        Err(e) if !total.is_zero() && matches!(e.status, Status::NotYet | Status::NotFound) => {}
+    let end = Instant::now() + total;
+    // Without a timeout, `step` waits for the daemon if the daemon has to copy the item. With one, it ends in time.
+    let first = (!total.is_zero()).then(|| total.min(FIRST));
+    match interruptible(py, || step(first))? {
+        Err(e) if first.is_some() && matches!(e.status, Status::NotYet | Status::NotFound | Status::TimedOut) => {}
         other => return other.map_err(|e| raise(py, &e)),
     }
-    in_thread(py, move || step(Some(total)))
+    in_thread(py, move || step(Some(end.saturating_duration_since(Instant::now()).max(FIRST))))
 }
 
 thread_local! {

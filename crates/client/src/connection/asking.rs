@@ -36,6 +36,11 @@ pub(super) struct Pending {
     /// The number of the connection on which the request was sent; 0 if it was not sent yet.
     sent_on: u64,
     answer: Option<AnsweredWith>,
+    /// Whether the request is sent again on the next connection although no thread waits for its answer. From the answer
+    /// to a request that makes something, the session learns what it must remove. A request that removes something by
+    /// its id is repeated, too, if the session itself has sent it. A program's call to remove something is never
+    /// repeated after it has failed.
+    pub(super) lasts: bool,
     /// The number of descriptors to reserve: those that the answer may bring, and one for a copy that the session
     /// keeps.
     wants: usize,
@@ -51,18 +56,11 @@ impl Pending {
         if self.answer.is_none() { self.wants } else { 0 }
     }
 
-    /// Tells whether the daemon makes something for this request that stays until it is removed, or removes something.
-    /// If the connection is lost while no thread waits for the answer, such a request is sent again. From the answer the
-    /// session learns what it must remove.
-    pub(super) fn lasts(&self) -> bool {
+    /// Tells whether the daemon makes something for this request that stays until it is removed.
+    pub(super) fn makes_something(&self) -> bool {
         match &self.request {
             Request::Open { mode, .. } => *mode != OpenMode::OpenOnly,
-            Request::Publish { .. }
-            | Request::Unpublish { .. }
-            | Request::Remove { .. }
-            | Request::MakeWorkflow { .. }
-            | Request::EndWorkflow { .. }
-            | Request::Item(ItemRequest::Create { .. } | ItemRequest::Destroy { .. }) => true,
+            Request::Publish { .. } | Request::MakeWorkflow { .. } | Request::Item(ItemRequest::Create { .. }) => true,
             _ => false,
         }
     }
@@ -109,7 +107,7 @@ impl Connection {
             if let Some(answered) = self.await_answer(number, prepared.at_most(pause)) {
                 break answered?;
             }
-            if prepared.passed() || !self.is_heard(prepared.at_most(alive)) {
+            if prepared.passed() || interrupt::is_interrupted() || !self.is_heard(prepared.at_most(alive)) {
                 break self.give_up(number)?;
             }
             pause = PAUSE;
@@ -133,7 +131,7 @@ impl Connection {
         let number = state.next;
         state.next += 1;
         let pending =
-            Pending { request, descriptors, wait: wait.map(Deadline::after), sent_on: 0, answer: None, wants };
+            Pending { request, descriptors, wait: wait.map(Deadline::after), sent_on: 0, answer: None, lasts: false, wants };
         state.pending.insert(number, pending);
         Ok(number)
     }
@@ -297,13 +295,14 @@ impl State {
     }
 
     /// Sends a request for whose answer no thread waits, now or as soon as the socket has room. If the connection is lost
-    /// before the answer, the request is sent again on the next connection.
+    /// before the answer, and the request names what it removes by its id, it is sent again on the next connection.
     pub(super) fn tell_to_do(&mut self, request: Request) {
         let number = self.next;
         self.next += 1;
         let sent_on = if self.socket.is_some() { self.generation } else { 0 };
-        let pending =
-            Pending { request: request.clone(), descriptors: vec![], wait: None, sent_on, answer: None, wants: 0 };
+        let lasts = matches!(request, Request::Unpublish { .. } | Request::Item(ItemRequest::Destroy { .. }));
+        let (descriptors, again) = (Vec::new(), request.clone());
+        let pending = Pending { request: again, descriptors, wait: None, sent_on, answer: None, lasts, wants: 0 };
         self.given_up.insert(number, pending);
         self.tell_as(number, request);
     }
@@ -349,7 +348,7 @@ impl State {
         let Some(socket) = self.socket.clone() else { return };
         let (generation, settled) = (self.generation, self.settled());
         let holds_back = !self.given_up.is_empty() && !self.held_back.passed();
-        let others = self.pending.iter_mut().filter(|_| !holds_back);
+        let others = self.pending.iter_mut().filter(|(_, p)| !holds_back || matches!(p.request, Request::Bye));
         for (number, pending) in self.given_up.iter_mut().chain(others) {
             if pending.sent_on == generation || pending.answer.is_some() {
                 continue;
@@ -379,12 +378,13 @@ impl State {
         self.check_open().err().filter(|_| self.over.is_some() || !farewell())
     }
 
-    /// Removes a request whose asking thread waits no longer. If the daemon may still answer, or may have changed something
-    /// that lasts, remembers the request.
+    /// Removes a request whose asking thread waits no longer. If the daemon may still answer, or may have made something
+    /// for the request, remembers the request.
     fn give_up(&mut self, number: u64) {
-        if let Some(pending) = self.pending.remove(&number) {
+        if let Some(mut pending) = self.pending.remove(&number) {
             let is_sent = self.socket.is_some() && pending.sent_on == self.generation;
-            if is_sent || (pending.sent_on != 0 && pending.lasts()) {
+            pending.lasts = pending.sent_on != 0 && pending.makes_something();
+            if is_sent || pending.lasts {
                 self.given_up.insert(number, pending);
             }
         }
@@ -412,9 +412,9 @@ impl State {
     }
 
     /// The number of the oldest request whose outcome the daemon must keep. All requests with smaller numbers were
-    /// answered, or were given up and changed nothing that lasts.
+    /// answered, or were given up and will not be sent again.
     pub(super) fn settled(&self) -> u64 {
-        let made = self.given_up.iter().find(|(_, pending)| pending.lasts());
+        let made = self.given_up.iter().find(|(_, pending)| pending.lasts);
         let oldest = self.pending.first_key_value().into_iter().chain(made).map(|(number, _)| *number);
         oldest.min().unwrap_or(self.next)
     }

@@ -55,7 +55,7 @@ impl Connection {
         self.check_process()?;
         let mut state = self.lock();
         state.check_open()?;
-        if state.closing {
+        if state.closing > 0 {
             return Err(closed());
         }
         state.taking += 1;
@@ -65,20 +65,27 @@ impl Connection {
     /// Tells whether the session is being closed, so that no call may take anything.
     pub(crate) fn is_closing(&self) -> bool {
         let state = self.lock();
-        state.closing || state.leaving || state.over.is_some()
+        state.closing > 0 || state.leaving || state.over.is_some()
     }
 
     /// Closes the ports by `close_ports`, and ends the session as [`Connection::end`] does if nothing else is open.
     pub(crate) fn leave(&self, close_ports: impl FnOnce()) -> std::result::Result<(), StillOpen> {
-        self.lock().closing = true;
+        self.lock().closing += 1;
         let deadline = Deadline::after(STOPPING);
-        while self.lock().taking > 0 && !deadline.passed() {
-            std::thread::sleep(PAUSE);
+        let mut taking = true;
+        while taking && !deadline.passed() {
+            taking = self.lock().taking > 0;
+            if taking {
+                std::thread::sleep(PAUSE);
+            }
         }
-        close_ports();
+        // A call that still takes something may get an end of a port, so the ports stay open with the session.
+        if !taking {
+            close_ports();
+        }
         let mut state = self.lock();
-        state.closing = false;
-        if let Some(open) = self.still_open(&state) {
+        state.closing -= 1;
+        if let Some(open) = self.still_open(&state).or(taking.then_some(StillOpen::Call)) {
             return Err(open);
         }
         // The lock is held since the look at what is open. So no answer brings anything more before the session leaves.

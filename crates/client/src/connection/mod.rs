@@ -49,7 +49,7 @@ struct State {
     /// The messages whose senders do not wait, with their request numbers, that did not fit into the full socket yet.
     untold: VecDeque<(u64, Request)>,
     /// The sent requests for whose answers no thread waits, because the thread gave up, or because the session only makes
-    /// the daemon remove something. If the connection is lost, those that change something lasting are sent again.
+    /// the daemon remove something. If the connection is lost, some are sent again, see [`Pending`].
     given_up: BTreeMap<u64, Pending>,
     /// After a new connection, other requests are sent only when the given-up requests are answered, or at this time. An
     /// answer may tell the session to remove what stands in the way of a later request.
@@ -64,8 +64,9 @@ struct State {
     asleep: usize,
     /// The number of calls that take something at this moment, see [`leaving::Taking`].
     taking: usize,
-    /// True while the session looks whether it can leave. Then no call takes anything.
-    closing: bool,
+    /// The number of threads that look at this moment whether the session can leave. While there is one, no call takes
+    /// anything.
+    closing: usize,
     /// True if the session is leaving. Then no request but the farewell is possible, and a daemon that is gone is not
     /// started again.
     leaving: bool,
@@ -127,7 +128,7 @@ impl Connection {
             reading: false,
             asleep: 0,
             taking: 0,
-            closing: false,
+            closing: 0,
             leaving: false,
             over: None,
             incarnation: welcome.incarnation,

@@ -147,9 +147,8 @@ impl Connection {
         }
         state.socket = Some(socket.clone());
         state.generation += 1;
-        // The answers to these requests were lost with the former connection. Those that change something
-        // lasting are sent again.
-        state.given_up.retain(|_, pending| pending.lasts());
+        // The answers to these requests were lost with the former connection.
+        state.given_up.retain(|_, pending| pending.lasts);
         state.held_back = Deadline::after(MOMENT);
         // The list of what is open replaces the messages that were left for the former connection.
         state.untold.clear();

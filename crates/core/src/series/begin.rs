@@ -35,8 +35,10 @@ impl Publisher {
         if self.begun {
             return Err(self.error(Status::Busy, "a version was begun already; publish or abandon it first"));
         }
+        let room = self.make_room(self.chunks());
+        // To make room, `make_room` may have ended the watch for children, because no slot was mapped yet.
         self.watch_children().map_err(|error| failed(&self.name, &error))?;
-        match self.make_room(self.chunks()) {
+        match room {
             Err(error) if error.status == Status::NoSpace && self.full == FullPolicy::Withhold => {
                 return self.begin_aside();
             }

@@ -109,6 +109,7 @@ impl Publisher {
 
     /// Maps the newest version's slots privately over the variables' addresses.
     pub(super) fn put_pool_behind(&mut self) -> OsResult<()> {
+        self.watch_children()?;
         for field in &self.fields {
             // Even if the call of `put_slots` fails, it may have mapped some of the chunks to their slots. So all
             // chunks are noted as mapped slots before the call.

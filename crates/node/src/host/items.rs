@@ -33,6 +33,9 @@ const PART: usize = 256 << 10;
 /// A copy up to this size is made at once, because starting a thread would take longer. The copy is so short that it
 /// delays no client.
 const SMALL: u64 = 256 << 10;
+/// The most bytes of an item's file that the daemon puts back when a former user has punched holes into the file. No
+/// client is served meanwhile.
+const MOST_MISSING: u64 = 1 << 30;
 /// The most copies that run at the same time. Further copies wait.
 const COPIES: usize = 4;
 
@@ -173,14 +176,17 @@ impl Host<'_> {
     /// Gives a file its size, and memory for each of its pages. A former user may have cut the file or punched holes
     /// into it. This process reads the file through a mapping when another node pulls it; an access to a missing page
     /// would end this process with a signal if the node has no memory left.
-    fn make_whole(&self, id: u64, size: u64) -> OsResult<()> {
+    fn make_whole(&self, id: u64, size: u64) -> Result<(), String> {
         let Some(fd) = self.segments.get(&id) else { return Ok(()) };
         // Memory behind the end of the file would make up for holes in the sum. The call drops such memory, even if the
         // size stays the same.
-        file::set_size(fd, size)?;
-        let (_, taken) = file::sizes(fd)?;
+        file::set_size(fd, size).map_err(|error| error.to_string())?;
+        let (_, taken) = file::sizes(fd).map_err(|error| error.to_string())?;
+        if size.saturating_sub(taken) > MOST_MISSING {
+            return Err(format!("more than {MOST_MISSING} bytes of it are missing"));
+        }
         if taken < size {
-            memfd::reserve(fd, 0, size)?;
+            memfd::reserve(fd, 0, size).map_err(|error| error.to_string())?;
         }
         Ok(())
     }

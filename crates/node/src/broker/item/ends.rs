@@ -224,6 +224,9 @@ impl Broker {
                 let found = self.lasting.items.all.get(&item);
                 let mine = found.is_some_and(|i| i.holder == asker.member || i.level == ItemLevel::Cooperative);
                 match (mine, found.map(|i| i.key.clone()), request) {
+                    // A request is repeated only if its first answer did not arrive. So the member does not know yet
+                    // that it has made the item.
+                    (true, _, ItemRequest::Create { .. }) => self.give_item(asker, item, true),
                     (true, ..) => self.give_item(asker, item, false),
                     // The member has connected again, and did not list this item among those that it has open. So the
                     // request is served anew.
