@@ -130,8 +130,15 @@ impl Connection {
         state.make_room(wants)?;
         let number = state.next;
         state.next += 1;
-        let pending =
-            Pending { request, descriptors, wait: wait.map(Deadline::after), sent_on: 0, answer: None, lasts: false, wants };
+        let pending = Pending {
+            request,
+            descriptors,
+            wait: wait.map(Deadline::after),
+            sent_on: 0,
+            answer: None,
+            lasts: false,
+            wants,
+        };
         state.pending.insert(number, pending);
         Ok(number)
     }

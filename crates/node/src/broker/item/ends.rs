@@ -255,7 +255,8 @@ impl Broker {
 mod tests {
     use super::*;
     use crate::broker::bench::Bench;
-    use crate::broker::{Limits, MAIN_ENDPOINT};
+    use crate::broker::{Event, Limits, MAIN_ENDPOINT};
+    use crossdock_layout::wire::{Answer, OnDeath, Request};
 
     #[test]
     fn a_list_of_items_that_the_member_does_not_hold_takes_no_memory() {
@@ -268,5 +269,23 @@ mod tests {
         assert_eq!(bench.broker.items.resuming[&member], BTreeSet::from([held]));
         bench.ask_item(1, ItemRequest::Hold { item: SegmentId(0) });
         assert_eq!(bench.broker.lasting.items.all[&held].holder, member);
+    }
+
+    #[test]
+    fn a_repeated_request_to_make_an_item_says_that_the_item_was_made() {
+        for level in [ItemLevel::Cooperative, ItemLevel::Verified] {
+            let mut bench = Bench::new(Limits::default());
+            let member = bench.join(1, MAIN_ENDPOINT, "t", 0).unwrap();
+            let create = ItemRequest::Create { size: 5000, level, on_death: OnDeath::Keep, key: "x".into() };
+            let number = bench.say(1, &Request::Item(create.clone()));
+            let first = bench.answer(1, number);
+            assert!(matches!(&first, Some(Answer::Item(given)) if given.created), "{first:?}");
+            bench.restart();
+            assert_eq!(bench.hello(101, MAIN_ENDPOINT, "t", 0, member), Some(member));
+            let message = Request::Item(create).encode(number, 0);
+            bench.event(Event::Message { connection: 101, bytes: Some(&message), descriptors: &[] });
+            let second = bench.answer(101, number);
+            assert!(matches!(&second, Some(Answer::Item(given)) if given.created), "{level:?}: {second:?}");
+        }
     }
 }
