@@ -1,7 +1,6 @@
 //! Tests of a series in one process: what its publisher and its observers see.
 
 mod describing;
-mod forks;
 mod full;
 mod observing;
 mod places;

@@ -1,11 +1,14 @@
-//! Tests of forked children of a publisher's process.
+//! Tests of forked children of a publisher's process. They are a program of their own, because children of other tests
+//! would inherit the publisher, too.
+
+mod series_world;
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossdock_core::series::{Detect, Pages, Publisher, Spec};
 
-use crate::series_world::{LONG, World, numbers, spec};
+use series_world::{LONG, World, numbers, spec};
 
 const NUMBERS: usize = 65536;
 
@@ -43,7 +46,6 @@ fn check(detect: Detect, pages: Pages, begins: bool) {
     assert!(kept <= 2 * used, "{kept} slots are used, {used} without the child");
     world.word(READ).store(1, Ordering::SeqCst);
     assert_eq!(world.wait(pid), 0, "{detect:?}, begins: {begins}");
-    // A child of another test may have inherited the pipe of this publisher too.
     let started = Instant::now();
     while publisher.statistics().slots.0 > used {
         assert!(
