@@ -128,19 +128,13 @@ unsafe extern "C" fn crossdock_series_version_shape(
     shape: *mut u64,
 ) -> i32 {
     call(|| {
-        let dimensions = out(dimensions, "number of dimensions")?;
-        let shape = out(shape.cast::<[u64; plain::DIMENSIONS]>(), "shape")?;
+        let place = values::ShapePlace::new(dimensions, shape)?;
         // SAFETY: `crossdock.h` asks for zero-terminated text.
         let variable = unsafe { text(variable, "variable's name")? };
         let version = self::version(&version)?;
         let found = version.shape(variable)?;
-        let mut lengths = [0; plain::DIMENSIONS];
-        lengths.iter_mut().zip(found).for_each(|(to, from)| *to = *from);
         // SAFETY: `crossdock.h` asks for writable memory, with room for eight lengths in the shape.
-        unsafe {
-            dimensions.set(found.len() as u32);
-            shape.set(lengths);
-        }
+        unsafe { place.set(found) };
         Ok(())
     })
 }

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use crossdock_client::{AttributeSpec, Kind, Result, Value, Variable};
 
-use crate::arguments::{choice_from_0, text};
+use crate::arguments::{OutPointer, choice_from_0, out, text};
 use crate::error::invalid;
 use crate::series_plain as plain;
 
@@ -120,19 +120,50 @@ pub(crate) unsafe fn variables(given: *const plain::Variable, count: usize) -> R
     given.iter().map(one).collect()
 }
 
+/// Copies a shape to an array with room for the most dimensions.
+fn lengths(shape: &[u64]) -> [u64; plain::DIMENSIONS] {
+    let mut lengths = [0; plain::DIMENSIONS];
+    lengths.iter_mut().zip(shape).for_each(|(to, from)| *to = *from);
+    lengths
+}
+
+/// The caller's memory for a shape.
+pub(crate) struct ShapePlace {
+    dimensions: OutPointer<u32>,
+    lengths: OutPointer<[u64; plain::DIMENSIONS]>,
+}
+
+impl ShapePlace {
+    /// Checks the pointers for a shape: they must be aligned and not NULL.
+    pub(crate) fn new(dimensions: *mut u32, shape: *mut u64) -> Result<Self> {
+        let dimensions = out(dimensions, "number of dimensions")?;
+        Ok(Self { dimensions, lengths: out(shape.cast(), "shape")? })
+    }
+
+    /// Writes the shape to the caller's memory.
+    ///
+    /// # Safety
+    /// The pointers from which this value was made must point to writable memory, with room for eight lengths.
+    pub(crate) unsafe fn set(self, shape: &[u64]) {
+        // SAFETY: the caller promises writable memory of these sizes.
+        unsafe {
+            self.dimensions.set(shape.len() as u32);
+            self.lengths.set(lengths(shape));
+        }
+    }
+}
+
 /// Converts the description of a variable to the C struct.
 pub(crate) fn variable_out(v: &Variable) -> plain::VariableInfo {
     let size = crossdock_layout::type_name::Type::parse(&v.ty).ok().and_then(|t| t.size_and_align());
     let most = if v.max_shape.is_empty() { &v.shape } else { &v.max_shape };
-    let mut max_shape = [0; plain::DIMENSIONS];
-    max_shape.iter_mut().zip(most).for_each(|(to, from)| *to = *from);
     plain::VariableInfo {
         name: field(&v.name),
         type_name: field(&v.ty),
         dimensions: v.shape.len() as u32,
         order: v.order as u32,
         element_size: size.map_or(0, |(size, _)| size),
-        max_shape,
+        max_shape: lengths(most),
         constant_count: v.constants.len() as u32,
         reserved: 0,
     }

@@ -45,7 +45,7 @@ pub const LEASE_MIN: Duration = Duration::from_secs(1);
 /// The result of every call to a catalog.
 pub type CatalogResult<T> = Result<T, CatalogError>;
 
-/// Tells whether a call must end early, because nobody needs its result any more.
+/// Tells whether a call must end early, because its caller is ending and will not use the result.
 pub type IsOver<'a> = &'a dyn Fn() -> bool;
 
 /// The catalog of a site. Calls block until they are answered or their deadline has passed.

@@ -356,7 +356,7 @@ fn a_writer_that_starts_between_two_ranks_waits_for_the_second() {
 fn a_checkpoint_that_cannot_be_removed_is_told_and_each_version_is_saved_once() {
     let node = Node::new();
     let to = node.path("saved");
-    // Root may remove any file, but nobody can unlink a folder.
+    // A folder stands in the checkpoint's place, because `unlink` fails for a folder, for root too.
     let fixed = to.join("field-00000000.h5");
     fs::create_dir_all(&fixed).unwrap();
     let bytes = [0; 8];

@@ -96,6 +96,13 @@ fn at_each_point<T>(case: &Case<T>) {
     }
 }
 
+/// Opens a producer's end in this process and sends the message.
+fn producer_with_a_message(open: &dyn Fn(Side) -> End, message: &Message) -> End {
+    let producer = open(Side::Producer);
+    producer.send(message, 0, POLL).unwrap();
+    producer
+}
+
 #[test]
 fn a_message_that_another_process_gave_back_tells_of_its_consumers_death() {
     at_each_point(&Case {
@@ -117,11 +124,7 @@ fn the_messages_that_a_new_consumer_finds_tell_of_its_predecessors_death() {
         pattern: Pattern::OneToOne,
         dying: Side::Consumer,
         healer: Side::Consumer,
-        before: |open, message| {
-            let producer = open(Side::Producer);
-            producer.send(message, 0, POLL).unwrap();
-            producer
-        },
+        before: producer_with_a_message,
         learn: |open, _| assert_ne!(open(Side::Consumer).receive(POLL).unwrap().1.handle, Handle::NONE),
     });
 }
@@ -132,11 +135,7 @@ fn a_credit_that_another_process_gave_back_tells_of_the_consumers_death() {
         pattern: Pattern::FanOut,
         dying: Side::Consumer,
         healer: Side::Consumer,
-        before: |open, message| {
-            let producer = open(Side::Producer);
-            producer.send(message, 0, POLL).unwrap();
-            producer
-        },
+        before: producer_with_a_message,
         learn: |_, producer| assert!(producer.reclaim(POLL).unwrap().is_some()),
     });
 }
@@ -147,11 +146,7 @@ fn room_that_another_process_made_tells_of_the_consumers_death() {
         pattern: Pattern::FanOut,
         dying: Side::Consumer,
         healer: Side::Consumer,
-        before: |open, message| {
-            let producer = open(Side::Producer);
-            producer.send(message, 0, POLL).unwrap();
-            producer
-        },
+        before: producer_with_a_message,
         learn: |_, producer| assert_eq!(producer.send(&Message::default(), 0, POLL).unwrap(), 1),
     });
 }
