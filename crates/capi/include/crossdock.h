@@ -566,6 +566,10 @@ crossdock_status crossdock_port_receive(crossdock_port *port, int64_t timeout_ms
  * any order. INVALID if it was not received here or was released already. */
 crossdock_status crossdock_port_release(crossdock_port *port, const crossdock_message *message);
 
+/* Put a received message back: the next receive of this end gives it again. For a program that cannot use the message
+ * now. The call never waits. INVALID if the message was not received here, was released, or was put back already. */
+crossdock_status crossdock_port_put_back(crossdock_port *port, const crossdock_message *message);
+
 /* For event loops: a descriptor that poll(2) and epoll report readable when something happened after arm. It belongs to
  * the port: do not read, close or dup2 over it. The protocol:
  *     arm; if it said ready, or poll reports the descriptor: disarm, then receive (or send) with CROSSDOCK_NO_WAIT until

@@ -175,6 +175,15 @@ unsafe extern "C" fn crossdock_port_release(port: u64, message: *const plain::Me
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_port_put_back(port: u64, message: *const plain::Message) -> i32 {
+    call(|| {
+        // SAFETY: `crossdock.h` asks for a readable message.
+        let position = unsafe { read(message, "message")? }.position;
+        self::port(&port)?.put_back(&Message { position, ..Message::default() })
+    })
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_port_descriptor(port: u64, descriptor: *mut c_int) -> i32 {
     call(|| {
         let descriptor = out(descriptor, "descriptor")?;

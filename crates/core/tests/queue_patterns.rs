@@ -80,6 +80,55 @@ fn a_message_is_released_once_and_only_by_who_received_it() {
 }
 
 #[test]
+fn a_message_that_is_put_back_comes_again_before_later_ones() {
+    for pattern in [Pattern::OneToOne, Pattern::FanOut, Pattern::FanIn, Pattern::WorkQueue] {
+        let world = World::new(pattern, 4);
+        let (producer, consumer) = (world.open(Side::Producer), world.open(Side::Consumer));
+        send(&producer, [0, 1]);
+        assert_eq!(status(consumer.put_back(0)), Status::Invalid, "{pattern:?}: not received yet");
+        let first = consumer.receive(POLL).unwrap().0;
+        let second = consumer.receive(POLL).unwrap().0;
+        assert!(!consumer.has_event(), "{pattern:?}");
+        consumer.put_back(second).unwrap();
+        consumer.put_back(first).unwrap();
+        assert!(consumer.has_event(), "{pattern:?}: the event loop comes for it");
+        assert_eq!(status(consumer.put_back(first)), Status::Invalid, "{pattern:?}: twice");
+        let (again, got) = consumer.receive(POLL).unwrap();
+        assert_whole(&got);
+        assert_eq!((again, got.tag), (first, 0), "{pattern:?}");
+        consumer.release(second).unwrap();
+        assert_eq!(status(consumer.receive(POLL)), Status::NotYet, "{pattern:?}: the second is released");
+        consumer.release(first).unwrap();
+        assert_eq!(status(consumer.put_back(first)), Status::Invalid, "{pattern:?}: released");
+        send(&producer, [2]);
+        let third = consumer.receive(POLL).unwrap().0;
+        consumer.put_back(third).unwrap();
+        consumer.close();
+        assert_eq!(status(consumer.receive(POLL)), Status::Closed, "{pattern:?}");
+        // In a fan-out, only consumers that were there when the message was sent get it.
+        let left: &[u64] = if pattern == Pattern::FanOut { &[] } else { &[2] };
+        assert_eq!(drain(&world.open(Side::Consumer)), left, "{pattern:?}: the next consumer has it");
+    }
+}
+
+#[test]
+fn a_message_that_is_put_back_ends_the_wait_of_another_thread() {
+    for waiting in [Waiting::Adaptive, Waiting::Block] {
+        let world = World::new(Pattern::OneToOne, 1);
+        let (producer, consumer) = (world.open(Side::Producer), world.open(Side::Consumer));
+        consumer.set_waiting(waiting);
+        send(&producer, [7]);
+        let position = consumer.receive(POLL).unwrap().0;
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| consumer.receive(LONG).map(|(_, got)| got.tag));
+            std::thread::sleep(Duration::from_millis(50));
+            consumer.put_back(position).unwrap();
+            assert_eq!(waiter.join().unwrap().unwrap(), 7, "{waiting:?}");
+        });
+    }
+}
+
+#[test]
 fn credits_come_back_each_once_oldest_first() {
     for pattern in [Pattern::OneToOne, Pattern::FanOut, Pattern::FanIn, Pattern::WorkQueue] {
         let world = World::new(pattern, 4);

@@ -66,24 +66,39 @@ void message_stays() {
   const crossdock::session other{crossdock::connect_options{}};
   crossdock::region far(other, crossdock::create_only, name("far"), 1 << 20);
   far.simple<int>("x") = 7;
+  crossdock::region farther(other, crossdock::create_only, name("farther"), 1 << 20);
   auto out = port_named("stays", producer);
   auto in = port_named("stays", consumer);
   out.send_handle(far.save(far.simple<int>("x")), 1, 0, wait);
-  out.send_handle(far.save(far.simple<int>("x")), 2, 0, wait);
-  rlimit before{};
-  ::getrlimit(RLIMIT_NOFILE, &before);
-  rlimit none = before;
-  const int next = ::dup(0);
-  ::close(next);
-  none.rlim_cur = static_cast<rlim_t>(next);
-  ::setrlimit(RLIMIT_NOFILE, &none);
-  auto first = in.try_receive<int>(wait);
-  ::setrlimit(RLIMIT_NOFILE, &before);
-  EQUAL(first.status(), status::no_space);
-  auto m = in.receive<int>(wait);
-  CHECK(m.tag() == 1 && *m == 7);
-  EQUAL(in.receive<int>(wait).tag(), 2U);
+  out.send_handle(farther.save(farther.simple<int>("x")), 2, 0, wait);
+  (void)in.descriptor();
+  const auto receive_without_descriptors = [&] {
+    rlimit before{};
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    rlimit none = before;
+    const int next = ::dup(0);
+    ::close(next);
+    none.rlim_cur = static_cast<rlim_t>(next);
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    auto tried = in.try_receive<int>(wait);
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    return tried.status();
+  };
+  EQUAL(receive_without_descriptors(), status::no_space);
+  CHECK(in.arm());
+  {
+    auto m = in.receive<int>(wait);
+    CHECK(m.tag() == 1 && *m == 7);
+  }
+  CHECK(in.arm());
+  EQUAL(receive_without_descriptors(), status::no_space);
+  // A closed end gives nothing. The message goes to the next consumer.
+  in.close();
+  FAILS(closed, SAYS("closed"), in.receive<int>(wait));
+  auto successor = port_named("stays", consumer);
+  EQUAL(successor.receive<int>(wait).tag(), 2U);
   crossdock::remove_region(name("far"));
+  crossdock::remove_region(name("farther"));
   crossdock::remove_port(name("stays"));
 }
 

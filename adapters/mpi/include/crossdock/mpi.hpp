@@ -12,6 +12,7 @@
 #include <crossdock/crossdock.hpp>
 #include <crossdock_mpi.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -280,17 +281,19 @@ class mpi_transport final : public transport {
     demand(consumer, "receive");
     const auto begin = clock::now();
     bool got = false;
-    wait_for(wait, lock, [&] { return closed_ || over_ || (got = arrived(tag_, message)); });
+    wait_for(wait, lock, [&] { return closed_ || (got = take_back(message)) || over_ || (got = arrived(tag_, message)); });
     statistics_.consumer_wait_ns += since(begin);
     demand(consumer, "receive");
     if (got && message.reserved == farewell) {
       over_ = true;
       got = false;
     }
-    if (over_) throw error(status::closed, "port '" + name_ + "' over MPI: the producer left, and everything it sent was taken");
+    if (over_ && !got) throw error(status::closed, "port '" + name_ + "' over MPI: the producer left, and everything it sent was taken");
     if (!got) return late(wait, producer, "the message");
-    unreleased_.push_back(message.position);
-    statistics_.messages += 1;
+    if (std::ranges::find(unreleased_, message.position) == unreleased_.end()) {
+      unreleased_.push_back(message.position);
+      statistics_.messages += 1;
+    }
     return status::ok;
   }
   void release(const crossdock_message& message) override {
@@ -299,11 +302,20 @@ class mpi_transport final : public transport {
     if (std::erase(unreleased_, message.position) == 0) {
       throw error(status::invalid, "port '" + name_ + "' over MPI: message " + std::to_string(message.position) + " was not received here, or is released already");
     }
+    std::erase_if(put_back_, [&](const crossdock_message& m) { return m.position == message.position; });
     statistics_.received += 1;
     if (over_) return;  // the producer has left, so it needs no credits
     crossdock_message credit = message;
     credit.reserved = 0;
     mail(credit, tag_ + 1);
+  }
+  void put_back(const crossdock_message& message) override {
+    std::unique_lock lock(mutex_);
+    demand(consumer, "put_back");
+    if (std::ranges::find(unreleased_, message.position) == unreleased_.end() || is_put_back(message.position)) {
+      throw error(status::invalid, "port '" + name_ + "' over MPI: message " + std::to_string(message.position) + " was not received here, or is released or put back already");
+    }
+    put_back_.push_back(message);
   }
   void wait_peer(timeout wait) override {
     std::unique_lock lock(mutex_);
@@ -336,6 +348,17 @@ class mpi_transport final : public transport {
   void demand(port_end end, const char* call) const {
     if (end != end_) throw error(status::invalid, "port '" + name_ + "' over MPI: " + call + " is for the " + (end == producer ? "producer" : "consumer") + "'s end");
     if (closed_) throw error(status::closed, "port '" + name_ + "' over MPI was closed by this program");
+  }
+  bool is_put_back(std::uint64_t position) const {
+    return std::ranges::any_of(put_back_, [&](const crossdock_message& m) { return m.position == position; });
+  }
+  /// Gives the oldest message that was put back, if there is one.
+  bool take_back(crossdock_message& message) {
+    const auto oldest = std::ranges::min_element(put_back_, {}, &crossdock_message::position);
+    if (oldest == put_back_.end()) return false;
+    message = *oldest;
+    put_back_.erase(oldest);
+    return true;
   }
   static std::uint64_t since(clock::time_point begin) {
     return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count());
@@ -438,6 +461,7 @@ class mpi_transport final : public transport {
   std::vector<slot> slots_;
   std::deque<letter> mail_;
   std::vector<std::uint64_t> unreleased_;
+  std::vector<crossdock_message> put_back_;  ///< received messages that the next receives give again
   bool over_ = false;    ///< whether the other end has sent its last message
   bool closed_ = false;  ///< whether this end is closed
   crossdock_port_statistics statistics_{};

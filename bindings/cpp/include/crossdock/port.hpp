@@ -9,9 +9,7 @@
 #include <crossdock/vector.hpp>
 
 #include <cstring>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -113,17 +111,17 @@ class port {
   }
   /// Works as recv, but returns a message, which is released when the message object is destroyed. T may be void.
   /// Further errors: wrong_type, if the object is no T. If the object's region cannot be opened for a passing reason
-  /// (no_space, busy, disconnected, timed_out, system), the port keeps the message, and the next receive gives it.
+  /// (no_space, busy, disconnected, timed_out, system), the message is put back, and the next receive gives it.
   template <class T>
   message<T> receive(timeout wait = {}) {
     crossdock_message m{};
-    demand(next(wait, m));
+    demand(via_->receive(wait, m));
     return got<T>(m);
   }
   template <class T>
   result<message<T>> try_receive(timeout wait = no_wait) {
     crossdock_message m{};
-    return tried<message<T>>([&] { return next(wait, m); }, [&] { return got<T>(m); });
+    return tried<message<T>>([&] { return via_->receive(wait, m); }, [&] { return got<T>(m); });
   }
 
   /// For code that keeps its data outside of the region (Dhmem paper, section IV-D): copies data into a shared vector
@@ -177,33 +175,13 @@ class port {
   static void demand(status s) {
     if (s != status::ok) throw error(s, "the port has nothing (or no place) now, and the call was not to wait: use the try_ variant");
   }
-  /// Messages whose objects could not be loaded for a passing reason.
-  struct kept_messages {
-    std::mutex mutex{};
-    std::deque<crossdock_message> list{};
-  };
-  /// Gives a kept message, or else receives one.
-  status next(timeout wait, crossdock_message& m) {
-    {
-      const std::lock_guard lock(kept_->mutex);
-      if (!kept_->list.empty()) {
-        m = kept_->list.front();
-        kept_->list.pop_front();
-        return status::ok;
-      }
-    }
-    return via_->receive(wait, m);
-  }
   /// If the handle names an object of another type, the destructor of the message's base class releases the cell.
   template <class T>
   message<T> got(const crossdock_message& m) {
     try {
       return message<T>(via_, m, home_);
     } catch (const error& e) {
-      if (detail::passes(e.status())) {
-        const std::lock_guard lock(kept_->mutex);
-        kept_->list.push_back(m);
-      }
+      if (detail::passes(e.status())) via_->put_back(m);
       throw;
     }
   }
@@ -224,7 +202,6 @@ class port {
   region home_;
   std::shared_ptr<transport> via_;
   std::optional<message_base> held_{};
-  std::shared_ptr<kept_messages> kept_ = std::make_shared<kept_messages>();
 };
 
 /// The name that the Dhmem paper uses for a port.

@@ -168,23 +168,26 @@ class series_allocator {
   using value_type = T;
   static_assert(std::is_trivially_copyable_v<T>, "crossdock: a version is bytes; its elements must be plain data");
 
-  series_allocator(publisher of, std::string variable) : of_(std::move(of)), variable_(std::move(variable)) {}
+  series_allocator(publisher of, std::string variable) : of_(std::move(of)), variable_(std::make_shared<const std::string>(std::move(variable))) {}
+  // A move copies, because a moved-from vector still has its allocator and may be used again.
+  series_allocator(const series_allocator&) = default;
+  series_allocator& operator=(const series_allocator&) = default;
   template <class U>
   series_allocator(const series_allocator<U>& other) : of_(other.of_), variable_(other.variable_) {}
 
   T* allocate(std::size_t n) {
-    if (!of_.taken_->take(variable_)) {
-      throw error(status::busy, "variable '" + variable_ + "' is another vector's, or this one would have to move: reserve() first");
+    if (!of_.taken_->take(*variable_)) {
+      throw error(status::busy, "variable '" + *variable_ + "' is another vector's, or this one would have to move: reserve() first");
     }
     try {
-      if (n > of_.memory(variable_).second / sizeof(T)) of_.resize(variable_, {n});
-      return static_cast<T*>(of_.memory(variable_).first);
+      if (n > of_.memory(*variable_).second / sizeof(T)) of_.resize(*variable_, {n});
+      return static_cast<T*>(of_.memory(*variable_).first);
     } catch (...) {
-      of_.taken_->give_back(variable_);
+      of_.taken_->give_back(*variable_);
       throw;
     }
   }
-  void deallocate(T*, std::size_t) noexcept { of_.taken_->give_back(variable_); }
+  void deallocate(T*, std::size_t) noexcept { of_.taken_->give_back(*variable_); }
 
   template <class U>
   void construct(U* place) {
@@ -197,7 +200,7 @@ class series_allocator {
 
   template <class U>
   bool same_place(const series_allocator<U>& other) const noexcept {
-    return of_.taken_ == other.of_.taken_ && variable_ == other.variable_;
+    return of_.taken_ == other.of_.taken_ && *variable_ == *other.variable_;
   }
   template <class U>
   friend bool operator==(const series_allocator& a, const series_allocator<U>& b) noexcept {
@@ -208,7 +211,7 @@ class series_allocator {
   template <class U>
   friend class series_allocator;
   publisher of_;
-  std::string variable_;
+  std::shared_ptr<const std::string> variable_;  // copies of an allocator must not throw
 };
 
 /// Removes the name of a series. Observers keep their versions. Errors: not_found (there is no series of this name),

@@ -56,6 +56,8 @@ class transport {
   virtual status receive(timeout wait, crossdock_message& message) = 0;
   /// Gives the cell and the data of a received message back to the producer.
   virtual void release(const crossdock_message& message) = 0;
+  /// Puts back a received message, which is not released yet. The next receive gives it again, and arm sees it.
+  virtual void put_back(const crossdock_message& message) = 0;
   virtual void wait_peer(timeout wait) = 0;
   virtual void close() = 0;
   virtual crossdock_port_statistics statistics() = 0;
@@ -95,6 +97,7 @@ class native_transport final : public transport {
   }
   status receive(timeout wait, crossdock_message& m) override { return polled(crossdock_port_receive(native(), wait.milliseconds(), &m)); }
   void release(const crossdock_message& m) override { check(crossdock_port_release(native(), &m)); }
+  void put_back(const crossdock_message& m) override { check(crossdock_port_put_back(native(), &m)); }
   void wait_peer(timeout wait) override { check(crossdock_port_wait_peer(native(), wait.milliseconds())); }
   void close() override { check(crossdock_port_close(native())); }
   crossdock_port_statistics statistics() override {

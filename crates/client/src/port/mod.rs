@@ -149,6 +149,16 @@ impl Port {
         self.named(self.shared.end.release(message.position))
     }
 
+    /// Puts back a message that this end received and has not released. The next [`Port::receive`] of this end gives it
+    /// again. The call is for a program that cannot use the message now; it never waits.
+    ///
+    /// # Errors
+    /// `INVALID` if this end did not receive the message, has released it, or has put it back already. `CLOSED` if this
+    /// end is closed. `DISCONNECTED` in a forked child.
+    pub fn put_back(&self, message: &Message) -> Result<()> {
+        self.named(self.shared.end.put_back(message.position))
+    }
+
     /// A descriptor for `poll` and `epoll`. After a call of [`Port::arm`], the descriptor becomes readable when a
     /// message or a credit comes or a peer dies.
     ///

@@ -15,6 +15,7 @@ use super::ends::MetPeers;
 use super::error::{Attempt, Error};
 use super::message::Message;
 use super::produce::CellAvailability;
+use super::release::not_yours;
 use super::report::PortStatistics;
 use super::ring::{Ring, Shape};
 use super::signal;
@@ -59,17 +60,23 @@ struct LocalState {
     /// For a single producer: the position of its next message. For a consumer with its own cursor: the position that
     /// it reads next.
     next: u64,
-    /// A message that `has_event` has already taken from the ring. The next call of `receive` returns it.
-    found: Option<(u64, Message)>,
+    /// Messages that this end has taken from the ring and not given to the program yet: one that `has_event` found, and
+    /// those that the program put back. The next calls of `receive` return them, the oldest first. It is the last in
+    /// this list.
+    found: Vec<Message>,
 }
 
 impl LocalState {
     #[cold]
     fn take_found(&mut self, out: &mut Message) -> Option<u64> {
-        let (position, message) = self.found.take()?;
-        *out = message;
-        out.position = position;
-        Some(position)
+        *out = self.found.pop()?;
+        Some(out.position)
+    }
+
+    #[cold]
+    fn keep_found(&mut self, message: Message) {
+        let place = self.found.partition_point(|later| later.position > message.position);
+        self.found.insert(place, message);
     }
 }
 
@@ -129,7 +136,7 @@ impl End {
             spinner: Spinner::new(),
             met: joined.met,
             deaths: Default::default(),
-            local: SpinLock::new(LocalState { next: joined.next, found: None }),
+            local: SpinLock::new(LocalState { next: joined.next, found: Vec::new() }),
             next: AtomicU64::new(joined.next),
             closed: AtomicBool::new(false),
             asked: AtomicU64::new(0),
@@ -294,7 +301,7 @@ impl End {
     #[inline(always)]
     fn try_receive(&self, out: &mut Message) -> Attempt<u64> {
         let mut local = self.open_local()?;
-        if local.found.is_some() {
+        if !local.found.is_empty() {
             return Ok(local.take_found(out));
         }
         let Some(position) = self.ring.try_receive(&mut local.next, self.slot, out)? else { return Ok(None) };
@@ -316,8 +323,11 @@ impl End {
     #[inline]
     pub fn release(&self, position: u64) -> Result<(), Error> {
         self.check(Side::Consumer)?;
-        let local = self.open_local()?;
+        let mut local = self.open_local()?;
         let freed = self.ring.release(position, local.next, self.slot)?;
+        if !local.found.is_empty() {
+            local.found.retain(|message| message.position != position);
+        }
         self.count_message(&local, 0);
         drop(local);
         if freed {
@@ -329,6 +339,28 @@ impl End {
                 self.call(Side::Consumer);
             }
         }
+        Ok(())
+    }
+
+    /// Puts back a message that this end received and has not released. The next `receive` of this end gives it again.
+    /// This call is for a program that cannot use the message now. It never waits.
+    ///
+    /// # Errors
+    /// `INVALID` if this end did not receive the message, has released it, or has put it back already. `CORRUPT` if the
+    /// port's memory holds what no correct member writes.
+    pub fn put_back(&self, position: u64) -> Result<(), Error> {
+        self.check(Side::Consumer)?;
+        let mut local = self.open_local()?;
+        if local.found.iter().any(|message| message.position == position) {
+            return Err(not_yours(position));
+        }
+        let mut message = Message::default();
+        self.ring.read_again(position, local.next, self.slot, &mut message)?;
+        message.position = position;
+        local.keep_found(message);
+        drop(local);
+        // Another thread of this process may wait for a message.
+        self.call(Side::Consumer);
         Ok(())
     }
 
@@ -368,18 +400,27 @@ impl End {
                 let next = self.local().next;
                 !matches!(self.ring.room(self.ring.cell(next), self.ring.lap(next)), Ok(CellAvailability::Full))
             }
-            Side::Consumer if self.shape().pattern.many_produce() => self.ring.anything_ready(),
             Side::Consumer => {
                 let Ok(mut local) = self.open_local() else { return true };
-                if local.found.is_none() {
-                    let mut message = Message::default();
-                    match self.ring.try_receive(&mut local.next, self.slot, &mut message) {
-                        Ok(position) => local.found = position.map(|position| (position, message)),
-                        Err(_) => return true,
-                    }
-                    self.next.store(local.next, Relaxed);
+                if !local.found.is_empty() {
+                    return true;
                 }
-                local.found.is_some()
+                if self.shape().pattern.many_produce() {
+                    drop(local);
+                    return self.ring.anything_ready();
+                }
+                let mut message = Message::default();
+                match self.ring.try_receive(&mut local.next, self.slot, &mut message) {
+                    Ok(position) => {
+                        if let Some(position) = position {
+                            message.position = position;
+                            local.found.push(message);
+                        }
+                    }
+                    Err(_) => return true,
+                }
+                self.next.store(local.next, Relaxed);
+                !local.found.is_empty()
             }
         }
     }

@@ -7,6 +7,7 @@ use crossdock_layout::queue::state::{Phase, State};
 use super::Pattern;
 use super::cell::CellRef;
 use super::error::Error;
+use super::message::Message;
 use super::ring::Ring;
 
 impl Ring {
@@ -45,6 +46,22 @@ impl Ring {
         Ok(true)
     }
 
+    /// Reads a message once more, which this end has received and not released. `next` has the same meaning as for
+    /// `release`.
+    pub(super) fn read_again(&self, position: u64, next: u64, end: u8, out: &mut Message) -> Result<(), Error> {
+        let (cell, lap) = (self.cell(position), self.lap(position));
+        let seen = cell.state();
+        let own = match self.shape.pattern {
+            Pattern::OneToOne => position < next && seen == State::ready(lap),
+            Pattern::FanIn | Pattern::WorkQueue => seen == State::taken(lap, end),
+            Pattern::FanOut => position < next && seen == State::ready(lap) && cell.shares() & (1 << end) != 0,
+        };
+        if !own {
+            return Err(not_yours(position));
+        }
+        cell.get(out)
+    }
+
     /// Frees a cell for the next lap, if its state is still `seen` (ready or taken). If the message had a handle, the
     /// handle stays in the cell as a credit, which a producer can take.
     #[inline]
@@ -55,7 +72,7 @@ impl Ring {
 }
 
 #[cold]
-fn not_yours(position: u64) -> Error {
+pub(super) fn not_yours(position: u64) -> Error {
     Error::new(
         Status::Invalid,
         format!("message {position} was released already, or was never received at this end; release each once"),
