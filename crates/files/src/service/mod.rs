@@ -652,7 +652,7 @@ impl State {
     /// Notes a folder that cannot be watched or read now, for example because descriptors are short.
     fn enter_later(&mut self, rest: &Path, came: NameChange, error: &io::Error) {
         self.unentered.insert(rest.to_owned(), (Instant::now(), came));
-        self.trouble(format!("{} cannot be watched yet: {error}", rest.display()));
+        self.trouble_once(format!("{} cannot be watched yet: {error}", rest.display()));
     }
 
     /// Notes the folders that could not be watched for another visit.
@@ -832,7 +832,7 @@ impl State {
         self.order.push(newest.to_owned());
         for old in outdated {
             if let Err(error) = self.drop_file(&old) {
-                self.trouble(format!("{} cannot be dropped yet: {error}", old.display()));
+                self.trouble_once(format!("{} cannot be dropped yet: {error}", old.display()));
                 // The next publication drops it, because it is the oldest file.
                 self.order.insert(0, old);
             }
@@ -893,10 +893,9 @@ impl State {
     fn take_in_reads(&mut self) {
         for event in self.reads.read().unwrap_or_default() {
             if event.change == NameChange::Overflow {
-                let line = "the kernel has lost reads: some files that were read stay until the run ends".to_owned();
-                if !self.report.troubles.contains(&line) {
-                    self.trouble(line);
-                }
+                self.trouble_once(
+                    "the kernel has lost reads: some files that were read stay until the run ends".to_owned(),
+                );
                 continue;
             }
             let Some((consumer, folder)) = self.read_folders.get(&event.folder) else { continue };
@@ -919,10 +918,7 @@ impl State {
             };
             if let Err(error) = &dropped {
                 // The cause may pass, for example a lack of descriptors.
-                let line = format!("{} cannot be dropped yet: {error}", rest.display());
-                if !self.report.troubles.contains(&line) {
-                    self.trouble(line);
-                }
+                self.trouble_once(format!("{} cannot be dropped yet: {error}", rest.display()));
             }
             if !matches!(dropped, Ok(true)) {
                 self.consumed.insert(rest, Instant::now());
@@ -948,11 +944,22 @@ impl State {
 
     fn trouble(&mut self, line: String) {
         if self.report.troubles.len() < TROUBLES {
-            // The line contains names of files. Control characters are replaced, so that no name can control the
-            // terminal that shows the line.
-            self.report.troubles.push(line.replace(char::is_control, "·"));
+            self.report.troubles.push(shown(&line));
         }
     }
+
+    /// Reports a problem that may come again and again, for example with each attempt. Only its first line is kept.
+    fn trouble_once(&mut self, line: String) {
+        if !self.report.troubles.contains(&shown(&line)) {
+            self.trouble(line);
+        }
+    }
+}
+
+/// Replaces the control characters of a line, which come from names of files, so that no name can control the terminal
+/// that shows the line.
+fn shown(line: &str) -> String {
+    line.replace(char::is_control, "·")
 }
 
 fn plain(error: crossdock_os::OsError) -> io::Error {
@@ -1078,6 +1085,26 @@ mod tests {
         service.shared.state().count_read(1, "d/a".into());
         event::signal(&service.shared.nudge);
         until("the file to go", || !is_seen(&service, "d/a"));
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(root.with_extension("notice")).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_dropped_is_reported_once_also_if_its_name_has_a_control_character() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-drop-told-{}", std::process::id()));
+        let service = with_file_to_read(&root);
+        let mut state = service.shared.state();
+        // The producers have put a folder in the place of the file, which the service removes as a file.
+        let name = PathBuf::from("a\u{1b}b");
+        fs::create_dir(state.store.layout.stage.join(&name)).unwrap();
+        fs::write(state.store.layout.published.join(&name), "x").unwrap();
+        for _ in 0..3 {
+            state.consumed.insert(name.clone(), Instant::now().checked_sub(2 * SETTLED).unwrap());
+            state.drop_consumed();
+        }
+        assert!(matches!(&state.report.troubles[..], [line] if line.starts_with("a·b cannot")), "{:?}", state.report);
+        drop(state);
         drop(service);
         fs::remove_dir_all(&root).unwrap();
         fs::remove_file(root.with_extension("notice")).unwrap();
