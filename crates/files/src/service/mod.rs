@@ -176,8 +176,9 @@ struct State {
     spill: Option<Spill>,
     /// Names that the service itself has removed from `stage`; the events of these removals are ignored.
     moved: BTreeSet<PathBuf>,
-    /// True if events were lost that may have told of files renamed into place; used only with [`Publish::Rename`].
-    are_renames_lost: bool,
+    /// Files that were in their folder before it was watched, with their inodes: no event tells whether they were renamed
+    /// into place. Used only with [`Publish::Rename`].
+    found: BTreeMap<PathBuf, u64>,
     /// True once the service moves and fetches no more files.
     is_over: bool,
     /// The number of this start of the service. Other hosts ask for all changes anew if it differs from the number that
@@ -241,7 +242,7 @@ impl Service {
             by_view: BTreeSet::new(),
             spill: None,
             moved: BTreeSet::new(),
-            are_renames_lost: false,
+            found: BTreeMap::new(),
             is_over: false,
             life: 0,
             ledger: ChangeLog::default(),
@@ -335,9 +336,12 @@ impl Service {
         if matches!(phase, Phase::Ended | Phase::Failed) {
             state.visit_all(&self.shared);
             let is_well = phase == Phase::Ended;
-            if state.how.takes_found(is_well) || is_well && state.are_renames_lost {
+            if state.how.takes_found(is_well) {
                 state.unvisited.push((PathBuf::new(), Visit::Look));
                 state.visit_all(&self.shared);
+            }
+            if is_well {
+                state.publish_unsure(&self.shared);
             }
             let left: Vec<PathBuf> = std::mem::take(&mut state.written).into_iter().collect();
             left.iter().for_each(|rest| state.publish(&self.shared, rest));
@@ -509,6 +513,7 @@ impl State {
                 return false;
             }
         };
+        let by = Deadline::after(ROUND);
         for event in events {
             if event.change == NameChange::Overflow {
                 are_lost = true;
@@ -522,14 +527,20 @@ impl State {
             if event.change == NameChange::Removed && self.moved.remove(&rest) {
                 continue;
             }
+            if event.change == NameChange::Made {
+                // The file was made after its folder was watched, so an event tells of its rename, too.
+                self.found.remove(&rest);
+            }
             self.act(shared, event.change, &rest, event.is_folder);
+            // No event tells what happens in a folder before it is watched, so the folders in a new folder are watched as
+            // soon as possible.
+            self.visit(shared, Some(by));
         }
         are_lost
     }
 
     /// Compares the folders after events were lost: takes the names that producers have removed away from consumers,
-    /// watches all folders, and publishes what is finished. With [`Publish::Rename`], a file that was renamed into
-    /// place looks like one that is being written, so it is published only at the producers' end.
+    /// watches all folders, and publishes what is finished.
     fn look_again(&mut self, shared: &Shared) {
         let mut seen = Vec::new();
         let layout = self.store.layout.clone();
@@ -543,13 +554,9 @@ impl State {
             }
         }
         self.folders.clear();
-        let came = match self.how {
-            Publish::Marker(_) => NameChange::Arrived,
-            _ => NameChange::Made,
-        };
-        self.unvisited.push((PathBuf::new(), Visit::Enter(came)));
-        if self.how == Publish::Rename && !std::mem::replace(&mut self.are_renames_lost, true) {
-            self.trouble(
+        self.unvisited.push((PathBuf::new(), Visit::Enter(NameChange::Made)));
+        if self.how == Publish::Rename {
+            self.trouble_once(
                 "the kernel has lost events: files that were renamed into place meanwhile are published only when the \
                  producers have ended"
                     .to_owned(),
@@ -568,7 +575,7 @@ impl State {
                 self.withdraw(rest);
                 shared.news.notify_all();
             }
-            // The service visits this folder now, and the folders below it in rounds.
+            // The service visits this folder now, and the folders below it in rounds of limited time.
             Action::Enter => self.visit_one(shared, rest, Visit::Enter(change)),
             Action::Nothing => {}
         }
@@ -643,10 +650,47 @@ impl State {
                 _ if is_hidden(&below) => {}
                 Ok(kind) if kind.is_dir() => self.unvisited.push((below, Visit::Enter(came))),
                 Ok(kind) if kind.is_file() && came == NameChange::Arrived => self.act(shared, came, &below, false),
+                Ok(kind) if kind.is_file() => self.take_unsure(shared, &below, entry.ino())?,
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    /// Handles a file that was in its folder before the folder was watched, so that no event told of its close or rename.
+    /// A marker that no process writes publishes its file. With [`Publish::Rename`], a file that was renamed into place
+    /// looks like one that is being written, so it is published only at the producers' end.
+    fn take_unsure(&mut self, shared: &Shared, rest: &Path, inode: u64) -> io::Result<()> {
+        if self.how == Publish::Rename {
+            let seen = fs::symlink_metadata(self.store.layout.published.join(rest));
+            if !seen.is_ok_and(|seen| seen.ino() == inode) {
+                self.found.insert(rest.to_owned(), inode);
+            }
+            return Ok(());
+        }
+        let name = rest.file_name().unwrap_or_default();
+        let Action::PublishInstead(finished) = self.how.action(NameChange::Closed, name, false) else { return Ok(()) };
+        let finished = rest.with_file_name(finished);
+        let (Some(marker), Some(file)) = (self.staged_meta(rest)?, self.staged_meta(&finished)?) else { return Ok(()) };
+        // A marker that is older than the file belongs to an earlier file of this name. The close of the file's own
+        // marker will cause an event. A program can set `mtime` to any time, but not `ctime`.
+        let changed = (file.mtime(), file.mtime_nsec()).min((file.ctime(), file.ctime_nsec()));
+        let is_marked = changed <= (marker.ctime(), marker.ctime_nsec());
+        // If the marker cannot be looked at, the file cannot either, and the publication reports it.
+        if is_marked && !self.cut.contains(&file.ino()) && !self.store.is_written(rest).unwrap_or(false) {
+            self.publish(shared, &finished);
+        }
+        Ok(())
+    }
+
+    /// Publishes the files of which the service cannot know whether they were renamed into place.
+    fn publish_unsure(&mut self, shared: &Shared) {
+        for (rest, inode) in std::mem::take(&mut self.found) {
+            let is_other = matches!(self.staged_meta(&rest), Ok(Some(meta)) if meta.ino() != inode);
+            if !is_other && !self.cut.contains(&inode) {
+                self.publish(shared, &rest);
+            }
+        }
     }
 
     /// Notes a folder that cannot be watched or read now, for example because descriptors are short.
@@ -797,6 +841,7 @@ impl State {
         self.written.remove(rest);
         self.failed.remove(rest);
         self.folders.remove(rest);
+        take_below(&mut self.found, rest);
         self.ledger.gone(rest);
         self.take_from_consumers(rest);
     }
@@ -988,6 +1033,13 @@ mod tests {
         drop(state);
     }
 
+    /// Changes files while the service is held up: it learns of all the changes afterwards.
+    fn change_held_up(service: &Service, change: impl FnOnce(&Path)) {
+        let state = service.shared.state();
+        change(&state.store.layout.stage);
+        drop(state);
+    }
+
     fn is_seen(service: &Service, name: &str) -> bool {
         service.layout().published.join(name).exists()
     }
@@ -1033,6 +1085,78 @@ mod tests {
         until("a line about the lost events", || !service.report().troubles.is_empty());
         service.producers(Phase::Ended);
         assert!(is_seen(&service, "new"), "{:?}", service.report());
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
+    }
+
+    #[test]
+    fn a_marker_publishes_its_file_although_both_were_made_before_their_folder_was_watched() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-found-markers-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let start = || Service::start(&root, &notice, "simulate", Publish::Marker(".done".into()), Keep::All).unwrap();
+        let service = start();
+        let mut held = None;
+        change_held_up(&service, |stage| {
+            let new = stage.join("d/a");
+            fs::create_dir_all(&new).unwrap();
+            for name in ["finished", "open"] {
+                fs::write(new.join(name), "x").unwrap();
+            }
+            fs::write(new.join("finished.done"), "").unwrap();
+            held = Some(std::fs::File::create(new.join("open.done")).unwrap());
+            // The marker belongs to an earlier file. The pause is longer than a step of the file system's clock.
+            fs::write(new.join("again.done"), "").unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            fs::write(new.join("again"), "half").unwrap();
+        });
+        until("the finished file", || is_seen(&service, "d/a/finished"));
+        let stage = service.layout().stage;
+        let make = |name: &str| {
+            fs::write(stage.join(name), "x").unwrap();
+            fs::write(stage.join(format!("{name}.done")), "").unwrap();
+        };
+        make("later");
+        until("a later file", || is_seen(&service, "later"));
+        assert!(!is_seen(&service, "d/a/open") && !is_seen(&service, "d/a/again"));
+        drop(held);
+        make("d/a/again");
+        until("the other files", || is_seen(&service, "d/a/open") && is_seen(&service, "d/a/again"));
+        drop(service);
+        make("d/a/meanwhile");
+        let service = start();
+        assert!(is_seen(&service, "d/a/meanwhile"), "{:?}", service.report());
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_was_renamed_before_its_folder_was_watched_is_published_at_the_end() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-found-renames-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let service = Service::start(&root, &notice, "simulate", Publish::Rename, Keep::All).unwrap();
+        change_held_up(&service, |stage| {
+            fs::create_dir_all(stage.join("d/a")).unwrap();
+            for name in ["d/a/renamed", "d/a/removed"] {
+                fs::write(stage.join("d/a/.new"), "x").unwrap();
+                fs::rename(stage.join("d/a/.new"), stage.join(name)).unwrap();
+            }
+        });
+        until("the folder", || is_seen(&service, "d/a"));
+        let stage = service.layout().stage;
+        fs::write(stage.join("d/a/.new"), "x").unwrap();
+        fs::rename(stage.join("d/a/.new"), stage.join("d/a/later")).unwrap();
+        until("a later file", || is_seen(&service, "d/a/later"));
+        fs::remove_file(stage.join("d/a/removed")).unwrap();
+        // These files are not renamed, and events tell the service so.
+        fs::write(stage.join("d/a/removed"), "x").unwrap();
+        fs::write(stage.join("d/a/in place"), "x").unwrap();
+        assert!(!is_seen(&service, "d/a/renamed"), "the service cannot know that the file is finished");
+        service.producers(Phase::Ended);
+        assert!(is_seen(&service, "d/a/renamed"), "{:?}", service.report());
+        assert!(!is_seen(&service, "d/a/in place") && !is_seen(&service, "d/a/removed"));
+        assert_eq!(service.report().troubles, Vec::<String>::new());
         drop(service);
         fs::remove_dir_all(&root).unwrap();
         fs::remove_file(&notice).unwrap();
