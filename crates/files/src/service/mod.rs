@@ -20,6 +20,7 @@ mod serving;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Bound;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -155,7 +156,7 @@ struct State {
     consumed: BTreeMap<PathBuf, Instant>,
     folders: WatchedFolders,
     /// Folders that the service must still visit, and what it does there.
-    unvisited: Vec<(PathBuf, Visit)>,
+    unvisited: BTreeMap<PathBuf, Visit>,
     /// Files that a process had open for writing when the service last looked at them.
     written: BTreeSet<PathBuf>,
     /// Files whose publication failed and is tried again, with the time of the last attempt. Each is reported once.
@@ -231,7 +232,7 @@ impl Service {
             read: BTreeMap::new(),
             consumed: BTreeMap::new(),
             folders: WatchedFolders::default(),
-            unvisited: Vec::new(),
+            unvisited: BTreeMap::new(),
             written: BTreeSet::new(),
             failed: BTreeMap::new(),
             unentered: BTreeMap::new(),
@@ -337,7 +338,7 @@ impl Service {
             state.visit_all(&self.shared);
             let is_well = phase == Phase::Ended;
             if state.how.takes_found(is_well) {
-                state.unvisited.push((PathBuf::new(), Visit::Look));
+                state.unvisited.insert(PathBuf::new(), Visit::Look);
                 state.visit_all(&self.shared);
             }
             if is_well {
@@ -533,8 +534,8 @@ impl State {
             }
             self.act(shared, event.change, &rest, event.is_folder);
             // No event tells what happens in a folder before it is watched, so the folders in a new folder are watched as
-            // soon as possible.
-            self.visit(shared, Some(by));
+            // soon as possible. An event that was not handled yet may be about another noted folder.
+            self.visit_below(shared, &rest, Some(by));
         }
         are_lost
     }
@@ -554,7 +555,7 @@ impl State {
             }
         }
         self.folders.clear();
-        self.unvisited.push((PathBuf::new(), Visit::Enter(NameChange::Made)));
+        self.unvisited.insert(PathBuf::new(), Visit::Enter(NameChange::Made));
         if self.how == Publish::Rename {
             self.trouble_once(
                 "the kernel has lost events: files that were renamed into place meanwhile are published only when the \
@@ -596,8 +597,17 @@ impl State {
 
     /// Visits folders until none is left, or until the time `by`. A visit may find further folders to visit.
     fn visit(&mut self, shared: &Shared, by: Option<Deadline>) {
-        while !by.is_some_and(Deadline::passed) {
-            let Some((rest, what)) = self.unvisited.pop() else { return };
+        self.visit_below(shared, Path::new(""), by);
+    }
+
+    /// Visits this folder and those below it, as far as they are noted.
+    fn visit_below(&mut self, shared: &Shared, folder: &Path, by: Option<Deadline>) {
+        let first = |state: &Self| {
+            let mut from = state.unvisited.range::<Path, _>((Bound::Included(folder), Bound::Unbounded));
+            from.next().filter(|(rest, _)| rest.starts_with(folder)).map(|(rest, what)| (rest.clone(), *what))
+        };
+        while let Some((rest, what)) = first(self).filter(|_| !by.is_some_and(Deadline::passed)) {
+            self.unvisited.remove(&rest);
             self.visit_one(shared, &rest, what);
         }
     }
@@ -609,7 +619,13 @@ impl State {
 
     fn visit_one(&mut self, shared: &Shared, rest: &Path, what: Visit) {
         let (visited, came) = match what {
-            Visit::Enter(came) => (self.enter(shared, rest, came), came),
+            Visit::Enter(came) => {
+                // This visit takes the place of the noted ones. A later one would take files that were made since for
+                // files that came with the folder.
+                self.unvisited.remove(rest);
+                self.unentered.remove(rest);
+                (self.enter(shared, rest, came), came)
+            }
             Visit::Look => (self.look_at_files(shared, rest), NameChange::Made),
         };
         if let Err(error) = visited {
@@ -648,7 +664,7 @@ impl State {
             let below = rest.join(entry.file_name());
             match entry.file_type() {
                 _ if is_hidden(&below) => {}
-                Ok(kind) if kind.is_dir() => self.unvisited.push((below, Visit::Enter(came))),
+                Ok(kind) if kind.is_dir() => self.visit_later(below, Visit::Enter(came)),
                 Ok(kind) if kind.is_file() && came == NameChange::Arrived => self.act(shared, came, &below, false),
                 Ok(kind) if kind.is_file() => self.take_unsure(shared, &below, entry.ino())?,
                 _ => {}
@@ -704,7 +720,16 @@ impl State {
         let due = self.unentered.iter().filter(|(_, (last, _))| last.elapsed() > AFTER_FAILURE);
         let due: Vec<_> = due.map(|(rest, (_, came))| (rest.clone(), Visit::Enter(*came))).collect();
         self.unentered.retain(|_, (last, _)| last.elapsed() <= AFTER_FAILURE);
-        self.unvisited.extend(due);
+        due.into_iter().for_each(|(rest, what)| self.visit_later(rest, what));
+    }
+
+    /// Notes a folder for a visit. If a rename of the folder is already noted, the rename counts: it has finished the files
+    /// in the folder.
+    fn visit_later(&mut self, rest: PathBuf, what: Visit) {
+        let noted = self.unvisited.entry(rest).or_insert(what);
+        if !matches!(noted, Visit::Enter(NameChange::Arrived)) {
+            *noted = what;
+        }
     }
 
     /// Publishes every finished file of a folder, and notes the folders in it for a visit.
@@ -722,7 +747,7 @@ impl State {
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => {
                     let what = if self.folders.has(&below) { Visit::Look } else { Visit::Enter(NameChange::Made) };
-                    self.unvisited.push((below, what));
+                    self.visit_later(below, what);
                 }
                 Ok(kind) if kind.is_file() && !self.cut.contains(&entry.ino()) => self.publish_found(shared, &below),
                 _ => {}
@@ -842,6 +867,9 @@ impl State {
         self.failed.remove(rest);
         self.folders.remove(rest);
         take_below(&mut self.found, rest);
+        // Another folder may get this name. The rename of the former folder says nothing about the files in that folder.
+        take_below(&mut self.unvisited, rest);
+        take_below(&mut self.unentered, rest);
         self.ledger.gone(rest);
         self.take_from_consumers(rest);
     }
@@ -1157,6 +1185,42 @@ mod tests {
         assert!(is_seen(&service, "d/a/renamed"), "{:?}", service.report());
         assert!(!is_seen(&service, "d/a/in place") && !is_seen(&service, "d/a/removed"));
         assert_eq!(service.report().troubles, Vec::<String>::new());
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_was_renamed_and_removed_before_its_visit_finishes_no_file_in_another_one_of_its_name() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-late-visit-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let service = Service::start(&root, &notice, "simulate", Publish::Rename, Keep::All).unwrap();
+        let shared = &service.shared;
+        let below = PathBuf::from("d/a");
+        for has_failed in [false, true] {
+            let mut state = shared.state();
+            let (folder, other) = (state.store.layout.stage.join("d"), state.store.layout.stage.join(".d"));
+            fs::create_dir_all(other.join("a")).unwrap();
+            fs::rename(&other, &folder).unwrap();
+            state.take_in(shared);
+            state.visit_all(shared);
+            if has_failed {
+                let long_ago = Instant::now().checked_sub(2 * AFTER_FAILURE).unwrap();
+                state.unentered.insert(below.clone(), (long_ago, NameChange::Arrived));
+            } else {
+                state.unvisited.insert(below.clone(), Visit::Enter(NameChange::Arrived));
+            }
+            fs::create_dir(state.store.layout.stage.join(format!("another {has_failed}"))).unwrap();
+            fs::remove_dir_all(&folder).unwrap();
+            fs::create_dir_all(folder.join("a")).unwrap();
+            fs::write(folder.join("a/f"), "half").unwrap();
+            state.take_in(shared);
+            state.enter_again();
+            state.visit_all(shared);
+            assert!(state.folders.has(&below), "the new folder is watched");
+            assert_eq!(state.report.published, 0, "{has_failed}: the file is not finished");
+            fs::remove_dir_all(&folder).unwrap();
+        }
         drop(service);
         fs::remove_dir_all(&root).unwrap();
         fs::remove_file(&notice).unwrap();
