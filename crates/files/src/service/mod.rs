@@ -555,7 +555,10 @@ impl State {
             }
         }
         self.folders.clear();
-        self.unvisited.insert(PathBuf::new(), Visit::Enter(NameChange::Made));
+        // The visit of the top folder finds everything that is noted here and still exists.
+        self.unentered.clear();
+        self.found.clear();
+        self.unvisited = BTreeMap::from([(PathBuf::new(), Visit::Enter(NameChange::Made))]);
         if self.how == Publish::Rename {
             self.trouble_once(
                 "the kernel has lost events: files that were renamed into place meanwhile are published only when the \
@@ -1221,6 +1224,30 @@ mod tests {
             assert_eq!(state.report.published, 0, "{has_failed}: the file is not finished");
             fs::remove_dir_all(&folder).unwrap();
         }
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
+    }
+
+    #[test]
+    fn folders_that_come_and_go_while_events_are_lost_leave_no_notes() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-lost-folders-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let service = Service::start(&root, &notice, "simulate", Publish::Close, Keep::All).unwrap();
+        let mut state = service.shared.state();
+        let stage = state.store.layout.stage.clone();
+        for round in 0..5 {
+            let folders: Vec<_> = (0..10).map(|number| format!("{round}.{number}")).collect();
+            folders.iter().for_each(|name| fs::create_dir(stage.join(name)).unwrap());
+            state.look_again(&service.shared);
+            state.visit_one(&service.shared, Path::new(""), Visit::Enter(NameChange::Made));
+            assert_eq!(state.unvisited.len(), folders.len());
+            folders.iter().for_each(|name| fs::remove_dir(stage.join(name)).unwrap());
+            state.unentered.insert(format!("{round}").into(), (Instant::now(), NameChange::Arrived));
+        }
+        state.look_again(&service.shared);
+        assert_eq!((state.unvisited.len(), state.unentered.len()), (1, 0));
+        drop(state);
         drop(service);
         fs::remove_dir_all(&root).unwrap();
         fs::remove_file(&notice).unwrap();
