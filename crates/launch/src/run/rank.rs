@@ -351,6 +351,7 @@ mod tests {
 mod failing_calls {
     use super::*;
     use crossdock_os::faults;
+    use crossdock_os::testing::until;
 
     /// Tells whether a process runs that has this word in its command line.
     fn runs(word: &str) -> bool {
@@ -374,7 +375,8 @@ mod failing_calls {
             let hit = attempt.disarm();
             match started {
                 Ok(running) => undo(running.child, running.output, None, &*engine),
-                Err(end) => assert!(!runs(&word), "{hit:?}: it runs, although {end:?}"),
+                // A process that was killed is there until it has ended.
+                Err(end) => until(&format!("the end of the rank, because {hit:?}: {end:?}"), || !runs(&word)),
             }
         });
         assert!(["spawn", "pidfd_open"].iter().all(|call| seen.contains(call)), "{seen:?}");
