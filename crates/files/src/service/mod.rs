@@ -177,8 +177,8 @@ struct State {
     spill: Option<Spill>,
     /// Names that the service itself has removed from `stage`; the events of these removals are ignored.
     moved: BTreeSet<PathBuf>,
-    /// Files that were in their folder before it was watched, with their inodes: no event tells whether they were renamed
-    /// into place. Used only with [`Publish::Rename`].
+    /// Files that were in their folder before it was watched, with their inodes: no event tells whether they were
+    /// renamed into place. Used only with [`Publish::Rename`].
     found: BTreeMap<PathBuf, u64>,
     /// True once the service moves and fetches no more files.
     is_over: bool,
@@ -533,8 +533,8 @@ impl State {
                 self.found.remove(&rest);
             }
             self.act(shared, event.change, &rest, event.is_folder);
-            // No event tells what happens in a folder before it is watched, so the folders in a new folder are watched as
-            // soon as possible. An event that was not handled yet may be about another noted folder.
+            // No event tells what happens in a folder before it is watched, so the folders in a new folder are watched
+            // as soon as possible. An event that was not handled yet may be about another noted folder.
             self.visit_below(shared, &rest, Some(by));
         }
         are_lost
@@ -676,13 +676,16 @@ impl State {
         Ok(())
     }
 
-    /// Handles a file that was in its folder before the folder was watched, so that no event told of its close or rename.
-    /// A marker that no process writes publishes its file. With [`Publish::Rename`], a file that was renamed into place
-    /// looks like one that is being written, so it is published only at the producers' end.
+    /// Handles a file that was in its folder before the folder was watched, so that no event told of its close or
+    /// rename. A marker that no process writes publishes its file. With [`Publish::Rename`], a file that was renamed
+    /// into place looks like one that is being written, so it is published only at the producers' end.
     fn take_unsure(&mut self, shared: &Shared, rest: &Path, inode: u64) -> io::Result<()> {
+        let published = self.store.layout.published.clone();
+        let is_shown = |rest: &Path, inode| {
+            fs::symlink_metadata(published.join(rest)).is_ok_and(|shown: fs::Metadata| shown.ino() == inode)
+        };
         if self.how == Publish::Rename {
-            let seen = fs::symlink_metadata(self.store.layout.published.join(rest));
-            if !seen.is_ok_and(|seen| seen.ino() == inode) {
+            if !is_shown(rest, inode) {
                 self.found.insert(rest.to_owned(), inode);
             }
             return Ok(());
@@ -691,12 +694,15 @@ impl State {
         let Action::PublishInstead(finished) = self.how.action(NameChange::Closed, name, false) else { return Ok(()) };
         let finished = rest.with_file_name(finished);
         let (Some(marker), Some(file)) = (self.staged_meta(rest)?, self.staged_meta(&finished)?) else { return Ok(()) };
+        if is_shown(&finished, file.ino()) || self.cut.contains(&file.ino()) {
+            return Ok(());
+        }
         // A marker that is older than the file belongs to an earlier file of this name. The close of the file's own
         // marker will cause an event. A program can set `mtime` to any time, but not `ctime`.
         let changed = (file.mtime(), file.mtime_nsec()).min((file.ctime(), file.ctime_nsec()));
         let is_marked = changed <= (marker.ctime(), marker.ctime_nsec());
         // If the marker cannot be looked at, the file cannot either, and the publication reports it.
-        if is_marked && !self.cut.contains(&file.ino()) && !self.store.is_written(rest).unwrap_or(false) {
+        if is_marked && !self.store.is_written(rest).unwrap_or(false) {
             self.publish(shared, &finished);
         }
         Ok(())
@@ -726,8 +732,8 @@ impl State {
         due.into_iter().for_each(|(rest, what)| self.visit_later(rest, what));
     }
 
-    /// Notes a folder for a visit. If a rename of the folder is already noted, the rename counts: it has finished the files
-    /// in the folder.
+    /// Notes a folder for a visit. If a rename of the folder is already noted, the rename counts: it has finished the
+    /// files in the folder.
     fn visit_later(&mut self, rest: PathBuf, what: Visit) {
         let noted = self.unvisited.entry(rest).or_insert(what);
         if !matches!(noted, Visit::Enter(NameChange::Arrived)) {
@@ -870,7 +876,7 @@ impl State {
         self.failed.remove(rest);
         self.folders.remove(rest);
         take_below(&mut self.found, rest);
-        // Another folder may get this name. The rename of the former folder says nothing about the files in that folder.
+        // Another folder may get this name. The rename of the former one says nothing about files in the new one.
         take_below(&mut self.unvisited, rest);
         take_below(&mut self.unentered, rest);
         self.ledger.gone(rest);

@@ -143,7 +143,8 @@ pub fn start(
     })
 }
 
-/// Kills a rank that was started just now and cannot be watched. `pipe` holds the ends of the pipe for the rank's output.
+/// Kills a rank that was started just now and cannot be watched. `pipe` holds the ends of the pipe for the rank's
+/// output.
 fn undo(mut child: Child, pipe: impl Sized, container: Option<&str>, engine: &dyn Engine) {
     // Descriptors may be short, and the engine needs some to kill the container.
     drop(pipe);
