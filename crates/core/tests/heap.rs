@@ -216,6 +216,25 @@ fn a_region_that_cannot_grow_by_enough_gives_the_memory_of_its_first_steps_back(
 }
 
 #[test]
+fn a_region_whose_daemon_is_lost_while_it_grows_gives_the_memory_of_its_first_steps_back() {
+    const SIZE: u64 = 200 << 20;
+    let world = World::new(1 << 30);
+    let region = world.attach(1);
+    region.allocate(64, 16).unwrap();
+    let (before, taken) = (region.statistics(), world.resident());
+    // The first request to the daemon asks for the block, and a later one for the rest of a larger last step.
+    world.lost_above().store(taken + SIZE + (4 << 20), Ordering::Relaxed);
+    assert_eq!(region.allocate(SIZE, 64).unwrap_err().status, Status::Disconnected);
+    assert_eq!(region.statistics(), before);
+    let left = world.resident();
+    assert!(left < taken + (1 << 20), "{left} bytes are taken, {taken} were");
+    world.lost_above().store(0, Ordering::Relaxed);
+    let block = region.allocate(SIZE, 64).unwrap();
+    // SAFETY: the block has these bytes, and only this test uses it.
+    unsafe { region.base().add(block as usize).write_bytes(7, SIZE as usize) };
+}
+
+#[test]
 fn what_one_member_leaves_another_uses() {
     let world = World::new(4 << 20);
     let first = world.attach(1);
