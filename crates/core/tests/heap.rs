@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::World;
+use common::{World, member};
 use crossdock_core::directory::{ObjectMode, TypeRef};
 use crossdock_core::host::StandaloneHost;
 use crossdock_core::region::{MappedRegionParts, Region};
@@ -232,6 +232,29 @@ fn a_region_whose_daemon_is_lost_while_it_grows_gives_the_memory_of_its_first_st
     let block = region.allocate(SIZE, 64).unwrap();
     // SAFETY: the block has these bytes, and only this test uses it.
     unsafe { region.base().add(block as usize).write_bytes(7, SIZE as usize) };
+}
+
+#[test]
+fn a_member_waits_for_the_lock_while_other_members_take_turns_with_it() {
+    let world = World::new(4 << 20);
+    let region = world.attach(1);
+    // SAFETY: the header is at the region's beginning, and consists of atomics.
+    let lock = unsafe { &(*region.base().cast::<RegionHeader>()).lock };
+    let turns = [member(2), member(3)];
+    for counter in [2, 3] {
+        world.liveness().set_alive(member(counter));
+    }
+    lock.holder.store(turns[0].0, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 1..=5 {
+                std::thread::sleep(Duration::from_millis(2500));
+                lock.holder.store(turns[turn % 2].0, Ordering::SeqCst);
+            }
+            lock.holder.store(0, Ordering::SeqCst);
+        });
+        region.allocate(64, 16).unwrap();
+    });
 }
 
 #[test]
