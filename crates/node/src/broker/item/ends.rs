@@ -137,10 +137,23 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item).filter(|found| found.holder == MemberId::NONE) else {
             return;
         };
-        if !self.has_its_key(item) && !self.lasting.items.is_leaving(item) {
-            let why = "its name is another item's, which came from another node";
-            self.effects.push(Effect::Log { line: format!("item {} ('{}') ends: {why}", item.0, found.key) });
-            self.end_item(item, why, Cause::NONE);
+        if self.has_its_key(item) || self.lasting.items.is_leaving(item) {
+            return;
+        }
+        // A cooperative item has no holder here: the members that have it open hand it over among themselves.
+        if found.level == ItemLevel::Cooperative && self.item_users(item).is_some() {
+            self.items.nameless.insert(item);
+            return;
+        }
+        let why = "its name is another item's, which came from another node";
+        self.effects.push(Effect::Log { line: format!("item {} ('{}') ends: {why}", item.0, found.key) });
+        self.end_item(item, why, Cause::NONE);
+    }
+
+    /// Ends the cooperative items without a name that no member has open any more.
+    pub(in crate::broker) fn settle_nameless(&mut self) {
+        for item in std::mem::take(&mut self.items.nameless) {
+            self.end_nameless(item);
         }
     }
 

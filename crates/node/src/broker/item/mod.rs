@@ -99,6 +99,8 @@ pub(super) struct TransientItems {
     /// Members that have connected again and are listing the items that they have open, each with the items that it has
     /// listed so far.
     resuming: BTreeMap<MemberId, BTreeSet<SegmentId>>,
+    /// Cooperative items that lost their keys to other items, and that members have or may have open.
+    nameless: BTreeSet<SegmentId>,
     /// For each task of a workflow, how many parties have got a number for owner words because the task needed it.
     words_of_tasks: BTreeMap<(u64, String), usize>,
     /// Tasks of other nodes that wait for items of this node.

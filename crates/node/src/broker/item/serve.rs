@@ -273,7 +273,7 @@ impl Broker {
 
     /// Gives the members that have a cooperative item open, or that read a shared item, as text for messages; `None` if
     /// there are none. Such an item may have no holder.
-    fn item_users(&self, item: SegmentId) -> Option<String> {
+    pub(super) fn item_users(&self, item: SegmentId) -> Option<String> {
         let found = self.lasting.items.all.get(&item)?;
         let has_users = found.shared || found.level == ItemLevel::Cooperative;
         let possible = || self.possible_user(found.file).filter(|_| has_users);
