@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossdock_client::{
     ConnectOptions, Contents, Item, ItemLevel, ItemOptions, ObjectMode, OnDeath, Region, Session, Status,
 };
-use support::Daemon;
+use support::{Daemon, kill};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(10));
 
@@ -40,6 +40,30 @@ fn an_item_goes_from_task_to_task_with_its_bytes_and_without_a_copy() {
     assert_eq!((info.transfers, info.copies), (2, 0));
     drop((a, b));
     daemon.stop();
+}
+
+#[test]
+fn an_item_that_was_made_too_late_by_a_broker_that_died_does_not_keep_its_name() {
+    for level in [ItemLevel::Verified, ItemLevel::Cooperative] {
+        let daemon = Daemon::start();
+        let of_session = ConnectOptions { timeout: Duration::from_secs(2), ..daemon.options() };
+        let session = Session::connect(&of_session).unwrap();
+        let kept = session.create_item("kept", &options(level, OnDeath::Keep)).unwrap();
+        let broker = daemon.broker();
+        kill(broker, "STOP");
+        assert_eq!(session.create_item("x", &options(level, OnDeath::Keep)).unwrap_err().status, Status::TimedOut);
+        kill(broker, "CONT");
+        // The broker has handled the request before it serves this session. The first session does not read the answer.
+        let other = daemon.session();
+        assert!(other.find_item("x").is_ok());
+        daemon.kill_broker();
+        daemon.wait_until_up();
+        // A request that comes after the given-up one waits for its end.
+        drop(session.create_item("x", &options(level, OnDeath::Keep)).unwrap());
+        assert_eq!(session.find_item("kept").unwrap().key, "kept");
+        drop((kept, other, session));
+        daemon.stop();
+    }
 }
 
 #[test]

@@ -100,6 +100,9 @@ impl Broker {
         let writable = !found.shared;
         if cooperative || !writable {
             self.open_segments.open(found.file, asker.member);
+        } else if let Some(listed) = self.items.resuming.get_mut(&asker.member) {
+            // The member has not ended the list of the items that it has open, and gets this item besides.
+            listed.insert(item);
         }
         if matches!(self.items.handovers.phase(item), Phase::Proved) {
             self.items.handovers.enter(item, Phase::Open);
