@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use crossdock_client::{
     ConnectOptions, Contents, Item, ItemLevel, ItemOptions, ObjectMode, OnDeath, Region, Session, Status,
 };
-use support::{Daemon, kill};
+use crossdock_layout::wire::{Answer, ItemRequest, Party, Request};
+use crossdock_os::file;
+use support::{Daemon, Raw, kill};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(10));
 
@@ -64,6 +66,34 @@ fn an_item_that_was_made_too_late_by_a_broker_that_died_does_not_keep_its_name()
         drop((kept, other, session));
         daemon.stop();
     }
+}
+
+#[test]
+fn the_next_owner_of_a_file_that_lacks_memory_takes_the_memory_and_not_the_daemon() {
+    let daemon = Daemon::start();
+    let joined = |task: &str, token: u8| {
+        let mut hello = Raw::hello_message(token);
+        if let Request::Hello { task: of, .. } = &mut hello {
+            *of = Some(task.to_owned());
+        }
+        Raw::greet(&daemon.socket(), &hello).0
+    };
+    let (mut one, mut two) = (joined("one", 1), joined("two", 2));
+    for (key, size) in [("small", 64 << 20), ("large", 3 << 29)] {
+        let (level, on_death, keys) = (ItemLevel::Verified, OnDeath::Keep, vec![key.to_owned()]);
+        let create = ItemRequest::Create { size, level, on_death, key: key.into() };
+        let Some((Answer::Item(given), fds)) = one.ask(&Request::Item(create)) else { panic!("no item") };
+        // The first owner takes no memory for the item.
+        drop(fds);
+        one.ask(&Request::Item(ItemRequest::Transfer { item: given.item, to: Party::task("two") })).unwrap();
+        let access = ItemRequest::Access { read: false, wait_ms: 5000, keys };
+        let (answer, fds) = two.ask(&Request::Item(access)).unwrap();
+        assert!(matches!(answer, Answer::Item(_)), "{key}: {answer:?}");
+        let (length, taken) = file::sizes(&fds[0]).unwrap();
+        assert!(length > size && taken < 1 << 20, "{key}: {taken} of {length} bytes have memory");
+    }
+    drop((one, two));
+    daemon.stop();
 }
 
 #[test]

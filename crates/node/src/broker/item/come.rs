@@ -423,6 +423,22 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_lacks_memory_is_copied_before_its_item_goes_to_another_node() {
+        let mut bench = Bench::in_site();
+        bench.join(1, MAIN_ENDPOINT, "a", 0);
+        let item = bench.create(1, "x", ItemLevel::Verified);
+        bench.verdict = Verdict::Incomplete;
+        bench.ask_item(1, ItemRequest::Transfer { item, to: Party::task("w") });
+        let (workflow, key, task) = ("default".to_owned(), "x".to_owned(), "w".to_owned());
+        let own = OwnershipRequest { version: ownership::VERSION, workflow, key, task, rank: 0, numbers: vec![] };
+        asked(&mut bench, "b", OWN, encode(&own));
+        assert!(!bench.broker.lasting.items.is_leaving(item), "the item goes with a file that lacks memory");
+        let (item, to) = bench.copies.pop().expect("the item is copied");
+        bench.event(Event::Copied { item, to, outcome: Ok(()) });
+        assert!(bench.broker.lasting.items.is_leaving(item));
+    }
+
+    #[test]
     fn an_item_that_comes_back_to_its_bytes_is_proved_before_a_member_gets_it() {
         let (mut bench, item, _) = about_to_leave();
         bench.event(Event::Site(SiteEvent::Passed { item, epoch: 1, outcome: Ok(()) }));
