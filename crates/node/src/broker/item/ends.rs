@@ -170,7 +170,6 @@ impl Broker {
             self.items.readers.end(item);
         }
         self.items.readers.forget_workflow(workflow);
-        self.items.words_of_tasks.retain(|(of, _), _| *of != workflow);
         self.forget_copies_of(workflow);
         for member in self.lasting.members_of(workflow) {
             self.items.resuming.remove(&member);

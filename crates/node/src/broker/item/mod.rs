@@ -106,8 +106,6 @@ pub(super) struct TransientItems {
     resuming: BTreeMap<MemberId, BTreeSet<SegmentId>>,
     /// Cooperative items that lost their keys to other items, and that members have or may have open.
     nameless: BTreeSet<SegmentId>,
-    /// For each task of a workflow, how many parties have got a number for owner words because the task needed it.
-    words_of_tasks: BTreeMap<(u64, String), usize>,
     /// Tasks of other nodes that wait for items of this node.
     remote_waiters: RemoteWaiters,
     /// The nodes whose members read items of this node.
