@@ -94,6 +94,11 @@ impl Connection {
         self.watch();
     }
 
+    /// Forgets an endpoint that is not used, because the call that made it failed.
+    pub(crate) fn forget_endpoint(&self, listener: &Arc<OwnedFd>) {
+        self.lock().open_list.endpoints.retain(|endpoint| !Arc::ptr_eq(&endpoint.listener, listener));
+    }
+
     /// Forgets the endpoints of a workflow that ended, because their sockets must not stay open.
     pub(crate) fn forget_endpoints(&self, of: &str) {
         self.lock().open_list.endpoints.retain(|endpoint| endpoint.workflow != of);
