@@ -142,7 +142,7 @@ pub enum Effect {
         size: u64,
     },
     /// Ask the kernel whether any process has the item's file open or mapped. If none has, put back the size that a
-    /// former user cut off the file, and memory that it punched out of it, if that is little. Answer with
+    /// former user cut off the file, and, if the file is small, the memory that it punched out of it. Answer with
     /// [`Event::Proved`]. No effect that writes to the journal follows this one.
     ProveItem {
         /// The item whose file the kernel is asked about.

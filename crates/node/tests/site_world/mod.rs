@@ -343,7 +343,6 @@ impl World {
                     true => Verdict::Clinging,
                     false if self.random.one_in(20) => Verdict::Unknown("no descriptor".into()),
                     false if self.network.is_pulled(n, file, self.planted) => Verdict::Pulled,
-                    false if self.random.one_in(20) => Verdict::Incomplete,
                     false => Verdict::Alone,
                 };
                 self.event(n, Event::Proved { item, file, verdict });

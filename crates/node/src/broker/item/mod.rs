@@ -68,7 +68,7 @@ pub use residence::{BytesSource, Residence};
 pub enum Verdict {
     /// No other process has the file open or mapped, and the file has all of its memory.
     Alone,
-    /// No other process has the file open or mapped, but much of its memory is missing: a former user has punched holes
+    /// No other process has the file open or mapped, but memory of it is missing: a former user has punched holes
     /// into the file, or has never taken memory for it.
     Incomplete,
     /// A former user has the file open or mapped.
