@@ -695,11 +695,24 @@ fn one_version_is_exported_as_hdf5_and_npz() {
     let ended = node.run(&["export", "field/1", "one.npz"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
     assert!(fs::read(node.path("one.npz")).unwrap().starts_with(b"PK\x03\x04"));
-    // Another command is writing this file at present.
-    fs::write(node.path("two.npz.new"), "begun").unwrap();
-    let ended = node.run(&["export", "field/1", "two.npz"]);
+    // Commands in other containers are writing these files at present. One of them has the same process id: the shell
+    // becomes the command.
+    let script = format!(
+        "for by in '' .$$; do echo begun >two.npz$by.new; done; exec '{}' export field/1 two.npz",
+        env!("CARGO_BIN_EXE_crossdock")
+    );
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).current_dir(node.place.path()).env("CROSSDOCK_SOCKET", &node.observed);
+    let shell = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let by = format!("two.npz.{}.new", shell.id());
+    let ended = finish(shell);
     assert_eq!(ended.code, 0, "{}", ended.err);
-    assert_eq!(fs::read(node.path("two.npz.new")).unwrap(), b"begun");
+    let mut here: Vec<_> = fs::read_dir(node.place.path()).unwrap().flatten().map(|e| e.file_name()).collect();
+    here.retain(|name| name.to_string_lossy().starts_with("two."));
+    assert_eq!(here.len(), 3, "{here:?}");
+    for theirs in ["two.npz.new", &by] {
+        assert_eq!(fs::read(node.path(theirs)).unwrap(), b"begun\n");
+    }
     let ended = node.run(&["export", "field/1", "no.npz", "--sequence", "999999", "--wait", "200ms"]);
     assert!(ended.code == 69 && !node.path("no.npz").exists() && !node.path("no.npz.new").exists(), "{}", ended.err);
     node.end(pid, Signal::KILL);
