@@ -25,7 +25,7 @@ pub struct Restart {
 ///
 /// The ranks of a program may get different answers if a writer saves a checkpoint meanwhile. So one rank should
 /// choose, and tell the others the path of its checkpoint: if `folder` is the path of a file, the call takes this file
-/// and no other one.
+/// and no other one. A path that ends in `.h5` and leads to nothing is that of a missing file.
 ///
 /// # Errors
 /// `NOT_FOUND` if there is no checkpoint at all (a first start), `CORRUPT` if there are checkpoints but none is good,
