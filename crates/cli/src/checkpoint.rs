@@ -93,8 +93,19 @@ impl<'a> Writer<'a> {
     /// publishers of one start of the program are taken.
     fn attach(&self, dead: &[u64], until: Instant) -> Result<RankedObservers, String> {
         let mut reported = !dead.is_empty();
+        // The observers of a set that is not taken stay open until the next set is there, because the daemon of another
+        // node learns that a series has ended only while the series is observed.
+        let mut held = None;
         loop {
-            let observers = series::observe(&self.wanted(!dead.is_empty() || self.options.former, until), &self.stop)?;
+            let wanted = self.wanted(!dead.is_empty() || self.options.former, until);
+            let observers = match series::observe(&wanted, &self.stop) {
+                // A series may have no room for a second observer.
+                Err(_) if held.take().is_some() => {
+                    std::thread::sleep(LOOK / 2);
+                    continue;
+                }
+                observers => observers?,
+            };
             let set = RankedObservers::new(&self.names, observers);
             if set.succeeds(dead, self.options.former && dead.is_empty()) {
                 return Ok(set);
@@ -115,6 +126,7 @@ impl<'a> Writer<'a> {
             if self.stop.asked().is_some() {
                 return Err("stopped".into());
             }
+            held = Some(set);
         }
     }
 
