@@ -116,7 +116,7 @@ impl<'a> Writer<'a> {
             }
             if !reported {
                 complain(&format!(
-                    "some publishers of {} died or ended; waiting up to {:.1} s for the next start of all of them (--wait)",
+                    "some publishers of {} died or ended; waiting up to {:.1} s for successors of all (--wait)",
                     series::together(&self.names),
                     self.options.wait.as_secs_f64()
                 ));
