@@ -183,6 +183,8 @@ impl Publisher {
 
     fn end_begun(&mut self) {
         self.begun = false;
+        // Hints that the program gave since `begin` are about the begun version.
+        self.hinted = false;
         self.fields.iter_mut().for_each(|field| field.begun = None);
     }
 
@@ -205,7 +207,7 @@ impl Publisher {
         // the variables' addresses.
         self.end_begun();
         self.pending.clear();
-        self.hinted = false;
+        self.unsearched = false;
         if self.detector.method != Method::Hints && self.detector.may_use(Method::PrivateCopies) {
             self.detector.method = Method::PrivateCopies;
         }

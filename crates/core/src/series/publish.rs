@@ -58,7 +58,7 @@ impl Publisher {
     pub fn publish(&mut self, attributes: &[(&str, Value)]) -> Result<u64> {
         let started = Instant::now();
         self.check_use()?;
-        let columns = self.columns(attributes)?;
+        let columns = self.columns(attributes).inspect_err(|_| self.end_step_unsearched())?;
         if self.sequence >= MAX_SEQUENCE {
             return Err(self.error(Status::NoSpace, "it has had all the versions that there are numbers for"));
         }
@@ -82,6 +82,13 @@ impl Publisher {
         }
         self.show();
         published
+    }
+
+    /// Ends a step whose publish failed before it searched for changes. The chunks that hints of this step named stay
+    /// in the set `pending`, but such hints say nothing about the next step.
+    fn end_step_unsearched(&mut self) {
+        self.unsearched |= !self.hinted;
+        self.hinted = false;
     }
 
     /// Withholds a version: its contents stay in the variables' own memory, and its chunks stay on the list of changes.
@@ -138,7 +145,7 @@ impl Publisher {
         fault_point!("series.publish.found");
         // The chunks that the program's hints named are in the set `pending` now. If the program gives no hints in
         // the next step, the publisher searches for the changes of that step.
-        self.hinted = false;
+        (self.hinted, self.unsearched) = (false, false);
         let needed = self.pending.count();
         let record = self.room_for_version(needed)?;
         let taken = self.take_slots();
@@ -160,7 +167,11 @@ impl Publisher {
         }
         self.follow_up(&taken, dirty.as_deref());
         self.retire(self.keep);
-        self.change_over();
+        // If the program's hints named too little, the variables hold data that the newest version lacks. After a step
+        // with hints no chunk changes its kind of memory, because such data would be lost.
+        if method != Method::Hints {
+            self.change_over();
+        }
         Ok(self.sequence)
     }
 
