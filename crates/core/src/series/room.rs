@@ -153,7 +153,7 @@ impl Publisher {
         if self.broken.is_some() {
             return;
         }
-        self.children.free_slots(&mut self.slots);
+        self.free_kept_slots();
         let mut old: Vec<(u64, u32)> = (0..)
             .zip(&self.records)
             .filter(|(_, sequence)| **sequence != 0 && **sequence != self.sequence)
