@@ -267,8 +267,10 @@ impl Version {
     /// already.
     ///
     /// # Errors
-    /// `BUSY` if this observer holds 15 versions, `SYSTEM` if no mappings are left.
+    /// `BUSY` if this observer holds 15 versions, `SYSTEM` if no mappings are left. `NOT_FOUND` if the publisher takes
+    /// each version back before it is read; this value is then unchanged.
     pub fn refresh(&mut self) -> Result<u64> {
+        let mut taken_back = None;
         for _ in 0..OVERTAKEN {
             let newest = self.attached.newest();
             if newest.sequence() == self.record.sequence && self.is_valid() {
@@ -278,12 +280,12 @@ impl Version {
                 fault_point!("series.refresh.pinned");
                 match self.replace_by(newer) {
                     // The publisher took `newer` back while it was read. So there is a version that is newer still.
-                    Err(error) if error.status == Status::NotFound => continue,
+                    Err(error) if error.status == Status::NotFound => taken_back = Some(error),
                     done => return done,
                 }
             }
         }
-        Err(self.attached.corrupt("its newest version cannot be taken"))
+        Err(taken_back.unwrap_or_else(|| self.attached.corrupt("its newest version cannot be taken")))
     }
 
     /// Turns this value into `other`, a version of the same observer. The addresses stay the same, as in
