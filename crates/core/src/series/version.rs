@@ -11,7 +11,6 @@ use crossdock_layout::wire::SegmentKind;
 use super::attached::Attached;
 use super::describe::Description;
 use super::observer::{Found, OVERTAKEN, PublisherState};
-use super::protocol::{self};
 use super::record::{Record, read};
 use super::spec::Method;
 use super::value::Value;
@@ -43,7 +42,7 @@ impl Version {
             Found::Undecided => return Ok(Found::Undecided),
         };
         let record = read(attached, which);
-        let still = attached.look(which);
+        let still = attached.exists_after_reads(which);
         match record {
             Ok(record) if still => {
                 let views = attached.spans.iter().map(|_| OnceLock::new()).collect();
@@ -152,8 +151,7 @@ impl Version {
     /// Bytes that the program got before stay as they are.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        protocol::reads_end();
-        self.attached.look(Latest::new(self.record.sequence, self.record.index as u16))
+        self.attached.exists_after_reads(Latest::new(self.record.sequence, self.record.index as u16))
     }
 
     fn check_valid(&self) -> Result<()> {
