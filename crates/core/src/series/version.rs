@@ -368,22 +368,22 @@ pub fn diff(a: &Version, b: &Version) -> Result<Vec<(String, Range<u64>)>> {
     let mut found: Vec<(usize, Range<u64>)> = Vec::new();
     for (variable, span) in a.attached.spans.iter().enumerate() {
         let (one, other) = (a.record.slots(span, variable, chunk), b.record.slots(span, variable, chunk));
-        let end = a.record.extents[variable].1.max(b.record.extents[variable].1);
+        let lengths = [a, b].map(|version| version.record.extents[variable].1);
+        let (least, end) = (lengths[0].min(lengths[1]), lengths[0].max(lengths[1]));
         for index in 0..one.len().max(other.len()) {
+            let mut range = (index * chunk) as u64..(((index + 1) * chunk) as u64).min(end);
             if one.get(index) == other.get(index) {
-                continue;
+                // Both versions share this chunk. If the shorter one ends in it, only the longer one has the bytes after
+                // this end.
+                range.start = range.start.max(least);
+                if range.is_empty() {
+                    continue;
+                }
             }
-            let range = (index * chunk) as u64..(((index + 1) * chunk) as u64).min(end);
             match found.last_mut() {
                 Some((last, joined)) if *last == variable && joined.end == range.start => joined.end = range.end,
                 _ => found.push((variable, range)),
             }
-        }
-        // The variable grew or shrank within its last chunk. Both versions may share this chunk although they differ in
-        // length.
-        let (one, other) = (a.record.extents[variable].1, b.record.extents[variable].1);
-        if one != other && found.last().is_none_or(|(last, range)| *last != variable || range.end < end) {
-            found.push((variable, one.min(other)..end));
         }
     }
     a.check_valid()?;

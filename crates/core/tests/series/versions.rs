@@ -262,3 +262,19 @@ fn what_is_chosen_follows_what_the_program_does() {
 fn publisher_used(series: &Series) -> u32 {
     Report::read("field", &series.offer.pool, series.offer.size).unwrap().slots.2
 }
+
+#[test]
+fn what_only_a_longer_version_has_differs_although_both_share_the_chunk_in_which_the_shorter_one_ends() {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(Spec { chunk: Some(4096), detect: Detect::Hints, ..spec(3 * 512) });
+    let mut observer = series.observe(0);
+    publisher.publish(&[]).unwrap();
+    let longer = observer.latest().unwrap();
+    publisher.resize("u", &[768]).unwrap();
+    publisher.publish(&[]).unwrap();
+    let shorter = observer.latest().unwrap();
+    assert_eq!(shorter.copied(), 0);
+    for (a, b) in [(&longer, &shorter), (&shorter, &longer)] {
+        assert_eq!(diff(a, b).unwrap(), [("u".to_owned(), 768 * 8..1536 * 8)]);
+    }
+}
