@@ -265,8 +265,8 @@ impl Version {
     /// already.
     ///
     /// # Errors
-    /// `BUSY` if this observer holds 15 versions, `SYSTEM` if no mappings are left. `NOT_FOUND` if the publisher takes
-    /// each version back before it is read; this value is then unchanged.
+    /// `BUSY` if this observer holds 15 versions. `NOT_FOUND` if the publisher takes each version back before it is
+    /// read; this value is then unchanged. `NO_SPACE` and `SYSTEM` as for [`Self::replace_by`].
     pub fn refresh(&mut self) -> Result<u64> {
         let mut taken_back = None;
         for _ in 0..OVERTAKEN {
@@ -290,8 +290,10 @@ impl Version {
     /// [`Self::refresh`].
     ///
     /// # Errors
-    /// `INVALID` if `other` belongs to another observer, `SYSTEM` if no mappings are left. `NOT_FOUND` if `other` was
-    /// taken back; this value is then unchanged.
+    /// `INVALID` if `other` belongs to another observer. `NOT_FOUND` if `other` was taken back; this value is then
+    /// unchanged. `NO_SPACE` or `SYSTEM` if the kernel gives no memory for a copy. If the publisher takes versions back,
+    /// this value is then unchanged, too. Otherwise it is `other` already, and the addresses of a variable that could
+    /// not be mapped are not valid any more; [`Version::bytes`] maps the variable anew, at other addresses.
     pub fn replace_by(&mut self, mut other: Version) -> Result<u64> {
         if !Arc::ptr_eq(&self.attached, &other.attached) {
             return Err(self.attached.error(Status::Invalid, "the other version is not of the same observer"));
@@ -337,11 +339,16 @@ impl Version {
         }
         fault_point!("series.refresh.copied");
         other.check_valid()?;
+        // Only the permission to write can fail. So all variables get it before one of them shows other bytes.
+        let views = || prepared.iter().filter_map(|(variable, _)| self.views[*variable].get());
+        if let Err(error) = views().try_for_each(|view| view.set_writable(true)) {
+            views().for_each(|view| drop(view.set_writable(false)));
+            return Err(Error::os(&error).about(SegmentKind::Series, &self.attached.name));
+        }
         let mut copied = 0;
         for (variable, prepared) in prepared {
             let Some(view) = self.views[variable].get_mut() else { continue };
-            let shown = view.show_prepared(prepared, &self.attached.pool);
-            copied += shown.map_err(|error| Error::os(&error).about(SegmentKind::Series, &self.attached.name))?;
+            copied += view.show_prepared(prepared, &self.attached.pool);
         }
         std::mem::swap(&mut self.pin, &mut other.pin);
         std::mem::swap(&mut self.record, &mut other.record);
@@ -403,5 +410,49 @@ impl std::fmt::Debug for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut out = f.debug_struct("Version");
         out.field("series", &self.attached.name).field("sequence", &self.record.sequence).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "faults"))]
+mod tests {
+    use super::super::{AttachParts, FullPolicy, Identity, Observer, Publisher, Spec, Variable};
+    use super::*;
+    use crate::host::StandaloneHost;
+    use crossdock_os::{faults, memfd};
+
+    #[test]
+    fn a_refresh_that_fails_shows_all_variables_of_one_version() {
+        let seen = faults::each_call_fails(|attempt| {
+            let variables = ["a", "b"].map(|name| Variable::new(name, "u64", &[1000]));
+            let spec = Spec { full: FullPolicy::TakeBack, ..Spec::of(variables.into()) };
+            let host = || Arc::new(StandaloneHost::default());
+            let (mut publisher, offer) = Publisher::create(Identity::alone("s"), &spec, host()).unwrap();
+            let mut observer = Observer::attach(AttachParts {
+                name: "s".into(),
+                segment: Default::default(),
+                pool: offer.pool.try_clone().unwrap(),
+                size: offer.size,
+                pin_page: memfd::create("pins", 4096).unwrap(),
+                slot: 0,
+                publisher: StandaloneHost::MEMBER,
+                host: host(),
+            })
+            .unwrap();
+            publisher.publish(&[]).unwrap();
+            let mut version = observer.latest().unwrap();
+            let seen = |version: &Version| ["a", "b"].map(|name| version.bytes(name).unwrap()[0]);
+            assert_eq!(seen(&version), [0, 0]);
+            for name in ["a", "b"] {
+                publisher.elements::<u64>(name).unwrap().fill(2);
+            }
+            publisher.publish(&[]).unwrap();
+            attempt.arm();
+            let refreshed = version.refresh();
+            let failed = attempt.disarm();
+            let shows = if refreshed.is_ok() { 2 } else { 0 };
+            assert_eq!(seen(&version), [shows; 2], "{failed:?}: {refreshed:?}");
+            assert_eq!(version.sequence(), if refreshed.is_ok() { 2 } else { 1 });
+        });
+        assert!(seen.contains("mprotect"), "{seen:?}");
     }
 }
