@@ -58,7 +58,7 @@ impl Publisher {
     pub fn publish(&mut self, attributes: &[(&str, Value)]) -> Result<u64> {
         let started = Instant::now();
         self.check_use()?;
-        let columns = self.columns(attributes).inspect_err(|_| self.end_step_unsearched())?;
+        let columns = self.columns(attributes).inspect_err(|_| self.give_up_step())?;
         if self.sequence >= MAX_SEQUENCE {
             return Err(self.error(Status::NoSpace, "it has had all the versions that there are numbers for"));
         }
@@ -84,9 +84,10 @@ impl Publisher {
         published
     }
 
-    /// Ends a step whose publish failed before it searched for changes. The chunks that hints of this step named stay
-    /// in the set `pending`, but such hints say nothing about the next step.
-    fn end_step_unsearched(&mut self) {
+    /// Ends a step without a publish, because the publish is refused before it searches for changes. Language bindings
+    /// call this function if they refuse a publish themselves. The next publish has the changes of this step, too: the
+    /// hints of this step stay, but they say nothing about the next step.
+    pub fn give_up_step(&mut self) {
         self.unsearched |= !self.hinted;
         self.hinted = false;
     }

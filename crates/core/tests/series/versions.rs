@@ -69,6 +69,13 @@ fn hints_do_not_hide_the_changes_of_an_earlier_step_whose_publish_failed() {
     check_ends(&mut publisher, &series, [5, 2]);
     let version = series.observe(0).latest().unwrap();
     assert_eq!((version.method(), version.copied()), (Some(Method::Hints), 1));
+    // A publish that a language binding refuses ends its step in the same way.
+    *numbers(&mut publisher, "u").last_mut().unwrap() = 6;
+    publisher.give_up_step();
+    numbers(&mut publisher, "u")[0] = 7;
+    publisher.touched("u", 0..8).unwrap();
+    publisher.publish(&good).unwrap();
+    check_ends(&mut publisher, &series, [7, 6]);
 }
 
 #[test]
