@@ -1,5 +1,5 @@
-//! Tests of forked children of a publisher's process. They are a program of their own and run one after another, because
-//! children of other tests would inherit the publisher, too.
+//! Tests of forked children of a publisher's process. They are a program of their own and run one after another,
+//! because children of other tests would inherit the publisher, too.
 
 mod series_world;
 

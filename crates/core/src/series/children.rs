@@ -82,8 +82,8 @@ impl Children {
         }
     }
 
-    /// Keeps a slot of a begun version that is given up, if a child may have it mapped. `version` is the number that the
-    /// begun version would have had.
+    /// Keeps a slot of a begun version that is given up, if a child may have it mapped. `version` is the number that
+    /// the begun version would have had.
     fn keep_begun(&mut self, version: u64, slot: u32, slots: &mut Slots) {
         self.keep(version, slot, slots);
         if let Some(pipe) = &mut self.pipe {
@@ -148,8 +148,8 @@ mod tests {
     use crate::host::StandaloneHost;
     use std::sync::Arc;
 
-    /// Begins a version, and gives its first slot and a second writing end of the pipe, which stands for a child that is
-    /// forked now.
+    /// Begins a version, and gives its first slot and a second writing end of the pipe, which stands for a child that
+    /// is forked now.
     fn begin(publisher: &mut Publisher) -> (u32, OwnedFd) {
         publisher.begin().unwrap();
         let child = publisher.children.pipe.as_ref().unwrap().write.try_clone().unwrap();

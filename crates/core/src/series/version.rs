@@ -291,9 +291,9 @@ impl Version {
     ///
     /// # Errors
     /// `INVALID` if `other` belongs to another observer. `NOT_FOUND` if `other` was taken back; this value is then
-    /// unchanged. `NO_SPACE` or `SYSTEM` if the kernel gives no memory for a copy. If the publisher takes versions back,
-    /// this value is then unchanged, too. Otherwise it is `other` already, and the addresses of a variable that could
-    /// not be mapped are not valid any more; [`Version::bytes`] maps the variable anew, at other addresses.
+    /// unchanged. `NO_SPACE` or `SYSTEM` if the kernel gives no memory for a copy. If the publisher takes versions
+    /// back, this value is then unchanged, too. Otherwise it is `other` already, and the addresses of a variable that
+    /// could not be mapped are not valid any more; [`Version::bytes`] maps the variable anew, at other addresses.
     pub fn replace_by(&mut self, mut other: Version) -> Result<u64> {
         if !Arc::ptr_eq(&self.attached, &other.attached) {
             return Err(self.attached.error(Status::Invalid, "the other version is not of the same observer"));
@@ -380,8 +380,8 @@ pub fn diff(a: &Version, b: &Version) -> Result<Vec<(String, Range<u64>)>> {
         for index in 0..one.len().max(other.len()) {
             let mut range = (index * chunk) as u64..(((index + 1) * chunk) as u64).min(end);
             if one.get(index) == other.get(index) {
-                // Both versions share this chunk. If the shorter one ends in it, only the longer one has the bytes after
-                // this end.
+                // Both versions share this chunk. If the shorter one ends in it, only the longer one has the bytes
+                // after this end.
                 range.start = range.start.max(least);
                 if range.is_empty() {
                     continue;
