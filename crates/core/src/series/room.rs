@@ -274,7 +274,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_pool_that_cannot_get_whole_huge_pages_gets_the_slots_that_it_needs() {
+    fn a_pool_whose_growth_by_whole_huge_pages_fails_gets_the_slots_that_it_needs() {
         let mut grown_by = Vec::new();
         each_call_fails(|attempt| {
             let spec = Spec { chunk: Some(65536), ..Spec::of(vec![Variable::new("u", "u64", &[3 << 17])]) };
