@@ -199,10 +199,19 @@ impl Publisher {
         let declared = self.with(py, |publisher| Ok(publisher.attributes().to_vec()))?;
         let mut all = Vec::new();
         for given in [attributes, more].into_iter().flatten() {
-            all.extend(values::values_of(given, &declared)?);
+            match values::values_of(given, &declared) {
+                Ok(values) => all.extend(values),
+                Err(error) => {
+                    self.with(py, |publisher| {
+                        publisher.give_up_step();
+                        Ok(())
+                    })?;
+                    return Err(error);
+                }
+            }
         }
         self.with(py, |publisher| {
-            self.refuse_if_begun_views("published")?;
+            self.refuse_if_begun_views("published").inspect_err(|_| publisher.give_up_step())?;
             let list: Vec<_> = all.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
             let sequence = publisher.publish(&list)?;
             self.is_begun.store(false, Ordering::Release);

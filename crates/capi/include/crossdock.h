@@ -887,7 +887,8 @@ crossdock_status crossdock_series_version_attribute(crossdock_series_version *ve
 
 /* Turn a version into the newest one. No other thread may use it meanwhile. Only the chunks that differ are mapped
  * anew, so addresses that were taken before are valid and show the new version. `remapped` (may be NULL) is the number
- * of chunks that were mapped. */
+ * of chunks that were mapped. NO_SPACE or SYSTEM: the kernel gives no memory for an array that cannot be mapped. Then
+ * take the arrays' addresses anew. */
 crossdock_status crossdock_series_version_refresh(crossdock_series_version *version, uint64_t *remapped);
 
 /* A range of bytes of one variable in which two versions may differ. `variable` is the variable's index. */

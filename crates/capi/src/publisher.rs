@@ -170,9 +170,11 @@ unsafe extern "C" fn crossdock_publisher_publish(
 ) -> i32 {
     call(|| {
         let sequence = if sequence.is_null() { None } else { Some(out(sequence, "sequence")?) };
+        let mut publisher = self::publisher(&publisher)?;
         // SAFETY: `crossdock.h` asks for a valid list.
-        let attributes = unsafe { values::attributes(attributes, attribute_count)? };
-        let number = self::publisher(&publisher)?.publish(&attributes)?;
+        let attributes = unsafe { values::attributes(attributes, attribute_count) };
+        let attributes = attributes.inspect_err(|_| publisher.give_up_step())?;
+        let number = publisher.publish(&attributes)?;
         if let Some(sequence) = sequence {
             // SAFETY: `crossdock.h` asks for writable memory.
             unsafe { sequence.set(number) };

@@ -1,16 +1,19 @@
-//! Tests of forked children of a publisher's process. They are a program of their own, because children of other tests
-//! would inherit the publisher, too.
+//! Tests of forked children of a publisher's process. They are a program of their own and run one after another,
+//! because children of other tests would inherit the publisher, too.
 
 mod series_world;
 
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossdock_core::series::{Detect, Pages, Publisher, Spec};
 
-use series_world::{LONG, World, numbers, spec};
+use series_world::{LONG, World, as_numbers, numbers, spec};
 
 const NUMBERS: usize = 65536;
+
+static ALONE: Mutex<()> = Mutex::new(());
 
 fn publish(publisher: &mut Publisher, begins: bool, number: u64) {
     if begins {
@@ -59,8 +62,44 @@ fn check(detect: Detect, pages: Pages, begins: bool) {
 
 #[test]
 fn a_forked_child_sees_the_variables_as_they_were_at_the_fork() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for begins in [false, true] {
         check(Detect::PrivateCopies, Pages::MayMove, begins);
         check(Detect::Auto, Pages::Stay, begins);
     }
+}
+
+#[test]
+fn a_child_that_writes_a_begun_version_after_it_was_given_up_changes_no_other_version() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    const PASSES: usize = 10;
+    const STOP: usize = 11;
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(Spec { chunk: Some(65536), ..spec(NUMBERS as u64) });
+    let mut observer = series.observe(0);
+    publish(&mut publisher, false, 1);
+    publisher.begin().unwrap();
+    let start = publisher.memory("u").unwrap().cast::<u64>();
+    let pid = world.fork(|| {
+        while world.word(STOP).load(Ordering::SeqCst) == 0 {
+            // SAFETY: the begun memory as the child inherited it: `NUMBERS` numbers.
+            (0..NUMBERS).for_each(|n| unsafe { start.add(n).write_volatile(666) });
+            world.word(PASSES).fetch_add(1, Ordering::SeqCst);
+        }
+        0
+    });
+    publisher.abandon().unwrap();
+    for number in 2..8 {
+        publish(&mut publisher, false, number);
+        let version = observer.latest().unwrap();
+        let (passes, started) = (world.word(PASSES).load(Ordering::SeqCst), Instant::now());
+        while world.word(PASSES).load(Ordering::SeqCst) < passes + 2 {
+            assert!(started.elapsed() < LONG, "the child does not write");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let seen = as_numbers(version.bytes("u").unwrap());
+        assert!(seen.iter().all(|seen| *seen == number), "version {}", version.sequence());
+    }
+    world.word(STOP).store(1, Ordering::SeqCst);
+    assert_eq!(world.wait(pid), 0);
 }

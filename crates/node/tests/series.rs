@@ -261,13 +261,14 @@ fn an_observer_waits_for_the_series_and_not_beyond_its_deadline() {
     let waiting: Vec<_> = (0..3)
         .map(|_| {
             let mut raw = join(&daemon);
-            std::thread::spawn(move || observe(&mut raw, "field", 30_000))
+            std::thread::spawn(move || (observe(&mut raw, "field", 30_000).unwrap().0, raw))
         })
         .collect();
     std::thread::sleep(Duration::from_millis(50));
     let publisher = Publisher::new(join(&daemon), "field", 3);
-    let seen = waiting.into_iter().map(|w| w.join().unwrap().unwrap().0);
-    let slots: BTreeSet<_> = seen.map(|entry| (entry.segment, entry.slot)).collect();
+    // All of them stay connected until the slots are compared, because a slot that is left is given again.
+    let seen: Vec<_> = waiting.into_iter().map(|w| w.join().unwrap()).collect();
+    let slots: BTreeSet<_> = seen.iter().map(|(entry, _)| (entry.segment, entry.slot)).collect();
     assert_eq!(slots, (0..3).map(|slot| (publisher.segment, slot)).collect());
 }
 
@@ -360,6 +361,9 @@ fn a_publisher_gives_its_series_back_after_the_keepers_death() {
     // Other memory than the lost pool is refused from every member, also from the publisher.
     let (forged, _map) = memfd::create_for_own_writing("crossdock-test", SIZE).unwrap();
     assert_eq!(ask(&mut observer, &Request::Offer { segment }, &[forged.as_fd()]).unwrap_err().0, Status::Denied);
+    // The pool itself is taken back only from the publisher. Nobody can become an observer before that.
+    assert_eq!(ask(&mut observer, &Request::Offer { segment }, &[fds[0].as_fd()]), Ok(0));
+    assert_eq!(observe(&mut observer, "field", 0).unwrap_err().0, Status::Busy);
     publisher.raw = Raw::greet(&daemon.socket(), &hello(member)).0.number_from(100);
     assert_eq!(ask(&mut publisher.raw, &Request::Offer { segment }, &[forged.as_fd()]).unwrap_err().0, Status::Denied);
     let other = memfd::create("crossdock-test", SIZE).unwrap();

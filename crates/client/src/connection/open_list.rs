@@ -245,13 +245,14 @@ impl OpenList {
     pub(super) fn take(&mut self, answer: &Answer, descriptor: Option<&OwnedFd>) {
         match answer {
             Answer::Segment { segment, kind, .. } => {
-                self.add_segment(*segment, *kind, descriptor);
+                // If a daemon lost the pool of a series, it takes the pool back only from the publisher. So no other
+                // member keeps a descriptor of the pool.
+                let kept = descriptor.filter(|_| *kind != SegmentKind::Series);
+                self.add_segment(*segment, *kind, kept);
             }
             Answer::Series(entry) => {
                 self.add_segment(entry.segment, SegmentKind::Series, None);
-                // If a daemon lost the pool, the publisher sends the daemon a descriptor of the pool. So the observer
-                // keeps no descriptor of the pool. But perhaps no other member has the pin page, so the observer keeps
-                // a descriptor of this page.
+                // Perhaps no other member has the pin page, so the observer keeps a descriptor of this page.
                 self.add_segment(entry.pin, SegmentKind::Series, descriptor);
             }
             Answer::Item(given) if is_owned(given) => {

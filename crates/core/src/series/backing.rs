@@ -68,8 +68,8 @@ impl Publisher {
         found
     }
 
-    /// Gives some more chunks the kind of memory that the chosen method needs. The caller has just published, so the
-    /// variables hold the same data as the newest version.
+    /// Gives some more chunks the kind of memory that the chosen method needs. The caller has just searched for changes
+    /// and published, so the variables hold the same data as the newest version.
     pub(super) fn change_over(&mut self) {
         let Some(goal) = self.goal().filter(|_| !self.settled && self.broken.is_none()) else { return };
         self.change_chunks(goal);
@@ -170,8 +170,12 @@ mod tests {
     const NUMBERS: usize = 6 << 20 >> 3;
 
     fn publisher() -> Publisher {
+        publisher_with(Detect::WriteProtect)
+    }
+
+    fn publisher_with(detect: Detect) -> Publisher {
         let (one, other) = (Variable::new("a", "u64", &[1000]), Variable::new("u", "u64", &[NUMBERS as u64]));
-        let spec = Spec { detect: Detect::WriteProtect, ..Spec::of(vec![one, other]) };
+        let spec = Spec { detect, ..Spec::of(vec![one, other]) };
         Publisher::create(Identity::alone("s"), &spec, Arc::new(StandaloneHost::default())).unwrap().0
     }
 
@@ -237,6 +241,33 @@ mod tests {
                 publisher.publish(&[]).unwrap();
                 check(&mut publisher, &model);
             }
+        }
+    }
+
+    #[test]
+    fn a_hint_that_names_too_little_costs_the_program_none_of_its_own_data() {
+        let mut publisher = publisher_with(Detect::Auto);
+        if !publisher.detector.has(Method::PrivateCopies) {
+            return crossdock_os::testing::skip("private-copies");
+        }
+        for goal in [Backing::Slot, Backing::Watched] {
+            if goal == Backing::Watched && !publisher.detector.has(Method::WriteProtect) {
+                return crossdock_os::testing::skip("write-protection");
+            }
+            publisher.elements::<u64>("u").unwrap().fill(1);
+            publisher.publish(&[]).unwrap();
+            wants(&mut publisher, Backing::Memory);
+            while !publisher.settled {
+                publisher.change_over();
+            }
+            // No chunk is changed over yet when the program writes all of them and names only the first one.
+            wants(&mut publisher, goal);
+            publisher.elements::<u64>("u").unwrap().fill(2);
+            publisher.touched("u", 0..8).unwrap();
+            publisher.publish(&[]).unwrap();
+            assert!(publisher.elements::<u64>("u").unwrap().iter().all(|n| *n == 2), "{goal:?}");
+            publisher.publish(&[]).unwrap();
+            check(&mut publisher, &vec![2; NUMBERS]);
         }
     }
 

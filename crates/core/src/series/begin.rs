@@ -100,10 +100,14 @@ impl Publisher {
         Ok(())
     }
 
+    /// Tells whether a version was begun in ordinary memory of this process.
+    fn begun_aside(&self) -> bool {
+        self.fields.iter().any(|field| matches!(field.begun, Some(Begun::Aside(_))))
+    }
+
     /// Copies a version that was begun in ordinary memory to slots of the pool, if the pool has room by now.
     fn take_in_aside(&mut self) -> Result<()> {
-        let aside = self.fields.iter().any(|field| matches!(field.begun, Some(Begun::Aside(_))));
-        if !aside || !self.begun_slots.is_empty() {
+        if !self.begun_aside() || !self.begun_slots.is_empty() {
             return Ok(());
         }
         self.make_room(self.chunks())?;
@@ -135,10 +139,7 @@ impl Publisher {
             }
             self.pending.insert_range(field.table());
         }
-        for taken in std::mem::take(&mut self.begun_slots) {
-            self.slots.put_back(taken.run);
-        }
-        self.end_begun();
+        self.give_up_begun();
     }
 
     /// Maps each variable's fresh slots as one array.
@@ -174,15 +175,27 @@ impl Publisher {
         if !self.begun {
             return Err(self.error(Status::Invalid, "no version was begun that could be abandoned"));
         }
-        for taken in std::mem::take(&mut self.begun_slots) {
-            self.slots.put_back(taken.run);
+        self.give_up_begun();
+        Ok(())
+    }
+
+    /// Ends the begun version, which is not published. Its slots are free afterwards, unless a forked child may have
+    /// them mapped.
+    fn give_up_begun(&mut self) {
+        let taken = std::mem::take(&mut self.begun_slots);
+        if self.begun_aside() {
+            taken.iter().for_each(|taken| self.slots.put_back(taken.run));
+        } else {
+            taken.iter().for_each(|taken| self.give_up_begun_run(taken.run));
         }
         self.end_begun();
-        Ok(())
+        self.free_kept_slots();
     }
 
     fn end_begun(&mut self) {
         self.begun = false;
+        // Hints that the program gave since `begin` are about the begun version.
+        self.hinted = false;
         self.fields.iter_mut().for_each(|field| field.begun = None);
     }
 
@@ -205,7 +218,7 @@ impl Publisher {
         // the variables' addresses.
         self.end_begun();
         self.pending.clear();
-        self.hinted = false;
+        self.unsearched = false;
         if self.detector.method != Method::Hints && self.detector.may_use(Method::PrivateCopies) {
             self.detector.method = Method::PrivateCopies;
         }

@@ -55,7 +55,7 @@ impl Publisher {
                 }
             }
         }
-        let hints = self.hinted && self.detector.detect_allows_hints();
+        let hints = self.hinted && !self.unsearched && self.detector.detect_allows_hints();
         if hints || self.detector.method == Method::Hints {
             return FoundChanges { method: Method::Hints, dirty: None };
         }

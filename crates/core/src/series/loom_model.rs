@@ -150,8 +150,7 @@ fn a_reader_notices_that_the_publisher_takes_its_version_back() {
         });
         if protocol::pin(&model.pins[0], &model.states[0], 1, false) == PinResult::Held {
             let seen = model.contents[0].load(Relaxed);
-            protocol::reads_end();
-            if protocol::look(&model.states[0], 1) == PinResult::Held {
+            if protocol::exists_after_reads(&model.states[0], 1) {
                 assert_eq!(seen, 1);
             }
         }

@@ -22,10 +22,13 @@ use crate::error::Reason;
 use crate::liveness::{LOOK, epoch_word};
 use crate::{Error, Result};
 
-/// How many times an observer tries again because the version that it wanted was recycled before it was pinned. A
-/// publisher cannot recycle the version so fast this many times in a row. So after this many attempts the version table
-/// must be damaged.
+/// How many times an observer tries again because the newest version was recycled before it was pinned. Between the
+/// load of the newest version's number and the pin are only a few instructions, and a publisher cannot recycle the
+/// version so fast this many times in a row. So after this many attempts the version table must be damaged.
 pub(super) const OVERTAKEN: u32 = 64;
+/// How many times an observer searches the version table for the next version, before it takes the newest one. The
+/// search can take longer than a publisher needs to publish the next version and to recycle the one that was found.
+const SEARCHES: u32 = 8;
 /// How long an observer sleeps before it looks again whether the publisher recycles a version.
 const DECISION: Duration = Duration::from_millis(1);
 
@@ -195,7 +198,8 @@ impl Observer {
     /// Gives the version that follows the last one that this observer gave, and waits until it is published. If
     /// versions in between no longer exist, [`Version::missed`] of the result says how many. The first version given
     /// is the oldest that exists. If the publisher keeps some versions (`keep`), an observer that reads every version
-    /// may lag behind by that many.
+    /// may lag behind by that many. If the publisher recycles versions faster than the observer finds them, the result
+    /// is the newest version.
     ///
     /// # Errors
     /// The errors of [`Self::next`].
@@ -203,11 +207,13 @@ impl Observer {
         let deadline = Deadline::after(timeout);
         let given = self.given;
         let mut overtaken = 0;
-        while overtaken < OVERTAKEN {
+        while overtaken < SEARCHES + OVERTAKEN {
             self.wait_beyond(given, deadline.left())?;
-            let there = super::report::versions(&self.attached.pool);
-            let sequence = there.into_iter().find(|(sequence, _)| *sequence > given).map(|(sequence, _)| sequence);
-            match sequence.map_or(Ok(Found::Gone), |sequence| self.find(sequence))? {
+            let wanted = match overtaken < SEARCHES {
+                true => super::report::oldest(&self.attached.pool, given),
+                false => Some(self.attached.newest()).filter(|newest| newest.sequence() > given),
+            };
+            match wanted.map_or(Ok(Found::Gone), |wanted| self.take(wanted))? {
                 Found::There(mut version) => {
                     // Versions before the first one that an observer gets are not counted as missed.
                     version.missed = if given == 0 { 0 } else { version.sequence() - given - 1 };

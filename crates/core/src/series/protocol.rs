@@ -58,7 +58,7 @@ pub(super) fn unpin(pin: &AtomicU64) {
 
 /// Looks at a version's state word and tells whether the version with this number still exists for observers that
 /// pinned it.
-pub(super) fn look(state: &AtomicU64, sequence: u64) -> PinResult {
+fn look(state: &AtomicU64, sequence: u64) -> PinResult {
     let state = State(state.load(Acquire));
     match state.phase() {
         Phase::Live if state.sequence() == sequence => PinResult::Held,
@@ -67,10 +67,11 @@ pub(super) fn look(state: &AtomicU64, sequence: u64) -> PinResult {
     }
 }
 
-/// Orders an observer's reads of a version before a later call of `look`. If that call finds that the version still
-/// exists, all that was read before belongs to the version.
-pub(super) fn reads_end() {
+/// Tells whether a version still exists after an observer has read it. If it does, all that the observer read before
+/// this call belongs to the version. The fence keeps these reads before the load of the state word.
+pub(super) fn exists_after_reads(state: &AtomicU64, sequence: u64) -> bool {
     fence(Acquire);
+    look(state, sequence) != PinResult::Gone
 }
 
 /// Marks one version as *retiring*: the publisher's step (a) in this file's first comment. After it has marked all

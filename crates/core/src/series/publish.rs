@@ -49,7 +49,7 @@ impl Publisher {
     /// carries its changes, together with that publish's own attributes.
     ///
     /// `attributes` are the attributes of this version. If one of them was not declared before, this call declares it,
-    /// as long as there is room for it.
+    /// as long as there is room for it. It stays declared if no version is published.
     ///
     /// # Errors
     /// `NO_SPACE` under the policy [`super::FullPolicy::Fail`]; nothing is lost, and the next publish carries the
@@ -58,7 +58,7 @@ impl Publisher {
     pub fn publish(&mut self, attributes: &[(&str, Value)]) -> Result<u64> {
         let started = Instant::now();
         self.check_use()?;
-        let columns = self.columns(attributes)?;
+        let columns = self.columns(attributes).inspect_err(|_| self.give_up_step())?;
         if self.sequence >= MAX_SEQUENCE {
             return Err(self.error(Status::NoSpace, "it has had all the versions that there are numbers for"));
         }
@@ -82,6 +82,14 @@ impl Publisher {
         }
         self.show();
         published
+    }
+
+    /// Ends a step without a publish, because the publish is refused before it searches for changes. Language bindings
+    /// call this function if they refuse a publish themselves. The next publish has the changes of this step, too: the
+    /// hints of this step stay, but they say nothing about the next step.
+    pub fn give_up_step(&mut self) {
+        self.unsearched |= !self.hinted;
+        self.hinted = false;
     }
 
     /// Withholds a version: its contents stay in the variables' own memory, and its chunks stay on the list of changes.
@@ -138,7 +146,7 @@ impl Publisher {
         fault_point!("series.publish.found");
         // The chunks that the program's hints named are in the set `pending` now. If the program gives no hints in
         // the next step, the publisher searches for the changes of that step.
-        self.hinted = false;
+        (self.hinted, self.unsearched) = (false, false);
         let needed = self.pending.count();
         let record = self.room_for_version(needed)?;
         let taken = self.take_slots();
@@ -160,7 +168,11 @@ impl Publisher {
         }
         self.follow_up(&taken, dirty.as_deref());
         self.retire(self.keep);
-        self.change_over();
+        // If the program's hints named too little, the variables hold data that the newest version lacks. After a step
+        // with hints no chunk changes its kind of memory, because such data would be lost.
+        if method != Method::Hints {
+            self.change_over();
+        }
         Ok(self.sequence)
     }
 

@@ -66,6 +66,9 @@ pub struct Publisher {
     pub(super) pending: ChunkSet,
     /// True if the program said by hints which bytes it wrote in this step.
     pub(super) hinted: bool,
+    /// True if an earlier step ended without a publish that searched for its changes, and without hints that named
+    /// them. The next publish then searches, whatever hints the program gives.
+    pub(super) unsearched: bool,
     /// The kind of memory at each chunk's addresses, indexed by the chunk's position in slot tables.
     pub(super) backing: Vec<Backing>,
     /// The forked children of this process, and the slots that are kept for them.
@@ -188,6 +191,7 @@ impl Publisher {
             current: vec![NO_SLOT; geometry.counts.chunks as usize],
             pending: ChunkSet::new(geometry.counts.chunks),
             hinted: false,
+            unsearched: false,
             backing: vec![Backing::Memory; geometry.counts.chunks as usize],
             children: Children::default(),
             settled: true,

@@ -11,7 +11,7 @@ use super::attached::Attached;
 use super::describe::read_attributes;
 use super::plan::Span;
 use super::pool::load_value;
-use super::protocol::{self, PinResult};
+use super::protocol;
 use super::value::Value;
 use crate::Result;
 
@@ -40,9 +40,10 @@ impl Record {
 }
 
 impl Attached {
-    /// Tells whether the pinned version still exists; the publisher may have taken it back.
-    pub fn look(&self, which: Latest) -> bool {
-        protocol::look(self.state_of(u32::from(which.record())), which.sequence()) != PinResult::Gone
+    /// Tells whether the pinned version still exists; the publisher may have taken it back. If it exists, all that was
+    /// read before this call belongs to the version.
+    pub fn exists_after_reads(&self, which: Latest) -> bool {
+        protocol::exists_after_reads(self.state_of(u32::from(which.record())), which.sequence())
     }
 }
 

@@ -98,15 +98,23 @@ impl Report {
 /// The versions that exist, by sequence number, each with its time. A version that its publisher did not make visible
 /// before it died is not in the list.
 pub(super) fn versions(pool: &Pool) -> Vec<(u64, u64)> {
-    let newest = Latest(pool.header().version_words.latest.load(Acquire)).sequence();
-    let mut found: Vec<(u64, u64)> = (0..pool.geometry().counts.records)
-        .filter_map(|record| {
-            let head = pool.record(record);
-            let state = State(head.state.load(Acquire));
-            let there = state.sequence() <= newest && matches!(state.phase(), Phase::Live | Phase::Retiring);
-            there.then(|| (state.sequence(), head.time.load(Relaxed)))
-        })
-        .collect();
+    let time = |which: Latest| pool.record(u32::from(which.record())).time.load(Relaxed);
+    let mut found: Vec<(u64, u64)> = visible(pool).map(|which| (which.sequence(), time(which))).collect();
     found.sort_unstable();
     found
+}
+
+/// The oldest version that exists and has a greater sequence number than `beyond`.
+pub(super) fn oldest(pool: &Pool, beyond: u64) -> Option<Latest> {
+    visible(pool).filter(|which| which.sequence() > beyond).min_by_key(|which| which.sequence())
+}
+
+/// The versions that exist, in the order of the version table.
+fn visible(pool: &Pool) -> impl Iterator<Item = Latest> {
+    let newest = Latest(pool.header().version_words.latest.load(Acquire)).sequence();
+    (0..pool.geometry().counts.records).filter_map(move |record| {
+        let state = State(pool.record(record).state.load(Acquire));
+        let there = state.sequence() <= newest && matches!(state.phase(), Phase::Live | Phase::Retiring);
+        there.then(|| Latest::new(state.sequence(), record as u16))
+    })
 }

@@ -125,14 +125,21 @@ impl Publisher {
         let per_huge = self.slots.per_huge();
         let whole = (committed + more + committed / SPARE).next_multiple_of(per_huge);
         let generous = whole.min(geometry.counts.slots) - committed;
-        let charge = |slots: u32| {
-            let fresh = u64::from(slots) * chunk;
-            let total = self.counts.reserved + fresh;
-            self.host.reserve(total).map(|()| (slots, total))
-        };
         let fills_half = per_huge > 1 && u64::from(committed + more) * chunk >= HUGE / 2;
-        let (more, total) = if fills_half { charge(generous).or_else(|_| charge(more))? } else { charge(more)? };
-        let (at, length) = (geometry.slot(committed), u64::from(more) * chunk);
+        if fills_half && generous > more && self.add_slots(generous).is_ok() {
+            return Ok(());
+        }
+        self.add_slots(more)
+    }
+
+    /// Adds exactly `more` slots to the pool. The pool's capacity has room for them.
+    fn add_slots(&mut self, more: u32) -> Result<()> {
+        let geometry = *self.pool.geometry();
+        let (at, length) = (geometry.slot(self.slots.committed()), u64::from(more) * u64::from(geometry.counts.chunk));
+        // If the memory is refused afterwards, these bytes stay counted against the quota. A later attempt asks for
+        // them again.
+        let total = self.counts.reserved + length;
+        self.host.reserve(total)?;
         let mapping = self.pool.mapping();
         if length >= HUGE {
             mapping.take_huge_pages(&self.descriptor, at, length);
@@ -153,7 +160,7 @@ impl Publisher {
         if self.broken.is_some() {
             return;
         }
-        self.children.free_slots(&mut self.slots);
+        self.free_kept_slots();
         let mut old: Vec<(u64, u32)> = (0..)
             .zip(&self.records)
             .filter(|(_, sequence)| **sequence != 0 && **sequence != self.sequence)
@@ -256,5 +263,32 @@ impl Publisher {
         let hint = "give it more capacity or quota, or let observers release versions";
         let error = why.during(format!("no room for {bytes} changed bytes")).with_status(Status::NoSpace);
         error.with_peer(format!("{who}; {hint}")).about(SegmentKind::Series, &self.name)
+    }
+}
+
+#[cfg(all(test, feature = "faults"))]
+mod tests {
+    use super::super::{Identity, Publisher, Spec, Variable};
+    use crate::host::StandaloneHost;
+    use crossdock_os::faults::each_call_fails;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_pool_whose_growth_by_whole_huge_pages_fails_gets_the_slots_that_it_needs() {
+        let mut grown_by = Vec::new();
+        each_call_fails(|attempt| {
+            let spec = Spec { chunk: Some(65536), ..Spec::of(vec![Variable::new("u", "u64", &[3 << 17])]) };
+            let host = Arc::new(StandaloneHost::default());
+            let mut publisher = Publisher::create(Identity::alone("s"), &spec, host).unwrap().0;
+            let before = publisher.slots.committed();
+            attempt.arm();
+            let grown = publisher.grow(3);
+            let failed = attempt.disarm();
+            if matches!(failed, Some(("fallocate", _))) {
+                assert!(grown.is_ok(), "{failed:?}: {grown:?}");
+                grown_by.push(publisher.slots.committed() - before);
+            }
+        });
+        assert!(grown_by.contains(&3) && grown_by.contains(&32), "{grown_by:?}");
     }
 }

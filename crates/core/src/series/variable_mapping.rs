@@ -72,11 +72,15 @@ impl VariableMapping {
         PreparedChunks { slots: slots.to_vec(), indices, bytes }
     }
 
-    /// Shows the chunks that `prepare` copied, and gives their number. If the call fails, the same chunks are shown as
-    /// before.
-    pub fn show_prepared(&mut self, prepared: PreparedChunks, pool: &Pool) -> OsResult<u64> {
+    /// Lets this process write to its copy, before [`VariableMapping::show_prepared`], or forbids it again.
+    pub fn set_writable(&self, writable: bool) -> OsResult<()> {
+        self.reservation.set_writable(0, self.reservation.length(), writable)
+    }
+
+    /// Shows the chunks that `prepare` copied, and gives their number. The copy is writable before the call, and not
+    /// after it.
+    pub fn show_prepared(&mut self, prepared: PreparedChunks, pool: &Pool) -> u64 {
         let chunk = pool.chunk();
-        self.reservation.set_writable(0, self.reservation.length(), true)?;
         for (piece, index) in prepared.bytes.chunks_exact(chunk).zip(&prepared.indices) {
             assert!((index + 1) * chunk <= self.reservation.length());
             // SAFETY: the chunk lies within this value's own memory, which is writable now.
@@ -86,9 +90,9 @@ impl VariableMapping {
             }
         }
         // If this call fails, some pages stay writable, which can harm only this process.
-        let _ = self.reservation.set_writable(0, self.reservation.length(), false);
+        let _ = self.set_writable(false);
         self.slots = prepared.slots;
-        Ok(prepared.indices.len() as u64)
+        prepared.indices.len() as u64
     }
 
     pub fn start(&self) -> *const u8 {

@@ -182,7 +182,8 @@ impl Publisher {
 
     /// Says that the program wrote these bytes of a variable, or will write them before the next publish. With
     /// `Detect::Hints` all other bytes count as unchanged. With `Detect::Auto` the same is true in each step in which
-    /// the program calls this function.
+    /// the program calls this function. Each call of `publish` ends a step, even if the call fails; `abandon` revokes
+    /// the hints.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such variable, `INVALID` if the range goes beyond the variable's end.

@@ -11,7 +11,6 @@ use crossdock_layout::wire::SegmentKind;
 use super::attached::Attached;
 use super::describe::Description;
 use super::observer::{Found, OVERTAKEN, PublisherState};
-use super::protocol::{self};
 use super::record::{Record, read};
 use super::spec::Method;
 use super::value::Value;
@@ -43,7 +42,7 @@ impl Version {
             Found::Undecided => return Ok(Found::Undecided),
         };
         let record = read(attached, which);
-        let still = attached.look(which);
+        let still = attached.exists_after_reads(which);
         match record {
             Ok(record) if still => {
                 let views = attached.spans.iter().map(|_| OnceLock::new()).collect();
@@ -152,8 +151,7 @@ impl Version {
     /// Bytes that the program got before stay as they are.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        protocol::reads_end();
-        self.attached.look(Latest::new(self.record.sequence, self.record.index as u16))
+        self.attached.exists_after_reads(Latest::new(self.record.sequence, self.record.index as u16))
     }
 
     fn check_valid(&self) -> Result<()> {
@@ -267,8 +265,10 @@ impl Version {
     /// already.
     ///
     /// # Errors
-    /// `BUSY` if this observer holds 15 versions, `SYSTEM` if no mappings are left.
+    /// `BUSY` if this observer holds 15 versions. `NOT_FOUND` if the publisher takes each version back before it is
+    /// read; this value is then unchanged. `NO_SPACE` and `SYSTEM` as for [`Self::replace_by`].
     pub fn refresh(&mut self) -> Result<u64> {
+        let mut taken_back = None;
         for _ in 0..OVERTAKEN {
             let newest = self.attached.newest();
             if newest.sequence() == self.record.sequence && self.is_valid() {
@@ -278,20 +278,22 @@ impl Version {
                 fault_point!("series.refresh.pinned");
                 match self.replace_by(newer) {
                     // The publisher took `newer` back while it was read. So there is a version that is newer still.
-                    Err(error) if error.status == Status::NotFound => continue,
+                    Err(error) if error.status == Status::NotFound => taken_back = Some(error),
                     done => return done,
                 }
             }
         }
-        Err(self.attached.corrupt("its newest version cannot be taken"))
+        Err(taken_back.unwrap_or_else(|| self.attached.corrupt("its newest version cannot be taken")))
     }
 
     /// Turns this value into `other`, a version of the same observer. The addresses stay the same, as in
     /// [`Self::refresh`].
     ///
     /// # Errors
-    /// `INVALID` if `other` belongs to another observer, `SYSTEM` if no mappings are left. `NOT_FOUND` if `other` was
-    /// taken back; this value is then unchanged.
+    /// `INVALID` if `other` belongs to another observer. `NOT_FOUND` if `other` was taken back; this value is then
+    /// unchanged. `NO_SPACE` or `SYSTEM` if the kernel gives no memory for a copy. If the publisher takes versions
+    /// back, this value is then unchanged, too. Otherwise it is `other` already, and the addresses of a variable that
+    /// could not be mapped are not valid any more; [`Version::bytes`] maps the variable anew, at other addresses.
     pub fn replace_by(&mut self, mut other: Version) -> Result<u64> {
         if !Arc::ptr_eq(&self.attached, &other.attached) {
             return Err(self.attached.error(Status::Invalid, "the other version is not of the same observer"));
@@ -337,11 +339,16 @@ impl Version {
         }
         fault_point!("series.refresh.copied");
         other.check_valid()?;
+        // Only the permission to write can fail. So all variables get it before one of them shows other bytes.
+        let views = || prepared.iter().filter_map(|(variable, _)| self.views[*variable].get());
+        if let Err(error) = views().try_for_each(|view| view.set_writable(true)) {
+            views().for_each(|view| drop(view.set_writable(false)));
+            return Err(Error::os(&error).about(SegmentKind::Series, &self.attached.name));
+        }
         let mut copied = 0;
         for (variable, prepared) in prepared {
             let Some(view) = self.views[variable].get_mut() else { continue };
-            let shown = view.show_prepared(prepared, &self.attached.pool);
-            copied += shown.map_err(|error| Error::os(&error).about(SegmentKind::Series, &self.attached.name))?;
+            copied += view.show_prepared(prepared, &self.attached.pool);
         }
         std::mem::swap(&mut self.pin, &mut other.pin);
         std::mem::swap(&mut self.record, &mut other.record);
@@ -368,22 +375,22 @@ pub fn diff(a: &Version, b: &Version) -> Result<Vec<(String, Range<u64>)>> {
     let mut found: Vec<(usize, Range<u64>)> = Vec::new();
     for (variable, span) in a.attached.spans.iter().enumerate() {
         let (one, other) = (a.record.slots(span, variable, chunk), b.record.slots(span, variable, chunk));
-        let end = a.record.extents[variable].1.max(b.record.extents[variable].1);
+        let lengths = [a, b].map(|version| version.record.extents[variable].1);
+        let (least, end) = (lengths[0].min(lengths[1]), lengths[0].max(lengths[1]));
         for index in 0..one.len().max(other.len()) {
+            let mut range = (index * chunk) as u64..(((index + 1) * chunk) as u64).min(end);
             if one.get(index) == other.get(index) {
-                continue;
+                // Both versions share this chunk. If the shorter one ends in it, only the longer one has the bytes
+                // after this end.
+                range.start = range.start.max(least);
+                if range.is_empty() {
+                    continue;
+                }
             }
-            let range = (index * chunk) as u64..(((index + 1) * chunk) as u64).min(end);
             match found.last_mut() {
                 Some((last, joined)) if *last == variable && joined.end == range.start => joined.end = range.end,
                 _ => found.push((variable, range)),
             }
-        }
-        // The variable grew or shrank within its last chunk. Both versions may share this chunk although they differ in
-        // length.
-        let (one, other) = (a.record.extents[variable].1, b.record.extents[variable].1);
-        if one != other && found.last().is_none_or(|(last, range)| *last != variable || range.end < end) {
-            found.push((variable, one.min(other)..end));
         }
     }
     a.check_valid()?;
@@ -403,5 +410,49 @@ impl std::fmt::Debug for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut out = f.debug_struct("Version");
         out.field("series", &self.attached.name).field("sequence", &self.record.sequence).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "faults"))]
+mod tests {
+    use super::super::{AttachParts, FullPolicy, Identity, Observer, Publisher, Spec, Variable};
+    use super::*;
+    use crate::host::StandaloneHost;
+    use crossdock_os::{faults, memfd};
+
+    #[test]
+    fn a_refresh_that_fails_shows_all_variables_of_one_version() {
+        let seen = faults::each_call_fails(|attempt| {
+            let variables = ["a", "b"].map(|name| Variable::new(name, "u64", &[1000]));
+            let spec = Spec { full: FullPolicy::TakeBack, ..Spec::of(variables.into()) };
+            let host = || Arc::new(StandaloneHost::default());
+            let (mut publisher, offer) = Publisher::create(Identity::alone("s"), &spec, host()).unwrap();
+            let mut observer = Observer::attach(AttachParts {
+                name: "s".into(),
+                segment: Default::default(),
+                pool: offer.pool.try_clone().unwrap(),
+                size: offer.size,
+                pin_page: memfd::create("pins", 4096).unwrap(),
+                slot: 0,
+                publisher: StandaloneHost::MEMBER,
+                host: host(),
+            })
+            .unwrap();
+            publisher.publish(&[]).unwrap();
+            let mut version = observer.latest().unwrap();
+            let seen = |version: &Version| ["a", "b"].map(|name| version.bytes(name).unwrap()[0]);
+            assert_eq!(seen(&version), [0, 0]);
+            for name in ["a", "b"] {
+                publisher.elements::<u64>(name).unwrap().fill(2);
+            }
+            publisher.publish(&[]).unwrap();
+            attempt.arm();
+            let refreshed = version.refresh();
+            let failed = attempt.disarm();
+            let shows = if refreshed.is_ok() { 2 } else { 0 };
+            assert_eq!(seen(&version), [shows; 2], "{failed:?}: {refreshed:?}");
+            assert_eq!(version.sequence(), if refreshed.is_ok() { 2 } else { 1 });
+        });
+        assert!(seen.contains("mprotect"), "{seen:?}");
     }
 }

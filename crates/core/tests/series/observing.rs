@@ -1,6 +1,7 @@
 //! Tests of observers: the waits, the versions that they hold, and the errors that they get.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crossdock_core::series::{PublisherState, Spec};
 use crossdock_layout::Status;
@@ -118,4 +119,37 @@ fn a_forked_child_neither_publishes_nor_observes_nor_ends_anything() {
     publisher.publish(&[]).unwrap();
     assert!(held.is_valid(), "the child did not clear its parent's pins");
     assert_eq!(publisher.statistics().versions, 2);
+}
+
+#[test]
+fn an_observer_of_each_version_finds_no_fault_with_a_publisher_that_recycles_faster_than_it_looks() {
+    const ENOUGH: Duration = Duration::from_secs(1);
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(Spec { max_observers: 1024, ..spec(16) });
+    let mut observer = series.observe(0);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                publisher.publish(&[]).unwrap();
+            }
+        });
+        let (began, mut given) = (Instant::now(), 0);
+        let mut errors = 0;
+        while began.elapsed() < ENOUGH {
+            match observer.each(LONG) {
+                Ok(version) => {
+                    let missed = if given == 0 { 0 } else { version.sequence() - given - 1 };
+                    assert_eq!(version.missed(), missed);
+                    given = version.sequence();
+                }
+                Err(error) => {
+                    println!("after version {given}: {error}");
+                    errors += 1;
+                }
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(errors, 0);
+    });
 }

@@ -1,7 +1,7 @@
 //! Tests of the contents of versions: a version has what the variables held at the publish, and versions share the
 //! chunks that did not change.
 
-use crossdock_core::series::{Detect, Method, Report, Spec, Value, Variable, diff};
+use crossdock_core::series::{Detect, Method, Publisher, Report, Spec, Value, Variable, diff};
 use crossdock_layout::Status;
 use crossdock_os::testing::Random;
 
@@ -11,6 +11,71 @@ use crate::series_world::{Series, World, as_numbers, numbers, pages, spec};
 /// The spec of a series with one variable of 1 MiB, in chunks of 4 KiB.
 fn in_pages(detect: Detect) -> Spec {
     Spec { chunk: Some(4096), detect, pages: pages(detect), ..spec(131_072) }
+}
+
+/// Checks that the newest version, and the program's array, have these numbers in their first and their last element.
+#[track_caller]
+fn check_ends(publisher: &mut Publisher, series: &Series, ends: [u64; 2]) {
+    let version = series.observe(0).latest().unwrap();
+    let seen = as_numbers(version.bytes("u").unwrap());
+    assert_eq!([seen[0], seen[seen.len() - 1]], ends, "version {}", version.sequence());
+    let own = numbers(publisher, "u");
+    assert_eq!([own[0], own[own.len() - 1]], ends, "the program's own");
+}
+
+#[test]
+fn hints_for_a_step_whose_publish_fails_or_whose_version_is_abandoned_hide_no_later_change() {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(in_pages(Detect::Auto));
+    let (good, wrong) = ([("a", Value::I64(1))], [("a", Value::F64(1.0))]);
+    numbers(&mut publisher, "u").fill(1);
+    publisher.publish(&good).unwrap();
+    numbers(&mut publisher, "u")[0] = 2;
+    publisher.touched("u", 0..8).unwrap();
+    assert_eq!(publisher.publish(&wrong).unwrap_err().status, Status::WrongType);
+    numbers(&mut publisher, "u").fill(3);
+    publisher.publish(&good).unwrap();
+    check_ends(&mut publisher, &series, [3, 3]);
+    publisher.begin().unwrap();
+    publisher.touched("u", 0..8).unwrap();
+    publisher.abandon().unwrap();
+    numbers(&mut publisher, "u").fill(4);
+    publisher.publish(&good).unwrap();
+    check_ends(&mut publisher, &series, [4, 4]);
+}
+
+#[test]
+fn hints_do_not_hide_the_changes_of_an_earlier_step_whose_publish_failed() {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(in_pages(Detect::Auto));
+    let (good, wrong) = ([("a", Value::I64(1))], [("a", Value::F64(1.0))]);
+    numbers(&mut publisher, "u").fill(1);
+    publisher.publish(&good).unwrap();
+    *numbers(&mut publisher, "u").last_mut().unwrap() = 2;
+    assert_eq!(publisher.publish(&wrong).unwrap_err().status, Status::WrongType);
+    for step in [3, 4] {
+        numbers(&mut publisher, "u")[0] = step;
+        publisher.touched("u", 0..8).unwrap();
+        if step == 3 {
+            assert_eq!(publisher.publish(&wrong).unwrap_err().status, Status::WrongType);
+        }
+    }
+    publisher.publish(&good).unwrap();
+    check_ends(&mut publisher, &series, [4, 2]);
+    // From now on the hints alone say what changed.
+    numbers(&mut publisher, "u")[0] = 5;
+    publisher.touched("u", 0..8).unwrap();
+    publisher.publish(&good).unwrap();
+    check_ends(&mut publisher, &series, [5, 2]);
+    let version = series.observe(0).latest().unwrap();
+    assert_eq!((version.method(), version.copied()), (Some(Method::Hints), 1));
+    // A publish that a language binding refuses ends its step in the same way.
+    *numbers(&mut publisher, "u").last_mut().unwrap() = 6;
+    publisher.give_up_step();
+    numbers(&mut publisher, "u")[0] = 7;
+    publisher.touched("u", 0..8).unwrap();
+    publisher.publish(&good).unwrap();
+    check_ends(&mut publisher, &series, [7, 6]);
 }
 
 #[test]
@@ -203,4 +268,20 @@ fn what_is_chosen_follows_what_the_program_does() {
 
 fn publisher_used(series: &Series) -> u32 {
     Report::read("field", &series.offer.pool, series.offer.size).unwrap().slots.2
+}
+
+#[test]
+fn what_only_a_longer_version_has_differs_although_both_share_the_chunk_in_which_the_shorter_one_ends() {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(Spec { chunk: Some(4096), detect: Detect::Hints, ..spec(3 * 512) });
+    let mut observer = series.observe(0);
+    publisher.publish(&[]).unwrap();
+    let longer = observer.latest().unwrap();
+    publisher.resize("u", &[768]).unwrap();
+    publisher.publish(&[]).unwrap();
+    let shorter = observer.latest().unwrap();
+    assert_eq!(shorter.copied(), 0);
+    for (a, b) in [(&longer, &shorter), (&shorter, &longer)] {
+        assert_eq!(diff(a, b).unwrap(), [("u".to_owned(), 768 * 8..1536 * 8)]);
+    }
 }

@@ -3,8 +3,9 @@
 //!
 //! An offer is accepted only if the offered memory is the lost memory. The kernel's number for the memory shows this:
 //! the journal has the number, and the kernel gives it to no other memory. So any member with a right to the memory may
-//! offer it, even one that may only read. A name stays taken as long as a member that may have the memory is neither
-//! dead nor connected again without it.
+//! offer it, even one that may only read. Only the pool of a series must come from its publisher: before the publisher
+//! has the new daemon's liveness table, it does not notice the pin pages of new observers, so there must be none. A
+//! name stays taken as long as a member that may have the memory is neither dead nor connected again without it.
 
 use crossdock_layout::wire::{Answer, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
@@ -48,6 +49,9 @@ impl Broker {
             self.effects.push(Effect::Log { line });
             let text = format!("what was offered as {segment} is other memory than it was");
             return self.fail(asker, Status::Denied, text);
+        }
+        if found.series.as_ref().is_some_and(|series| series.publisher != asker.member) {
+            return self.answer(asker, &Answer::Done { value: 0 });
         }
         self.lost.remove(&segment);
         self.effects.push(Effect::Adopt { segment });
@@ -148,8 +152,7 @@ impl Broker {
             let found = found?;
             let listed = self.listed.contains(member);
             let may = match &found.series {
-                // A series that was lost can be offered again only by its publisher, because no other member has the
-                // whole pool mapped.
+                // The pool of a series is taken back only from its publisher.
                 Some(series) => series.publisher == *member && !listed,
                 None => {
                     let near = known.workflow == found.workflow || known.endpoint == MAIN_ENDPOINT;
