@@ -301,8 +301,10 @@ crossdock_status crossdock_region_heal(crossdock_region *region, crossdock_heal_
  * process dies before it stores the address in an object, the block is lost; crossdock_prepare avoids this. */
 crossdock_status crossdock_allocate(crossdock_region *region, uint64_t size, uint64_t align, void **address);
 
-/* Free a block. Any member may do this. NULL is ignored. BAD_HANDLE if no allocated block starts at the address, for
- * example when a block is freed twice. */
+/* Free a block. Any member may do this. NULL is ignored. After a member's death, the call first repairs what that
+ * member left half done. BAD_HANDLE if no allocated block starts at the address, for example when a block is freed
+ * twice. BUSY if the block is a named object's, or if a stopped member holds the region's lock; then the block stays
+ * allocated. */
 crossdock_status crossdock_deallocate(crossdock_region *region, void *address);
 
 /* Allocate a block as crossdock_allocate does. If this process dies before it passes the block to crossdock_replace or

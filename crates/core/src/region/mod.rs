@@ -29,6 +29,7 @@ use crate::{Error, Result, fault_point};
 
 pub use block::NewBlock;
 pub use copied::note_former;
+pub(crate) use table::heal_all;
 pub use table::{at_base, with_base};
 
 /// How long other members wait for a member that formats a region or holds the region's lock.

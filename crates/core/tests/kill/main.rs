@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use common::World;
 use crossdock_core::directory::{ObjectMode, TypeRef};
 use crossdock_core::fault;
-use crossdock_core::heap::POINTS;
+use crossdock_core::heap::{self, POINTS};
 use crossdock_core::region::Region;
 use crossdock_layout::Status;
 use crossdock_layout::region::{Geometry, HeapSlot, RegionHeader, SLICE};
@@ -265,6 +265,43 @@ fn who_changes_a_container_after_the_roll_proved_a_death_finds_the_dead_members_
         }
         peer.remove("v").unwrap();
         assert_eq!(peer.statistics().used, 0, "{point}");
+    }
+}
+
+/// A member gives up an object that a dead member was changing. Healing must not write to the object's memory when the
+/// memory has another owner.
+#[test]
+fn who_frees_an_object_after_a_death_finds_the_dead_members_change_finished() {
+    for point in ["replace.begun", "replace.writing", "replace.written", "retire.marked", "retire.freed"] {
+        for by_base in [false, true] {
+            let what = format!("{point}, {by_base}");
+            let world = World::new(SIZE);
+            let peer = world.attach(1);
+            let [header, old] = [64, 64].map(|size| peer.allocate(size, 64).unwrap());
+            let pid = world.spawn(2, |region| {
+                let new = region.prepare(64, 64).unwrap();
+                fault::arm(point, 1);
+                region.replace(header, &[1; 3], new, old).unwrap();
+                0
+            });
+            assert_eq!(world.wait(2, pid), SIGKILL, "{what}");
+            peer.cache_region();
+            let address = peer.base().wrapping_add(header as usize);
+            if !by_base || !heap::deallocate_at(peer.base(), address) {
+                peer.deallocate(header).unwrap();
+            }
+            let block = peer.allocate(64, 64).unwrap();
+            let bytes = peer.base().wrapping_add(block as usize).cast::<[u8; 64]>();
+            // SAFETY: the block is this test's own.
+            unsafe { bytes.write_volatile([0x55; 64]) };
+            peer.heal().unwrap();
+            // SAFETY: as above.
+            assert_eq!(
+                unsafe { bytes.read_volatile() },
+                [0x55; 64],
+                "{what}: healing wrote to a block of another owner"
+            );
+        }
     }
 }
 
