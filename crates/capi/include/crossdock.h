@@ -435,7 +435,13 @@ crossdock_status crossdock_vector_open(crossdock_region *region, const char *nam
  * vector's elements; if the vector is a named object or a part of one, this is checked. Errors: NO_SPACE (the region
  * is full) and WRONG_TYPE (`element_size` is wrong): the vector is as it was. INVALID (the header is not in the
  * region, or `element_size` is 0), BAD_HANDLE (no vector can lie at this address), CORRUPT (the header holds what no
- * correct member writes). Does not wait. */
+ * correct member writes), BUSY (a stopped member holds the region's lock). Waits for nothing else.
+ *
+ * Elements may be or contain vectors, strings and ndarrays. Their contents stay as they are when the elements move, and
+ * are freed when the elements go (if the process is killed meanwhile, some of the elements that were to go are empty).
+ * This needs the type of the vector: the vector must be a named object, a part of one, or an element of a container in
+ * one. Elements of a vector in an object of an opaque type (cpp:Name), or in memory of crossdock_allocate, must not
+ * contain vectors, strings or ndarrays. */
 crossdock_status crossdock_vector_resize(crossdock_region *region, crossdock_vector *vector, uint64_t element_size,
                                          uint64_t elements);
 /* Make room for this many elements without changing the number of elements. The call never shrinks the vector. */

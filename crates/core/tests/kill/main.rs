@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use common::World;
+use crossdock_core::containers::Order;
 use crossdock_core::directory::{ObjectMode, TypeRef};
 use crossdock_core::fault;
 use crossdock_core::heap::{self, POINTS};
@@ -264,6 +265,39 @@ fn who_changes_a_container_after_the_roll_proved_a_death_finds_the_dead_members_
             peer.deallocate(block).unwrap_or_else(|error| panic!("{point}: a block in use was freed: {error}"));
         }
         peer.remove("v").unwrap();
+        assert_eq!(peer.statistics().used, 0, "{point}");
+    }
+}
+
+/// The elements that a dead member was taking away are valid: whole, or empty.
+#[test]
+fn a_death_while_a_vector_loses_elements_leaves_no_damaged_ones() {
+    for point in ["replace.noted", "replace.begun", "replace.written", "retire.freed", "lock.leaving"] {
+        let world = World::new(SIZE);
+        let peer = world.attach(1);
+        let ty = TypeRef::new("vector<ndarray<f64>>").unwrap();
+        let list = peer.claim("list", &ty, ObjectMode::CreateOnly, None).unwrap().offset;
+        peer.commit(list).unwrap();
+        peer.vector_resize(list, 128, 2).unwrap();
+        let first = list + 8 + header_of(&peer, list)[1];
+        for i in 0..2 {
+            peer.ndarray_reshape(first + 128 * i, 8, Order::C, &[3, 5]).unwrap();
+        }
+        let pid = world.spawn(2, |region| {
+            // The first lock is the one under which the member gets its heap slot.
+            region.deallocate(region.allocate(64, 64).unwrap()).unwrap();
+            fault::arm(point, 1);
+            region.vector_resize(list, 128, 0).unwrap();
+            0
+        });
+        assert_eq!(world.wait(2, pid), SIGKILL, "{point}");
+        peer.heal().unwrap();
+        assert_eq!(peer.vector_at(list, 128).unwrap().size, 2, "{point}");
+        for i in 0..2 {
+            let bytes = peer.ndarray_at(first + 128 * i, 8).unwrap().bytes;
+            assert!([0, 120].contains(&bytes), "{point}: {bytes}");
+        }
+        peer.remove("list").unwrap();
         assert_eq!(peer.statistics().used, 0, "{point}");
     }
 }
