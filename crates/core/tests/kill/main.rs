@@ -183,6 +183,30 @@ fn a_death_of_the_healer_is_healed() {
 }
 
 #[test]
+fn healing_reports_what_it_did() {
+    for holds_the_lock in [false, true] {
+        let world = World::new(SIZE);
+        let peer = world.attach(1);
+        let vector = ten_numbers(&peer);
+        let pid = world.spawn(2, |region| {
+            region.prepare(100, 16).unwrap();
+            if holds_the_lock {
+                fault::arm("lock.taken", 1);
+                region.heal().unwrap();
+            }
+            fault::arm("replace.begun", 1);
+            region.vector_resize(vector, 8, 1000).unwrap();
+            0
+        });
+        assert_eq!(world.wait(2, pid), SIGKILL);
+        let report = peer.heal().unwrap();
+        let operations = if holds_the_lock { 1 } else { 2 };
+        assert_eq!(report, heap::HealReport { slots: 1, operations, objects: 0 }, "{holds_the_lock}");
+        assert_eq!(peer.heal().unwrap(), heap::HealReport::default());
+    }
+}
+
+#[test]
 fn a_dead_formatter_is_taken_over() {
     for point in POINTS.iter().filter(|p| p.starts_with("region.format")) {
         let world = World::new(SIZE);
