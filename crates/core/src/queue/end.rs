@@ -573,7 +573,10 @@ impl End {
     #[cold]
     fn learn_deaths(&self, side: Side, deaths: u32) {
         count_shown();
-        heal_all(self.host.liveness());
+        // The program learns nothing from a closed end, and the session of such an end may have left.
+        if !self.is_closed() {
+            heal_all(self.host.liveness());
+        }
         // The order matters: another thread of this process that sees this number finds the regions healed.
         self.deaths[side as usize].store(deaths, Release);
     }

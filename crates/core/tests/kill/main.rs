@@ -354,11 +354,8 @@ fn who_frees_an_object_after_a_death_finds_the_dead_members_change_finished() {
             unsafe { bytes.write_volatile([0x55; 64]) };
             peer.heal().unwrap();
             // SAFETY: as above.
-            assert_eq!(
-                unsafe { bytes.read_volatile() },
-                [0x55; 64],
-                "{what}: healing wrote to a block of another owner"
-            );
+            let found = unsafe { bytes.read_volatile() };
+            assert_eq!(found, [0x55; 64], "{what}: healing wrote to a block of another owner");
         }
     }
 }
