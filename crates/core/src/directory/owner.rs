@@ -15,8 +15,8 @@ use super::walk::owns_memory;
 use crate::Result;
 use crate::region::Region;
 
-/// The number of containers that one search looks at, unless it is thorough. Damaged pointers may form a circle, so each
-/// search needs a limit.
+/// The number of containers that one search looks at, unless it is thorough. Damaged pointers may form a circle, so
+/// each search needs a limit.
 const HEADERS: u64 = 4096;
 
 /// What the last searches in a region found. The words are only hints, so threads load and store them without memory

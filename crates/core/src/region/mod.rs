@@ -158,13 +158,15 @@ impl Region {
         });
         region.make_ready()?;
         region.check_header()?;
+        // The order matters: a thread that learns of a death from a port finds the region in the table, or the death is
+        // counted before this call heals the region.
+        table::enter(&region);
         if region.writable {
             // A member may have died in the middle of a change before this process opened the region. This call
             // finishes that change. The call's result is ignored: if a stopped member holds the lock, later calls
             // heal the region.
             let _ = region.check_succession();
         }
-        table::enter(&region);
         Ok(region)
     }
 
