@@ -301,8 +301,10 @@ crossdock_status crossdock_region_heal(crossdock_region *region, crossdock_heal_
  * process dies before it stores the address in an object, the block is lost; crossdock_prepare avoids this. */
 crossdock_status crossdock_allocate(crossdock_region *region, uint64_t size, uint64_t align, void **address);
 
-/* Free a block. Any member may do this. NULL is ignored. BAD_HANDLE if no allocated block starts at the address, for
- * example when a block is freed twice. */
+/* Free a block. Any member may do this. NULL is ignored. After a member's death, the call first repairs what that
+ * member left half done. BAD_HANDLE if no allocated block starts at the address, for example when a block is freed
+ * twice. BUSY if the block is a named object's, or if a stopped member holds the region's lock; then the block stays
+ * allocated. */
 crossdock_status crossdock_deallocate(crossdock_region *region, void *address);
 
 /* Allocate a block as crossdock_allocate does. If this process dies before it passes the block to crossdock_replace or
@@ -433,7 +435,13 @@ crossdock_status crossdock_vector_open(crossdock_region *region, const char *nam
  * vector's elements; if the vector is a named object or a part of one, this is checked. Errors: NO_SPACE (the region
  * is full) and WRONG_TYPE (`element_size` is wrong): the vector is as it was. INVALID (the header is not in the
  * region, or `element_size` is 0), BAD_HANDLE (no vector can lie at this address), CORRUPT (the header holds what no
- * correct member writes). Does not wait. */
+ * correct member writes), BUSY (a stopped member holds the region's lock). Waits for nothing else.
+ *
+ * Elements may be or contain vectors, strings and ndarrays. Their contents stay as they are when the elements move, and
+ * are freed when the elements go (if the process is killed meanwhile, some of the elements that were to go are empty).
+ * This needs the type of the vector: the vector must be a named object, a part of one, or an element of a container in
+ * one. Elements of a vector in an object of an opaque type (cpp:Name), or in memory of crossdock_allocate, must not
+ * contain vectors, strings or ndarrays. */
 crossdock_status crossdock_vector_resize(crossdock_region *region, crossdock_vector *vector, uint64_t element_size,
                                          uint64_t elements);
 /* Make room for this many elements without changing the number of elements. The call never shrinks the vector. */

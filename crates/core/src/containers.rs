@@ -1,17 +1,22 @@
 //! How vectors, strings and ndarrays grow. These are the containers that all languages share.
 //!
 //! A container changes its block by `replace`. If the task dies during the change, the container has either its old
-//! contents or the new ones, and no block leaks. Two tasks must not change one container at the same time, just as
-//! two threads must not change one container of C++ at the same time. If they do, the container's contents may be
-//! wrong, but the heap stays valid.
+//! contents or the new ones, and no block leaks. The elements of a container may have containers themselves. Their
+//! headers point relative to their own place, so the pointers change when the elements move. The directory tells which
+//! elements have headers.
+//!
+//! Two tasks must not change one container at the same time, just as two threads must not change one container of C++
+//! at the same time. If they do, the container's contents may be wrong, but the heap stays valid.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossdock_layout::Status;
 use crossdock_layout::region::MAX_RANK;
+use crossdock_layout::type_name::{Type, with_offsets};
 
 use crate::Result;
+use crate::directory::owns_memory;
 use crate::headers::{DATA_ALIGN, NdarrayData, VectorData};
 use crate::region::Region;
 
@@ -19,14 +24,18 @@ pub use crossdock_layout::region::Order;
 
 impl Region {
     /// Changes the vector at `header` to `n` elements; new ones are zero. `elem_size` is the size of an element in
-    /// bytes, 1 for a string.
+    /// bytes, 1 for a string. Containers in the elements keep their contents when the elements move. What the elements
+    /// own that go is freed; if the task dies meanwhile, some of these elements are empty. Both need the type of the
+    /// vector, which the directory does not tell if the header lies in a block that the program allocated, or in an
+    /// object of an opaque type. Elements of such a vector must not have containers.
     ///
     /// # Errors
     /// `WRONG_TYPE` if the directory says that the vector's elements have another size. The directory says this of a
     /// vector that is a named object, a part of one, or an element of a container in one. In a block that the program
-    /// allocated, and behind more than 4096 nested containers, the size is not checked. `NO_SPACE` if the region
-    /// cannot grow, `BAD_HANDLE` if no header can lie at this offset, `CORRUPT` if the header is damaged. After an
-    /// error the vector is as it was.
+    /// allocated, the size is not checked. Behind more than 4096 nested containers, it is checked only before elements
+    /// of at least 32 bytes move or go. `NO_SPACE` if the region cannot grow, `BAD_HANDLE` if no header can lie at this
+    /// offset, `CORRUPT` if the header is damaged, `BUSY` if a stopped member holds the region's lock. After an error
+    /// the vector has its old size; after `BUSY` or `CORRUPT`, some of the elements that were to go may be empty.
     pub fn vector_resize(self: &Arc<Self>, header: u64, elem_size: u64, n: u64) -> Result<()> {
         self.vector_change(header, elem_size, n, true)
     }
@@ -43,14 +52,15 @@ impl Region {
         let data = self.block_of(header, data, capacity * elem_size)?;
         let new_size = if resize { n } else { size };
         if n <= capacity {
-            if resize && n > size {
-                if let Some(at) = data {
-                    self.zero(at + size * elem_size, (n - size) * elem_size);
-                }
+            match data.filter(|_| resize) {
+                Some(at) if n > size => self.zero(at + size * elem_size, (n - size) * elem_size),
+                Some(at) if n < size => self.empty(header, elem_size, false, (at + n * elem_size, size - n))?,
+                _ => {}
             }
             self.put(header + 16, new_size);
             return Ok(());
         }
+        let of = if size > 0 { self.owning_elements(header, elem_size, false)? } else { None };
         // The capacity grows by half, so that appending one element costs a constant time on average.
         let wish = if resize && size > 0 { n.max(capacity + capacity / 2) } else { n };
         let block = match self.prepare_elements(wish, elem_size) {
@@ -60,7 +70,7 @@ impl Region {
         let bytes = self.block_size(block)?;
         let old = size * elem_size;
         if let Some(from) = data {
-            self.copy(from, block, old);
+            self.move_elements(from, block, size, elem_size, of.as_ref());
         }
         self.zero(block + old, new_size.max(size) * elem_size - old);
         let words = [self.region_word(header), pointer(header + 8, block), new_size, bytes / elem_size];
@@ -87,16 +97,21 @@ impl Region {
         words[3] = shape.len() as u64 | u64::from(order as u32) << 32;
         words[4..4 + shape.len()].copy_from_slice(shape);
         if bytes <= capacity {
-            if let Some(at) = data.filter(|_| bytes > used) {
-                self.zero(at + used, bytes - used);
+            match data {
+                Some(at) if bytes > used => self.zero(at + used, bytes - used),
+                Some(at) if bytes < used => {
+                    self.empty(header, elem_size, true, (at + bytes, (used - bytes) / elem_size))?;
+                }
+                _ => {}
             }
             words[1] = self.get(header + 8);
             words[2] = capacity;
             return self.replace(header, &words, 0, 0);
         }
+        let of = if used > 0 { self.owning_elements(header, elem_size, true)? } else { None };
         let block = self.prepare(bytes, DATA_ALIGN)?;
         if let Some(from) = data {
-            self.copy(from, block, used);
+            self.move_elements(from, block, used / elem_size, elem_size, of.as_ref());
         }
         self.zero(block + used, bytes - used);
         words[1] = pointer(header + 8, block);
@@ -155,6 +170,46 @@ impl Region {
             // SAFETY: the range lies within the mapping, as `data` checked. The bytes there are elements, which tasks
             // may write.
             unsafe { to.write_bytes(0, length as usize) };
+        }
+    }
+
+    /// Frees what some elements of the container at `header` own: `going` is the offset and the number of the elements.
+    fn empty(self: &Arc<Self>, header: u64, elem_size: u64, is_ndarray: bool, going: (u64, u64)) -> Result<()> {
+        match self.owning_elements(header, elem_size, is_ndarray)? {
+            Some(of) => self.empty_elements(&of, going.0, going.1),
+            None => Ok(()),
+        }
+    }
+
+    /// Copies `n` elements to a new block. If the elements can own blocks, `of` is their type. Then the containers in
+    /// the copies point to the same blocks as those in the old elements.
+    fn move_elements(&self, from: u64, to: u64, n: u64, elem_size: u64, of: Option<&Type>) {
+        self.copy(from, to, n * elem_size);
+        if let Some(of) = of {
+            (0..n).for_each(|i| self.relocate(of, to + i * elem_size, from.wrapping_sub(to)));
+        }
+    }
+
+    /// Adds the distance by which a value of type `ty` was moved to the self-relative pointers in it.
+    fn relocate(&self, ty: &Type, at: u64, distance: u64) {
+        match ty {
+            Type::Scalar(..) | Type::Opaque(_) => {}
+            Type::Array(of, _) if !owns_memory(of) => {}
+            Type::Array(of, n) => {
+                let size = of.size_and_align().map_or(0, |layout| layout.0);
+                (0..*n).for_each(|i| self.relocate(of, at + i * size, distance));
+            }
+            Type::Struct(fields) => {
+                with_offsets(fields).for_each(|(offset, field)| self.relocate(field, at + offset, distance));
+            }
+            Type::Vector(_) | Type::String | Type::Ndarray(_) => {
+                for word in [at, at + 8] {
+                    let pointer = self.get(word);
+                    if pointer != 0 {
+                        self.put(word, pointer.wrapping_add(distance));
+                    }
+                }
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use crossdock_layout::region::{MAX_RANK, NdarrayHeader, Order, VectorHeader};
+use crossdock_layout::type_name::Type;
 use crossdock_layout::{Status, Wild};
 
 use crate::Result;
@@ -124,8 +125,13 @@ impl Region {
         (pointer != 0 && self.is_plain_block(data)).then_some(data)
     }
 
-    /// The number of elements of the vector at `header`, at most `most`.
-    pub(crate) fn owned_elements(&self, header: u64, most: u64) -> u64 {
+    /// The number of elements of the container of type `ty` at `header`, in a block of `bytes` bytes. An element has
+    /// `each` bytes.
+    pub(crate) fn owned_elements(&self, ty: &Type, header: u64, each: u64, bytes: u64) -> u64 {
+        let most = bytes.checked_div(each).unwrap_or(0);
+        if matches!(ty, Type::Ndarray(_)) {
+            return self.ndarray_at(header, each).map_or(0, |array| (array.bytes / each).min(most));
+        }
         let size = header.checked_add(16).and_then(|field| self.memory.word(field));
         size.map_or(0, |size| size.load(Ordering::Acquire).min(most))
     }
@@ -141,7 +147,7 @@ impl Region {
 
 /// What makes a container empty: the offset of words in its header, and the zeros that must be written there. In a
 /// vector's header the words are the pointer to the elements, the size and the capacity; in an ndarray's header they
-/// are the pointer and the capacity.
-pub(crate) fn emptied(header: u64, is_ndarray: bool) -> (u64, &'static [u64]) {
-    (header + 8, if is_ndarray { &[0, 0] } else { &[0, 0, 0] })
+/// are the pointer, the capacity, and the rank with the order.
+pub(crate) fn emptied(header: u64) -> (u64, [u64; 3]) {
+    (header + 8, [0; 3])
 }

@@ -216,6 +216,141 @@ fn removal_frees_what_nested_containers_own() {
     assert_eq!(region.statistics().used, 0);
 }
 
+/// Makes the string or vector of bytes at `header` have these bytes.
+fn assign(region: &Arc<Region>, header: u64, text: &[u8]) {
+    region.vector_resize(header, 1, text.len() as u64).unwrap();
+    // SAFETY: the bytes are those of the string.
+    unsafe { region.base().add(address(region, header) as usize).copy_from(text.as_ptr(), text.len()) };
+}
+
+/// The bytes of the string or vector of bytes at `header`.
+fn text(region: &Arc<Region>, header: u64) -> Vec<u8> {
+    let found = region.vector_at(header, 1).unwrap();
+    let start = found.data.map_or(region.base().cast_const(), |at| region.base().wrapping_add(at as usize));
+    // SAFETY: `vector_at` checked that the bytes lie in the region.
+    unsafe { std::slice::from_raw_parts(start, found.size as usize) }.to_vec()
+}
+
+/// The text of 64 bytes for the element with this number.
+fn line(i: u64) -> [u8; 64] {
+    [b'A' + i as u8; 64]
+}
+
+/// Elements that have containers keep their contents when they move, and lose them when they go. Blocks of other
+/// objects lie in front of and behind the blocks of the elements.
+#[test]
+fn containers_in_a_container_keep_their_contents_when_it_grows_and_are_freed_when_it_shrinks() {
+    let world = World::new(16 << 20);
+    let region = world.attach(1);
+    let names = make(&region, "names", "vector<string>");
+    let bystanders = |n: u64| (0..n).map(|_| region.allocate(64, 64).unwrap()).collect::<Vec<_>>();
+    let mut others = bystanders(500);
+    region.vector_resize(names, 32, 4).unwrap();
+    for i in 0..4 {
+        assign(&region, address(&region, names) + 32 * i, &line(i));
+    }
+    others.extend(bystanders(500));
+    let before = address(&region, names);
+    for (n, reserve) in [(40, false), (1000, true), (40, false), (5000, false)] {
+        let change = if reserve { Region::vector_reserve } else { Region::vector_resize };
+        change(&region, names, 32, n).unwrap();
+        let data = address(&region, names);
+        assert!((0..4).all(|i| text(&region, data + 32 * i) == line(i)), "{n}");
+        assert_eq!(words::<4>(&region, data + 32)[0], (data + 32).wrapping_neg());
+        assert!(text(&region, data + 32 * 5).is_empty());
+    }
+    assert_ne!(address(&region, names), before);
+    assert_eq!(region.statistics().blocks, 2 + 4 + 1000);
+    region.vector_resize(names, 32, 3).unwrap();
+    assert_eq!(region.statistics().blocks, 2 + 3 + 1000);
+    region.vector_resize(names, 32, 4).unwrap();
+    assert!(text(&region, address(&region, names) + 96).is_empty());
+    region.remove("names").unwrap();
+    others.iter().for_each(|other| region.deallocate(*other).unwrap());
+    assert_eq!(region.statistics().used, 0);
+}
+
+#[test]
+fn containers_at_any_place_in_an_element_keep_their_contents_when_it_moves() {
+    let world = World::new(64 << 20);
+    let region = world.attach(1);
+    // An element has a string at 8, an ndarray at 40, and two vectors of vectors at 168.
+    let ty = TypeRef::new("{f64,vector<{i64,string,ndarray<f32>,vector<vector<u8>>[2]}>}").unwrap();
+    let tree = region.claim("tree", &ty, ObjectMode::CreateOnly, Some(Duration::ZERO)).unwrap().offset;
+    let list = tree + 8;
+    let fill = |element: u64| {
+        assign(&region, element + 8, &line(1));
+        region.ndarray_reshape(element + 40, 4, Order::C, &[3, 5]).unwrap();
+        for rows in [element + 168, element + 200] {
+            region.vector_resize(rows, 32, 2).unwrap();
+            assign(&region, address(&region, rows) + 32, &line(2));
+            // The vector of vectors moves, too.
+            region.vector_resize(rows, 32, 20).unwrap();
+        }
+    };
+    let check = |element: u64| {
+        assert_eq!(text(&region, element + 8), line(1));
+        let array = region.ndarray_at(element + 40, 4).unwrap();
+        assert_eq!((array.shape(), region.block_size(array.data.unwrap()).unwrap()), (&[3, 5][..], array.capacity));
+        for rows in [element + 168, element + 200] {
+            assert_eq!(text(&region, address(&region, rows) + 32), line(2));
+        }
+    };
+    // The object is under construction, so only this process knows its type.
+    region.vector_resize(list, 232, 2).unwrap();
+    fill(address(&region, list) + 232);
+    region.vector_resize(list, 232, 30).unwrap();
+    check(address(&region, list) + 232);
+    region.commit(tree).unwrap();
+    fill(address(&region, list) + 232 * 29);
+    region.vector_resize(list, 232, 3000).unwrap();
+    check(address(&region, list) + 232);
+    check(address(&region, list) + 232 * 29);
+    assert_eq!(region.statistics().blocks, 2 + 2 * 6);
+    region.vector_resize(list, 232, 29).unwrap();
+    assert_eq!(region.statistics().blocks, 2 + 6);
+    region.remove("tree").unwrap();
+    assert_eq!(region.statistics().used, 0);
+}
+
+#[test]
+fn strings_in_an_ndarray_keep_their_contents_when_it_grows_and_are_freed_with_it() {
+    let world = World::new(16 << 20);
+    let region = world.attach(1);
+    let header = make(&region, "grid", "ndarray<string>");
+    region.ndarray_reshape(header, 32, Order::C, &[2, 2]).unwrap();
+    for i in 0..4 {
+        assign(&region, address(&region, header) + 32 * i, &line(i));
+    }
+    region.ndarray_reshape(header, 32, Order::C, &[50, 10]).unwrap();
+    assert!((0..4).all(|i| text(&region, address(&region, header) + 32 * i) == line(i)));
+    region.ndarray_reshape(header, 32, Order::Fortran, &[3]).unwrap();
+    assert_eq!(region.statistics().blocks, 2 + 3);
+    region.remove("grid").unwrap();
+    assert_eq!(region.statistics().used, 0);
+}
+
+/// Moving a container needs its type, also if the search for it has to look at many other containers.
+#[test]
+fn containers_behind_many_others_keep_their_contents_when_they_move() {
+    const ROWS: u64 = 5000;
+    let world = World::new(64 << 20);
+    let region = world.attach(1);
+    let rows = make(&region, "rows", "vector<vector<vector<string>>>");
+    region.vector_resize(rows, 32, ROWS).unwrap();
+    let row = address(&region, rows) + 32 * (ROWS - 1);
+    region.vector_resize(row, 32, 1).unwrap();
+    let cell = address(&region, row);
+    region.vector_resize(cell, 32, 1).unwrap();
+    assign(&region, address(&region, cell), &line(3));
+    region.vector_resize(cell, 32, 100).unwrap();
+    assert_eq!(text(&region, address(&region, cell)), line(3));
+    region.vector_resize(cell, 32, 0).unwrap();
+    assert_eq!(region.statistics().blocks, 1 + 3);
+    region.remove("rows").unwrap();
+    assert_eq!(region.statistics().used, 0);
+}
+
 #[test]
 fn a_damaged_header_is_corrupt_and_never_an_offset_or_a_length() {
     let world = World::new(16 << 20);

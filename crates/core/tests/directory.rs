@@ -274,3 +274,47 @@ fn a_member_that_cannot_abandon_its_objects_keeps_the_slot_in_which_their_remova
     other.heal().unwrap();
     assert_eq!((other.statistics().slots, other.statistics().used), (0, 0));
 }
+
+/// Two threads of one process end the construction of the same object. Only one of the calls may change the directory.
+#[test]
+fn of_two_threads_that_commit_or_abandon_an_object_only_one_does_it() {
+    type End = fn(&Arc<Region>, u64) -> crossdock_core::Result<()>;
+    let (commit, abandon): (End, End) =
+        (|region, offset| region.commit(offset), |region, offset| region.abandon(offset));
+    let world = World::new(4 << 20);
+    let region = world.attach(1);
+    let bystanders: Vec<u64> = (0..100).map(|i| make(&region, &format!("by{i}"), "f64")).collect();
+    world.liveness().set_alive(common::member(3));
+    // SAFETY: the header is at the region's beginning, and consists of atomics.
+    let holder = unsafe { &(*region.base().cast::<RegionHeader>()).lock.holder };
+    for ends in [[commit, commit], [abandon, commit], [abandon, abandon]] {
+        let offset = region.claim("x", &ty("f64"), ObjectMode::CreateOnly, POLL).unwrap().offset;
+        // Both threads have a heap slot before another member holds the lock.
+        let ready = std::sync::Barrier::new(3);
+        let ended = std::thread::scope(|scope| {
+            let threads = ends.map(|end| {
+                let (region, ready) = (&region, &ready);
+                scope.spawn(move || {
+                    region.deallocate(region.allocate(16, 16).unwrap()).unwrap();
+                    ready.wait();
+                    ready.wait();
+                    end(region, offset)
+                })
+            });
+            ready.wait();
+            holder.store(common::member(3).0, Ordering::SeqCst);
+            ready.wait();
+            // Now both calls wait for the lock, unless a thread gets no CPU. Then the calls run one after the other.
+            std::thread::sleep(Duration::from_millis(100));
+            holder.store(0, Ordering::SeqCst);
+            threads.map(|thread| thread.join().unwrap())
+        });
+        let failed = ended.iter().filter_map(|ended| ended.as_ref().err()).map(|error| error.status);
+        assert_eq!(failed.collect::<Vec<_>>(), [Status::BadHandle], "{ended:?}");
+        for &offset in &bystanders {
+            region.load(region.save(offset).unwrap(), Some(&ty("f64"))).unwrap();
+        }
+        assert_eq!(region.find("x").is_ok(), region.remove("x").is_ok());
+    }
+    assert_eq!(region.statistics().objects, 100);
+}

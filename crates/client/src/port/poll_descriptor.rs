@@ -6,16 +6,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Duration;
 
+use crossdock_core::liveness::LOOK;
 use crossdock_os::event;
 
 use super::Shared;
 
 use crate::{Error, Result};
-
-/// The longest single sleep of the thread. It is only an upper bound, because every event wakes the thread.
-const STRETCH: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct PollDescriptor {
@@ -96,8 +93,10 @@ impl PollDescriptor {
 fn watch(shared: &Arc<Shared>) {
     let Some(poll_descriptor) = shared.poll_descriptor.get() else { return };
     while poll_descriptor.wait_for_arming() {
-        // When the port is closed, this wait ends at once, because leaving wakes both sides.
-        if shared.end.wait_for_event(STRETCH) || shared.end.is_closed() {
+        // A message or a credit ends this wait at once. When the port is closed, the wait ends at once, too, because
+        // leaving wakes both sides. A death may wake nobody, so the thread looks for deaths as often as every waiting
+        // member.
+        if shared.end.wait_for_event(LOOK) || shared.end.is_closed() {
             poll_descriptor.ring();
         }
     }

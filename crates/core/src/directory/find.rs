@@ -4,11 +4,12 @@
 use std::sync::atomic::Ordering;
 
 use crossdock_layout::region::{ENTRY_READY, Entry};
-use crossdock_layout::type_name::Type;
+use crossdock_layout::type_name::{Type, VECTOR_SIZE};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{Handle, Status, name};
 
 use super::index::read_field;
+use super::walk::owns_memory;
 use super::{Incarnation, Loaded, ObjectInfo, TypeRef, entry};
 use crate::error::Reason;
 use crate::region::Region;
@@ -160,10 +161,25 @@ impl Region {
     /// as far as the types in the directory tell. The header does not contain the size of an element. With a wrong
     /// element size, the container would count on room for more elements than its block has.
     pub(crate) fn check_element_size(&self, header: u64, elem_size: u64, is_ndarray: bool) -> Result<()> {
-        let Some((info, container)) = self.container_at(header)? else { return Ok(()) };
-        let size = container.element().and_then(|of| of.size_and_align()).map(|layout| layout.0);
+        self.element_type(header, elem_size, is_ndarray, false).map(drop)
+    }
+
+    /// Gives the type of the elements of the container at `header`, if they can own blocks of the heap. `None` also if
+    /// the types in the directory do not tell. The errors are those of `check_element_size`.
+    pub(crate) fn owning_elements(&self, header: u64, elem_size: u64, is_ndarray: bool) -> Result<Option<Type>> {
+        // An element that is smaller than a header has no container.
+        if elem_size < VECTOR_SIZE {
+            return Ok(None);
+        }
+        Ok(self.element_type(header, elem_size, is_ndarray, true)?.filter(owns_memory))
+    }
+
+    fn element_type(&self, header: u64, elem_size: u64, is_ndarray: bool, thorough: bool) -> Result<Option<Type>> {
+        let Some((info, container)) = self.container_at(header, thorough)? else { return Ok(None) };
+        let element = container.element();
+        let size = element.as_ref().and_then(Type::size_and_align).map(|layout| layout.0);
         if matches!(container, Type::Ndarray(_)) == is_ndarray && size.is_none_or(|size| size == elem_size) {
-            return Ok(());
+            return Ok(element);
         }
         let given = if is_ndarray { "an ndarray" } else { "a vector or string" };
         let want = format!("{given} with elements of {elem_size} bytes");

@@ -113,22 +113,23 @@ impl Region {
     /// Makes an object that this process made by `claim` visible to other members.
     pub fn commit(self: &Arc<Self>, offset: u64) -> Result<()> {
         self.check_use()?;
-        let (index, entry) = self.claimed(offset)?;
+        // The lock comes first: another thread of this process may commit or abandon the same object.
         let guard = self.lock()?;
+        let (index, entry) = self.claimed(offset)?;
         fault_point!("directory.commit.begun");
         self.change_directory(&guard, || {
             self.link_offset(index, entry);
             entry.state.store(ENTRY_READY, Ordering::Release);
             fault_point!("directory.commit.ready");
         });
-        drop(guard);
         self.forget_claim(offset);
+        drop(guard);
         self.wake_directory();
         Ok(())
     }
 
     /// Finds the directory entry of the object that this process is constructing at `offset`. An entry without a block
-    /// has the offset 0, and no object.
+    /// has the offset 0, and no object. The answer stays right as long as the caller holds the region's lock.
     pub(super) fn claimed(&self, offset: u64) -> Result<(u64, &Entry)> {
         let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         let index = claims.iter().find(|c| c.0 == offset && offset != 0).map(|c| u64::from(c.1));

@@ -21,3 +21,4 @@ mod walk;
 
 pub(crate) use owner::OwnerSearch;
 pub use types::{Claim, Incarnation, Loaded, ObjectInfo, ObjectMode, Removed, TypeRef};
+pub(crate) use walk::owns_memory;

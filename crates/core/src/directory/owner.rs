@@ -4,6 +4,7 @@
 //! owns it. So the search begins at the named objects whose types have containers inside of containers, and follows
 //! their pointers.
 
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossdock_layout::region::{ENTRY_READY, SLICE};
@@ -14,8 +15,9 @@ use super::walk::owns_memory;
 use crate::Result;
 use crate::region::Region;
 
-/// The number of containers that one search looks at. Damaged pointers may form a circle, so the search needs a limit.
-const HEADERS: u32 = 4096;
+/// The number of containers that one search looks at, unless it is thorough. Damaged pointers may form a circle, so
+/// each search needs a limit.
+const HEADERS: u64 = 4096;
 
 /// What the last searches in a region found. The words are only hints, so threads load and store them without memory
 /// ordering.
@@ -35,26 +37,45 @@ impl Default for OwnerSearch {
 
 struct Search {
     header: u64,
-    budget: u32,
+    /// The number of containers that the search may still look at.
+    budget: u64,
 }
 
 impl Region {
     /// Finds the container whose header is at `header`, and the named object that it belongs to. Gives `None` if the
     /// types in the directory do not tell which container it is, because the header lies in a block that the program
-    /// allocated, in an object of an opaque type, or behind more than 4096 containers.
-    pub(super) fn container_at(&self, header: u64) -> Result<Option<(ObjectInfo, Type)>> {
+    /// allocated, in an object of an opaque type, or in one that another member is constructing. Unless the search is
+    /// `thorough`, the result is `None` also behind more than 4096 containers.
+    pub(super) fn container_at(&self, header: u64, thorough: bool) -> Result<Option<(ObjectInfo, Type)>> {
         if let Some(start) = self.memory.block_around(header) {
             if self.memory.block_at(start).is_some_and(|block| self.is_named(block)) {
-                let Some((info, _)) = self.object_at(start)? else { return Ok(None) };
+                let known = self.object_at(start)?.map(|(info, _)| info);
+                let Some(info) = known.or_else(|| self.claimed_objects().find(|info| info.offset == start)) else {
+                    return Ok(None);
+                };
                 let Ok(ty) = Type::parse(&info.ty.name) else { return Ok(None) };
                 let found = ty.container_at(header - start).cloned();
                 return Ok(found.map(|container| (info, container)));
             }
         }
-        self.read_directory(|| self.search_containers(header))
+        let budget = if thorough { self.capacity() / 16 } else { HEADERS };
+        self.read_directory(|| self.search_containers(Search { header, budget }))
     }
 
-    fn search_containers(&self, header: u64) -> Option<(ObjectInfo, Type)> {
+    /// The objects that this process is constructing.
+    fn claimed_objects(&self) -> impl Iterator<Item = ObjectInfo> {
+        let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let entry = |(offset, index): (u64, u32)| self.memory.entry(index.into()).filter(|_| offset != 0);
+        claims.into_iter().filter_map(entry).filter_map(|entry| self.info(entry))
+    }
+
+    fn search_containers(&self, mut search: Search) -> Option<(ObjectInfo, Type)> {
+        for info in self.claimed_objects() {
+            let Ok(ty) = Type::parse(&info.ty.name) else { continue };
+            if let Some(container) = self.container_within(&ty, info.offset, info.ty.size, &mut search) {
+                return Some((info, container));
+            }
+        }
         // In most regions, there is no object whose inside must be searched for container headers (see `owner_at`). The
         // first search after a change of the directory finds this out and stores the directory's version. Later calls
         // compare the versions and search nothing.
@@ -62,7 +83,7 @@ impl Region {
         if self.owners.flat_version.load(Ordering::Relaxed) == version {
             return None;
         }
-        let (mut search, mut is_flat) = (Search { header, budget: HEADERS }, true);
+        let mut is_flat = true;
         // The containers of one object often grow one after another, so the search begins at the object of the last
         // one.
         let last = self.owners.last_entry.load(Ordering::Relaxed);
@@ -104,14 +125,14 @@ impl Region {
             Type::Array(of, n) => self.container_behind_elements(of, at, *n, search),
             Type::Struct(fields) => with_offsets(fields)
                 .find_map(|(offset, field)| self.container_behind(field, at.checked_add(offset)?, search)),
-            Type::Vector(of) if owns_memory(of) => {
+            Type::Vector(of) | Type::Ndarray(of) if owns_memory(of) => {
                 search.budget = search.budget.checked_sub(1)?;
                 let data = self.owned_block(at)?;
                 let bytes = self.memory.block_at(data)?.size();
                 let (each, _) = of.size_and_align().filter(|layout| layout.0 > 0)?;
                 match search.header.checked_sub(data) {
                     Some(offset) if offset < bytes => of.container_at(offset % each).cloned(),
-                    _ => self.container_behind_elements(of, data, self.owned_elements(at, bytes / each), search),
+                    _ => self.container_behind_elements(of, data, self.owned_elements(ty, at, each, bytes), search),
                 }
             }
             Type::Vector(_) | Type::String | Type::Ndarray(_) | Type::Scalar(..) | Type::Opaque(_) => None,
@@ -120,7 +141,7 @@ impl Region {
 
     fn container_behind_elements(&self, of: &Type, at: u64, n: u64, search: &mut Search) -> Option<Type> {
         let (size, _) = of.size_and_align().filter(|_| is_nested(of))?;
-        (0..n).take_while(|i| *i <= u64::from(HEADERS)).find_map(|i| {
+        (0..n.min(search.budget)).find_map(|i| {
             let element = at.checked_add(i.checked_mul(size)?)?;
             (search.budget > 0).then(|| self.container_behind(of, element, search))?
         })

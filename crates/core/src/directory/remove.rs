@@ -62,8 +62,9 @@ impl Region {
     /// Removes an object that this process has claimed but not committed. No other member has seen it.
     pub fn abandon(self: &Arc<Self>, offset: u64) -> Result<()> {
         self.with_local(|local| {
-            let (index, entry) = self.claimed(offset)?;
+            // The lock comes first: another thread of this process may commit or abandon the same object.
             let guard = self.lock()?;
+            let (index, entry) = self.claimed(offset)?;
             self.forget_claim(offset);
             let dropped = self.drop_entry(index, entry, local.shared(self), local.index(), &guard);
             drop(guard);

@@ -1,6 +1,7 @@
-//! Frees the blocks that the containers in a named object own. The object's type says where in the object the
-//! containers are.
+//! Frees the blocks that the containers in a value own: in a named object, or in elements of a container. The value's
+//! type says where in the value the containers are.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossdock_layout::region::{ENTRY_FREE, Entry, HeapSlot};
@@ -43,6 +44,17 @@ impl Region {
         Ok(walk.removed)
     }
 
+    /// Frees what the containers own that are in `n` elements of a container, which lie one after another from `at` on.
+    /// If this member dies meanwhile, some of these elements are empty.
+    pub(crate) fn empty_elements(self: &Arc<Self>, of: &Type, at: u64, n: u64) -> Result<()> {
+        self.with_local(|local| {
+            let guard = self.lock()?;
+            let (slot, budget) = (local.shared(self), self.capacity() / 16);
+            let mut walk = Walk { slot, by: local.index(), guard: &guard, removed: Removed::default(), budget };
+            self.free_elements(of, at, n, &mut walk)
+        })
+    }
+
     fn free_value(&self, ty: &Type, at: u64, walk: &mut Walk<'_, '_>) -> Result<()> {
         match ty {
             Type::Scalar(..) | Type::Opaque(_) => Ok(()),
@@ -73,15 +85,15 @@ impl Region {
         walk.budget = walk.budget.saturating_sub(1);
         let Some(data) = self.owned_block(at).filter(|_| walk.budget > 0) else { return Ok(()) };
         let Some(bytes) = self.memory.block_at(data).map(|p| p.size()) else { return Ok(()) };
-        if let Type::Vector(of) = ty {
+        if let Type::Vector(of) | Type::Ndarray(of) = ty {
             let each = of.size_and_align().map_or(1, |s| s.0.max(1));
-            self.free_elements(of, data, self.owned_elements(at, bytes / each), walk)?;
+            self.free_elements(of, data, self.owned_elements(ty, at, each, bytes), walk)?;
         }
-        let (field, words) = emptied(at, matches!(ty, Type::Ndarray(_)));
+        let (field, words) = emptied(at);
         // A damaged pointer in one of the elements may have led the walk to this block before. In this case the walk
         // has freed the block already. So the next line checks again that the block is in use.
         if self.is_plain_block(data) {
-            self.exchange(walk.slot, walk.by, walk.guard, field, words, data)?;
+            self.exchange(walk.slot, walk.by, walk.guard, field, &words, data)?;
             walk.removed.blocks += 1;
             walk.removed.bytes += bytes;
         }
@@ -90,7 +102,7 @@ impl Region {
 }
 
 /// Tells whether a value of this type can own blocks of the heap.
-pub(super) fn owns_memory(ty: &Type) -> bool {
+pub(crate) fn owns_memory(ty: &Type) -> bool {
     match ty {
         Type::Scalar(..) | Type::Opaque(_) => false,
         Type::Array(of, _) => owns_memory(of),

@@ -33,8 +33,12 @@ impl Region {
     pub fn heal(&self) -> Result<HealReport> {
         self.check_use()?;
         let guard = self.lock()?;
-        let report = self.heal_locked(&guard);
+        let mut report = self.heal_locked(&guard);
+        let first = guard.healed;
         drop(guard);
+        report.slots += first.slots;
+        report.operations += first.operations;
+        report.objects += first.objects;
         // If the lock cannot be had any more, the unused slices stay with their slots. The healing is done all the same.
         let _ = self.trim_vacant();
         Ok(report)

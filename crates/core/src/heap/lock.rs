@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Deadline, futex};
 
+use super::HealReport;
 use crate::region::{PATIENCE, Region};
 use crate::{Error, Result, fault_point};
 
@@ -21,6 +22,8 @@ const SPINS: u32 = 200;
 /// Holds the region's lock until this value is dropped.
 pub(crate) struct LockGuard<'a> {
     region: &'a Region,
+    /// What was healed when the lock was taken.
+    pub(super) healed: HealReport,
     /// Set if a change under this lock cannot go on before the lock was given back (see `Region::growing`).
     pub(super) pause: Cell<Option<Pause>>,
     /// A number of bytes that the quota does not allow, with the error that says so.
@@ -39,7 +42,7 @@ pub(super) enum Pause {
 impl Region {
     /// Takes the lock. If the lock's holder is dead, takes the lock over and heals what that member left half done.
     pub(crate) fn lock(&self) -> Result<LockGuard<'_>> {
-        let (guard, took_over) = self.take_lock()?;
+        let (mut guard, took_over) = self.take_lock()?;
         fault_point!("lock.taken");
         let header = self.memory.header();
         let dirty = header.pool_dirty.load(Ordering::Relaxed) != 0;
@@ -50,7 +53,7 @@ impl Region {
         // stored count: it says that the region is healed after all deaths that the count includes.
         let deaths = self.deaths();
         if self.deaths_seen.load(Ordering::Relaxed) != deaths || took_over {
-            self.heal_locked(&guard);
+            guard.healed = self.heal_locked(&guard);
             self.deaths_seen.store(deaths, Ordering::Release);
         }
         Ok(guard)
@@ -101,7 +104,7 @@ impl Region {
 
 impl<'a> LockGuard<'a> {
     fn new(region: &'a Region) -> Self {
-        Self { region, pause: Cell::new(None), refused: None }
+        Self { region, healed: HealReport::default(), pause: Cell::new(None), refused: None }
     }
 }
 

@@ -87,13 +87,15 @@ impl Region {
         self.with_local(|local| self.take(local, want, STATE_USED))
     }
 
-    /// Frees a block. Any member may have allocated it.
+    /// Frees a block. Any member may have allocated it. After a death it first finishes what the dead member left half
+    /// done: that change may write to the block, which may soon belong to another object.
     ///
     /// # Errors
-    /// `BAD_HANDLE` if no block in use starts at `offset`, `BUSY` if the block belongs to a named object.
+    /// `BAD_HANDLE` if no block in use starts at `offset`. `BUSY` if the block belongs to a named object, or if a
+    /// stopped member holds the region's lock.
     pub fn deallocate(self: &Arc<Self>, offset: u64) -> Result<()> {
         if let Some(local) = self.cached_local() {
-            if self.free_own(local, offset) {
+            if self.is_healed() && self.free_own(local, offset) {
                 return Ok(());
             }
         }
@@ -102,6 +104,9 @@ impl Region {
 
     #[inline(never)]
     fn deallocate_slowly(self: &Arc<Self>, offset: u64) -> Result<()> {
+        if !self.is_healed() {
+            self.check_succession()?;
+        }
         self.with_local(|local| if self.free_own(local, offset) { Ok(()) } else { self.free_elsewhere(local, offset) })
     }
 

@@ -96,7 +96,9 @@ pub fn allocate_at(base: *const u8, size: u64, align: u64) -> Option<*mut u8> {
 #[inline]
 pub fn deallocate_at(base: *const u8, address: *const u8) -> bool {
     // `free_own` checks the offset. So it refuses an address outside of the region or within a block.
-    cached(base).is_some_and(|(region, local)| region.free_own(local, (address as u64).wrapping_sub(base as u64)))
+    cached(base).is_some_and(|(region, local)| {
+        region.is_healed() && region.free_own(local, (address as u64).wrapping_sub(base as u64))
+    })
 }
 
 /// Empties this thread's cache. The library calls this function when the thread ends, and in a forked child.

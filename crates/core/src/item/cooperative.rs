@@ -27,6 +27,7 @@ use crossdock_os::futex::wait_either;
 use super::ItemMemory;
 use super::header::HeaderRef;
 use crate::liveness::{LOOK, LivenessSource, epoch_word};
+use crate::region::heal_all;
 use crate::{Error, Result, fault_point};
 
 /// The numbers by which the word `owner` of an item can name one party.
@@ -145,6 +146,8 @@ impl ItemMemory {
             return None;
         }
         if holder != me && alive.is_dead(holder) {
+            // The item's data may lead the program to what the dead holder left half done in a region.
+            heal_all(alive);
             Self::heal(header, holder, me);
             return self.try_take(own, me, alive);
         }

@@ -25,6 +25,7 @@ use super::spin_lock::{SpinLock, SpinLockGuard};
 use crate::Host;
 use crate::error::Reason;
 use crate::liveness::count_shown;
+use crate::region::heal_all;
 
 /// What a producer waits for, as error messages name it.
 const ROOM: &str = "room in the port";
@@ -45,7 +46,7 @@ pub struct End {
     pub(super) host: Arc<dyn Host>,
     pub(super) spinner: Spinner,
     pub(super) met: MetPeers,
-    /// For each side: the number that `Ring::deaths` gave when this end last counted deaths.
+    /// For each side: the number that `Ring::deaths` gave when this end last healed the session's regions.
     deaths: [AtomicU32; 2],
     local: SpinLock<LocalState>,
     /// A copy of `local.next`, which can be read without the lock.
@@ -199,6 +200,7 @@ impl End {
         let mut attempt = || {
             let local = self.open_local()?;
             let credit = self.ring.try_reclaim(local.next)?;
+            drop(local);
             self.note_deaths(Side::Consumer);
             Ok(credit)
         };
@@ -306,13 +308,14 @@ impl End {
         }
         let Some(position) = self.ring.try_receive(&mut local.next, self.slot, out)? else { return Ok(None) };
         crate::fault_point!("queue.receive.read");
+        out.position = position;
+        self.next.store(local.next, Relaxed);
+        self.slot().set_cursor(position.wrapping_add(1));
+        drop(local);
         if self.shape().pattern.many_produce() {
             // Another consumer may have taken the message before, and died.
             self.note_deaths(Side::Consumer);
         }
-        out.position = position;
-        self.next.store(local.next, Relaxed);
-        self.slot().set_cursor(position.wrapping_add(1));
         Ok(Some(position))
     }
 
@@ -555,17 +558,27 @@ impl End {
         self.ring.slot(self.slot_index)
     }
 
-    /// Counts the deaths at one side of the port of which this process may have learned only from the port, because
-    /// another process proved them. The program must not go on with what a dead member left before the regions of this
-    /// process know that they have to be healed.
+    /// Heals the session's regions after a death at one side of the port. The program must not go on with what a dead
+    /// member left before they are healed. The caller does not hold the end's lock.
     #[inline]
     pub(super) fn note_deaths(&self, side: Side) {
-        let (deaths, counted) = (self.ring.deaths(side), &self.deaths[side as usize]);
-        if deaths != counted.load(Acquire) {
-            // The order matters: another thread of this process that sees the second number finds the death counted.
-            count_shown();
-            counted.store(deaths, Release);
+        let deaths = self.ring.deaths(side);
+        if deaths != self.deaths[side as usize].load(Acquire) {
+            self.learn_deaths(side, deaths);
         }
+    }
+
+    /// Counts the deaths at one side of the port, because this process may have learned of them only from the port:
+    /// another process may have proved them. Then heals the regions.
+    #[cold]
+    fn learn_deaths(&self, side: Side, deaths: u32) {
+        count_shown();
+        // The program learns nothing from a closed end, and the session of such an end may have left.
+        if !self.is_closed() {
+            heal_all(self.host.liveness());
+        }
+        // The order matters: another thread of this process that sees this number finds the regions healed.
+        self.deaths[side as usize].store(deaths, Release);
     }
 
     /// Counts one more message in this end's counters. The caller holds the end's lock.

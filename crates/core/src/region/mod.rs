@@ -29,6 +29,7 @@ use crate::{Error, Result, fault_point};
 
 pub use block::NewBlock;
 pub use copied::note_former;
+pub(crate) use table::heal_all;
 pub use table::{at_base, with_base};
 
 /// How long other members wait for a member that formats a region or holds the region's lock.
@@ -157,13 +158,15 @@ impl Region {
         });
         region.make_ready()?;
         region.check_header()?;
+        // The order matters: a thread that learns of a death from a port finds the region in the table, or the death is
+        // counted before this call heals the region.
+        table::enter(&region);
         if region.writable {
             // A member may have died in the middle of a change before this process opened the region. This call
             // finishes that change. The call's result is ignored: if a stopped member holds the lock, later calls
             // heal the region.
             let _ = region.check_succession();
         }
-        table::enter(&region);
         Ok(region)
     }
 

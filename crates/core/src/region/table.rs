@@ -10,8 +10,16 @@ use crossdock_os::fork::PerProcess;
 
 use super::Region;
 use crate::heap;
+use crate::liveness::{LivenessSource, epoch_word};
 
-type Table = BTreeMap<usize, Weak<Region>>;
+/// A mapped region, with the address of the count of deaths in its session's liveness table.
+#[derive(Clone)]
+struct Mapped {
+    region: Weak<Region>,
+    deaths: usize,
+}
+
+type Table = BTreeMap<usize, Mapped>;
 
 static BY_BASE: PerProcess<RwLock<Table>> = PerProcess::new();
 
@@ -26,14 +34,33 @@ fn table() -> &'static RwLock<Table> {
 /// Adds a region that was mapped just now.
 pub(super) fn enter(region: &Arc<Region>) {
     let mut table = table().write().unwrap_or_else(PoisonError::into_inner);
-    table.retain(|_, known| known.strong_count() > 0);
-    table.insert(region.base() as usize, Arc::downgrade(region));
+    table.retain(|_, known| known.region.strong_count() > 0);
+    let mapped = Mapped { region: Arc::downgrade(region), deaths: region.deaths.addr().get() };
+    table.insert(region.base() as usize, mapped);
 }
 
 /// Finds the region that is mapped at `base` in this process.
 #[must_use]
 pub fn at_base(base: *const u8) -> Option<Arc<Region>> {
-    table().read().unwrap_or_else(PoisonError::into_inner).get(&(base as usize))?.upgrade()
+    table().read().unwrap_or_else(PoisonError::into_inner).get(&(base as usize))?.region.upgrade()
+}
+
+/// Heals the regions that a session has mapped for writing, before the program learns of a member's death. After that,
+/// the program may go on with what the dead member left, also by stores of its own, without a call of the library.
+/// `alive` is the session's source of information about dead members.
+///
+/// If a stopped member holds a region's lock, that region stays as it is. The calls that change containers or free
+/// blocks heal it later. The heaps of items are left out: an item's next holder heals its heap when it opens the heap.
+#[cold]
+pub(crate) fn heal_all(alive: &dyn LivenessSource) {
+    let deaths = std::ptr::from_ref(epoch_word(alive)).addr();
+    let known: Vec<_> = table().read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+    for mapped in known.iter().filter(|mapped| mapped.deaths == deaths) {
+        // Another thread may drop the region meanwhile. So it is held only for its own healing.
+        if let Some(region) = mapped.region.upgrade().filter(|region| region.writable() && !region.is_in_item()) {
+            let _ = region.check_succession();
+        }
+    }
 }
 
 /// Runs `work` on the region that is mapped at `base`, if there is one. After that, this thread's next

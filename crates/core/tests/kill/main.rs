@@ -14,9 +14,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use common::World;
+use crossdock_core::containers::Order;
 use crossdock_core::directory::{ObjectMode, TypeRef};
 use crossdock_core::fault;
-use crossdock_core::heap::POINTS;
+use crossdock_core::heap::{self, POINTS};
 use crossdock_core::region::Region;
 use crossdock_layout::Status;
 use crossdock_layout::region::{Geometry, HeapSlot, RegionHeader, SLICE};
@@ -182,6 +183,30 @@ fn a_death_of_the_healer_is_healed() {
 }
 
 #[test]
+fn healing_reports_what_it_did() {
+    for holds_the_lock in [false, true] {
+        let world = World::new(SIZE);
+        let peer = world.attach(1);
+        let vector = ten_numbers(&peer);
+        let pid = world.spawn(2, |region| {
+            region.prepare(100, 16).unwrap();
+            if holds_the_lock {
+                fault::arm("lock.taken", 1);
+                region.heal().unwrap();
+            }
+            fault::arm("replace.begun", 1);
+            region.vector_resize(vector, 8, 1000).unwrap();
+            0
+        });
+        assert_eq!(world.wait(2, pid), SIGKILL);
+        let report = peer.heal().unwrap();
+        let operations = if holds_the_lock { 1 } else { 2 };
+        assert_eq!(report, heap::HealReport { slots: 1, operations, objects: 0 }, "{holds_the_lock}");
+        assert_eq!(peer.heal().unwrap(), heap::HealReport::default());
+    }
+}
+
+#[test]
 fn a_dead_formatter_is_taken_over() {
     for point in POINTS.iter().filter(|p| p.starts_with("region.format")) {
         let world = World::new(SIZE);
@@ -265,6 +290,73 @@ fn who_changes_a_container_after_the_roll_proved_a_death_finds_the_dead_members_
         }
         peer.remove("v").unwrap();
         assert_eq!(peer.statistics().used, 0, "{point}");
+    }
+}
+
+/// The elements that a dead member was taking away are valid: whole, or empty.
+#[test]
+fn a_death_while_a_vector_loses_elements_leaves_no_damaged_ones() {
+    for point in ["replace.noted", "replace.begun", "replace.written", "retire.freed", "lock.leaving"] {
+        let world = World::new(SIZE);
+        let peer = world.attach(1);
+        let ty = TypeRef::new("vector<ndarray<f64>>").unwrap();
+        let list = peer.claim("list", &ty, ObjectMode::CreateOnly, None).unwrap().offset;
+        peer.commit(list).unwrap();
+        peer.vector_resize(list, 128, 2).unwrap();
+        let first = list + 8 + header_of(&peer, list)[1];
+        for i in 0..2 {
+            peer.ndarray_reshape(first + 128 * i, 8, Order::C, &[3, 5]).unwrap();
+        }
+        let pid = world.spawn(2, |region| {
+            // The first lock is the one under which the member gets its heap slot.
+            region.deallocate(region.allocate(64, 64).unwrap()).unwrap();
+            fault::arm(point, 1);
+            region.vector_resize(list, 128, 0).unwrap();
+            0
+        });
+        assert_eq!(world.wait(2, pid), SIGKILL, "{point}");
+        peer.heal().unwrap();
+        assert_eq!(peer.vector_at(list, 128).unwrap().size, 2, "{point}");
+        for i in 0..2 {
+            let bytes = peer.ndarray_at(first + 128 * i, 8).unwrap().bytes;
+            assert!([0, 120].contains(&bytes), "{point}: {bytes}");
+        }
+        peer.remove("list").unwrap();
+        assert_eq!(peer.statistics().used, 0, "{point}");
+    }
+}
+
+/// A member gives up an object that a dead member was changing. Healing must not write to the object's memory when the
+/// memory has another owner.
+#[test]
+fn who_frees_an_object_after_a_death_finds_the_dead_members_change_finished() {
+    for point in ["replace.begun", "replace.writing", "replace.written", "retire.marked", "retire.freed"] {
+        for by_base in [false, true] {
+            let what = format!("{point}, {by_base}");
+            let world = World::new(SIZE);
+            let peer = world.attach(1);
+            let [header, old] = [64, 64].map(|size| peer.allocate(size, 64).unwrap());
+            let pid = world.spawn(2, |region| {
+                let new = region.prepare(64, 64).unwrap();
+                fault::arm(point, 1);
+                region.replace(header, &[1; 3], new, old).unwrap();
+                0
+            });
+            assert_eq!(world.wait(2, pid), SIGKILL, "{what}");
+            peer.cache_region();
+            let address = peer.base().wrapping_add(header as usize);
+            if !by_base || !heap::deallocate_at(peer.base(), address) {
+                peer.deallocate(header).unwrap();
+            }
+            let block = peer.allocate(64, 64).unwrap();
+            let bytes = peer.base().wrapping_add(block as usize).cast::<[u8; 64]>();
+            // SAFETY: the block is this test's own.
+            unsafe { bytes.write_volatile([0x55; 64]) };
+            peer.heal().unwrap();
+            // SAFETY: as above.
+            let found = unsafe { bytes.read_volatile() };
+            assert_eq!(found, [0x55; 64], "{what}: healing wrote to a block of another owner");
+        }
     }
 }
 

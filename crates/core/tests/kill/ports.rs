@@ -1,11 +1,14 @@
-//! Deaths of which a process learns only from a port, because another process proved them and healed the port.
+//! Deaths of which a process learns only from a port or from an item.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossdock_core::item::{Backing, ItemMemory, ItemWaitOutcome};
 use crossdock_core::queue::{End, Message, Pattern, Ring, Shape, Side};
+use crossdock_core::region::Region;
 use crossdock_core::{Result, fault};
+use crossdock_layout::wire::OnDeath;
 use crossdock_layout::{Handle, Status};
 use crossdock_os::{Access, Deadline, Mapping, memfd};
 
@@ -51,10 +54,19 @@ struct Case<T> {
     learn: fn(&dyn Fn(Side) -> End, T),
 }
 
+/// How this process changes the vector after the death.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// By a call of the library.
+    Resize,
+    /// By a store to the header, as the inline operations of C++ do.
+    Store,
+}
+
 /// Changes a vector after a death at `point`, of which this process learns only from the port. The healing of the
 /// region must not undo this change.
-fn change_after<T>(case: &Case<T>, point: &str) {
-    let what = format!("{}, {point}", case.pattern.word());
+fn change_after<T>(case: &Case<T>, point: &str, change: Change) {
+    let what = format!("{}, {point}, {change:?}", case.pattern.word());
     let (world, port) = (World::new(SIZE), Port::new(case.pattern));
     let peer = world.attach(1);
     let vector = ten_numbers(&peer);
@@ -77,9 +89,12 @@ fn change_after<T>(case: &Case<T>, point: &str) {
     });
     assert_eq!(world.wait_unseen(pid), 0, "{what}: the healing process");
     (case.learn)(&open, ends);
-    peer.vector_resize(vector, 8, 2000).unwrap();
-    let blocks: Vec<_> = (0..200).map(|_| peer.allocate(80, 16).unwrap()).collect();
+    match change {
+        Change::Resize => peer.vector_resize(vector, 8, 2000).unwrap(),
+        Change::Store => store_size(&peer, vector, 5),
+    }
     let seen = header_of(&peer, vector);
+    let blocks: Vec<_> = (0..200).map(|_| peer.allocate(80, 16).unwrap()).collect();
     world.liveness().set_dead(member(DEAD));
     peer.heal().unwrap();
     assert_eq!(header_of(&peer, vector), seen, "{what}: healing undid the successor's change");
@@ -92,8 +107,16 @@ fn change_after<T>(case: &Case<T>, point: &str) {
 
 fn at_each_point<T>(case: &Case<T>) {
     for point in ["replace.begun", "replace.writing", "retire.freed"] {
-        change_after(case, point);
+        for change in [Change::Resize, Change::Store] {
+            change_after(case, point, change);
+        }
     }
+}
+
+/// Stores the size of a vector in its header.
+fn store_size(region: &Region, vector: u64, size: u64) {
+    // SAFETY: the word lies in the vector's header, in this test's own region.
+    unsafe { region.base().add(vector as usize + 16).cast::<u64>().write_volatile(size) };
 }
 
 /// Opens a producer's end in this process and sends the message.
@@ -160,4 +183,30 @@ fn an_error_that_another_process_caused_tells_of_the_producers_death() {
         before: |open, _| open(Side::Consumer),
         learn: |_, consumer| assert_eq!(consumer.receive(POLL).unwrap_err().status, Status::PeerDied),
     });
+}
+
+#[test]
+fn who_takes_a_dead_holders_item_finds_the_holders_other_changes_finished() {
+    for point in ["replace.begun", "replace.writing", "retire.freed"] {
+        let world = World::new(SIZE);
+        let peer = world.attach(1);
+        let vector = ten_numbers(&peer);
+        let memory = memfd::create("crossdock-test-item", 8192).unwrap();
+        let item = ItemMemory::open(&memory, 4096, Backing::Cooperative).unwrap();
+        let _held = item.begin(1, member(DEAD), OnDeath::Keep);
+        let pid = world.spawn(DEAD, |region| {
+            fault::arm(point, 1);
+            region.vector_resize(vector, 8, 1000).unwrap();
+            0
+        });
+        assert_eq!(world.wait_unseen(pid), SIGKILL, "{point}");
+        world.leave_roll(DEAD);
+        let taken = item.take(&[1], member(1), world.host().liveness(), Deadline::after(SOON));
+        assert!(matches!(taken, ItemWaitOutcome::Taken(_)), "{point}: {taken:?}");
+        store_size(&peer, vector, 5);
+        let seen = header_of(&peer, vector);
+        world.liveness().set_dead(member(DEAD));
+        peer.heal().unwrap();
+        assert_eq!(header_of(&peer, vector), seen, "{point}: healing undid the successor's change");
+    }
 }

@@ -96,6 +96,9 @@ pub fn work(world: &World, region: Arc<Region>) {
     let block = region.prepare(500, 64).unwrap();
     let field = inner + 32 + 8;
     region.replace(field, &[block.wrapping_sub(field), 5, 62], block, 0).unwrap();
+    // The outer vector moves. Then it loses elements that own blocks.
+    region.vector_resize(nested + 8, 32, 40).unwrap();
+    region.vector_resize(nested + 8, 32, 1).unwrap();
     region.remove("grown").unwrap();
     region.remove("nested").unwrap();
     region.remove("plain-2").unwrap();
