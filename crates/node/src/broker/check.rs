@@ -46,10 +46,11 @@ impl Broker {
         self.check_items_at_rest();
     }
 
-    /// Panics if the host reports another event before it has answered the broker's questions to the kernel about
-    /// items.
+    /// Panics if the host reports another event before it has answered the broker's orders to make memory, and its
+    /// questions to the kernel about items.
     pub(super) fn check_before(&self, event: &Event<'_>) {
         if !matches!(event, Event::Proved { .. } | Event::Made { .. }) {
+            assert!(!self.is_making(), "another event comes while memory is being made: {event:?}");
             self.check_items_at_rest();
         }
     }

@@ -125,9 +125,15 @@ impl Broker {
         let since_ms = self.calendar_ms();
         let record =
             Record::Segment { segment, workflow, kind, name, size, reserved, attribute, persistent, since_ms, cause };
-        debug_assert!(self.making.is_none(), "the host makes one segment at a time");
+        assert!(self.making.is_none(), "the host makes one segment at a time");
         self.making = Some(Making { asker, segment, instead, record });
         self.effects.push(Effect::Make { segment, size, reserve: reserved, label });
+    }
+
+    /// Tells whether the host is making memory. Until it answers, no other memory can be ordered, and the next segment's
+    /// id may belong to this memory.
+    pub(super) fn is_making(&self) -> bool {
+        self.making.is_some() || self.items.is_making() || self.pages.is_making()
     }
 
     pub(super) fn made(&mut self, outcome: Result<u64, String>) {
