@@ -267,7 +267,10 @@ impl Broker {
             Event::Journal(state) => self.journal = state,
             Event::Tick => {}
         }
-        self.run_due();
+        // What is due may take the id of memory that is being made. It then waits for the host's answer, which comes next.
+        if !self.is_making() {
+            self.run_due();
+        }
         self.settle_lost();
         self.finish_items();
         self.serve_again();
