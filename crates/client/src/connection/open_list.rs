@@ -160,14 +160,15 @@ impl State {
     }
 
     /// Gives back to the daemon what an answer opened, if the answer came after the asking thread gave up. If the
-    /// request made an item or a segment, the item or segment is removed.
+    /// request made an item, the item is destroyed. If it made a segment, the segment is removed unless another member
+    /// has got it meanwhile: the late answer may have lain unread for long.
     pub(super) fn refuse(&mut self, answer: &Answer) {
         match answer {
             Answer::Segment { segment, kind, created, name, .. } => {
                 self.release(*segment);
                 if *created {
                     let (kind, name) = (*kind, name.clone());
-                    self.tell_to_do(Request::Remove { kind, in_use: InUse::Refuse, name });
+                    self.tell_to_do(Request::Remove { kind, in_use: InUse::Unused, name });
                 }
             }
             Answer::Series(entry) => {

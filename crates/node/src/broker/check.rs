@@ -133,6 +133,10 @@ impl Broker {
             let there = self.lasting.of(*segment).is_some_and(|(_, s)| s.removed.is_none());
             assert!(there, "{segment} is waited for and has no name");
         }
+        for segment in self.unused.keys() {
+            let there = self.lasting.segments.get(segment).is_some_and(|s| s.removed.is_none());
+            assert!(there, "{segment} is unused and has no name");
+        }
         for (id, found) in &self.lasting.segments {
             assert!(found.handed_over.is_none() || found.moving, "{id} was handed over and does not move");
             let Some(series) = &found.series else { continue };

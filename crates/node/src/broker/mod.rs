@@ -145,6 +145,8 @@ pub struct Broker {
     /// The members of a former broker that have not yet listed to this broker what they have open.
     unlisted: BTreeSet<MemberId>,
     open_segments: OpenSegments,
+    /// The regions and ports that no member has got but the one that made them, each with this member.
+    unused: BTreeMap<SegmentId, MemberId>,
     /// The segments whose descriptors were lost with the keeper, and which members may offer again.
     lost: BTreeSet<SegmentId>,
     pages: Pages,
@@ -197,6 +199,7 @@ impl Broker {
             listed: BTreeSet::new(),
             unlisted: BTreeSet::new(),
             open_segments: OpenSegments::default(),
+            unused: BTreeMap::new(),
             lost: BTreeSet::new(),
             pages: Pages::default(),
             deaf: BTreeSet::new(),

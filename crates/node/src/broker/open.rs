@@ -150,6 +150,7 @@ impl Broker {
         }
         self.commit(Record::Numbers { segment, numbers: vec![number] });
         self.commit(record);
+        self.unused.insert(segment, asker.member);
         self.give(asker, segment, OpenOutcome::Created);
         self.wake_waiting(segment);
     }
@@ -170,6 +171,9 @@ impl Broker {
             name: mirrored(&found.name).to_owned(),
         };
         self.open_segments.open(segment, asker.member);
+        if !created {
+            self.unused.remove(&segment);
+        }
         let message = answer.encode(asker.opcode, asker.number);
         let with = Attachment::Segment { segment, writable };
         self.effects.push(Effect::Send { connection: asker.connection, message, with });
