@@ -256,12 +256,7 @@ impl Session {
     /// `INVALID` for the default workflow.
     pub fn end_workflow(&self, name: &str) -> Result<()> {
         check_name("workflow", name)?;
-        let ended = self.ask(Request::EndWorkflow { name: name.to_owned() }).map(drop);
-        // After another error the workflow may live on, and its endpoints are still given to a daemon that lost them.
-        if ended.as_ref().err().is_none_or(|error| error.status == Status::NotFound) {
-            self.shared.connection.forget_endpoints(name);
-        }
-        ended
+        self.ask(Request::EndWorkflow { name: name.to_owned() }).map(drop)
     }
 
     /// Lists what a workflow has at present.

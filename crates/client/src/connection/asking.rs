@@ -271,6 +271,7 @@ impl Connection {
         if state.take_answer_to_offer(number, &answer) && !state.refused.is_empty() {
             self.wake_watcher();
         }
+        state.forget_endpoints(number, &answer);
         match state.pending.get_mut(&number) {
             Some(pending) if pending.answer.is_none() => {
                 state.open_list.take(&answer, descriptors.last());

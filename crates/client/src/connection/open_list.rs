@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crossdock_layout::SegmentId;
 use crossdock_layout::wire::{Answer, InUse, ItemGiven, ItemLevel, ItemRequest, Request, SegmentKind};
+use crossdock_layout::{SegmentId, Status};
 use crossdock_os::file;
 
 use super::asking::Pending;
@@ -92,11 +92,6 @@ impl Connection {
     pub(crate) fn keep_endpoint(&self, number: u64, workflow: String, listener: Arc<OwnedFd>) {
         self.lock().open_list.endpoints.push(Endpoint { number, workflow, listener });
         self.watch();
-    }
-
-    /// Forgets the endpoints of a workflow that ended, because their sockets must not stay open.
-    pub(crate) fn forget_endpoints(&self, of: &str) {
-        self.lock().open_list.endpoints.retain(|endpoint| endpoint.workflow != of);
     }
 
     /// Remembers a series that this session publishes, so that it can be given to a daemon that forgot it. Also notes
@@ -186,6 +181,18 @@ impl State {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// If this is the answer to a request to end a workflow, and the workflow is gone, forgets the workflow's endpoints,
+    /// because their sockets must not stay open. After another answer the workflow lives on, and its endpoints are still
+    /// given to a daemon that lost them.
+    pub(super) fn forget_endpoints(&mut self, number: u64, answer: &Answer) {
+        let pending = self.pending.get(&number).or_else(|| self.given_up.get(&number));
+        let Some(Request::EndWorkflow { name }) = pending.map(Pending::request) else { return };
+        if matches!(answer, Answer::Done { .. } | Answer::Failed { status: Status::NotFound, .. }) {
+            let endpoints = &mut self.open_list.endpoints;
+            endpoints.retain(|endpoint| endpoint.workflow != *name);
         }
     }
 
