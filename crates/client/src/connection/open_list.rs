@@ -184,9 +184,9 @@ impl State {
         }
     }
 
-    /// If this is the answer to a request to end a workflow, and the workflow is gone, forgets the workflow's endpoints,
-    /// because their sockets must not stay open. After another answer the workflow lives on, and its endpoints are still
-    /// given to a daemon that lost them.
+    /// If this answer says that a workflow has ended, forgets the workflow's endpoints, because their sockets must not
+    /// stay open. After another answer the workflow lives on, and the session still gives its endpoints back to a
+    /// daemon that lost them.
     pub(super) fn forget_endpoints(&mut self, number: u64, answer: &Answer) {
         let pending = self.pending.get(&number).or_else(|| self.given_up.get(&number));
         let Some(Request::EndWorkflow { name }) = pending.map(Pending::request) else { return };

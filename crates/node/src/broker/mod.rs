@@ -270,7 +270,7 @@ impl Broker {
             Event::Journal(state) => self.journal = state,
             Event::Tick => {}
         }
-        // What is due may take the id of memory that is being made. It then waits for the host's answer, which comes next.
+        // What is due may take the id of memory that is being made. So it waits for the host's answer, the next event.
         if !self.is_making() {
             self.run_due();
         }

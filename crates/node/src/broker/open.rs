@@ -130,8 +130,8 @@ impl Broker {
         self.effects.push(Effect::Make { segment, size, reserve: reserved, label });
     }
 
-    /// Tells whether the host is making memory. Until it answers, no other memory can be ordered, and the next segment's
-    /// id may belong to this memory.
+    /// Tells whether the host is making memory. Until the host answers, the broker cannot order other memory, and the
+    /// next segment's id may belong to this memory.
     pub(super) fn is_making(&self) -> bool {
         self.making.is_some() || self.items.is_making() || self.pages.is_making()
     }
