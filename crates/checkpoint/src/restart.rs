@@ -25,7 +25,7 @@ pub struct Restart {
 ///
 /// The ranks of a program may get different answers if a writer saves a checkpoint meanwhile. So one rank should
 /// choose, and tell the others the path of its checkpoint: if `folder` is the path of a file, the call takes this file
-/// and no other one.
+/// and no other one. A path that ends in `.h5` and leads to nothing is that of a missing file.
 ///
 /// # Errors
 /// `NOT_FOUND` if there is no checkpoint at all (a first start), `CORRUPT` if there are checkpoints but none is good,
@@ -69,6 +69,10 @@ fn newest_good(folder: &Path, name: &str) -> Result<Option<Restart>> {
     for (_, _, path) in found.iter().rev() {
         match Checkpoint::open(path).and_then(|c| c.verify().map(|()| c)) {
             Ok(checkpoint) => return Ok(Some(Restart { checkpoint, skipped })),
+            // The link stays, so another listing would not help. The file may be on a disk that is not mounted.
+            Err(e) if e.status == Status::NotFound && path.is_symlink() && matches!(path.try_exists(), Ok(false)) => {
+                return Err(Error::new(Status::System, format!("{} is a link to a missing file", path.display())));
+            }
             Err(e) if e.status == Status::NotFound => return Ok(None),
             Err(e) if e.status == Status::Corrupt => skipped.push((path.clone(), e)),
             // The checkpoint may be good, so no older one is taken for it.

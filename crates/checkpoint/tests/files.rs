@@ -222,6 +222,14 @@ fn a_checkpoint_that_cannot_be_read_is_no_damaged_one() {
     std::os::unix::fs::symlink(&paths[1], &paths[1]).unwrap();
     let e = restart(place.path(), "").unwrap_err();
     assert!(e.status == Status::System && e.to_string().contains("field-00000002.h5"), "{e}");
+    // The link leads to an archive that is away, for example because it is not mounted.
+    fs::remove_file(&paths[1]).unwrap();
+    std::os::unix::fs::symlink(place.path().join("archive/field-00000002.h5"), &paths[1]).unwrap();
+    let e = restart(place.path(), "").unwrap_err();
+    assert!(e.status == Status::System && e.to_string().contains("field-00000002.h5"), "{e}");
+    fs::create_dir(place.path().join("archive")).unwrap();
+    fs::copy(&paths[0], place.path().join("archive/field-00000002.h5")).unwrap();
+    assert_eq!(restart(place.path(), "").unwrap().checkpoint.path(), paths[1]);
 }
 
 #[test]
@@ -235,6 +243,8 @@ fn a_restart_from_one_file_takes_no_other() {
     fs::remove_file(&paths[0]).unwrap();
     let e = restart(&paths[0], "field").unwrap_err();
     assert!(e.status == Status::Invalid && e.to_string().contains("field-00000001.h5"), "{e}");
+    // `crossdock export` gives a checkpoint any name that ends in `.h5`.
+    assert_eq!(restart(&place.path().join("now.h5"), "field").unwrap_err().status, Status::Invalid);
     assert_eq!(restart(&place.path().join("nowhere"), "field").unwrap_err().status, Status::NotFound);
 }
 

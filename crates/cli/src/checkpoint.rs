@@ -90,21 +90,43 @@ impl<'a> Writer<'a> {
     }
 
     /// Opens observers of the publishers that follow those whose series have the ids `dead`. If `dead` is empty, any
-    /// publishers are taken, but not while only some of the ranks have died.
+    /// publishers of one start of the program are taken.
     fn attach(&self, dead: &[u64], until: Instant) -> Result<RankedObservers, String> {
+        let mut reported = !dead.is_empty();
+        // The observers of a set that is not taken stay open until the next set is there, because the daemon of another
+        // node learns that a series has ended only while the series is observed.
+        let mut held = None;
         loop {
-            let observers = series::observe(&self.wanted(!dead.is_empty() || self.options.former, until), &self.stop)?;
+            let wanted = self.wanted(!dead.is_empty() || self.options.former, until);
+            let observers = match series::observe(&wanted, &self.stop) {
+                // A series may have no room for a second observer.
+                Err(_) if held.take().is_some() => {
+                    std::thread::sleep(LOOK / 2);
+                    continue;
+                }
+                observers => observers?,
+            };
             let set = RankedObservers::new(&self.names, observers);
-            if set.succeeds(dead) {
+            if set.succeeds(dead, self.options.former && dead.is_empty()) {
                 return Ok(set);
             }
             if Instant::now() >= until {
-                return Err(format!("no successors of all publishers of {} came", series::together(&self.names)));
+                let names = series::together(&self.names);
+                return Err(format!("not all publishers of {names} live, and no successors of all of them came"));
+            }
+            if !reported {
+                complain(&format!(
+                    "some publishers of {} died or ended; waiting up to {:.1} s for successors of all (--wait)",
+                    series::together(&self.names),
+                    self.options.wait.as_secs_f64()
+                ));
+                reported = true;
             }
             std::thread::sleep(LOOK / 2);
             if self.stop.asked().is_some() {
                 return Err("stopped".into());
             }
+            held = Some(set);
         }
     }
 

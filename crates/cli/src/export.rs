@@ -9,6 +9,7 @@ use crossdock_checkpoint::{Contents, Error, write, write_npz};
 use crossdock_client::{SeriesState, Status, Version};
 use crossdock_launch::file::units;
 use crossdock_launch::run::code;
+use crossdock_os::child;
 
 use crate::args::Export;
 use crate::series::ranked_observers::RankedObservers;
@@ -79,13 +80,16 @@ fn versions(
     }
 }
 
-/// Writes to a new file and renames it to its final name, so that no reader finds an incomplete file. The new file has
-/// the process id in its name, because another command may export to the same name.
+/// Writes to a new file and renames it to its final name, so that no reader finds an incomplete file. The new file's
+/// name has a random number, because another command may export to the same name, also in another container, where its
+/// process id may be the same.
 fn put(path: &Path, whole: &Contents, as_npz: bool, good: &dyn Fn() -> bool) -> Result<u64, Error> {
+    let number = u32::from_ne_bytes(child::random().map_err(|e| refused(path, &e.reason()))?);
     let mut new = path.as_os_str().to_owned();
-    new.push(format!(".{}.new", std::process::id()));
+    new.push(format!(".{number:08x}.new"));
     let new = PathBuf::from(new);
-    let done = put_new(&new, whole, as_npz).and_then(|length| {
+    let file = File::create_new(&new).map_err(|e| refused(&new, &e))?;
+    let done = put_new(&file, &new, whole, as_npz).and_then(|length| {
         if !good() {
             let message = "the version was taken back while it was written; try again".to_owned();
             return Err(Error::new(Status::Closed, message));
@@ -98,14 +102,11 @@ fn put(path: &Path, whole: &Contents, as_npz: bool, good: &dyn Fn() -> bool) -> 
     })
 }
 
-fn put_new(new: &Path, whole: &Contents, as_npz: bool) -> Result<u64, Error> {
-    // A command with this process id that died may have left the file. The new file must be no link to another one.
-    let _ = fs::remove_file(new);
-    let file = File::create_new(new).map_err(|e| refused(new, &e))?;
+fn put_new(file: &File, new: &Path, whole: &Contents, as_npz: bool) -> Result<u64, Error> {
     if !as_npz {
-        return Ok(write(&file, new, whole)?.length);
+        return Ok(write(file, new, whole)?.length);
     }
-    let mut out = BufWriter::new(&file);
+    let mut out = BufWriter::new(file);
     write_npz(&mut out, &whole.series[0])?;
     out.flush().and_then(|()| file.sync_all()).map_err(|e| refused(new, &e))?;
     drop(out);

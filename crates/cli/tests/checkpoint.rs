@@ -352,6 +352,79 @@ fn a_writer_that_starts_between_two_ranks_waits_for_the_second() {
     assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
 }
 
+/// The series of ranks that have ended stay as long as their run. A writer finds them until the ranks that start again
+/// have opened theirs.
+#[test]
+fn a_writer_that_starts_between_two_ranks_takes_no_series_that_ended_before() {
+    let node = Node::new();
+    let to = node.path("saved");
+    // The run of the ranks that end goes on as long as this publisher lives.
+    let _other = Rank::new(&node, "other");
+    for name in ["field/0", "field/1"] {
+        let mut rank = Rank::new(&node, name);
+        rank.publish(1..=3);
+        rank.0.end().unwrap();
+    }
+    let mut ranks = vec![Rank::new(&node, "field/0")];
+    ranks[0].publish(1..=3);
+    let command = node.start(&["checkpoint", "field", "--ranks", "2", "--every", "1", "--to", to.to_str().unwrap()]);
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(files(&to).is_empty(), "the ranks are of two starts");
+    ranks.push(Rank::new(&node, "field/1"));
+    ranks[1].publish(1..=3);
+    until("a checkpoint of the new start", || {
+        restart(&to, "").is_ok_and(|found| steps_of(&found.checkpoint) == [3; 2])
+    });
+    for rank in ranks {
+        rank.0.end().unwrap();
+    }
+    let ended = finish(command);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
+}
+
+/// The first rank has started again and died before the second one started again, so all series are those of dead
+/// publishers.
+#[test]
+fn a_writer_that_finds_only_dead_ranks_waits_for_their_successors() {
+    let mut node = Node::new();
+    let (to, former) = (node.path("saved"), node.path("former"));
+    // The run of the dead ranks goes on as long as this publisher lives.
+    let _other = Rank::new(&node, "other");
+    let options = ConnectOptions { socket: Some(node.socket.clone().into()), ..ConnectOptions::default() };
+    let session = Session::connect(&options).unwrap();
+    for (names, last) in [("field/0 field/1", "field/1"), ("field/0", "field/0")] {
+        let before = session.observe(last, Duration::ZERO).map(|o| o.id()).ok();
+        // Each rank publishes one version, and then nothing for a minute.
+        let pid = node.publish(0, &[("FIELD_NAMES", names), ("FIELD_PAUSE_MS", "60000")]);
+        let new = || session.observe(last, Duration::from_secs(1)).ok().filter(|o| Some(o.id()) != before);
+        until("the publisher", || new().is_some());
+        let mut observer = new().unwrap();
+        observer.next(Duration::from_secs(10)).unwrap();
+        node.end(pid, Signal::KILL);
+        until("the death to be noticed", || observer.state() == crossdock_client::SeriesState::Died);
+        if last == "field/1" {
+            let words = ["checkpoint", "field", "--ranks", "2", "--every", "1", "--former", "--wait", "1s", "--to"];
+            let ended = node.run(&[&words[..], &[former.to_str().unwrap()]].concat());
+            assert_eq!((ended.code, files(&former).len()), (69, 1), "{}\n{}", ended.out, ended.err);
+        }
+    }
+    let command = node.start(&["checkpoint", "field", "--ranks", "2", "--every", "1", "--to", to.to_str().unwrap()]);
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(files(&to).is_empty(), "the ranks are of two starts");
+    let mut ranks: Vec<Rank> = (0..2).map(|rank| Rank::new(&node, &format!("field/{rank}"))).collect();
+    for rank in &mut ranks {
+        rank.publish(1..=2);
+    }
+    until("a checkpoint of the new start", || {
+        restart(&to, "").is_ok_and(|found| steps_of(&found.checkpoint) == [2; 2])
+    });
+    for rank in ranks {
+        rank.0.end().unwrap();
+    }
+    let ended = finish(command);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
+}
+
 #[test]
 fn a_checkpoint_that_cannot_be_removed_is_told_and_each_version_is_saved_once() {
     let node = Node::new();
@@ -622,11 +695,24 @@ fn one_version_is_exported_as_hdf5_and_npz() {
     let ended = node.run(&["export", "field/1", "one.npz"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
     assert!(fs::read(node.path("one.npz")).unwrap().starts_with(b"PK\x03\x04"));
-    // Another command is writing this file at present.
-    fs::write(node.path("two.npz.new"), "begun").unwrap();
-    let ended = node.run(&["export", "field/1", "two.npz"]);
+    // Commands in other containers are writing these files at present. One of them has the same process id: the shell
+    // becomes the command.
+    let script = format!(
+        "for by in '' .$$; do echo begun >two.npz$by.new; done; exec '{}' export field/1 two.npz",
+        env!("CARGO_BIN_EXE_crossdock")
+    );
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).current_dir(node.place.path()).env("CROSSDOCK_SOCKET", &node.observed);
+    let shell = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let by = format!("two.npz.{}.new", shell.id());
+    let ended = finish(shell);
     assert_eq!(ended.code, 0, "{}", ended.err);
-    assert_eq!(fs::read(node.path("two.npz.new")).unwrap(), b"begun");
+    let mut here: Vec<_> = fs::read_dir(node.place.path()).unwrap().flatten().map(|e| e.file_name()).collect();
+    here.retain(|name| name.to_string_lossy().starts_with("two."));
+    assert_eq!(here.len(), 3, "{here:?}");
+    for theirs in ["two.npz.new", &by] {
+        assert_eq!(fs::read(node.path(theirs)).unwrap(), b"begun\n");
+    }
     let ended = node.run(&["export", "field/1", "no.npz", "--sequence", "999999", "--wait", "200ms"]);
     assert!(ended.code == 69 && !node.path("no.npz").exists() && !node.path("no.npz.new").exists(), "{}", ended.err);
     node.end(pid, Signal::KILL);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossdock_core::liveness::Liveness;
 use crossdock_layout::wire::{Answer, GRANTS_PER_MESSAGE, Grant, InUse, MemberState, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status, name};
-use crossdock_os::{Deadline, child};
+use crossdock_os::{Deadline, child, socket};
 
 use crate::connection::{Answered, Connection, StillOpen};
 use crate::discovery::{self, variable};
@@ -216,7 +216,7 @@ impl Session {
     }
 
     /// Gives a listening SOCK_SEQPACKET socket to the daemon. Each process that connects to this socket acts as the
-    /// task `task` of `workflow`, with these grants.
+    /// task `task` of `workflow`, with these grants. After an error, no process becomes a task through this socket.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such workflow. `INVALID` if a name or a grant's pattern is not allowed, or if the
@@ -234,15 +234,24 @@ impl Session {
                 return Err(Error::new(Status::Invalid, text));
             }
         }
+        let listener = Arc::new(listener);
+        self.give_endpoint(workflow, task, &listener, grants).inspect_err(|_| {
+            // The daemon may have made the endpoint, or may still make it. Nothing reaches it through a socket that is
+            // shut down.
+            socket::shut_down(&*listener);
+            self.shared.connection.forget_endpoint(&listener);
+        })
+    }
+
+    fn give_endpoint(&self, workflow: &str, task: &str, listener: &Arc<OwnedFd>, grants: &[Grant]) -> Result<()> {
         let mut parts = grants.chunks(GRANTS_PER_MESSAGE);
         let first = parts.next().unwrap_or_default().to_vec();
         let (workflow, task) = (workflow.to_owned(), task.to_owned());
         let request = Request::MakeEndpoint { workflow: workflow.clone(), task, grants: first };
-        let listener = Arc::new(listener);
         let connection = &self.shared.connection;
         let answer = connection.ask(request, Some(listener.clone()), None, self.deadline())?;
         let Answer::Done { value: endpoint } = answer.0 else { return Err(unexpected()) };
-        connection.keep_endpoint(endpoint, workflow, listener);
+        connection.keep_endpoint(endpoint, workflow, listener.clone());
         for part in parts {
             self.ask(Request::AddGrants { endpoint, grants: part.to_vec() })?;
         }

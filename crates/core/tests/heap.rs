@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::World;
+use common::{World, member};
 use crossdock_core::directory::{ObjectMode, TypeRef};
 use crossdock_core::host::StandaloneHost;
 use crossdock_core::region::{MappedRegionParts, Region};
@@ -213,6 +213,48 @@ fn a_region_that_cannot_grow_by_enough_gives_the_memory_of_its_first_steps_back(
     let block = region.allocate(200 << 20, 64).unwrap();
     // SAFETY: the block has these bytes, and only this test uses it.
     unsafe { region.base().add(block as usize).write_bytes(7, 200 << 20) };
+}
+
+#[test]
+fn a_region_whose_daemon_is_lost_while_it_grows_gives_the_memory_of_its_first_steps_back() {
+    const SIZE: u64 = 200 << 20;
+    let world = World::new(1 << 30);
+    let region = world.attach(1);
+    region.allocate(64, 16).unwrap();
+    let (before, taken) = (region.statistics(), world.resident());
+    // The first request to the daemon asks for the block, and a later one for the rest of a larger last step.
+    world.lost_above().store(taken + SIZE + (4 << 20), Ordering::Relaxed);
+    assert_eq!(region.allocate(SIZE, 64).unwrap_err().status, Status::Disconnected);
+    assert_eq!(region.statistics(), before);
+    let left = world.resident();
+    assert!(left < taken + (1 << 20), "{left} bytes are taken, {taken} were");
+    world.lost_above().store(0, Ordering::Relaxed);
+    let block = region.allocate(SIZE, 64).unwrap();
+    // SAFETY: the block has these bytes, and only this test uses it.
+    unsafe { region.base().add(block as usize).write_bytes(7, SIZE as usize) };
+}
+
+#[test]
+fn a_member_waits_for_the_lock_while_other_members_take_turns_with_it() {
+    let world = World::new(4 << 20);
+    let region = world.attach(1);
+    // SAFETY: the header is at the region's beginning, and consists of atomics.
+    let lock = unsafe { &(*region.base().cast::<RegionHeader>()).lock };
+    let turns = [member(2), member(3)];
+    for counter in [2, 3] {
+        world.liveness().set_alive(member(counter));
+    }
+    lock.holder.store(turns[0].0, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 1..=5 {
+                std::thread::sleep(Duration::from_millis(2500));
+                lock.holder.store(turns[turn % 2].0, Ordering::SeqCst);
+            }
+            lock.holder.store(0, Ordering::SeqCst);
+        });
+        region.allocate(64, 16).unwrap();
+    });
 }
 
 #[test]

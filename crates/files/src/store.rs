@@ -221,6 +221,13 @@ impl Store {
         tried
     }
 
+    /// Tells whether a process has this file of `stage` open or mapped for writing.
+    pub(crate) fn is_written(&self, rest: &Path) -> io::Result<bool> {
+        let Some(place) = self.layout.staged(rest)? else { return Ok(false) };
+        let Some(file) = ordinary(&place)? else { return Ok(false) };
+        lease::prove(&file, Proof::NoWriter).map(|none| !none).map_err(|e| e.reason())
+    }
+
     /// Publishes a file of the producers, which has the path `rest` in `stage`. The path `waiting` is a hard link to
     /// this file in the folder `new`. `meta` is the metadata that the file had before the link was made.
     fn publish_link(

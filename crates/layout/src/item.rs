@@ -64,8 +64,10 @@ pub struct ItemHeader {
     pub on_death: AtomicU32,
     /// Cooperative items: the number of the party that made the item.
     pub creator: AtomicU32,
-    /// A reserved field, which is zero.
-    pub reserved: AtomicU32,
+    /// Cooperative items: the owner for which the member in `holder` has the item, or 0. The member writes this number
+    /// after it has seen that its own party owns the item, and clears it before it gives the item back. So `on_death`
+    /// applies to the death of a holder only if this number is that of the owner.
+    pub held_for: AtomicU32,
     /// Cooperative items: the number of times that the item changed its owner.
     pub transfers: AtomicU64,
 }
@@ -84,6 +86,7 @@ mod tests {
         assert_eq!(offset_of!(ItemHeader, holder), 520);
         assert_eq!(offset_of!(ItemHeader, sleepers), 528);
         assert_eq!(offset_of!(ItemHeader, creator), 536);
+        assert_eq!(offset_of!(ItemHeader, held_for), 540);
         assert_eq!(offset_of!(ItemHeader, transfers), 544);
         assert!(size_of::<ItemHeader>() as u64 <= ITEM_DATA);
     }

@@ -8,9 +8,9 @@ use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crossdock_client::{Grant, Mode, Rights, SegmentKind, Status};
+use crossdock_client::{ConnectOptions, Grant, Mode, Rights, SegmentKind, Session, Status};
 use crossdock_os::socket;
-use support::{Daemon, until};
+use support::{Daemon, kill, until};
 
 /// Gives the CPU time that a process has used so far, in clock ticks of 10 ms.
 fn spent(pid: u32) -> u64 {
@@ -38,6 +38,30 @@ fn a_listening_socket_that_its_maker_shuts_down_costs_the_broker_nothing() {
     assert!(ticks < 10, "the broker spent {ticks} of 50 ticks on it");
     drop(session);
     std::fs::remove_file(path).unwrap();
+    daemon.stop();
+}
+
+#[test]
+fn no_task_connects_to_an_endpoint_that_was_made_for_a_call_that_gave_up() {
+    let daemon = Daemon::start();
+    let session = Session::connect(&ConnectOptions { timeout: Duration::from_secs(2), ..daemon.options() }).unwrap();
+    session.make_workflow("w", 0).unwrap();
+    let path = daemon.folder.path().join("task.sock");
+    let grants = [Grant { pattern: "*".into(), kind: SegmentKind::Region, rights: Rights::READ }];
+    let broker = daemon.broker();
+    kill(broker, "STOP");
+    let made = session.make_endpoint("w", "task", socket::listen(&path).unwrap(), &grants);
+    assert_eq!(made.unwrap_err().status, Status::TimedOut);
+    kill(broker, "CONT");
+    // The broker has handled the request before it serves this session.
+    drop(daemon.session());
+    until("no process can connect", || socket::connect(&path).is_err());
+    std::fs::remove_file(&path).unwrap();
+    session.make_endpoint("w", "task", socket::listen(&path).unwrap(), &grants).unwrap();
+    let options = ConnectOptions { socket: Some(path.clone()), ..daemon.options() };
+    drop(Session::connect(&options).unwrap());
+    drop(session);
+    std::fs::remove_file(&path).unwrap();
     daemon.stop();
 }
 

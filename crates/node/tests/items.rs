@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use crossdock_client::{
     ConnectOptions, Contents, Item, ItemLevel, ItemOptions, ObjectMode, OnDeath, Region, Session, Status,
 };
-use support::Daemon;
+use crossdock_layout::wire::{Answer, ItemRequest, Party, Request};
+use crossdock_os::file;
+use support::{Daemon, Raw, kill};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(10));
 
@@ -39,6 +41,58 @@ fn an_item_goes_from_task_to_task_with_its_bytes_and_without_a_copy() {
     let info = a.find_item("frame").unwrap();
     assert_eq!((info.transfers, info.copies), (2, 0));
     drop((a, b));
+    daemon.stop();
+}
+
+#[test]
+fn an_item_that_was_made_too_late_by_a_broker_that_died_does_not_keep_its_name() {
+    for level in [ItemLevel::Verified, ItemLevel::Cooperative] {
+        let daemon = Daemon::start();
+        let of_session = ConnectOptions { timeout: Duration::from_secs(2), ..daemon.options() };
+        let session = Session::connect(&of_session).unwrap();
+        let kept = session.create_item("kept", &options(level, OnDeath::Keep)).unwrap();
+        let broker = daemon.broker();
+        kill(broker, "STOP");
+        assert_eq!(session.create_item("x", &options(level, OnDeath::Keep)).unwrap_err().status, Status::TimedOut);
+        kill(broker, "CONT");
+        // The broker has handled the request before it serves this session. The first session does not read the answer.
+        let other = daemon.session();
+        assert!(other.find_item("x").is_ok());
+        daemon.kill_broker();
+        daemon.wait_until_up();
+        // A request that comes after the given-up one waits for its end.
+        drop(session.create_item("x", &options(level, OnDeath::Keep)).unwrap());
+        assert_eq!(session.find_item("kept").unwrap().key, "kept");
+        drop((kept, other, session));
+        daemon.stop();
+    }
+}
+
+#[test]
+fn the_next_owner_of_a_file_that_lacks_memory_takes_the_memory_and_not_the_daemon() {
+    let daemon = Daemon::start();
+    let joined = |task: &str, token: u8| {
+        let mut hello = Raw::hello_message(token);
+        if let Request::Hello { task: of, .. } = &mut hello {
+            *of = Some(task.to_owned());
+        }
+        Raw::greet(&daemon.socket(), &hello).0
+    };
+    let (mut one, mut two) = (joined("one", 1), joined("two", 2));
+    for (key, size) in [("small", 64 << 20), ("large", 3 << 29)] {
+        let (level, on_death, keys) = (ItemLevel::Verified, OnDeath::Keep, vec![key.to_owned()]);
+        let create = ItemRequest::Create { size, level, on_death, key: key.into() };
+        let Some((Answer::Item(given), fds)) = one.ask(&Request::Item(create)) else { panic!("no item") };
+        // The first owner takes no memory for the item.
+        drop(fds);
+        one.ask(&Request::Item(ItemRequest::Transfer { item: given.item, to: Party::task("two") })).unwrap();
+        let access = ItemRequest::Access { read: false, wait_ms: 5000, keys };
+        let (answer, fds) = two.ask(&Request::Item(access)).unwrap();
+        assert!(matches!(answer, Answer::Item(_)), "{key}: {answer:?}");
+        let (length, taken) = file::sizes(&fds[0]).unwrap();
+        assert!(length > size && taken < 1 << 20, "{key}: {taken} of {length} bytes have memory");
+    }
+    drop((one, two));
     daemon.stop();
 }
 

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{
-    ConnectOptions, End, Handle, ItemLevel, ItemOptions, Message, OnDeath, PortOptions, Session, Status,
+    ConnectOptions, Contents, End, Handle, ItemLevel, ItemOptions, Message, Mode, OnDeath, PortOptions, Session, Status,
 };
 use crossdock_os::child::{self, ExitStatus, Signal};
 use crossdock_os::{Deadline, event};
@@ -73,7 +73,15 @@ fn a_forked_child_cannot_give_away_its_parents_item_and_the_parent_does_not_leav
         session.create_item("parents", &ItemOptions { size: 100, level, on_death, ..ItemOptions::bytes(100) }).unwrap();
     let forked = child::fork_beside_threads(|| {
         let refused = |result: crossdock_client::Result<()>| result.is_err_and(|e| e.status == Status::Disconnected);
-        let outcomes = [item.transfer_mut("another"), item.set_on_death(OnDeath::Destroy), item.destroy_mut()];
+        let outcomes = [
+            item.transfer_mut("another"),
+            item.set_on_death(OnDeath::Destroy),
+            item.describe(&Contents::Heap),
+            item.open_region(Mode::Recreate).map(drop),
+            item.region().map(drop),
+            item.share_mut().map(drop),
+            item.destroy_mut(),
+        ];
         outcomes.into_iter().map(refused).filter(|refused| !refused).count() as i32
     });
     assert_eq!(child::ended(forked.unwrap(), true).unwrap(), Some(ExitStatus::Code(0)));

@@ -31,16 +31,21 @@ impl RankedObservers {
         self.observers.iter().map(|o| o.id().0).collect()
     }
 
-    /// Tells whether these publishers are the successors of those whose series have the ids `dead`. The ranks of an MPI
-    /// program start again together, but they open their series one after the other. Until the last rank has opened its
-    /// series, some names still lead to a publisher that died.
-    pub fn succeeds(&self, dead: &[u64]) -> bool {
+    /// Tells whether these publishers may be followed: they belong to one start of the program, and they are the
+    /// successors of those whose series have the ids `dead`. The ranks of an MPI program start again together, but they
+    /// open their series one after the other. Until the last rank has opened its series, some names still lead to a
+    /// publisher of an earlier start. So all publishers must live, or all must have ended. If some have died, and all
+    /// others have died or ended, they are taken only with `former`, because the first rank may have started again and
+    /// died before the last rank opened its series.
+    pub fn succeeds(&self, dead: &[u64], former: bool) -> bool {
         let states: Vec<_> = self.observers.iter().map(Observer::state).collect();
-        let half = states.contains(&SeriesState::Died) && states.contains(&SeriesState::Live);
+        let all = |state| states.iter().all(|s| *s == state);
+        let gone = !states.contains(&SeriesState::Live);
+        let together = states.len() == 1 || all(SeriesState::Live) || all(SeriesState::Ended) || former && gone;
         let old = |(observer, state): (&Observer, &SeriesState)| {
             dead.contains(&observer.id().0) && *state != SeriesState::Live
         };
-        !half && !self.observers.iter().zip(&states).any(old)
+        together && !self.observers.iter().zip(&states).any(old)
     }
 
     /// Gives the newest version number that all publishers have reached; 0 if one of them has published nothing.

@@ -34,7 +34,7 @@ pub(super) struct Pending {
     /// that is left.
     wait: Option<Deadline>,
     /// The number of the connection on which the request was sent; 0 if it was not sent yet.
-    sent_on: u64,
+    pub(super) sent_on: u64,
     answer: Option<AnsweredWith>,
     /// Whether the request is sent again on the next connection although no thread waits for its answer. From the answer
     /// to a request that makes something, the session learns what it must remove. A request that removes something by

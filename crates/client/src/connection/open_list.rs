@@ -94,6 +94,11 @@ impl Connection {
         self.watch();
     }
 
+    /// Forgets an endpoint that is not used, because the call that made it failed.
+    pub(crate) fn forget_endpoint(&self, listener: &Arc<OwnedFd>) {
+        self.lock().open_list.endpoints.retain(|endpoint| !Arc::ptr_eq(&endpoint.listener, listener));
+    }
+
     /// Remembers a series that this session publishes, so that it can be given to a daemon that forgot it. Also notes
     /// that this process has the series' pool open. Fails if another thread has closed the session meanwhile.
     pub(crate) fn keep_series(&self, segment: SegmentId, pool: Arc<OwnedFd>) -> Result<()> {
@@ -213,15 +218,22 @@ impl State {
     }
 
     /// Begins the messages of a new connection with the list of everything that this process has open. The daemon
-    /// closes everything else that it counts as open for this member.
+    /// closes everything else that it counts as open for this member. So the given-up requests that may have made items
+    /// are sent again before the list's end: the daemon then knows these items as new ones, and as open in no other
+    /// member.
     pub(super) fn tell_open(&mut self) {
         let OpenList { segments, items, .. } = &self.open_list;
         let segments = segments.iter().map(|(segment, open)| Request::Hold { segment: *segment, count: open.count });
         let items = items.iter().map(|item| ItemRequest::Hold { item: *item });
         // A segment with the number zero marks the end of the list.
         let segments = segments.chain([Request::Hold { segment: SegmentId(0), count: 0 }]);
-        let items = items.chain([ItemRequest::Hold { item: SegmentId(0) }]).map(Request::Item);
-        self.untold.extend(segments.chain(items).map(|request| (0, request)));
+        self.untold.extend(segments.chain(items.map(Request::Item)).map(|request| (0, request)));
+        let makes_item = |request: &Request| matches!(request, Request::Item(ItemRequest::Create { .. }));
+        for (number, pending) in self.given_up.iter_mut().filter(|(_, pending)| makes_item(pending.request())) {
+            pending.sent_on = self.generation;
+            self.untold.push_back((*number, pending.request().clone()));
+        }
+        self.untold.push_back((0, Request::Item(ItemRequest::Hold { item: SegmentId(0) })));
     }
 }
 

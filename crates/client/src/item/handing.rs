@@ -79,7 +79,7 @@ impl Item {
 
     /// Checks that this process opened the item itself. A forked child has the same member id as its parent, so the words
     /// in a cooperative item's memory cannot tell the two apart.
-    fn check_process(&self) -> Result<()> {
+    pub(super) fn check_process(&self) -> Result<()> {
         self.open.session.connection().check_process()
     }
 
@@ -130,8 +130,11 @@ impl Item {
         let options = ItemOptions { size: self.size(), level: self.level(), on_death: OnDeath::Destroy, contents };
         let mut copy = self.open.session.create_item(key, &options)?;
         copy.bytes_mut().copy_from_slice(self.bytes());
-        if self.on_death() != OnDeath::Destroy {
-            copy.set_on_death(self.on_death())?;
+        if self.on_death() != OnDeath::Destroy
+            && let Err(error) = copy.set_on_death(self.on_death())
+        {
+            let _ = copy.destroy_mut();
+            return Err(error);
         }
         Ok(copy)
     }
@@ -142,12 +145,11 @@ impl Item {
     /// `CLOSED` if this task has already handed the item on. `NO_SPACE` if the daemon cannot record the change.
     pub fn set_on_death(&mut self, on_death: OnDeath) -> Result<()> {
         self.check_process()?;
+        self.memory()?;
+        self.open.session.ask_item(ItemRequest::Policy { item: self.id(), on_death }, None)?;
         if let State::Cooperative(memory, _) = &self.state {
             memory.set_on_death(on_death);
-        } else {
-            self.memory()?;
         }
-        self.open.session.ask_item(ItemRequest::Policy { item: self.id(), on_death }, None)?;
         self.open.given.on_death = on_death;
         Ok(())
     }
@@ -231,6 +233,7 @@ impl Item {
     /// # Errors
     /// As for [`Item::share`].
     pub fn share_mut(&mut self) -> Result<SharedItem> {
+        self.check_process()?;
         self.memory()?;
         self.open.close_region()?;
         if self.level() == ItemLevel::Cooperative {

@@ -136,8 +136,9 @@ impl Item {
     ///
     /// # Errors
     /// `INVALID` if the description does not fit the item, `CLOSED` if the item is spent, `BUSY` while the item's heap
-    /// is in use.
+    /// is in use, `DISCONNECTED` in a forked child.
     pub fn describe(&mut self, contents: &Contents) -> Result<()> {
+        self.check_process()?;
         self.open.close_region()?;
         let open = &self.open;
         let named = |error: Error| open.named(error);
@@ -153,8 +154,9 @@ impl Item {
     ///
     /// # Errors
     /// `WRONG_TYPE` if the item's description names no heap, `CORRUPT` if the bytes are no valid heap, `CLOSED` if the
-    /// item is spent.
+    /// item is spent, `DISCONNECTED` in a forked child.
     pub fn region(&mut self) -> Result<Region> {
+        self.check_process()?;
         self.open.region_in(self.state.memory()?)
     }
 
@@ -165,6 +167,7 @@ impl Item {
     /// `EXISTS` if `mode` forbids an existing heap and there is one; otherwise as [`Item::region`] and
     /// [`Item::describe`].
     pub fn open_region(&mut self, mode: Mode) -> Result<Region> {
+        self.check_process()?;
         let there = self.contents()? == Contents::Heap;
         match mode {
             Mode::CreateOnly if there => {

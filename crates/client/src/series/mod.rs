@@ -23,6 +23,7 @@ pub use crossdock_core::series::{
 pub(crate) use registration::PublisherRegistration;
 
 use crate::host::SessionHost;
+use crate::session::check_name;
 use crate::{Error, Result, Session};
 use registration::ObserverRegistration;
 
@@ -38,6 +39,7 @@ impl Session {
     /// allowed. `DENIED` without a grant to publish the series. `NO_SPACE` if the quota or the node's memory does not
     /// suffice.
     pub fn publisher(&self, name: &str, options: &SeriesOptions) -> Result<Publisher> {
+        check_name("series", name)?;
         // The publisher takes memory before the daemon knows the series. The daemon counts this memory against the
         // quota when the series is registered.
         let host = Arc::new(SessionHost::patient(self, PATIENCE));
@@ -55,6 +57,7 @@ impl Session {
     /// # Errors
     /// As [`Session::publisher`].
     pub fn replica(&self, name: &str, original: &Original) -> Result<Replica> {
+        check_name("series", name)?;
         let host = Arc::new(SessionHost::patient(self, PATIENCE));
         let identity = Identity { name: name.into(), workflow: self.workflow().into(), member: self.member() };
         let (mut replica, offer) = Replica::create(identity, original, host.clone())?;

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use crossdock_core::series::{Offer, PinPageGiven};
 use crossdock_layout::wire::{Answer, PIN_PAGE, PageEntry, Request, SeriesEntry};
-use crossdock_layout::{SegmentId, Status, name};
+use crossdock_layout::{SegmentId, Status};
 use crossdock_os::{Deadline, file, memfd};
 
 use crate::connection::Connection;
 use crate::segment::SegmentOpening;
+use crate::session::check_name;
 use crate::{Error, Result, Session};
 
 /// The longest time that a dropped publisher tries to end its registration with the daemon. If the daemon does not
@@ -61,7 +62,7 @@ impl Drop for PublisherRegistration {
 impl Session {
     /// Registers a new series with the daemon. From then on its `reserved` bytes count against the quota.
     pub(super) fn register_publisher(&self, name: &str, offer: Offer) -> Result<PublisherRegistration> {
-        check_name(name)?;
+        check_name("series", name)?;
         let register = || self.try_to_register(name, &offer.pool, offer.size, offer.reserved, offer.observers);
         // `NOT_FOUND` has two possible causes. If the daemon's keeper died meanwhile, the daemon has lost the pool that
         // this process sent. In a site, the daemon first has to claim the name, and does not keep the pool while it
@@ -118,7 +119,7 @@ impl Session {
         former: bool,
         timeout: Duration,
     ) -> Result<ObserverRegistration> {
-        check_name(name)?;
+        check_name("series", name)?;
         let timeout = Some(timeout).filter(|t| !t.is_zero());
         let wait_ms = timeout.map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX));
         let request = Request::Observe { wait_ms, former, name: name.to_owned() };
@@ -135,8 +136,4 @@ impl Session {
         checked.map_err(|error| Error::new(Status::Corrupt, format!("series '{name}' cannot be used: {error}")))?;
         Ok(ObserverRegistration { entry, pool, page, openings })
     }
-}
-
-fn check_name(given: &str) -> Result<()> {
-    name::check(given).map_err(|bad| Error::bad_name("series", given, bad))
 }

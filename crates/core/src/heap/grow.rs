@@ -41,6 +41,8 @@ impl Region {
 
     /// Runs `change` under the lock. `change` may let the region grow. If it has to pause for that, the lock is given
     /// back for a while, and then `change` runs again from its beginning. So it must change nothing before it grows.
+    /// If the change fails, the region shrinks to its former size. If the lock cannot be had again, the new slices stay
+    /// in the pool, where the next allocation of any member finds them.
     pub(crate) fn growing<R>(&self, mut change: impl FnMut(&LockGuard<'_>) -> Result<R>) -> Result<R> {
         let (mut refused, mut before) = (None, None);
         loop {
@@ -60,7 +62,12 @@ impl Region {
                     match self.host.reserve(total) {
                         Ok(()) => drop(self.granted.fetch_max(total, Ordering::Relaxed)),
                         Err(error) if error.status == Status::NoSpace => refused = Some((total, error)),
-                        Err(error) => return Err(error),
+                        Err(error) => {
+                            if let (Some(before), Ok(guard)) = (before, self.lock()) {
+                                self.shrink(&guard, before);
+                            }
+                            return Err(error);
+                        }
                     }
                     fault_point!("heap.quota.asked");
                 }

@@ -3,7 +3,7 @@
 //!
 //! The lock guards data that change rarely: slices, growth, the holders of slots, the directory. Small blocks are
 //! allocated and freed without the lock. If the lock's holder is stopped but alive, other members wait for it only
-//! until their deadline.
+//! for a limited time.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -62,7 +62,8 @@ impl Region {
         if lock.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return Ok((LockGuard::new(self), false));
         }
-        let deadline = Deadline::after(PATIENCE);
+        let mut deadline = Deadline::after(PATIENCE);
+        let mut held = (0, 0);
         let mut tries = 0u32;
         loop {
             let gate = lock.gate.load(Ordering::Acquire);
@@ -70,6 +71,12 @@ impl Region {
                 Ok(_) => return Ok((LockGuard::new(self), false)),
                 Err(holder) => holder,
             };
+            // Living holders may take turns, so the time counts from the last change of the holder. The gate changes
+            // if a holder has given the lock back, even if the same member holds it again.
+            if held != (holder, gate) {
+                held = (holder, gate);
+                deadline = Deadline::after(PATIENCE);
+            }
             tries += 1;
             if tries < SPINS {
                 std::hint::spin_loop();

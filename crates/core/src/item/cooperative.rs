@@ -1,4 +1,4 @@
-//! Cooperative items: the owner is a word in the item's first page. To hand an item over, a member needs three stores
+//! Cooperative items: the owner is a word in the item's first page. To hand an item over, a member needs a few stores
 //! and a wake.
 //!
 //! The word `owner` names the party that owns the item. The word `holder` names the one member of that party that has
@@ -8,8 +8,9 @@
 //! daemon's count of deaths.
 //!
 //! What if a member dies during these steps? If the holder dies, at whatever store, `holder` still names it. A
-//! waiting member that finds the holder dead takes its place and does what `on_death` says. If that member dies as
-//! well, the next waiting member does the same again. If a sleeping member dies, `sleepers` stays one too high, which
+//! waiting member that finds the holder dead takes its place. It does what `on_death` says if the dead member had the
+//! item for its present owner, which the word `held_for` shows. If that member dies as well, the next waiting member
+//! does the same again. If a sleeping member dies, `sleepers` stays one too high, which
 //! causes needless wakes and nothing else.
 //!
 //! All tasks that may own the item can write these words, and they trust each other. The numbers are compared and never
@@ -134,7 +135,10 @@ impl ItemMemory {
             fault_point!("item.taken");
             // After the first load of the owner, another member of the same party may have taken the item and handed it
             // over. So the owner is read again.
-            if own.contains(&header.owner()) {
+            let owner = header.owner();
+            if own.contains(&owner) {
+                header.hold_for(owner);
+                fault_point!("item.held");
                 return Some(ItemWaitOutcome::Taken(self.held()));
             }
             header.give_back();
@@ -243,6 +247,18 @@ mod tests {
         assert_eq!(item.take(&[5, 2], C, &*table, soon()), ItemWaitOutcome::Taken(item.held()));
         item.end(C).unwrap();
         assert_eq!(item.take(&[1], A, &*table, soon()), ItemWaitOutcome::Gone);
+    }
+
+    #[test]
+    fn the_death_of_a_holder_whose_party_does_not_own_the_item_changes_no_owner() {
+        for on_death in [OnDeath::Keep, OnDeath::Return, OnDeath::Destroy] {
+            let (item, table) = (item(on_death), table());
+            // B's party had the item when B looked. Before B takes the place of the holder, A hands the item to C's party.
+            item.hand_over(2, A).unwrap();
+            assert!(item.header().change_holder(MemberId::NONE, B));
+            table.set_dead(B);
+            assert_eq!(item.take(&[2], C, &*table, soon()), ItemWaitOutcome::Taken(item.held()), "{on_death:?}");
+        }
     }
 
     #[test]

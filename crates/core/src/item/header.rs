@@ -111,6 +111,7 @@ impl<'a> HeaderRef<'a> {
         self.0.owner.store(owner, Relaxed);
         self.0.creator.store(owner, Relaxed);
         self.0.on_death.store(on_death as u32, Relaxed);
+        self.0.held_for.store(owner, Relaxed);
         self.0.holder.store(me.0, Relaxed);
         self.0.version.store(LAYOUT_VERSION, Relaxed);
         fault_point!("item.begin");
@@ -143,14 +144,24 @@ impl<'a> HeaderRef<'a> {
         self.0.holder.compare_exchange(from.0, to.0, AcqRel, Acquire).is_ok()
     }
 
+    /// Notes that the holder has the item for the party `owner`, which owns the item. Only the holder may do this.
+    pub(super) fn hold_for(self, owner: u32) {
+        self.0.held_for.store(owner, Release);
+    }
+
     /// Sets what happens to the item when its holder dies.
     pub(super) fn set_on_death(self, on_death: OnDeath) {
         self.0.on_death.store(on_death as u32, Release);
     }
 
-    /// Changes the owner word of a dead holder's item as `on_death` says. If `on_death` has an unknown number, the
-    /// owner stays.
+    /// Changes the owner word of a dead holder's item as `on_death` says. If `on_death` has an unknown number, or if the
+    /// holder did not have the item for its present owner, the owner stays.
     pub(super) fn apply_death(self) {
+        // The dead member may have taken the place of the holder, and died before it saw that another party owns the
+        // item. Or it had handed the item over already.
+        if self.0.held_for.load(Acquire) != self.owner() {
+            return;
+        }
         match OnDeath::from_number(self.0.on_death.load(Acquire)) {
             Some(OnDeath::Return) => self.0.owner.store(self.0.creator.load(Relaxed), Release),
             Some(OnDeath::Destroy) => self.0.owner.store(OWNER_GONE, Release),
@@ -175,6 +186,7 @@ impl<'a> HeaderRef<'a> {
 
     /// Clears the word `holder`, so that no member has the item, and wakes all members that wait for a change.
     pub(super) fn give_back(self) {
+        self.0.held_for.store(0, Relaxed);
         self.0.holder.store(0, Release);
         fault_point!("item.given-back");
         self.0.turn.fetch_add(1, AcqRel);

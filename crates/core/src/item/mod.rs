@@ -24,7 +24,7 @@ use header::HeaderRef;
 /// The names of all fault points of this module, at which a test build can kill its own process. The kill tests kill a
 /// process at each of them.
 pub const FAULT_POINTS: &[&str] =
-    &["item.begin", "item.given-back", "item.handed-over", "item.heal", "item.sleep", "item.taken"];
+    &["item.begin", "item.given-back", "item.handed-over", "item.heal", "item.held", "item.sleep", "item.taken"];
 
 /// The mapped memory of an item.
 #[derive(Debug)]

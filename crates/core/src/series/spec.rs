@@ -89,7 +89,8 @@ impl Identity {
     /// all segments. The kernel allows 249 bytes.
     pub(super) fn label(&self, kind: &str) -> String {
         let mut label = format!("crossdock:{}:{kind}:{}", self.workflow, self.name);
-        label.truncate(240);
+        let end = (0..=240.min(label.len())).rev().find(|end| label.is_char_boundary(*end)).unwrap_or(0);
+        label.truncate(end);
         label
     }
 }

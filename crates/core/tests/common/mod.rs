@@ -27,6 +27,9 @@ const ROLL: usize = 7999;
 /// The index of the word that tells who held the region's lock while a member asked its host.
 const HELD: usize = 7998;
 
+/// The index of the word with the number of bytes above which the daemon does not answer; 0 if it always answers.
+const LOST: usize = 7997;
+
 /// The host of one member: it gives the member the liveness table and the quota of the test's world.
 struct Window {
     world: Arc<World>,
@@ -59,6 +62,11 @@ impl World {
     pub fn quota(&self) -> &AtomicU64 {
         // SAFETY: the word lies in the page behind the table, which is mapped and consists of atomics.
         unsafe { self.table.start().add(size_of::<LivenessTable>()).cast().as_ref() }
+    }
+
+    /// If a member asks for more than this number of bytes, its connection to the daemon is lost; 0 if it never is.
+    pub fn lost_above(&self) -> &AtomicU64 {
+        self.word(LOST)
     }
 
     /// A word of memory that all processes of the test share.
@@ -213,6 +221,10 @@ impl Host for Window {
 
     fn reserve(&self, total: u64) -> Result<()> {
         self.world.note_lock();
+        let most = self.world.lost_above().load(Ordering::Relaxed);
+        if most != 0 && total > most {
+            return Err(Error::new(Status::Disconnected, "the daemon does not answer"));
+        }
         let quota = self.world.quota().load(Ordering::Relaxed);
         if total <= quota {
             return Ok(());

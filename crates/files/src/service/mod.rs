@@ -20,6 +20,7 @@ mod serving;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Bound;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -155,7 +156,7 @@ struct State {
     consumed: BTreeMap<PathBuf, Instant>,
     folders: WatchedFolders,
     /// Folders that the service must still visit, and what it does there.
-    unvisited: Vec<(PathBuf, Visit)>,
+    unvisited: BTreeMap<PathBuf, Visit>,
     /// Files that a process had open for writing when the service last looked at them.
     written: BTreeSet<PathBuf>,
     /// Files whose publication failed and is tried again, with the time of the last attempt. Each is reported once.
@@ -176,8 +177,9 @@ struct State {
     spill: Option<Spill>,
     /// Names that the service itself has removed from `stage`; the events of these removals are ignored.
     moved: BTreeSet<PathBuf>,
-    /// True if events were lost that may have told of files renamed into place; used only with [`Publish::Rename`].
-    are_renames_lost: bool,
+    /// Files that were in their folder before it was watched, with their inodes: no event tells whether they were
+    /// renamed into place. Used only with [`Publish::Rename`].
+    found: BTreeMap<PathBuf, u64>,
     /// True once the service moves and fetches no more files.
     is_over: bool,
     /// The number of this start of the service. Other hosts ask for all changes anew if it differs from the number that
@@ -230,7 +232,7 @@ impl Service {
             read: BTreeMap::new(),
             consumed: BTreeMap::new(),
             folders: WatchedFolders::default(),
-            unvisited: Vec::new(),
+            unvisited: BTreeMap::new(),
             written: BTreeSet::new(),
             failed: BTreeMap::new(),
             unentered: BTreeMap::new(),
@@ -241,7 +243,7 @@ impl Service {
             by_view: BTreeSet::new(),
             spill: None,
             moved: BTreeSet::new(),
-            are_renames_lost: false,
+            found: BTreeMap::new(),
             is_over: false,
             life: 0,
             ledger: ChangeLog::default(),
@@ -335,9 +337,12 @@ impl Service {
         if matches!(phase, Phase::Ended | Phase::Failed) {
             state.visit_all(&self.shared);
             let is_well = phase == Phase::Ended;
-            if state.how.takes_found(is_well) || is_well && state.are_renames_lost {
-                state.unvisited.push((PathBuf::new(), Visit::Look));
+            if state.how.takes_found(is_well) {
+                state.unvisited.insert(PathBuf::new(), Visit::Look);
                 state.visit_all(&self.shared);
+            }
+            if is_well {
+                state.publish_unsure(&self.shared);
             }
             let left: Vec<PathBuf> = std::mem::take(&mut state.written).into_iter().collect();
             left.iter().for_each(|rest| state.publish(&self.shared, rest));
@@ -509,6 +514,7 @@ impl State {
                 return false;
             }
         };
+        let by = Deadline::after(ROUND);
         for event in events {
             if event.change == NameChange::Overflow {
                 are_lost = true;
@@ -522,14 +528,20 @@ impl State {
             if event.change == NameChange::Removed && self.moved.remove(&rest) {
                 continue;
             }
+            if event.change == NameChange::Made {
+                // The file was made after its folder was watched, so an event tells of its rename, too.
+                self.found.remove(&rest);
+            }
             self.act(shared, event.change, &rest, event.is_folder);
+            // No event tells what happens in a folder before it is watched, so the folders in a new folder are watched
+            // as soon as possible. An event that was not handled yet may be about another noted folder.
+            self.visit_below(shared, &rest, Some(by));
         }
         are_lost
     }
 
     /// Compares the folders after events were lost: takes the names that producers have removed away from consumers,
-    /// watches all folders, and publishes what is finished. With [`Publish::Rename`], a file that was renamed into
-    /// place looks like one that is being written, so it is published only at the producers' end.
+    /// watches all folders, and publishes what is finished.
     fn look_again(&mut self, shared: &Shared) {
         let mut seen = Vec::new();
         let layout = self.store.layout.clone();
@@ -543,13 +555,12 @@ impl State {
             }
         }
         self.folders.clear();
-        let came = match self.how {
-            Publish::Marker(_) => NameChange::Arrived,
-            _ => NameChange::Made,
-        };
-        self.unvisited.push((PathBuf::new(), Visit::Enter(came)));
-        if self.how == Publish::Rename && !std::mem::replace(&mut self.are_renames_lost, true) {
-            self.trouble(
+        // The visit of the top folder finds everything that is noted here and still exists.
+        self.unentered.clear();
+        self.found.clear();
+        self.unvisited = BTreeMap::from([(PathBuf::new(), Visit::Enter(NameChange::Made))]);
+        if self.how == Publish::Rename {
+            self.trouble_once(
                 "the kernel has lost events: files that were renamed into place meanwhile are published only when the \
                  producers have ended"
                     .to_owned(),
@@ -568,7 +579,7 @@ impl State {
                 self.withdraw(rest);
                 shared.news.notify_all();
             }
-            // The service visits this folder now, and the folders below it in rounds.
+            // The service visits this folder now, and the folders below it in rounds of limited time.
             Action::Enter => self.visit_one(shared, rest, Visit::Enter(change)),
             Action::Nothing => {}
         }
@@ -589,8 +600,17 @@ impl State {
 
     /// Visits folders until none is left, or until the time `by`. A visit may find further folders to visit.
     fn visit(&mut self, shared: &Shared, by: Option<Deadline>) {
-        while !by.is_some_and(Deadline::passed) {
-            let Some((rest, what)) = self.unvisited.pop() else { return };
+        self.visit_below(shared, Path::new(""), by);
+    }
+
+    /// Visits this folder and those below it, as far as they are noted.
+    fn visit_below(&mut self, shared: &Shared, folder: &Path, by: Option<Deadline>) {
+        let first = |state: &Self| {
+            let mut from = state.unvisited.range::<Path, _>((Bound::Included(folder), Bound::Unbounded));
+            from.next().filter(|(rest, _)| rest.starts_with(folder)).map(|(rest, what)| (rest.clone(), *what))
+        };
+        while let Some((rest, what)) = first(self).filter(|_| !by.is_some_and(Deadline::passed)) {
+            self.unvisited.remove(&rest);
             self.visit_one(shared, &rest, what);
         }
     }
@@ -602,7 +622,13 @@ impl State {
 
     fn visit_one(&mut self, shared: &Shared, rest: &Path, what: Visit) {
         let (visited, came) = match what {
-            Visit::Enter(came) => (self.enter(shared, rest, came), came),
+            Visit::Enter(came) => {
+                // This visit takes the place of the noted ones. A later one would take files that were made since for
+                // files that came with the folder.
+                self.unvisited.remove(rest);
+                self.unentered.remove(rest);
+                (self.enter(shared, rest, came), came)
+            }
             Visit::Look => (self.look_at_files(shared, rest), NameChange::Made),
         };
         if let Err(error) = visited {
@@ -641,18 +667,61 @@ impl State {
             let below = rest.join(entry.file_name());
             match entry.file_type() {
                 _ if is_hidden(&below) => {}
-                Ok(kind) if kind.is_dir() => self.unvisited.push((below, Visit::Enter(came))),
+                Ok(kind) if kind.is_dir() => self.visit_later(below, Visit::Enter(came)),
                 Ok(kind) if kind.is_file() && came == NameChange::Arrived => self.act(shared, came, &below, false),
+                Ok(kind) if kind.is_file() => self.take_unsure(shared, &below, entry.ino())?,
                 _ => {}
             }
         }
         Ok(())
     }
 
+    /// Handles a file that was in its folder before the folder was watched, so that no event told of its close or
+    /// rename. A marker that no process writes publishes its file. With [`Publish::Rename`], a file that was renamed
+    /// into place looks like one that is being written, so it is published only at the producers' end.
+    fn take_unsure(&mut self, shared: &Shared, rest: &Path, inode: u64) -> io::Result<()> {
+        let published = self.store.layout.published.clone();
+        let is_shown = |rest: &Path, inode| {
+            fs::symlink_metadata(published.join(rest)).is_ok_and(|shown: fs::Metadata| shown.ino() == inode)
+        };
+        if self.how == Publish::Rename {
+            if !is_shown(rest, inode) {
+                self.found.insert(rest.to_owned(), inode);
+            }
+            return Ok(());
+        }
+        let name = rest.file_name().unwrap_or_default();
+        let Action::PublishInstead(finished) = self.how.action(NameChange::Closed, name, false) else { return Ok(()) };
+        let finished = rest.with_file_name(finished);
+        let (Some(marker), Some(file)) = (self.staged_meta(rest)?, self.staged_meta(&finished)?) else { return Ok(()) };
+        if is_shown(&finished, file.ino()) || self.cut.contains(&file.ino()) {
+            return Ok(());
+        }
+        // A marker that is older than the file belongs to an earlier file of this name. The close of the file's own
+        // marker will cause an event. A program can set `mtime` to any time, but not `ctime`.
+        let changed = (file.mtime(), file.mtime_nsec()).min((file.ctime(), file.ctime_nsec()));
+        let is_marked = changed <= (marker.ctime(), marker.ctime_nsec());
+        // If the marker cannot be looked at, the file cannot either, and the publication reports it.
+        if is_marked && !self.store.is_written(rest).unwrap_or(false) {
+            self.publish(shared, &finished);
+        }
+        Ok(())
+    }
+
+    /// Publishes the files of which the service cannot know whether they were renamed into place.
+    fn publish_unsure(&mut self, shared: &Shared) {
+        for (rest, inode) in std::mem::take(&mut self.found) {
+            let is_other = matches!(self.staged_meta(&rest), Ok(Some(meta)) if meta.ino() != inode);
+            if !is_other && !self.cut.contains(&inode) {
+                self.publish(shared, &rest);
+            }
+        }
+    }
+
     /// Notes a folder that cannot be watched or read now, for example because descriptors are short.
     fn enter_later(&mut self, rest: &Path, came: NameChange, error: &io::Error) {
         self.unentered.insert(rest.to_owned(), (Instant::now(), came));
-        self.trouble(format!("{} cannot be watched yet: {error}", rest.display()));
+        self.trouble_once(format!("{} cannot be watched yet: {error}", rest.display()));
     }
 
     /// Notes the folders that could not be watched for another visit.
@@ -660,7 +729,16 @@ impl State {
         let due = self.unentered.iter().filter(|(_, (last, _))| last.elapsed() > AFTER_FAILURE);
         let due: Vec<_> = due.map(|(rest, (_, came))| (rest.clone(), Visit::Enter(*came))).collect();
         self.unentered.retain(|_, (last, _)| last.elapsed() <= AFTER_FAILURE);
-        self.unvisited.extend(due);
+        due.into_iter().for_each(|(rest, what)| self.visit_later(rest, what));
+    }
+
+    /// Notes a folder for a visit. If a rename of the folder is already noted, the rename counts: it has finished the
+    /// files in the folder.
+    fn visit_later(&mut self, rest: PathBuf, what: Visit) {
+        let noted = self.unvisited.entry(rest).or_insert(what);
+        if !matches!(noted, Visit::Enter(NameChange::Arrived)) {
+            *noted = what;
+        }
     }
 
     /// Publishes every finished file of a folder, and notes the folders in it for a visit.
@@ -678,7 +756,7 @@ impl State {
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => {
                     let what = if self.folders.has(&below) { Visit::Look } else { Visit::Enter(NameChange::Made) };
-                    self.unvisited.push((below, what));
+                    self.visit_later(below, what);
                 }
                 Ok(kind) if kind.is_file() && !self.cut.contains(&entry.ino()) => self.publish_found(shared, &below),
                 _ => {}
@@ -797,6 +875,10 @@ impl State {
         self.written.remove(rest);
         self.failed.remove(rest);
         self.folders.remove(rest);
+        take_below(&mut self.found, rest);
+        // Another folder may get this name. The rename of the former one says nothing about files in the new one.
+        take_below(&mut self.unvisited, rest);
+        take_below(&mut self.unentered, rest);
         self.ledger.gone(rest);
         self.take_from_consumers(rest);
     }
@@ -832,7 +914,7 @@ impl State {
         self.order.push(newest.to_owned());
         for old in outdated {
             if let Err(error) = self.drop_file(&old) {
-                self.trouble(format!("{} cannot be dropped yet: {error}", old.display()));
+                self.trouble_once(format!("{} cannot be dropped yet: {error}", old.display()));
                 // The next publication drops it, because it is the oldest file.
                 self.order.insert(0, old);
             }
@@ -893,10 +975,9 @@ impl State {
     fn take_in_reads(&mut self) {
         for event in self.reads.read().unwrap_or_default() {
             if event.change == NameChange::Overflow {
-                let line = "the kernel has lost reads: some files that were read stay until the run ends".to_owned();
-                if !self.report.troubles.contains(&line) {
-                    self.trouble(line);
-                }
+                self.trouble_once(
+                    "the kernel has lost reads: some files that were read stay until the run ends".to_owned(),
+                );
                 continue;
             }
             let Some((consumer, folder)) = self.read_folders.get(&event.folder) else { continue };
@@ -919,10 +1000,7 @@ impl State {
             };
             if let Err(error) = &dropped {
                 // The cause may pass, for example a lack of descriptors.
-                let line = format!("{} cannot be dropped yet: {error}", rest.display());
-                if !self.report.troubles.contains(&line) {
-                    self.trouble(line);
-                }
+                self.trouble_once(format!("{} cannot be dropped yet: {error}", rest.display()));
             }
             if !matches!(dropped, Ok(true)) {
                 self.consumed.insert(rest, Instant::now());
@@ -948,11 +1026,22 @@ impl State {
 
     fn trouble(&mut self, line: String) {
         if self.report.troubles.len() < TROUBLES {
-            // The line contains names of files. Control characters are replaced, so that no name can control the
-            // terminal that shows the line.
-            self.report.troubles.push(line.replace(char::is_control, "·"));
+            self.report.troubles.push(shown(&line));
         }
     }
+
+    /// Reports a problem that may come again and again, for example with each attempt. Only its first line is kept.
+    fn trouble_once(&mut self, line: String) {
+        if !self.report.troubles.contains(&shown(&line)) {
+            self.trouble(line);
+        }
+    }
+}
+
+/// Replaces the control characters of a line, which come from names of files, so that no name can control the terminal
+/// that shows the line.
+fn shown(line: &str) -> String {
+    line.replace(char::is_control, "·")
 }
 
 fn plain(error: crossdock_os::OsError) -> io::Error {
@@ -978,6 +1067,13 @@ mod tests {
             fs::rename(stage.join(".b"), stage.join(".a")).unwrap();
         }
         change(&stage);
+        drop(state);
+    }
+
+    /// Changes files while the service is held up: it learns of all the changes afterwards.
+    fn change_held_up(service: &Service, change: impl FnOnce(&Path)) {
+        let state = service.shared.state();
+        change(&state.store.layout.stage);
         drop(state);
     }
 
@@ -1032,6 +1128,138 @@ mod tests {
     }
 
     #[test]
+    fn a_marker_publishes_its_file_although_both_were_made_before_their_folder_was_watched() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-found-markers-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let start = || Service::start(&root, &notice, "simulate", Publish::Marker(".done".into()), Keep::All).unwrap();
+        let service = start();
+        let mut held = None;
+        change_held_up(&service, |stage| {
+            let new = stage.join("d/a");
+            fs::create_dir_all(&new).unwrap();
+            for name in ["finished", "open"] {
+                fs::write(new.join(name), "x").unwrap();
+            }
+            fs::write(new.join("finished.done"), "").unwrap();
+            held = Some(std::fs::File::create(new.join("open.done")).unwrap());
+            // The marker belongs to an earlier file. The pause is longer than a step of the file system's clock.
+            fs::write(new.join("again.done"), "").unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            fs::write(new.join("again"), "half").unwrap();
+        });
+        until("the finished file", || is_seen(&service, "d/a/finished"));
+        let stage = service.layout().stage;
+        let make = |name: &str| {
+            fs::write(stage.join(name), "x").unwrap();
+            fs::write(stage.join(format!("{name}.done")), "").unwrap();
+        };
+        make("later");
+        until("a later file", || is_seen(&service, "later"));
+        assert!(!is_seen(&service, "d/a/open") && !is_seen(&service, "d/a/again"));
+        drop(held);
+        make("d/a/again");
+        until("the other files", || is_seen(&service, "d/a/open") && is_seen(&service, "d/a/again"));
+        drop(service);
+        make("d/a/meanwhile");
+        let service = start();
+        assert!(is_seen(&service, "d/a/meanwhile"), "{:?}", service.report());
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_was_renamed_before_its_folder_was_watched_is_published_at_the_end() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-found-renames-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let service = Service::start(&root, &notice, "simulate", Publish::Rename, Keep::All).unwrap();
+        change_held_up(&service, |stage| {
+            fs::create_dir_all(stage.join("d/a")).unwrap();
+            for name in ["d/a/renamed", "d/a/removed"] {
+                fs::write(stage.join("d/a/.new"), "x").unwrap();
+                fs::rename(stage.join("d/a/.new"), stage.join(name)).unwrap();
+            }
+        });
+        until("the folder", || is_seen(&service, "d/a"));
+        let stage = service.layout().stage;
+        fs::write(stage.join("d/a/.new"), "x").unwrap();
+        fs::rename(stage.join("d/a/.new"), stage.join("d/a/later")).unwrap();
+        until("a later file", || is_seen(&service, "d/a/later"));
+        fs::remove_file(stage.join("d/a/removed")).unwrap();
+        // These files are not renamed, and events tell the service so.
+        fs::write(stage.join("d/a/removed"), "x").unwrap();
+        fs::write(stage.join("d/a/in place"), "x").unwrap();
+        assert!(!is_seen(&service, "d/a/renamed"), "the service cannot know that the file is finished");
+        service.producers(Phase::Ended);
+        assert!(is_seen(&service, "d/a/renamed"), "{:?}", service.report());
+        assert!(!is_seen(&service, "d/a/in place") && !is_seen(&service, "d/a/removed"));
+        assert_eq!(service.report().troubles, Vec::<String>::new());
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_was_renamed_and_removed_before_its_visit_finishes_no_file_in_another_one_of_its_name() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-late-visit-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let service = Service::start(&root, &notice, "simulate", Publish::Rename, Keep::All).unwrap();
+        let shared = &service.shared;
+        let below = PathBuf::from("d/a");
+        for has_failed in [false, true] {
+            let mut state = shared.state();
+            let (folder, other) = (state.store.layout.stage.join("d"), state.store.layout.stage.join(".d"));
+            fs::create_dir_all(other.join("a")).unwrap();
+            fs::rename(&other, &folder).unwrap();
+            state.take_in(shared);
+            state.visit_all(shared);
+            if has_failed {
+                let long_ago = Instant::now().checked_sub(2 * AFTER_FAILURE).unwrap();
+                state.unentered.insert(below.clone(), (long_ago, NameChange::Arrived));
+            } else {
+                state.unvisited.insert(below.clone(), Visit::Enter(NameChange::Arrived));
+            }
+            fs::create_dir(state.store.layout.stage.join(format!("another {has_failed}"))).unwrap();
+            fs::remove_dir_all(&folder).unwrap();
+            fs::create_dir_all(folder.join("a")).unwrap();
+            fs::write(folder.join("a/f"), "half").unwrap();
+            state.take_in(shared);
+            state.enter_again();
+            state.visit_all(shared);
+            assert!(state.folders.has(&below), "the new folder is watched");
+            assert_eq!(state.report.published, 0, "{has_failed}: the file is not finished");
+            fs::remove_dir_all(&folder).unwrap();
+        }
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
+    }
+
+    #[test]
+    fn folders_that_come_and_go_while_events_are_lost_leave_no_notes() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-lost-folders-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let service = Service::start(&root, &notice, "simulate", Publish::Close, Keep::All).unwrap();
+        let mut state = service.shared.state();
+        let stage = state.store.layout.stage.clone();
+        for round in 0..5 {
+            let folders: Vec<_> = (0..10).map(|number| format!("{round}.{number}")).collect();
+            folders.iter().for_each(|name| fs::create_dir(stage.join(name)).unwrap());
+            state.look_again(&service.shared);
+            state.visit_one(&service.shared, Path::new(""), Visit::Enter(NameChange::Made));
+            assert_eq!(state.unvisited.len(), folders.len());
+            folders.iter().for_each(|name| fs::remove_dir(stage.join(name)).unwrap());
+            state.unentered.insert(format!("{round}").into(), (Instant::now(), NameChange::Arrived));
+        }
+        state.look_again(&service.shared);
+        assert_eq!((state.unvisited.len(), state.unentered.len()), (1, 0));
+        drop(state);
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
+    }
+
+    #[test]
     fn opens_go_on_after_the_watch_of_writers_was_given_up() {
         let root = PathBuf::from(format!("/dev/shm/crossdock-given-up-{}", std::process::id()));
         let notice = root.with_extension("notice");
@@ -1078,6 +1306,26 @@ mod tests {
         service.shared.state().count_read(1, "d/a".into());
         event::signal(&service.shared.nudge);
         until("the file to go", || !is_seen(&service, "d/a"));
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(root.with_extension("notice")).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_dropped_is_reported_once_also_if_its_name_has_a_control_character() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-drop-told-{}", std::process::id()));
+        let service = with_file_to_read(&root);
+        let mut state = service.shared.state();
+        // The producers have put a folder in the place of the file, which the service removes as a file.
+        let name = PathBuf::from("a\u{1b}b");
+        fs::create_dir(state.store.layout.stage.join(&name)).unwrap();
+        fs::write(state.store.layout.published.join(&name), "x").unwrap();
+        for _ in 0..3 {
+            state.consumed.insert(name.clone(), Instant::now().checked_sub(2 * SETTLED).unwrap());
+            state.drop_consumed();
+        }
+        assert!(matches!(&state.report.troubles[..], [line] if line.starts_with("a·b cannot")), "{:?}", state.report);
+        drop(state);
         drop(service);
         fs::remove_dir_all(&root).unwrap();
         fs::remove_file(root.with_extension("notice")).unwrap();

@@ -134,26 +134,26 @@ pub fn clean_up_after(id: &str) {
     clean(id, &base.join(id));
 }
 
-/// Removes containers and folder of a run. It is no error if nothing is left.
-pub fn clean(id: &str, path: &Path) {
-    let noted = fs::read_to_string(path.join("engine"));
-    let engine = noted.as_ref().ok().and_then(|n| engine::by_name(n.trim()));
-    let removed = engine.is_none_or(|engine| engine.clean(id));
+/// Removes containers, stores and folder of a run. It is no error if nothing is left. Tells whether nothing is left.
+pub fn clean(id: &str, path: &Path) -> bool {
+    let are_containers_gone = match fs::read_to_string(path.join("engine")) {
+        Ok(name) => engine::by_name(name.trim()).is_none_or(|engine| engine.clean(id)),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
     processes::kill_marked(id);
-    if !removed || noted.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
-        // Containers of the run may be left. The run's folder stays, so that the next run on this host removes them.
-        return;
+    // The stores take memory, so they go also if the engine does not answer.
+    let are_stores_gone = super::files::clean(path);
+    if !(are_containers_gone && are_stores_gone) {
+        // The run's folder, with the engine's name and the list of stores in it, stays, so that the next run on this
+        // host removes what is left.
+        return false;
     }
-    if !super::files::clean(path) {
-        // A store could not be removed. The run's folder, with the list of stores in it, stays, so that the next run on
-        // this host removes the store.
-        return;
-    }
-    remove(path);
+    let is_gone = remove(path);
     // The parent folders are removed with the last run. While other runs have folders in them, these calls fail.
     for above in path.ancestors().skip(1).take(2) {
         let _ = fs::remove_dir(above);
     }
+    is_gone
 }
 
 /// Removes a folder, and tells whether it is gone. It tries twice, because a daemon that is ending may still make a
@@ -169,7 +169,7 @@ pub fn remove(path: &Path) -> bool {
 }
 
 /// Cleans up after runs whose two processes, front and supervisor, were killed, and after runs that a reset of the
-/// machine ended. Gives the ids of these runs.
+/// machine ended. Gives the ids of the runs of which nothing is left.
 pub fn clean_dead() -> Vec<String> {
     clean_dead_in(&base())
 }
@@ -194,8 +194,7 @@ fn clean_dead_in(base: &Path) -> Vec<String> {
         // A lock file that has no name any more belongs to a run that has ended normally and has removed its folder
         // since the folders were listed.
         let of_dead = |lock: File| try_lock(&lock).unwrap_or(false) && lock.metadata().is_ok_and(|m| m.nlink() > 0);
-        if lock.is_ok_and(of_dead) {
-            clean(&id, &path);
+        if lock.is_ok_and(of_dead) && clean(&id, &path) {
             cleaned.push(id);
         }
     }
@@ -247,6 +246,27 @@ mod tests {
         assert_eq!(clean_dead_in(&base), [id]);
         assert!(!path.exists() && living.path.join("lock").exists());
         drop(living);
+        fs::remove_dir_all(&above).unwrap();
+    }
+
+    #[test]
+    fn the_stores_of_a_dead_run_go_although_its_containers_may_be_left() {
+        let above = std::env::temp_dir().join(format!("crossdock-folder-stores-{}", std::process::id()));
+        fs::create_dir_all(&above).unwrap();
+        let base = above.join("crossdock/runs");
+        let dead = RunFolder::make_in(&base, "dead").unwrap();
+        let (path, store) = (dead.path.clone(), above.join("crossdock-files-dead"));
+        fs::create_dir(&store).unwrap();
+        fs::write(path.join("stores"), format!("{}\n", store.display())).unwrap();
+        // The engine's name cannot be read, so nobody can ask the engine for containers.
+        fs::create_dir(path.join("engine")).unwrap();
+        drop(dead);
+        assert_eq!(clean_dead_in(&base), Vec::<String>::new(), "the run has not been cleaned up");
+        assert!(!store.exists(), "the store still takes memory");
+        assert!(path.join("lock").exists(), "the next run cannot remove the containers");
+        fs::remove_dir(path.join("engine")).unwrap();
+        assert_eq!(clean_dead_in(&base), ["dead"]);
+        assert!(!path.exists());
         fs::remove_dir_all(&above).unwrap();
     }
 }

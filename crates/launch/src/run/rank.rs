@@ -127,7 +127,7 @@ pub fn start(
     let pidfd = match opened {
         Ok(pidfd) => pidfd,
         Err(e) => {
-            undo(child, line.container.as_deref(), engine);
+            undo(child, (read, command), line.container.as_deref(), engine);
             return Err(system("cannot watch the process", e.reason()));
         }
     };
@@ -143,8 +143,11 @@ pub fn start(
     })
 }
 
-/// Kills a rank that was started just now and cannot be watched.
-fn undo(mut child: Child, container: Option<&str>, engine: &dyn Engine) {
+/// Kills a rank that was started just now and cannot be watched. `pipe` holds the ends of the pipe for the rank's
+/// output.
+fn undo(mut child: Child, pipe: impl Sized, container: Option<&str>, engine: &dyn Engine) {
+    // Descriptors may be short, and the engine needs some to kill the container.
+    drop(pipe);
     let pid = child.id() as i32;
     let below = processes::descendants(pid);
     processes::signal_group(pid, Signal::KILL);
@@ -287,10 +290,69 @@ impl Running {
     }
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Isolation, Prepared, Request, RunContext, Unavailable};
+    use crate::file::Task;
+    use std::os::fd::AsRawFd;
+    use std::sync::Mutex;
+
+    /// An engine that lists the open files of this process when it kills a container.
+    struct Lists(Mutex<Option<Vec<String>>>);
+
+    impl Engine for Lists {
+        fn name(&self) -> &'static str {
+            "lists"
+        }
+
+        fn isolation(&self) -> Isolation {
+            Isolation::NONE
+        }
+
+        fn version(&self) -> Result<String, Unavailable> {
+            unimplemented!()
+        }
+
+        fn accepts(&self, _task: &Task) -> Result<(), Unavailable> {
+            unimplemented!()
+        }
+
+        fn prepare(&self, _run: &RunContext, _task: &Task) -> Result<Prepared, Unavailable> {
+            unimplemented!()
+        }
+
+        fn command(&self, _request: &Request<'_>) -> CommandLine {
+            unimplemented!()
+        }
+
+        fn kill(&self, _container: &str) {
+            let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+            let open = open.filter_map(|entry| Some(std::fs::read_link(entry.path()).ok()?.display().to_string()));
+            *self.0.lock().unwrap() = Some(open.collect());
+        }
+    }
+
+    #[test]
+    fn the_pipe_of_a_rank_that_cannot_be_watched_is_closed_before_its_container_is_killed() {
+        let (read, write) = pipe::pipe().unwrap();
+        let name = std::fs::read_link(format!("/proc/self/fd/{}", read.as_raw_fd())).unwrap().display().to_string();
+        let errors = write.try_clone().unwrap();
+        let mut command = std::process::Command::new("sleep");
+        command.arg("600").stdout(write).stderr(errors).process_group(0);
+        let child = spawn::start(&mut command).unwrap();
+        let engine = Lists(Mutex::new(None));
+        undo(child, (read, command), Some("container"), &engine);
+        let open = engine.0.into_inner().unwrap().expect("the engine is asked to kill the container");
+        assert!(!open.contains(&name), "{name} is open: {open:?}");
+    }
+}
+
 #[cfg(all(test, feature = "faults"))]
 mod failing_calls {
     use super::*;
     use crossdock_os::faults;
+    use crossdock_os::testing::until;
 
     /// Tells whether a process runs that has this word in its command line.
     fn runs(word: &str) -> bool {
@@ -313,8 +375,9 @@ mod failing_calls {
             let started = start(line, None, None, &*engine);
             let hit = attempt.disarm();
             match started {
-                Ok(running) => undo(running.child, None, &*engine),
-                Err(end) => assert!(!runs(&word), "{hit:?}: it runs, although {end:?}"),
+                Ok(running) => undo(running.child, running.output, None, &*engine),
+                // A process that was killed is there until it has ended.
+                Err(end) => until(&format!("the end of the rank, because {hit:?}: {end:?}"), || !runs(&word)),
             }
         });
         assert!(["spawn", "pidfd_open"].iter().all(|call| seen.contains(call)), "{seen:?}");

@@ -141,9 +141,9 @@ pub enum Effect {
         /// The file's size in bytes.
         size: u64,
     },
-    /// Ask the kernel whether any process has the item's file open or mapped. If none has, put back the memory that a
-    /// former user cut off the file or punched out of it. Answer with [`Event::Proved`]. No effect that writes to the
-    /// journal follows this one.
+    /// Ask the kernel whether any process has the item's file open or mapped. If none has, put back the size that a
+    /// former user cut off the file, and, if the file is small, the memory that it punched out of it. Answer with
+    /// [`Event::Proved`]. No effect that writes to the journal follows this one.
     ProveItem {
         /// The item whose file the kernel is asked about.
         item: SegmentId,

@@ -143,6 +143,8 @@ impl Broker {
         if fresh {
             self.listed.insert(member);
             self.unlisted.remove(&member);
+        } else {
+            self.begin_list_of_items(member);
         }
         self.enter(asker, member, true);
     }

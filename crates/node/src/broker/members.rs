@@ -52,6 +52,7 @@ impl Broker {
             }
         }
         self.deaf = self.lasting.endpoints.keys().filter(|number| !listening.contains(number)).copied().collect();
+        self.unlisted.extend(self.lasting.members.keys());
         self.recover_items(held);
         let known: Vec<_> = self.lasting.segments.iter().map(|(id, s)| (*id, s.removed.clone())).collect();
         for (segment, removed) in known {
@@ -70,7 +71,6 @@ impl Broker {
         self.recover_series(held);
         self.recover_runs();
         self.heard.extend(self.lasting.members.keys().map(|member| (*member, self.now)));
-        self.unlisted.extend(self.lasting.members.keys());
         // A workflow's owner may have been recorded as dead just before the former broker ended. The workflow then
         // still has to be ended.
         let orphans = self

@@ -275,6 +275,7 @@ impl Broker {
             self.run_due();
         }
         self.settle_lost();
+        self.settle_nameless();
         self.finish_items();
         self.serve_again();
         self.settle_mirrors();

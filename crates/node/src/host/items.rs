@@ -31,11 +31,8 @@ const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// A copying thread checks after this many bytes whether the copy is still wanted.
 const PART: usize = 256 << 10;
 /// A copy up to this size is made at once, because starting a thread would take longer. The copy is so short that it
-/// delays no client.
+/// delays no client. The missing memory of a file up to this size is put back at once.
 const SMALL: u64 = 256 << 10;
-/// The most bytes of an item's file that the daemon puts back when a former user has punched holes into the file. No
-/// client is served meanwhile.
-const MOST_MISSING: u64 = 1 << 30;
 /// The most copies that run at the same time. Further copies wait.
 const COPIES: usize = 4;
 
@@ -146,8 +143,9 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// Finds out whether any process has the item's file open or mapped. If none has, makes the file whole. `size` is
-    /// the size that the file must have, and `dying` says that the last holder has just died.
+    /// Finds out whether any process has the item's file open or mapped. If none has, gives the file its size, and makes
+    /// a small file whole. `size` is the size that the file must have, and `dying` says that the last holder has just
+    /// died.
     pub(super) fn prove_item(&mut self, id: u64, size: u64, dying: bool) -> Verdict {
         let mut verdict = self.ask(id);
         // The kernel closes the files of a killed process one after another, so the item's file may still be open for a
@@ -165,30 +163,36 @@ impl Host<'_> {
             self.files.doors.forget(id);
             self.check_keeper(self.post.drop_doors(id));
         }
-        if verdict == Verdict::Alone
-            && let Err(error) = self.make_whole(id, size)
-        {
-            return Verdict::Unknown(format!("a former user cut it, and its memory could not be put back: {error}"));
+        if verdict != Verdict::Alone {
+            return verdict;
         }
-        verdict
+        match self.make_whole(id, size) {
+            Ok(true) => Verdict::Alone,
+            Ok(false) => Verdict::Incomplete,
+            Err(error) => {
+                Verdict::Unknown(format!("a former user cut it, and its memory could not be put back: {error}"))
+            }
+        }
     }
 
-    /// Gives a file its size, and memory for each of its pages. A former user may have cut the file or punched holes
-    /// into it. This process reads the file through a mapping when another node pulls it; an access to a missing page
-    /// would end this process with a signal if the node has no memory left.
-    fn make_whole(&self, id: u64, size: u64) -> Result<(), String> {
-        let Some(fd) = self.segments.get(&id) else { return Ok(()) };
+    /// Gives a file its size, and a small file also memory for each of its pages. A former user may have cut the file or
+    /// punched holes into it. Tells whether the file has all of its memory now. This process reads the file through a
+    /// mapping when another node pulls it; an access to a missing page would end this process with a signal if the node
+    /// has no memory left.
+    fn make_whole(&self, id: u64, size: u64) -> Result<bool, String> {
+        let Some(fd) = self.segments.get(&id) else { return Ok(true) };
         // Memory behind the end of the file would make up for holes in the sum. The call drops such memory, even if the
         // size stays the same.
         file::set_size(fd, size).map_err(|error| error.to_string())?;
         let (_, taken) = file::sizes(fd).map_err(|error| error.to_string())?;
-        if size.saturating_sub(taken) > MOST_MISSING {
-            return Err(format!("more than {MOST_MISSING} bytes of it are missing"));
-        }
         if taken < size {
+            // In a large file, even the search for the missing pages would delay the clients.
+            if size > SMALL {
+                return Ok(false);
+            }
             memfd::reserve(fd, 0, size).map_err(|error| error.to_string())?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Shuts all doors to the file. Then asks the kernel whether any other process has it open or mapped.

@@ -106,6 +106,8 @@ impl World {
                     Verdict::Clinging
                 } else if self.random.one_in(10) {
                     Verdict::Reopenable
+                } else if self.random.one_in(10) {
+                    Verdict::Incomplete
                 } else {
                     Verdict::Alone
                 };

@@ -193,11 +193,12 @@ impl World {
                 Effect::ProveItem { item, file, .. } => {
                     assert!(self.held.contains(&file), "a file is to be proved that is not held");
                     self.verdicts = self.verdicts.wrapping_mul(5).wrapping_add(1);
-                    let verdict = match self.verdicts / 64 {
+                    let verdict = match self.verdicts / 32 {
                         0 => Verdict::Clinging,
                         1 => Verdict::Unknown("lost".into()),
                         2 => Verdict::Reopenable,
                         3 => Verdict::Pulled,
+                        4 => Verdict::Incomplete,
                         _ => Verdict::Alone,
                     };
                     self.event(Event::Proved { item, file, verdict });

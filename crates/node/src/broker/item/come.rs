@@ -272,10 +272,10 @@ mod tests {
 
     /// Makes the broker of a node that has the item `x`. While the node was cut off, the node `b` has made another item
     /// of this key. Returns the former item's id.
-    fn contested() -> (Bench, SegmentId) {
+    fn contested(level: ItemLevel) -> (Bench, SegmentId) {
         let mut bench = Bench::in_site();
         bench.join(1, MAIN_ENDPOINT, "w", 0);
-        let item = bench.create(1, "x", ItemLevel::Verified);
+        let item = bench.create(1, "x", level);
         let name = SiteName { workflow: "default".into(), kind: SegmentKind::Item, name: "x".into() };
         let node = SiteNode { node: "b".into(), number: 2, address: String::new() };
         bench.event(Event::Site(SiteEvent::Contested { name, node }));
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn an_item_that_no_member_has_open_ends_when_another_item_comes_with_its_key() {
-        let (mut bench, former) = contested();
+        let (mut bench, former) = contested(ItemLevel::Verified);
         bench.say(1, &Request::Item(ItemRequest::Release { item: former }));
         assert_eq!(items(&bench.broker), [former]);
         let mut lasting = bench.broker.lasting.clone();
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn an_item_whose_key_another_item_has_stays_until_its_owner_closes_it() {
-        let (mut bench, former) = contested();
+        let (mut bench, former) = contested(ItemLevel::Verified);
         let item = comes(&mut bench);
         assert_eq!(items(&bench.broker), [item, former]);
         assert!(matches!(
@@ -389,8 +389,41 @@ mod tests {
     }
 
     #[test]
+    fn a_cooperative_item_whose_key_another_item_has_stays_until_all_members_have_closed_it() {
+        for restarts in [false, true] {
+            let (mut bench, former) = contested(ItemLevel::Cooperative);
+            let item = comes(&mut bench);
+            assert_eq!(items(&bench.broker), [item, former]);
+            let mut connection = 1;
+            if restarts {
+                let member = *bench.broker.lasting.members.first_key_value().unwrap().0;
+                bench.restart();
+                assert_eq!(items(&bench.broker), [item, former], "a member may have the item open");
+                connection = 101;
+                bench.hello(connection, MAIN_ENDPOINT, "w", 0, member);
+                bench.say(connection, &Request::Hold { segment: former, count: 1 });
+                bench.say(connection, &Request::Hold { segment: SegmentId(0), count: 0 });
+                assert_eq!(items(&bench.broker), [item, former]);
+            }
+            bench.say(connection, &Request::Detach { segment: former, count: 1 });
+            assert_eq!(items(&bench.broker), [item]);
+        }
+    }
+
+    #[test]
+    fn a_cooperative_item_whose_key_another_item_has_ends_when_no_member_can_have_it_open_any_more() {
+        let (mut bench, former) = contested(ItemLevel::Cooperative);
+        let item = comes(&mut bench);
+        let member = *bench.broker.lasting.members.first_key_value().unwrap().0;
+        bench.restart();
+        assert_eq!(items(&bench.broker), [item, former]);
+        bench.event(Event::ProcessDied { member });
+        assert_eq!(items(&bench.broker), [item]);
+    }
+
+    #[test]
     fn a_request_waits_on_for_another_nodes_item_when_this_nodes_item_of_the_same_key_ends() {
-        let (mut bench, former) = contested();
+        let (mut bench, former) = contested(ItemLevel::Verified);
         bench.join(2, MAIN_ENDPOINT, "w", 1);
         let access = ItemRequest::Access { read: false, wait_ms: 1000, keys: vec!["x".into()] };
         let number = bench.say(2, &Request::Item(access));
@@ -421,6 +454,22 @@ mod tests {
             _ => None,
         });
         let Some(Err(NodeFailure { status: Status::NotFound, .. })) = opened else { panic!("{opened:?}") };
+    }
+
+    #[test]
+    fn a_file_that_lacks_memory_is_copied_before_its_item_goes_to_another_node() {
+        let mut bench = Bench::in_site();
+        bench.join(1, MAIN_ENDPOINT, "a", 0);
+        let item = bench.create(1, "x", ItemLevel::Verified);
+        bench.verdict = Verdict::Incomplete;
+        bench.ask_item(1, ItemRequest::Transfer { item, to: Party::task("w") });
+        let (workflow, key, task) = ("default".to_owned(), "x".to_owned(), "w".to_owned());
+        let own = OwnershipRequest { version: ownership::VERSION, workflow, key, task, rank: 0, numbers: vec![] };
+        asked(&mut bench, "b", OWN, encode(&own));
+        assert!(!bench.broker.lasting.items.is_leaving(item), "the item goes with a file that lacks memory");
+        let (item, to) = bench.copies.pop().expect("the item is copied");
+        bench.event(Event::Copied { item, to, outcome: Ok(()) });
+        assert!(bench.broker.lasting.items.is_leaving(item));
     }
 
     #[test]

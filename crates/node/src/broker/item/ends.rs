@@ -51,6 +51,11 @@ impl Broker {
         }
     }
 
+    /// Notes that a member has connected again and now lists the items that it has open.
+    pub(in crate::broker) fn begin_list_of_items(&mut self, member: MemberId) {
+        self.items.resuming.insert(member, BTreeSet::new());
+    }
+
     /// Forgets which items a member has listed so far. The member begins a new list when it connects again.
     pub(in crate::broker) fn forget_listed_items(&mut self, member: MemberId) {
         self.items.resuming.remove(&member);
@@ -137,10 +142,23 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item).filter(|found| found.holder == MemberId::NONE) else {
             return;
         };
-        if !self.has_its_key(item) && !self.lasting.items.is_leaving(item) {
-            let why = "its name is another item's, which came from another node";
-            self.effects.push(Effect::Log { line: format!("item {} ('{}') ends: {why}", item.0, found.key) });
-            self.end_item(item, why, Cause::NONE);
+        if self.has_its_key(item) || self.lasting.items.is_leaving(item) {
+            return;
+        }
+        // A cooperative item has no holder here: the members that have it open hand it over among themselves.
+        if found.level == ItemLevel::Cooperative && self.item_users(item).is_some() {
+            self.items.nameless.insert(item);
+            return;
+        }
+        let why = "its name is another item's, which came from another node";
+        self.effects.push(Effect::Log { line: format!("item {} ('{}') ends: {why}", item.0, found.key) });
+        self.end_item(item, why, Cause::NONE);
+    }
+
+    /// Ends the cooperative items without a name that no member has open any more.
+    pub(in crate::broker) fn settle_nameless(&mut self) {
+        for item in std::mem::take(&mut self.items.nameless) {
+            self.end_nameless(item);
         }
     }
 
@@ -152,7 +170,6 @@ impl Broker {
             self.items.readers.end(item);
         }
         self.items.readers.forget_workflow(workflow);
-        self.items.words_of_tasks.retain(|(of, _), _| *of != workflow);
         self.forget_copies_of(workflow);
         for member in self.lasting.members_of(workflow) {
             self.items.resuming.remove(&member);
@@ -269,6 +286,40 @@ mod tests {
         assert_eq!(bench.broker.items.resuming[&member], BTreeSet::from([held]));
         bench.ask_item(1, ItemRequest::Hold { item: SegmentId(0) });
         assert_eq!(bench.broker.lasting.items.all[&held].holder, member);
+    }
+
+    #[test]
+    fn a_request_to_make_an_item_that_is_repeated_before_the_members_list_ends_says_that_the_item_was_made() {
+        for level in [ItemLevel::Cooperative, ItemLevel::Verified] {
+            for restarts in [0, 1, 2] {
+                let mut bench = Bench::new(Limits::default());
+                let member = bench.join(1, MAIN_ENDPOINT, "t", 0).unwrap();
+                let create = ItemRequest::Create { size: 5000, level, on_death: OnDeath::Keep, key: "x".into() };
+                let create = Request::Item(create);
+                let number = if restarts == 0 { 1000 } else { bench.say(1, &create) };
+                // Without a restart, only the member's connection is lost, and its request did not arrive before.
+                let mut last = 1;
+                for connection in (1..=restarts.max(1)).map(|restart| restart * 100 + 1) {
+                    match restarts {
+                        0 => bench.event(Event::Disconnected { connection: last }),
+                        _ => bench.restart(),
+                    }
+                    assert_eq!(bench.hello(connection, MAIN_ENDPOINT, "t", 0, member), Some(member));
+                    bench.say(connection, &Request::Hold { segment: SegmentId(0), count: 0 });
+                    let message = create.encode(number, 0);
+                    bench.event(Event::Message { connection, bytes: Some(&message), descriptors: &[] });
+                    bench.ask_item(connection, ItemRequest::Hold { item: SegmentId(0) });
+                    last = connection;
+                }
+                let Some(Answer::Item(given)) = bench.answer(last, number) else { panic!("no item") };
+                assert!(given.created, "{level:?}, {restarts}");
+                let held = level == ItemLevel::Verified;
+                let holder = bench.broker.lasting.items.all[&given.item].holder;
+                assert_eq!(holder == member, held, "{level:?}, {restarts}");
+                let destroyed = bench.ask_item(last, ItemRequest::Destroy { item: given.item });
+                assert!(matches!(destroyed, Some(Answer::Done { .. })), "{destroyed:?}");
+            }
+        }
     }
 
     #[test]

@@ -100,6 +100,9 @@ impl Broker {
         let writable = !found.shared;
         if cooperative || !writable {
             self.open_segments.open(found.file, asker.member);
+        } else if let Some(listed) = self.items.resuming.get_mut(&asker.member) {
+            // The member has not ended the list of the items that it has open, and gets this item besides.
+            listed.insert(item);
         }
         if matches!(self.items.handovers.phase(item), Phase::Proved) {
             self.items.handovers.enter(item, Phase::Open);
@@ -131,7 +134,10 @@ impl Broker {
         let Phase::Proving { purpose } = *self.items.handovers.phase(item) else { return };
         match verdict {
             Verdict::Alone if found.level != ItemLevel::Strict => self.ready(item, purpose),
-            Verdict::Alone | Verdict::Reopenable | Verdict::Pulled => self.start_copy(item, purpose, false),
+            Verdict::Incomplete if found.level != ItemLevel::Strict => self.give_incomplete(item, purpose),
+            Verdict::Alone | Verdict::Incomplete | Verdict::Reopenable | Verdict::Pulled => {
+                self.start_copy(item, purpose, false);
+            }
             Verdict::Clinging => {
                 let line = format!(
                     "item '{}' of workflow '{}': a former user clings to its memory; {} gets a copy",
@@ -159,6 +165,18 @@ impl Broker {
         self.change_owner(item, change, Cause { member: asker.member, request: asker.number });
         self.give_item(asker, item, false);
         self.serve_waiting(item);
+    }
+
+    /// Continues after the proof of a file that lacks memory. A member that opens the file as the item's owner takes
+    /// the missing memory itself. Readers and other nodes take none, so they get a copy.
+    fn give_incomplete(&mut self, item: SegmentId, purpose: Purpose) {
+        match (purpose, self.next_user(item)) {
+            (Purpose::Unshare(_), _) => self.ready(item, purpose),
+            (Purpose::NextOwner, Some(NextUser::Here(_))) if self.journal.is_ok() => self.ready(item, purpose),
+            // The file is proved anew as soon as there is a next user.
+            (Purpose::NextOwner, None) => drop(self.items.handovers.enter(item, Phase::Open)),
+            (Purpose::NextOwner | Purpose::Share(_), _) => self.start_copy(item, purpose, false),
+        }
     }
 
     fn start_copy(&mut self, item: SegmentId, purpose: Purpose, clung: bool) {
@@ -264,6 +282,33 @@ mod tests {
         let (item, to) = bench.copies.pop().expect("the item is copied again");
         bench.event(Event::Copied { item, to, outcome: Ok(()) });
         assert!(matches!(bench.answer(2, second), Some(Answer::Item(_))));
+    }
+
+    #[test]
+    fn a_file_that_lacks_memory_is_copied_only_for_users_that_take_none_themselves() {
+        let mut bench = Bench::new(Limits::default());
+        for (connection, task) in [(1, "a"), (2, "b"), (3, "c")] {
+            bench.join(connection, MAIN_ENDPOINT, task, 0);
+        }
+        let item = bench.create(1, "x", ItemLevel::Verified);
+        let access = || ItemRequest::Access { read: false, wait_ms: 1000, keys: vec!["x".into()] };
+        bench.verdict = Verdict::Incomplete;
+        // At first no task waits for the item, and at the second transfer one does.
+        let to = |task: &str| ItemRequest::Transfer { item, to: Party::task(task) };
+        assert!(matches!(bench.ask_item(1, to("b")), Some(Answer::Done { .. })));
+        assert!(matches!(bench.ask_item(2, access()), Some(Answer::Item(_))));
+        let waiting = bench.say(3, &Request::Item(access()));
+        assert!(matches!(bench.ask_item(2, to("c")), Some(Answer::Done { .. })));
+        assert!(matches!(bench.answer(3, waiting), Some(Answer::Item(_))));
+        assert_eq!(bench.copies, []);
+        let sharing = bench.say(3, &Request::Item(ItemRequest::Share { item }));
+        assert_eq!(bench.answer(3, sharing), None, "the item is copied first");
+        let (item, to) = bench.copies.pop().expect("a copy for the readers");
+        bench.event(Event::Copied { item, to, outcome: Ok(()) });
+        assert!(matches!(bench.answer(3, sharing), Some(Answer::Item(_))));
+        let unshared = bench.ask_item(3, ItemRequest::Unshare { item, wait_ms: 0 });
+        assert!(matches!(unshared, Some(Answer::Item(_))), "{unshared:?}");
+        assert_eq!(bench.copies, []);
     }
 
     #[test]

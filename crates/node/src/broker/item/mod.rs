@@ -5,7 +5,9 @@
 //! one member of the owner that has the item open. Before the broker opens a file for a new holder, or for the first
 //! reader, the item is *proved*: [`Effect::ProveItem`] asks the kernel for a lease, and the kernel grants it only if no
 //! process has the file open or mapped. If a former user still has it open, or the item is `strict`, the bytes are
-//! first copied to a fresh file ([`Effect::CopyItem`]), and the broker closes the old file. The item's phase is a
+//! first copied to a fresh file ([`Effect::CopyItem`]), and the broker closes the old file. If memory of the file is
+//! missing, the file's next owner on this node takes this memory when it opens the file; in all other cases such a file
+//! is copied, too. The item's phase is a
 //! [`handover::Phase`], and changes as follows:
 //!
 //! ```text
@@ -66,6 +68,9 @@ pub use residence::{BytesSource, Residence};
 pub enum Verdict {
     /// No other process has the file open or mapped, and the file has all of its memory.
     Alone,
+    /// No other process has the file open or mapped, but memory of it is missing: a former user has punched holes
+    /// into the file, or has never taken memory for it.
+    Incomplete,
     /// A former user has the file open or mapped.
     Clinging,
     /// No other process has the file open or mapped, but a former user may have kept a way to open it again.
@@ -99,8 +104,8 @@ pub(super) struct TransientItems {
     /// Members that have connected again and are listing the items that they have open, each with the items that it has
     /// listed so far.
     resuming: BTreeMap<MemberId, BTreeSet<SegmentId>>,
-    /// For each task of a workflow, how many parties have got a number for owner words because the task needed it.
-    words_of_tasks: BTreeMap<(u64, String), usize>,
+    /// Cooperative items that lost their keys to other items, and that members have or may have open.
+    nameless: BTreeSet<SegmentId>,
     /// Tasks of other nodes that wait for items of this node.
     remote_waiters: RemoteWaiters,
     /// The nodes whose members read items of this node.

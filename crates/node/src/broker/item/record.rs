@@ -29,6 +29,8 @@ messages! {
         25 Number { workflow: u64, number: u64, party: Party, cause: Cause, },
         /// From now on the number `word` in owner words means this party.
         26 Word { workflow: u64, party: Party, word: u64, cause: Cause, },
+        /// By now this many parties have got a number for owner words because this task needed it.
+        36 Named { workflow: u64, task: String, parties: u64, },
         /// The item is on this node, and has moved between nodes `epoch` times. `source` is the node that has its
         /// bytes, and `left` the epoch with which they left that node. If `source` is empty, the bytes are on this
         /// node.
@@ -78,6 +80,8 @@ pub struct Items {
     pub numbers: BTreeMap<(u64, u64), Party>,
     pub words: BTreeMap<(u64, Party), u64>,
     pub last_word: u64,
+    /// For each task of a workflow, how many parties have got a number for owner words because the task needed it.
+    pub named: BTreeMap<(u64, String), u64>,
     /// Which node an item is on, for each item that has been on several nodes or is about to be.
     pub residences: BTreeMap<SegmentId, Residence>,
 }
@@ -163,6 +167,11 @@ impl Lasting {
                 self.items.last_word = self.items.last_word.max(*word);
                 self.remember(*cause, Outcome::Done(*word));
             }
+            ItemRecord::Named { workflow, task, parties } => {
+                if self.workflows.contains_key(workflow) {
+                    self.items.named.insert((*workflow, task.clone()), *parties);
+                }
+            }
         }
     }
 
@@ -217,6 +226,7 @@ impl Items {
         self.keys.retain(|(of, _), _| *of != workflow);
         self.numbers.retain(|(of, _), _| *of != workflow);
         self.words.retain(|(of, _), _| *of != workflow);
+        self.named.retain(|(of, _), _| *of != workflow);
     }
 
     /// Gives the shortest list of records that makes this state from nothing.
@@ -265,6 +275,10 @@ impl Items {
         records.extend(self.words.iter().map(|((workflow, party), word)| {
             let (workflow, party, word) = (*workflow, party.clone(), *word);
             ItemRecord::Word { workflow, party, word, cause }
+        }));
+        records.extend(self.named.iter().map(|((workflow, task), parties)| {
+            let (workflow, task, parties) = (*workflow, task.clone(), *parties);
+            ItemRecord::Named { workflow, task, parties }
         }));
         records
     }

@@ -18,7 +18,7 @@ const NUMBERS_OF_TASK: usize = 4096;
 /// How many parties of one workflow may have a number for owner words at most, and for how many of them one task may
 /// have asked.
 const WORDS_OF_WORKFLOW: usize = 16_384;
-const WORDS_OF_TASK: usize = 4096;
+const WORDS_OF_TASK: u64 = 4096;
 /// The numbers of parties in owner words are below this limit, because an owner word has 32 bits.
 const WORDS: u64 = 1 << 31;
 
@@ -276,7 +276,7 @@ impl Broker {
 
     /// Gives the members that have a cooperative item open, or that read a shared item, as text for messages; `None` if
     /// there are none. Such an item may have no holder.
-    fn item_users(&self, item: SegmentId) -> Option<String> {
+    pub(super) fn item_users(&self, item: SegmentId) -> Option<String> {
         let found = self.lasting.items.all.get(&item)?;
         let has_users = found.shared || found.level == ItemLevel::Cooperative;
         let possible = || self.possible_user(found.file).filter(|_| has_users);
@@ -443,9 +443,9 @@ impl Broker {
         }
         // A task may name tasks that never appear, so the number of names is limited.
         let task = self.lasting.members.get(&member).map_or_else(String::new, |known| known.task.clone());
-        let of_task = (workflow, task);
-        if self.items.words_of_tasks.get(&of_task).is_some_and(|named| *named >= WORDS_OF_TASK) {
-            let text = format!("task '{}' has named {WORDS_OF_TASK} owners of cooperative items already", of_task.1);
+        let parties = self.lasting.items.named.get(&(workflow, task.clone())).map_or(0, |parties| *parties);
+        if parties >= WORDS_OF_TASK {
+            let text = format!("task '{task}' has named {WORDS_OF_TASK} owners of cooperative items already");
             return Err((Status::NoSpace, text));
         }
         let named = self.lasting.items.words.keys().filter(|(of, _)| *of == workflow).count();
@@ -458,8 +458,9 @@ impl Broker {
         if word >= WORDS {
             return Err((Status::NoSpace, "this daemon has named too many tasks in owner words; restart it".into()));
         }
+        // If the broker is killed between these two records, the count is too large by one, but never too small.
+        self.commit(Record::Item(ItemRecord::Named { workflow, task, parties: parties + 1 }));
         self.commit(Record::Item(ItemRecord::Word { workflow, party, word, cause: Cause::NONE }));
-        *self.items.words_of_tasks.entry(of_task).or_default() += 1;
         Ok(word)
     }
 }
@@ -502,7 +503,7 @@ mod tests {
         let mut bench = Bench::new(Limits::default());
         bench.join(1, MAIN_ENDPOINT, "a", 0);
         bench.join(2, MAIN_ENDPOINT, "b", 0);
-        for number in 0..WORDS_OF_TASK as u64 {
+        for number in 0..WORDS_OF_TASK {
             assert_eq!(status(bench.ask_item(1, ItemRequest::Word { party: Party::Number(number) })), None);
         }
         let (level, on_death) = (ItemLevel::Cooperative, OnDeath::Keep);
@@ -511,6 +512,23 @@ mod tests {
         assert_eq!(status(bench.ask_item(1, ItemRequest::Find { key: "x".into() })), Some(Status::NotFound));
         bench.create(2, "x", ItemLevel::Cooperative);
         assert_eq!(status(bench.ask_item(1, access("x", false))), Some(Status::NoSpace));
+    }
+
+    #[test]
+    fn a_task_that_has_named_many_owners_names_no_others_after_the_broker_was_killed() {
+        let mut bench = Bench::new(Limits::default());
+        let members = [(1, "a"), (2, "b")].map(|(connection, task)| bench.join(connection, MAIN_ENDPOINT, task, 0));
+        let word = |number: u64| ItemRequest::Word { party: Party::Number(number) };
+        for number in 0..WORDS_OF_TASK {
+            assert_eq!(status(bench.ask_item(1, word(number))), None);
+        }
+        bench.restart();
+        for (connection, task, member) in [(101, "a", members[0]), (102, "b", members[1])] {
+            bench.hello(connection, MAIN_ENDPOINT, task, 0, member.unwrap());
+        }
+        assert_eq!(status(bench.ask_item(101, word(0))), None, "it has this number already");
+        assert_eq!(status(bench.ask_item(101, word(WORDS_OF_TASK))), Some(Status::NoSpace));
+        assert_eq!(status(bench.ask_item(102, word(WORDS_OF_TASK))), None);
     }
 
     #[test]

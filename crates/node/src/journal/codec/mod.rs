@@ -145,6 +145,7 @@ mod tests {
             ItemRecord::Left { item, epoch: 3, to: "n2".into(), file: SegmentId(4), workflow: 5 },
             ItemRecord::Ended { item, epoch: 3 },
             ItemRecord::Settled { item },
+            ItemRecord::Named { workflow: 1, task: "t".into(), parties: 2 },
         ];
         records.into_iter().map(Record::Item).collect()
     }
