@@ -33,7 +33,7 @@ pub(crate) fn find(options: &ConnectOptions, who: &ClientIdentity, deadline: Dea
         return Ok(FoundDaemon { path, private: false, welcome });
     }
     let path = PathBuf::from(IN_CONTAINER);
-    match handshake::greet(&path, who, deadline) {
+    match greet_restarting(&path, who, deadline) {
         Ok(welcome) => return Ok(FoundDaemon { path, private: false, welcome }),
         // If no daemon listens at the endpoint of a task, the task must not silently use another daemon.
         Err(failure) if variable("CROSSDOCK_TASK").is_some() => return Err(in_task(failure)),
@@ -56,7 +56,11 @@ pub(crate) fn find(options: &ConnectOptions, who: &ClientIdentity, deadline: Dea
     file::private_folder(&folder).map_err(|error| {
         Error::new(Status::Denied, format!("the folder for a private daemon cannot be used: {error}"))
     })?;
-    let welcome = match handshake::greet(&path, who, deadline) {
+    let greeted = match options.private_daemon {
+        true => handshake::greet(&path, who, deadline),
+        false => greet_restarting(&path, who, deadline),
+    };
+    let welcome = match greeted {
         Err(HelloFailure::NotListening(_) | HelloFailure::Ended(_)) if options.private_daemon => loop {
             start(&path, deadline)?;
             // An old daemon that was just ending may have kept the new one from starting. Then no daemon runs, so
@@ -72,6 +76,24 @@ pub(crate) fn find(options: &ConnectOptions, who: &ClientIdentity, deadline: Dea
     };
     handshake::check_server(&welcome.socket, &path)?;
     Ok(FoundDaemon { path, private: true, welcome })
+}
+
+/// Says hello to a daemon. If the daemon ends the connection without an answer, it may be restarting, so the call tries
+/// again until the deadline.
+fn greet_restarting(
+    path: &Path,
+    who: &ClientIdentity,
+    deadline: Deadline,
+) -> std::result::Result<Welcome, HelloFailure> {
+    let mut pause = Duration::from_micros(200);
+    loop {
+        match handshake::greet(path, who, deadline) {
+            Err(HelloFailure::Ended(_)) if !deadline.passed() => {}
+            other => return other,
+        }
+        std::thread::sleep(pause.min(deadline.left()));
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
 }
 
 /// Says hello to a daemon that may be starting or ending at this moment, and tries again until the deadline.
@@ -195,6 +217,36 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use crossdock_layout::MemberId;
+    use crossdock_os::{event, socket};
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_ends_the_connection_without_an_answer_is_asked_again() {
+        let path = std::env::temp_dir().join(format!("crossdock-discovery-{}.sock", std::process::id()));
+        let listener = socket::listen(&path).unwrap();
+        let deadline = Deadline::after(Duration::from_secs(60));
+        // The listener is closed after the first connection, so the second attempt finds none.
+        let first = std::thread::spawn(move || {
+            while socket::accept(&listener).unwrap().is_none() {
+                event::wait_readable(&listener, deadline).unwrap();
+            }
+        });
+        let who = ClientIdentity {
+            token: [1; 16],
+            member: MemberId::NONE,
+            rank: 0,
+            task: None,
+            workflow: None,
+            visitor: false,
+        };
+        let greeted = greet_restarting(&path, &who, deadline);
+        first.join().unwrap();
+        std::fs::remove_file(&path).ok();
+        assert!(matches!(greeted, Err(HelloFailure::NotListening(_))), "{greeted:?}");
+    }
+
     #[test]
     fn the_file_of_this_code_is_found() {
         assert_eq!(super::own_file(), std::env::current_exe().ok());

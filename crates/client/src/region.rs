@@ -77,7 +77,7 @@ impl Session {
         let entered = self.enter(opened);
         if entered.is_err() && matches!(mode, Mode::CreateOnly | Mode::Recreate) {
             // This call made the region and then failed to map the region, so it removes the region again.
-            let _ = self.remove(SegmentKind::Region, name, InUse::Refuse);
+            let _ = self.remove(SegmentKind::Region, name, InUse::Unused);
         }
         entered
     }

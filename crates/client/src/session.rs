@@ -265,7 +265,6 @@ impl Session {
     /// `INVALID` for the default workflow.
     pub fn end_workflow(&self, name: &str) -> Result<()> {
         check_name("workflow", name)?;
-        self.shared.connection.forget_endpoints(name);
         self.ask(Request::EndWorkflow { name: name.to_owned() }).map(drop)
     }
 

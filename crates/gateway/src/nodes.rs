@@ -102,8 +102,9 @@ impl Nodes {
     /// Sends a request to a service of another node, and waits for the answer until the deadline.
     ///
     /// # Errors
-    /// The service's refusal. `NotFound` if the node is unknown. `TimedOut` or `Disconnected` if no answer came; the
-    /// other node may still have carried out the request. So repeat only a request that may be carried out twice.
+    /// The service's refusal. `Disconnected` if the address of the node is not known. `TimedOut` or `Disconnected` also
+    /// if no answer came; the other node may still have carried out the request. So repeat only a request that may be
+    /// carried out twice.
     pub fn ask(&self, node: &str, service: u32, body: &[u8], by: Deadline) -> Result<Vec<u8>> {
         self.present_link(node, by)?.ask(service, body, by)
     }
@@ -112,8 +113,8 @@ impl Nodes {
     /// until the deadline.
     ///
     /// # Errors
-    /// As for [`Link::pull`], and `NotFound` if the node is unknown. After an error the contents of `memory` are
-    /// undefined.
+    /// As for [`Link::pull`], and `Disconnected` if the address of the node is not known. So `NotFound` is always the
+    /// word of the other node. After an error the contents of `memory` are undefined.
     pub fn pull(
         &self,
         node: &str,
@@ -141,11 +142,12 @@ impl Nodes {
     /// Returns the link to a node. If there is none, opens one.
     ///
     /// # Errors
-    /// If no node of this name announces an address within three seconds, or if no thread can be started.
+    /// `Disconnected` if no node of this name announces an address within three seconds: the site's catalog may not
+    /// have been reached yet. An error also if no thread can be started.
     pub fn link(&self, node: &str) -> Result<Arc<Link>> {
         let Some(address) = self.address_of(node) else {
             let reason = "no node of this name has announced an address to the site's catalog";
-            return Err(Error::new(Status::NotFound, format!("reach node '{node}'"), reason)
+            return Err(Error::new(Status::Disconnected, format!("reach node '{node}'"), reason)
                 .hint("`crossdock ls --nodes` shows the nodes of the site"));
         };
         let mut links = lock(&self.links);

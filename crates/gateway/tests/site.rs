@@ -89,7 +89,7 @@ fn a_node_asks_and_pulls_from_another_one_and_knows_its_round_trip() {
         nodes.pull(to, &source_id, 0, &mut memory, by()).unwrap();
         assert!(memory.iter().all(|byte| *byte == 9));
         let unknown = nodes.ask("z", 7, b"", by()).unwrap_err();
-        assert_eq!(unknown.status, Status::NotFound, "{unknown}");
+        assert_eq!(unknown.status, Status::Disconnected, "{unknown}");
     }
     a.until("the round trip is known", |news| match news {
         GatewayEvent::Links(links) => {

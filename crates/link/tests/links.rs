@@ -340,7 +340,7 @@ fn a_node_of_another_name_is_not_taken_for_the_one_that_was_meant() {
     // The link dials node `c`, but node `b` listens. In plain text `b` itself refuses. Under TLS the certificate of `b`
     // shows that it is not `c`.
     for (a, b) in transports() {
-        let refused = if a.name().ends_with("+tls") { Status::Denied } else { Status::NotFound };
+        let refused = if a.name().ends_with("+tls") { Status::Denied } else { Status::Disconnected };
         let store = Arc::new(Store::default());
         let server = serve(&b, "127.0.0.1:0", 5, &store);
         let link = Link::open(a, node("a", 1), "c", server.address(), quick()).unwrap();

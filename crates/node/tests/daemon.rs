@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use crossdock_client::{ConnectOptions, End, PortOptions, SegmentKind, Session, Status};
+use crossdock_client::{ConnectOptions, End, Mode, ObjectMode, PortOptions, SegmentKind, Session, Status};
 use crossdock_layout::wire::{Answer, OpenMode, Request};
 use support::{Daemon, Raw, kill, open, spawn, until};
 
@@ -38,6 +38,41 @@ fn a_workflow_that_came_too_late_does_not_keep_its_name() {
     assert_eq!(session.make_workflow("w", 0).unwrap_err().status, Status::Exists);
     session.close().unwrap();
     daemon.stop();
+}
+
+#[test]
+fn a_region_and_a_port_that_were_made_too_late_stay_if_another_member_has_had_them() {
+    for used in [false, true] {
+        let daemon = Daemon::start();
+        let (session, other) = (
+            Session::connect(&ConnectOptions { timeout: Duration::from_secs(1), ..daemon.options() }).unwrap(),
+            daemon.session(),
+        );
+        let broker = daemon.broker();
+        kill(broker, "STOP");
+        let late = session.region("r", Mode::OpenOrCreate, 1 << 20, None).map(drop);
+        assert_eq!(late.unwrap_err().status, Status::TimedOut);
+        let late = session.port("p", End::Producer, &PortOptions::default(), None).map(drop);
+        assert_eq!(late.unwrap_err().status, Status::TimedOut);
+        kill(broker, "CONT");
+        // The first session reads the late answers only with the answer to its next request.
+        until("both are there", || other.list().unwrap().segments.len() == 2);
+        if used {
+            let region = other.region("r", Mode::OpenOrCreate, 1 << 20, None).unwrap();
+            region.vector::<u64>("v", ObjectMode::CreateOnly, None).unwrap().resize(7).unwrap();
+            other.port("p", End::Producer, &PortOptions::default(), None).map(drop).unwrap();
+        }
+        // The second request comes after the messages that the late answers caused.
+        session.list().unwrap();
+        session.list().unwrap();
+        assert_eq!(other.list().unwrap().segments.len(), if used { 2 } else { 0 });
+        if used {
+            let region = other.region("r", Mode::OpenOnly, 0, None).unwrap();
+            assert_eq!(region.vector::<u64>("v", ObjectMode::OpenOnly, None).unwrap().len().unwrap(), 7);
+        }
+        drop((session, other));
+        daemon.stop();
+    }
 }
 
 #[test]

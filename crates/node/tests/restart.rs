@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crossdock_client::{End, ItemOptions, ItemState, Mode, PortOptions, Session, Status};
+use crossdock_client::{ConnectOptions, End, ItemOptions, ItemState, Mode, PortOptions, Session, Status};
 use crossdock_layout::wire::{Answer, Grant, OpenMode, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights};
 use crossdock_os::socket;
@@ -300,6 +300,28 @@ fn an_offered_segment_is_taken_back_under_its_name_and_id() {
     let (opened, fds) = raw.ask(&open("r", OpenMode::OpenOnly, 0, 0)).unwrap();
     assert!(matches!(opened, Answer::Segment { segment: same, .. } if same == segment), "{opened:?}");
     crossdock_os::memfd::check(&fds[0], 8192).unwrap();
+    daemon.stop();
+}
+
+#[test]
+fn a_workflow_whose_end_failed_gets_its_endpoint_back_after_the_keepers_death() {
+    let mut daemon = Daemon::start();
+    let options = ConnectOptions { timeout: Duration::from_secs(1), ..daemon.options() };
+    let launcher = Session::connect(&options).unwrap();
+    launcher.make_workflow("melt", 1 << 20).unwrap();
+    let path = daemon.folder.path().join("task.sock");
+    let grant = Grant { pattern: "*".into(), kind: SegmentKind::Region, rights: Rights::ALL };
+    launcher.make_endpoint("melt", "simulate", socket::listen(&path).unwrap(), &[grant]).unwrap();
+    daemon.kill_node();
+    daemon.keeper.wait().unwrap();
+    launcher.end_workflow("melt").unwrap_err();
+    daemon.keeper = spawn(&daemon.socket(), &[]);
+    let (task, _) = Raw::join(&path);
+    until("the workflow ends", || launcher.end_workflow("melt").is_ok());
+    assert!(task.was_dropped());
+    until("the endpoint is closed", || socket::connect(&path).is_err());
+    std::fs::remove_file(&path).unwrap();
+    launcher.close().unwrap();
     daemon.stop();
 }
 

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::wire::{
-    Answer, Grant, InUse, ListOf, PIN_PAGE, PIN_SLOTS, PageEntry, Request, SegmentKind, SeriesEntry,
+    Answer, Grant, InUse, ListOf, OpenMode, PIN_PAGE, PIN_SLOTS, PageEntry, Request, SegmentKind, SeriesEntry,
 };
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 use crossdock_os::{Access, Mapping, memfd, socket};
-use support::{Daemon, Raw, kill, spawn, until};
+use support::{Daemon, Raw, kill, open, spawn, until};
 
 const SIZE: u64 = 65_536;
 const SLOT: u64 = PIN_PAGE / PIN_SLOTS as u64;
@@ -141,6 +141,56 @@ fn the_table_tells_of_a_page_before_an_observer_has_it() {
     let (next, _) = observe(&mut observer, "field", 0).unwrap();
     assert_eq!(next.slot, 0);
     assert_ne!(table(), with_one);
+}
+
+/// Sends a request that fails at once.
+fn ask_in_vain(raw: &Raw, number: u64) -> bool {
+    raw.send(&open("nothing", OpenMode::OpenOnly, 0, 0).encode(number, 0), &[])
+}
+
+/// Counts how many answers the kernel keeps for a client that does not read them.
+fn most_unread_answers(daemon: &Daemon) -> u64 {
+    let raw = join(daemon);
+    let mut number = 1;
+    while ask_in_vain(&raw, number) {
+        number += 1;
+    }
+    // Before the answers, the kernel may report that the connection was reset.
+    let (mut answers, mut ends) = (0, 0);
+    while ends < 2 {
+        match raw.receive() {
+            Some(_) => answers += 1,
+            None => ends += 1,
+        }
+    }
+    answers
+}
+
+#[test]
+fn a_publisher_that_does_not_read_its_answers_ends_its_own_connection_and_not_the_broker() {
+    let daemon = Daemon::start();
+    let broker = daemon.broker();
+    let most = most_unread_answers(&daemon);
+    let observer = join(&daemon);
+    for number in 1..=2 {
+        let request = Request::Observe { wait_ms: 60_000, former: false, name: "field".into() };
+        assert!(observer.send(&request.encode(number, 0), &[]));
+    }
+    let publisher = join(&daemon);
+    for number in 1..=most {
+        assert!(ask_in_vain(&publisher, number));
+    }
+    // The answer to this request is the first one for which the kernel has no room. Both observers wait for the series,
+    // and their page is still to be made.
+    let pool = memfd::create_for_own_writing("crossdock-test", SIZE).unwrap();
+    assert!(publisher.send(&publish("field", 4).encode(most + 1, 0), &[pool.0.as_fd()]));
+    for number in 1..=2 {
+        let (answered, answer, _) = observer.receive().expect("an answer");
+        assert!(answered == number && matches!(answer, Answer::Series(_)), "{answered}: {answer:?}");
+    }
+    assert!(publisher.was_dropped());
+    assert_eq!(daemon.broker(), broker, "the broker still runs");
+    daemon.stop();
 }
 
 fn proc_path(fd: &OwnedFd) -> String {

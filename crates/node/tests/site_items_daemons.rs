@@ -155,6 +155,46 @@ fn kills_of_brokers_during_transfers_lose_nothing() {
 /// An item with readers on two other nodes. Each node has one copy for all of its readers, and the owner waits until
 /// the last reader has closed it.
 #[test]
+fn an_item_is_not_lost_while_its_node_does_not_know_how_to_reach_the_bytes() {
+    // The lease is so long that no node is lost while the catalog does not answer.
+    let nodes = Site { lease_ms: "120000".into(), ..Site::new() }.daemons(3);
+    let (two, three) = (session(&nodes[1], "two"), session(&nodes[2], "three"));
+    let mut item = three.create_item("x", &ItemOptions::bytes(256 << 20)).unwrap();
+    fill(item.bytes_mut(), 1);
+    let expected = sum(item.bytes());
+    item.transfer("two").unwrap();
+    let waiting = std::thread::spawn(move || {
+        let first = two.access_item("x", PATIENCE).map(|item| sum(item.bytes()));
+        (first, two)
+    });
+    until("the bytes are on their way", || files(&nodes[1]) > 0);
+    // The catalog does not answer the next broker, which therefore does not know the address of any node.
+    let (catalog, former) = (nodes[0].broker(), nodes[1].broker());
+    kill(catalog, "STOP");
+    kill(former, "KILL");
+    until("there is another broker", || nodes[1].broker() != former);
+    std::thread::sleep(Duration::from_secs(6));
+    kill(catalog, "CONT");
+    let (first, two) = waiting.join().unwrap();
+    let came = first.or_else(|error| {
+        assert_eq!(error.status, Status::Disconnected, "{error}");
+        let mut came = None;
+        until("the bytes come", || match two.access_item("x", PATIENCE) {
+            Ok(item) => {
+                came = Some(sum(item.bytes()));
+                true
+            }
+            Err(error) => {
+                assert_eq!(error.status, Status::Disconnected, "{error}");
+                false
+            }
+        });
+        came.ok_or(error)
+    });
+    assert_eq!(came.unwrap(), expected);
+}
+
+#[test]
 fn each_node_has_one_copy_for_its_readers_and_the_owner_waits_for_them_all() {
     let nodes = site();
     let (owner, beside) = (session(&nodes[0], "one"), session(&nodes[1], "two"));

@@ -271,6 +271,7 @@ impl Connection {
         if state.take_answer_to_offer(number, &answer) && !state.refused.is_empty() {
             self.wake_watcher();
         }
+        state.forget_endpoints(number, &answer);
         match state.pending.get_mut(&number) {
             Some(pending) if pending.answer.is_none() => {
                 state.open_list.take(&answer, descriptors.last());
@@ -441,6 +442,7 @@ fn wait_of(request: &mut Request) -> Option<&mut u64> {
     match request {
         Request::Open { wait_ms, .. }
         | Request::Observe { wait_ms, .. }
+        | Request::CopyRegion { wait_ms, .. }
         | Request::Item(ItemRequest::Access { wait_ms, .. } | ItemRequest::Unshare { wait_ms, .. }) => Some(wait_ms),
         _ => None,
     }
@@ -462,5 +464,20 @@ fn failures((answer, descriptors): AnsweredWith) -> Result<AnsweredWith> {
     match answer {
         Answer::Failed { status, text } => Err(Error::because(status, Reason::Daemon(text))),
         answer => Ok((answer, descriptors)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_is_sent_again_lets_the_daemon_wait_for_the_time_that_is_left() {
+        let name = || "r".to_owned();
+        let copy = Request::CopyRegion { wait_ms: 60_000, moves: false, name: name(), copy: "s".into() };
+        let observe = Request::Observe { wait_ms: 60_000, former: false, name: name() };
+        for mut request in [copy, observe] {
+            assert_eq!(wait_of(&mut request).copied(), Some(60_000), "{request:?}");
+        }
     }
 }

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crossdock_layout::SegmentId;
 use crossdock_layout::wire::{Answer, InUse, ItemGiven, ItemLevel, ItemRequest, Request, SegmentKind};
+use crossdock_layout::{SegmentId, Status};
 use crossdock_os::file;
 
 use super::asking::Pending;
@@ -99,11 +99,6 @@ impl Connection {
         self.lock().open_list.endpoints.retain(|endpoint| !Arc::ptr_eq(&endpoint.listener, listener));
     }
 
-    /// Forgets the endpoints of a workflow that ended, because their sockets must not stay open.
-    pub(crate) fn forget_endpoints(&self, of: &str) {
-        self.lock().open_list.endpoints.retain(|endpoint| endpoint.workflow != of);
-    }
-
     /// Remembers a series that this session publishes, so that it can be given to a daemon that forgot it. Also notes
     /// that this process has the series' pool open. Fails if another thread has closed the session meanwhile.
     pub(crate) fn keep_series(&self, segment: SegmentId, pool: Arc<OwnedFd>) -> Result<()> {
@@ -165,14 +160,15 @@ impl State {
     }
 
     /// Gives back to the daemon what an answer opened, if the answer came after the asking thread gave up. If the
-    /// request made an item or a segment, the item or segment is removed.
+    /// request made an item, the item is destroyed. If it made a segment, the segment is removed unless another member
+    /// has got it meanwhile: the late answer may have lain unread for long.
     pub(super) fn refuse(&mut self, answer: &Answer) {
         match answer {
             Answer::Segment { segment, kind, created, name, .. } => {
                 self.release(*segment);
                 if *created {
                     let (kind, name) = (*kind, name.clone());
-                    self.tell_to_do(Request::Remove { kind, in_use: InUse::Refuse, name });
+                    self.tell_to_do(Request::Remove { kind, in_use: InUse::Unused, name });
                 }
             }
             Answer::Series(entry) => {
@@ -190,6 +186,18 @@ impl State {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// If this answer says that a workflow has ended, forgets the workflow's endpoints, because their sockets must not
+    /// stay open. After another answer the workflow lives on, and the session still gives its endpoints back to a
+    /// daemon that lost them.
+    pub(super) fn forget_endpoints(&mut self, number: u64, answer: &Answer) {
+        let pending = self.pending.get(&number).or_else(|| self.given_up.get(&number));
+        let Some(Request::EndWorkflow { name }) = pending.map(Pending::request) else { return };
+        if matches!(answer, Answer::Done { .. } | Answer::Failed { status: Status::NotFound, .. }) {
+            let endpoints = &mut self.open_list.endpoints;
+            endpoints.retain(|endpoint| endpoint.workflow != *name);
         }
     }
 

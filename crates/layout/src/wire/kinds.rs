@@ -39,6 +39,9 @@ closed_set! {
         Refuse = 2 "refuse",
         /// Remove the name as `Keep` does, even if it is that of a series that is being published.
         Force = 3 "force",
+        /// Refuse the removal as `Refuse` does, and also if any member but the asking one, which made the object, may
+        /// have used it. Items and series are never removed.
+        Unused = 4 "unused",
     }
 }
 

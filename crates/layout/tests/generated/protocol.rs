@@ -93,9 +93,10 @@ fn messages() -> String {
 
 fn sets() -> String {
     let mut text = "| set | numbers |\n|---|---|\n".to_owned();
-    let all: [Set; 10] = [
+    let all: [Set; 11] = [
         SegmentKind::SET,
         OpenMode::SET,
+        crossdock_layout::wire::InUse::SET,
         Rights::SET,
         ListOf::SET,
         MemberState::SET,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use crossdock_layout::wire::PIN_SLOTS;
 
-use super::{Broker, Due, Effect, Event, MAIN_ENDPOINT};
+use super::{Broker, Due, Effect, Event, MAIN_ENDPOINT, Record};
 
 impl Broker {
     /// Panics if an invariant is violated.
@@ -22,14 +22,20 @@ impl Broker {
 
     /// Panics if the effects of one event ask the host first to prove an item and later to make a segment. The host
     /// reports the outcome of the proof before it makes the segment. The outcome may begin a copy of the item, and the
-    /// copy would take the id that was meant for the segment.
+    /// copy would take the id that was meant for the segment. Also panics if a segment is recorded under an id with
+    /// which the host is asked to make another segment.
     fn check_ids(&self) {
         let mut behind_a_proof = false;
+        let mut making = None;
         for effect in &self.effects {
             match effect {
                 Effect::ProveItem { .. } => behind_a_proof = true,
                 Effect::Make { segment: id, .. } | Effect::MakeItem { file: id, .. } => {
                     assert!(!behind_a_proof, "{id} is to be made behind a proof, which may take the same id");
+                    making = Some(*id);
+                }
+                Effect::Record(Record::Segment { segment: id, .. }) => {
+                    assert_ne!(making, Some(*id), "{id} is to be made, and is recorded as another segment");
                 }
                 _ => {}
             }
@@ -46,10 +52,11 @@ impl Broker {
         self.check_items_at_rest();
     }
 
-    /// Panics if the host reports another event before it has answered the broker's questions to the kernel about
-    /// items.
+    /// Panics if the host reports another event before it has answered the broker's orders to make memory, and its
+    /// questions to the kernel about items.
     pub(super) fn check_before(&self, event: &Event<'_>) {
         if !matches!(event, Event::Proved { .. } | Event::Made { .. }) {
+            assert!(!self.is_making(), "another event comes while memory is being made: {event:?}");
             self.check_items_at_rest();
         }
     }
@@ -102,7 +109,9 @@ impl Broker {
     }
 
     fn check_waits(&self) {
-        self.waits.check(self.now, |at, due| match due {
+        // While memory is being made, nothing that is due is done.
+        let done = if self.is_making() { 0 } else { self.now };
+        self.waits.check(done, |at, due| match due {
             Due::Hello(connection) => self.links.get(&connection).is_some_and(|link| link.hello_due == at),
             Due::Item(connection, number) => self.items.waits_until(connection, number, at),
             Due::AskOwner(connection, number) => self.items.asks_at(connection, number, at),
@@ -123,6 +132,10 @@ impl Broker {
         for segment in &self.lost {
             let there = self.lasting.of(*segment).is_some_and(|(_, s)| s.removed.is_none());
             assert!(there, "{segment} is waited for and has no name");
+        }
+        for segment in self.unused.keys() {
+            let there = self.lasting.segments.get(segment).is_some_and(|s| s.removed.is_none());
+            assert!(there, "{segment} is unused and has no name");
         }
         for (id, found) in &self.lasting.segments {
             assert!(found.handed_over.is_none() || found.moving, "{id} was handed over and does not move");

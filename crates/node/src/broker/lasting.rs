@@ -332,8 +332,11 @@ impl Lasting {
     pub(super) fn remember(&mut self, cause: Cause, outcome: Outcome) {
         if let Some(member) = self.members.get_mut(&cause.member) {
             member.outcomes.insert(cause.request, outcome);
+            // The new outcome may be that of a request that has waited for longer than all the others.
             while member.outcomes.len() > OUTCOMES {
-                member.outcomes.pop_first();
+                let mut requests = member.outcomes.keys().copied();
+                let Some(oldest) = requests.find(|request| *request != cause.request) else { return };
+                member.outcomes.remove(&oldest);
             }
         }
     }
@@ -584,6 +587,20 @@ mod tests {
             Record::Removed { segment: removed, holders, cause: Cause::NONE },
             Record::Renamed { segment: SegmentId(100), name: "y".into(), cause: Cause::NONE },
         ]));
+    }
+
+    #[test]
+    fn the_outcome_of_the_oldest_request_is_remembered_although_it_comes_last() {
+        let (mut lasting, member) = (Lasting::default(), MemberId(1));
+        let peer = Peer { pid: 1, started: 1, uid: 0 };
+        let (task, rank, token, visitor) = ("a".to_owned(), 0, [1; 16], false);
+        let endpoint = MAIN_ENDPOINT;
+        lasting.apply(&Record::Member { member, endpoint, workflow: 1, task, rank, peer, token, visitor });
+        for request in (2..OUTCOMES as u64 + 2).chain([1]) {
+            lasting.apply(&Record::Outcome { cause: Cause { member, request }, made: false, value: 0 });
+        }
+        let outcomes = &lasting.members[&member].outcomes;
+        assert_eq!((outcomes.len(), outcomes.contains_key(&1)), (OUTCOMES, true));
     }
 
     #[test]

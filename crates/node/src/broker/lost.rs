@@ -78,13 +78,8 @@ impl Broker {
     /// The requests also wait while the host proves that a former owner has no access to an item. The host's answer may
     /// begin a copy of the item, and the copy must get the next segment id, which a request served earlier would take.
     pub(super) fn serve_again(&mut self) {
-        let goes_first = |effect: &Effect| {
-            matches!(
-                effect,
-                Effect::Make { .. } | Effect::MakeItem { .. } | Effect::MakePage { .. } | Effect::ProveItem { .. }
-            )
-        };
-        while !self.effects.iter().any(goes_first) {
+        let proves = |effect: &Effect| matches!(effect, Effect::ProveItem { .. });
+        while !self.is_making() && !self.effects.iter().any(proves) {
             let Some((waits, member, request)) = self.again.pop_front() else { return };
             if self.has_member(waits.0, member) {
                 self.ask_again(waits, member, request);

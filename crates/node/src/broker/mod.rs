@@ -145,6 +145,8 @@ pub struct Broker {
     /// The members of a former broker that have not yet listed to this broker what they have open.
     unlisted: BTreeSet<MemberId>,
     open_segments: OpenSegments,
+    /// The regions and ports that no member has got but the one that made them, each with this member.
+    unused: BTreeMap<SegmentId, MemberId>,
     /// The segments whose descriptors were lost with the keeper, and which members may offer again.
     lost: BTreeSet<SegmentId>,
     pages: Pages,
@@ -197,6 +199,7 @@ impl Broker {
             listed: BTreeSet::new(),
             unlisted: BTreeSet::new(),
             open_segments: OpenSegments::default(),
+            unused: BTreeMap::new(),
             lost: BTreeSet::new(),
             pages: Pages::default(),
             deaf: BTreeSet::new(),
@@ -267,7 +270,10 @@ impl Broker {
             Event::Journal(state) => self.journal = state,
             Event::Tick => {}
         }
-        self.run_due();
+        // What is due may take the id of memory that is being made. So it waits for the host's answer, the next event.
+        if !self.is_making() {
+            self.run_due();
+        }
         self.settle_lost();
         self.settle_nameless();
         self.finish_items();

@@ -125,9 +125,15 @@ impl Broker {
         let since_ms = self.calendar_ms();
         let record =
             Record::Segment { segment, workflow, kind, name, size, reserved, attribute, persistent, since_ms, cause };
-        debug_assert!(self.making.is_none(), "the host makes one segment at a time");
+        assert!(self.making.is_none(), "the host makes one segment at a time");
         self.making = Some(Making { asker, segment, instead, record });
         self.effects.push(Effect::Make { segment, size, reserve: reserved, label });
+    }
+
+    /// Tells whether the host is making memory. Until the host answers, the broker cannot order other memory, and the
+    /// next segment's id may belong to this memory.
+    pub(super) fn is_making(&self) -> bool {
+        self.making.is_some() || self.items.is_making() || self.pages.is_making()
     }
 
     pub(super) fn made(&mut self, outcome: Result<u64, String>) {
@@ -144,6 +150,7 @@ impl Broker {
         }
         self.commit(Record::Numbers { segment, numbers: vec![number] });
         self.commit(record);
+        self.unused.insert(segment, asker.member);
         self.give(asker, segment, OpenOutcome::Created);
         self.wake_waiting(segment);
     }
@@ -164,6 +171,9 @@ impl Broker {
             name: mirrored(&found.name).to_owned(),
         };
         self.open_segments.open(segment, asker.member);
+        if !created {
+            self.unused.remove(&segment);
+        }
         let message = answer.encode(asker.opcode, asker.number);
         let with = Attachment::Segment { segment, writable };
         self.effects.push(Effect::Send { connection: asker.connection, message, with });

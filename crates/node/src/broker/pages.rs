@@ -76,6 +76,11 @@ impl Pages {
         self.making.take()
     }
 
+    /// Tells whether the host is making a page.
+    pub fn is_making(&self) -> bool {
+        self.making.is_some()
+    }
+
     /// Tells whether the host is making a page of this series.
     pub fn is_making_of(&self, series: SegmentId) -> bool {
         self.making.as_ref().is_some_and(|making| making.series == series)

@@ -116,10 +116,13 @@ impl Broker {
         if let Some(text) = self.why_not_removed(segment, in_use) {
             return busy(text);
         }
-        if in_use == InUse::Refuse {
+        if matches!(in_use, InUse::Refuse | InUse::Unused) {
             if let Some(text) = self.users(segment).or_else(|| self.possible_user(segment)) {
                 return busy(format!("{} '{name}' {text}", kind.word()));
             }
+        }
+        if in_use == InUse::Unused && self.unused.get(&segment) != Some(&cause.member) {
+            return busy(format!("another member may have used {} '{name}'", kind.word()));
         }
         if let Some(publisher) = self.living_publisher(segment).filter(|_| in_use != InUse::Force) {
             let who = self.who(publisher);

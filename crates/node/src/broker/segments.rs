@@ -154,6 +154,7 @@ impl Broker {
         let holders = self.open_segments.of(segment).collect();
         let all = self.lasting.descriptors_of(segment);
         self.commit(Record::Removed { segment, holders, cause });
+        self.unused.remove(&segment);
         for segment in all {
             self.lost.remove(&segment);
             self.pages.is_settled(segment);

@@ -144,6 +144,7 @@ impl Broker {
         self.forget_entries();
         for segment in segments {
             self.open_segments.forget(segment);
+            self.unused.remove(&segment);
         }
         for segment in descriptors {
             self.lost.remove(&segment);

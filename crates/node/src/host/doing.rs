@@ -16,8 +16,14 @@ use crate::table;
 const FULL_DISK_PAUSE: Duration = Duration::from_millis(50);
 
 impl Host<'_> {
-    /// Carries out effects. `descriptors` came with the client's message that caused these effects.
+    /// Carries out effects. `descriptors` came with the client's message that caused these effects. Then reports the
+    /// connections that were closed meanwhile.
     pub(super) fn perform(&mut self, effects: Vec<Effect>, descriptors: Vec<OwnedFd>) {
+        self.carry_out(effects, descriptors);
+        self.report_hung_up();
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>, descriptors: Vec<OwnedFd>) {
         let mut came = descriptors.into_iter();
         for effect in effects {
             // All records must be in the journal before the effects that follow become visible to clients. A question
@@ -31,26 +37,26 @@ impl Host<'_> {
                     let outcome = self.make(segment.0, size, &label);
                     let now = self.now();
                     let more = self.broker.handle(now, Event::Made { outcome });
-                    self.perform(more, Vec::new());
+                    self.carry_out(more, Vec::new());
                 }
                 Effect::MakePage { page, label } => {
                     let outcome = self.make(page.0, PIN_PAGE, &label).and_then(|number| self.fill(page.0, number));
                     let now = self.now();
                     let more = self.broker.handle(now, Event::Made { outcome });
-                    self.perform(more, Vec::new());
+                    self.carry_out(more, Vec::new());
                 }
                 Effect::TellOfPage { series } => table::tell_of_page(&self.words, series),
                 Effect::MakeItem { file, size } => {
                     let outcome = self.make_item(file.0, size).map(|()| 0);
                     let now = self.now();
                     let more = self.broker.handle(now, Event::Made { outcome });
-                    self.perform(more, Vec::new());
+                    self.carry_out(more, Vec::new());
                 }
                 Effect::ProveItem { item, file, size, dying } => {
                     let verdict = self.prove_item(file.0, size, dying);
                     let now = self.now();
                     let more = self.broker.handle(now, Event::Proved { item, file, verdict });
-                    self.perform(more, Vec::new());
+                    self.carry_out(more, Vec::new());
                 }
                 Effect::CopyItem { item, from, to, size } => self.copy_item(item, from, to, size),
                 Effect::FetchItem { to, size, pull } => match self.make_item(to.0, size) {
@@ -309,10 +315,22 @@ impl Host<'_> {
         }
     }
 
+    /// Closes a connection. The broker learns this when all effects of the present event are carried out: it expects no
+    /// other event before the answers to its orders to make memory.
     pub(super) fn hang_up(&mut self, connection: u64) {
         self.links.remove(&connection);
-        self.feed(Event::Disconnected { connection });
+        self.hung_up.push_back(connection);
         self.look_soon();
+    }
+
+    /// Reports the closed connections to the broker.
+    pub(super) fn report_hung_up(&mut self) {
+        while let Some(connection) = self.hung_up.pop_front() {
+            self.look_at_journal();
+            let now = self.now();
+            let effects = self.broker.handle(now, Event::Disconnected { connection });
+            self.carry_out(effects, Vec::new());
+        }
     }
 }
 

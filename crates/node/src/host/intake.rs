@@ -75,6 +75,7 @@ impl Host<'_> {
             Ok(Some(Received::Stripped(_))) => self.message(id, None, Vec::new()),
             Ok(Some(Received::End)) | Err(_) => self.hang_up(id),
         }
+        self.report_hung_up();
     }
 
     fn message(&mut self, id: u64, bytes: Option<&[u8]>, fds: Vec<OwnedFd>) {

@@ -15,7 +15,7 @@ mod nodes;
 mod site;
 mod start;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -75,6 +75,8 @@ struct Host<'a> {
     segments: HashMap<u64, OwnedFd>,
     files: items::ItemFiles,
     links: HashMap<u64, Link>,
+    /// The connections that this process has closed, and whose end it has not yet reported to the broker.
+    hung_up: VecDeque<u64>,
     roll: Registry,
     looks: deaths::DeathChecks,
     /// The pidfds of members, by the members' slots.

@@ -1,6 +1,6 @@
 //! Starts a broker from the keeper's descriptors and from the journal.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -64,6 +64,7 @@ pub(super) fn start<'a>(
         segments: segments.into_iter().collect(),
         files: super::items::ItemFiles::new(folder, doors, kept.into_iter()).map_err(text)?,
         links: HashMap::new(),
+        hung_up: VecDeque::new(),
         roll,
         looks: super::deaths::DeathChecks::default(),
         processes: HashMap::new(),

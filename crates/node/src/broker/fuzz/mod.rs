@@ -149,7 +149,10 @@ impl World {
             }
             8 => {
                 self.now += u64::from(argument) * 50;
-                self.event(Event::Tick);
+                // Without a tick, the next event is the first one after the deadlines that have passed.
+                if op < 128 {
+                    self.event(Event::Tick);
+                }
             }
             _ => {
                 if argument & 1 == 1 {

@@ -60,6 +60,7 @@ pub(super) fn some_request(which: u8) -> Request {
         1 | 9 => open(OpenMode::OpenOnly, 100),
         2 | 10 => open(OpenMode::OpenOrCreate, 0),
         3 | 11 => open(OpenMode::Recreate, 0),
+        4 if which & 128 != 0 => Request::Remove { kind, in_use: InUse::Unused, name },
         4 => Request::Remove { kind, in_use: InUse::Refuse, name },
         5 => Request::MakeWorkflow { quota: 1 << 20, name: "w".into() },
         6 => {

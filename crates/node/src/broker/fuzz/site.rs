@@ -17,7 +17,7 @@ use crate::broker::succession::{self, GIVE_UP};
 
 const NODES: [&str; 3] = ["here", "there", "elsewhere"];
 const SERIES: [&str; 3] = ["a", "b", "out/c"];
-const IN_USE: [InUse; 3] = [InUse::Refuse, InUse::Keep, InUse::Force];
+const IN_USE: [InUse; 4] = [InUse::Refuse, InUse::Keep, InUse::Force, InUse::Unused];
 const KINDS: [SegmentKind; 4] = [SegmentKind::Region, SegmentKind::Port, SegmentKind::Series, SegmentKind::Item];
 
 /// The broker's orders that have no answer yet, and the questions of other nodes to the broker.
@@ -138,7 +138,7 @@ impl World {
         let (service, body) = match argument % 32 {
             29 => moves::question(SegmentId(u64::from(number(rest) % 4)), argument / 32),
             30 if argument >= 128 => {
-                (REMOVE, removal::question(&name(number(rest)), IN_USE[usize::from(argument / 32) % 3]))
+                (REMOVE, removal::question(&name(number(rest)), IN_USE[usize::from(argument / 32) % 4]))
             }
             30 => (GIVE_UP, succession::question("default", SERIES[usize::from(argument / 32) % 3])),
             _ => words::question(number(rest), item, sharing),

@@ -181,7 +181,8 @@ impl Broker {
 mod tests {
     use std::collections::BTreeSet;
 
-    use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath, Party, Request};
+    use crossdock_layout::Rights;
+    use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath, OpenMode, Party, Request};
 
     use super::super::give::AGAIN_MS;
     use super::super::ownership::{self, OWN, OwnershipRequest};
@@ -311,6 +312,39 @@ mod tests {
         let pull = *pulls(&bench).first().expect("the item is fetched again");
         bench.event(Event::Nodes(NodeEvent::Pulled { id: pull, outcome: Ok(()) }));
         assert!(matches!(bench.answer(2, second), Some(Answer::Item(_))));
+    }
+
+    #[test]
+    fn an_item_that_is_fetched_again_while_a_segment_is_made_gets_another_id_than_the_segment() {
+        let mut bench = Bench::in_site();
+        for rank in 0..2 {
+            bench.join(u64::from(rank) + 1, MAIN_ENDPOINT, "w", rank);
+        }
+        comes(&mut bench);
+        let access = Request::Item(ItemRequest::Access { read: false, wait_ms: 60_000, keys: vec!["x".into()] });
+        let (_, second) = (bench.say(1, &access), bench.say(2, &access));
+        let pulls = |bench: &Bench| bench.broker.items.pulls.iter().map(|(id, (_, to))| (*id, *to)).collect::<Vec<_>>();
+        let outcome = Err(NodeFailure { status: Status::Disconnected, text: "it is cut off".into() });
+        bench.event(Event::Nodes(NodeEvent::Pulled { id: pulls(&bench)[0].0, outcome }));
+        // The first event after the pause is a request that makes a segment.
+        bench.now += AGAIN_MS;
+        let open = Request::Open {
+            kind: SegmentKind::Port,
+            mode: OpenMode::CreateOnly,
+            access: Rights::PRODUCE,
+            size: 4096,
+            reserve: 0,
+            attribute: 0,
+            wait_ms: 0,
+            persistent: false,
+            name: ".mirror/q".into(),
+        };
+        let Some(Answer::Segment { segment, .. }) = bench.ask(1, open) else { panic!("no segment is made") };
+        let (pull, file) = *pulls(&bench).first().expect("the item is fetched again");
+        assert_ne!(segment, file);
+        bench.event(Event::Nodes(NodeEvent::Pulled { id: pull, outcome: Ok(()) }));
+        let Some(Answer::Item(given)) = bench.answer(2, second) else { panic!("the item is not given") };
+        assert_eq!(given.file, file);
     }
 
     #[test]

@@ -254,6 +254,9 @@ impl Broker {
         let Some(item) = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied() else {
             return self.fail(asker, Status::NotFound, format!("there is no item '{key}' to remove"));
         };
+        if in_use == InUse::Unused {
+            return self.fail(asker, Status::Busy, format!("another member may have used item '{key}'"));
+        }
         let holder = self.lasting.items.all.get(&item).map_or(MemberId::NONE, |found| found.holder);
         if in_use == InUse::Refuse && self.lasting.members.contains_key(&holder) {
             let text = format!("item '{key}' is held by {}; let it end first, or use --force", self.who(holder));
