@@ -119,7 +119,7 @@ pub(crate) fn open(
             // aligns it to 8 bytes.
             unsafe { address_of(region, at).cast::<i64>().write(-(at as i64)) }
         });
-        region.commit(claim.offset)?;
+        region.commit_or_abandon(claim.offset)?;
     }
     Ok((claim, ty))
 }

@@ -127,6 +127,14 @@ impl Region {
         Ok(())
     }
 
+    /// Commits an object that this process made by `claim`. If that fails, abandons the object.
+    pub fn commit_or_abandon(self: &Arc<Self>, offset: u64) -> Result<()> {
+        self.commit(offset).inspect_err(|_| {
+            // The caller needs the error of the first failure, so an error of `abandon` is ignored.
+            let _ = self.abandon(offset);
+        })
+    }
+
     /// Finds the directory entry of the object that this process is constructing at `offset`. An entry without a block
     /// has the offset 0, and no object.
     pub(super) fn claimed(&self, offset: u64) -> Result<(u64, &Entry)> {
@@ -148,6 +156,12 @@ impl Region {
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         let at = claims.iter().position(|claim| *claim == (0, index as u32));
         at.map(|at| claims.swap_remove(at)).is_some()
+    }
+
+    /// Notes that a call of this process could not remove the object under construction at `offset`, if there is one.
+    pub(super) fn leave_over(&self, offset: u64) {
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        claims.iter_mut().filter(|claim| claim.0 == offset).for_each(|claim| claim.0 = 0);
     }
 
     pub(super) fn forget_claim(&self, offset: u64) {

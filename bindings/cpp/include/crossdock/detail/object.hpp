@@ -90,7 +90,7 @@ T* opened(crossdock_region* region, void* address) {
 }
 
 /// Finds or makes the object of type T called `name`. `args` are for the constructor if the object is made. If the
-/// constructor throws, the name and the memory are free again.
+/// constructor throws, or the object cannot be committed, the name and the memory are free again.
 template <class T, class... Args>
 T* open_object(crossdock_region* region, const void* base, const std::string& name, mode m, timeout wait, Args&&... args) {
   static_assert(alignof(T) <= 4096, "crossdock: no object is aligned to more than a page");
@@ -107,7 +107,13 @@ T* open_object(crossdock_region* region, const void* base, const std::string& na
     throw;
   }
   hand_over(place);
-  check(crossdock_object_commit(region, &object));
+  try {
+    check(crossdock_object_commit(region, &object));
+  } catch (...) {
+    std::destroy_at(place);
+    (void)crossdock_object_abandon(region, &object);
+    throw;
+  }
   return place;
 }
 
