@@ -338,9 +338,11 @@ typedef struct crossdock_object {
  * for the types of the grammar (not cpp:Name). With CROSSDOCK_OPEN_ONLY it waits (timeout_ms) for another task to make
  * the object (NOT_FOUND at once with CROSSDOCK_NO_WAIT, TIMED_OUT after a deadline). In every mode it waits while
  * another living member is making the object (NOT_YET if that member has not finished at the deadline).
- * CROSSDOCK_RECREATE frees the old object, which no task may be using. Errors: EXISTS (CROSSDOCK_CREATE_ONLY finds an
- * object), WRONG_TYPE (the object has another type), INVALID (the name or the type is not allowed), NO_SPACE (the
- * region, the quota or the node is full), CORRUPT (the region holds what no correct member writes). */
+ * CROSSDOCK_RECREATE frees the old object, which no task may be using. It first checks the arguments, and that the new
+ * object is not larger than the region; if the region is too full for the new object, the old one is gone. Errors:
+ * EXISTS (CROSSDOCK_CREATE_ONLY finds an object), WRONG_TYPE (the object has another type), INVALID (the name or the
+ * type is not allowed), NO_SPACE (the region, the quota or the node is full), CORRUPT (the region holds what no correct
+ * member writes). */
 crossdock_status crossdock_object_open(crossdock_region *region, const char *name, const char *type, crossdock_mode mode,
                                        int64_t timeout_ms, crossdock_object *object);
 

@@ -11,7 +11,7 @@ use crossdock_os::futex;
 use super::entry::{self, ZEROED};
 use super::index::{hash, write_field};
 use super::{Claim, TypeRef};
-use crate::heap::{LocalSlot, LockGuard};
+use crate::heap::{BlockRequest, LocalSlot, LockGuard};
 use crate::region::Region;
 use crate::{Result, fault_point};
 
@@ -81,13 +81,30 @@ impl Region {
         Ok(used)
     }
 
+    /// Checks that an object of this type, with `contents` bytes of elements, could be made if the region were empty. A
+    /// caller that removes the old object of this name, and then makes one anew, calls this first: a call with a wrong
+    /// argument does not cost the old object.
+    ///
+    /// # Errors
+    /// `INVALID` if the name or the type is not allowed, `NO_SPACE` if the object is larger than the region.
+    pub fn check_new(&self, name: &str, ty: &TypeRef, contents: u64) -> Result<()> {
+        self.check_name(name)?;
+        ty.check().map_err(|e| self.error(Status::Invalid, format!("object '{name}': {e}")))?;
+        self.want_object(ty)?;
+        if contents > 0 { self.want(contents, 1).map(drop) } else { Ok(()) }
+    }
+
+    fn want_object(&self, ty: &TypeRef) -> Result<BlockRequest> {
+        let align = if ty.size >= 64 { ty.align.max(64) } else { ty.align.max(16) };
+        self.want(ty.size, align.into())
+    }
+
     /// Allocates the block of a new object, fills it with zeros, and enters it in the object's directory entry.
     pub(super) fn construct(self: &Arc<Self>, index: u64, ty: &TypeRef) -> Result<Claim> {
         let Some(entry) = self.memory.entry(index) else { return Err(self.corrupt("its directory's free list")) };
-        let align = if ty.size >= 64 { ty.align.max(64) } else { ty.align.max(16) };
         self.with_local(|local| {
             let taken = self
-                .want(ty.size, align.into())
+                .want_object(ty)
                 .and_then(|want| self.take_into(local, want, entry.offset.for_stores(), STATE_NAMED));
             fault_point!("directory.claim.taken");
             let placed = taken.as_ref().ok().and_then(|&offset| Some((offset, self.memory.data(offset, ty.size)?)));

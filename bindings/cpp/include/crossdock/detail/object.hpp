@@ -117,6 +117,17 @@ T* open_object(crossdock_region* region, const void* base, const std::string& na
   return place;
 }
 
+/// Fails if no region of this capacity has room for a T, or if its type is not allowed. So a call with `recreate` that
+/// cannot succeed does not destroy the old object.
+template <class T>
+void check_new(crossdock_region* region, const std::string& name, std::uint64_t capacity) {
+  const crossdock_type type = type_of<T>();
+  crossdock_object object{};
+  const auto s = crossdock_object_claim(region, name.c_str(), &type, CROSSDOCK_OPEN_ONLY, CROSSDOCK_NO_WAIT, &object);
+  if (s == CROSSDOCK_INVALID) raise(s);
+  if (sizeof(T) > capacity) throw error(status::no_space, "object '" + name + "' is larger than the region");
+}
+
 /// Waits for the object of type T called `name`, which another task makes. This function never makes an object.
 template <class T>
 T* open_object_only(crossdock_region* region, const std::string& name, timeout wait) {
