@@ -138,7 +138,8 @@ T* open_object_only(crossdock_region* region, const std::string& name, timeout w
   return opened<T>(region, object.address);
 }
 
-/// Removes the object called `name`, with all that it holds.
+/// Removes the object called `name`, with all that it holds. The destructor runs first. If the object cannot be removed
+/// after that, the error says that it is destroyed.
 inline void remove_object(crossdock_region* region, const std::string& name, destroyers::function destroy = nullptr) {
   crossdock_object_info info{};
   check(crossdock_object_find(region, name.c_str(), &info));
@@ -151,6 +152,11 @@ inline void remove_object(crossdock_region* region, const std::string& name, des
     crossdock_object object{};
     check(crossdock_handle_load(region, info.handle, nullptr, &object));
     destroy(object.address);
+    if (const auto s = crossdock_object_remove(region, name.c_str()); s != CROSSDOCK_OK) {
+      const std::string what = "; what object '" + name + "' held is freed already, so no task may use it";
+      throw error(static_cast<status>(s), last_message(s) + what + "; remove it with crossdock_object_remove");
+    }
+    return;
   }
   check(crossdock_object_remove(region, name.c_str()));
 }
