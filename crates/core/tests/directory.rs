@@ -282,7 +282,9 @@ fn an_object_that_can_be_neither_committed_nor_abandoned_leaves_its_name_free() 
     make(&first, "kept", "i64");
     let (blocks, of) = (first.statistics().blocks, ty("vector<f64>"));
     let claims = ["opened", "removed"].map(|name| first.claim(name, &of, ObjectMode::CreateOnly, POLL).unwrap());
-    claims.map(|claim| first.vector_resize(claim.offset, 8, 10).unwrap());
+    for claim in &claims {
+        first.vector_resize(claim.offset, 8, 10).unwrap();
+    }
     world.liveness().set_alive(common::member(3));
     // SAFETY: the header is at the region's beginning, and consists of atomics.
     let holder = unsafe { &(*second.base().cast::<RegionHeader>()).lock.holder };
