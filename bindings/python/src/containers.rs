@@ -234,10 +234,9 @@ pub fn settle(
         headers::tie(region, claim.offset);
     }
     let done = py.detach(|| match fill() {
-        Ok(()) => region.commit(claim.offset),
+        Ok(()) => region.commit_or_abandon(claim.offset),
         Err(e) => {
-            // The caller gets the first error. If the unfinished object cannot be removed now, a healer removes it
-            // after this member has ended.
+            // The caller needs the error of the first failure, so an error of `abandon` is ignored.
             let _ = region.abandon(claim.offset);
             Err(e)
         }

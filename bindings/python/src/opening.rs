@@ -20,6 +20,8 @@ use crate::words::member;
 pub struct OpenOptions {
     mode: ObjectMode,
     anew: bool,
+    /// The number of elements that a new container gets.
+    pub(crate) elements: u64,
     /// How long to wait for an object that does not exist; `None` means not to wait.
     timeout: Option<Duration>,
 }
@@ -33,10 +35,19 @@ impl Region {
         self.open_region.get(py)
     }
 
-    /// Finds or makes the object `name`. It waits in short slices, so that Ctrl-C can end it.
-    pub(crate) fn claim(&self, py: Python<'_>, name: &str, ty: &TypeRef, options: OpenOptions) -> PyResult<Claim> {
+    /// Finds or makes the object `name`, whose elements have `element` bytes. It waits in short slices, so that Ctrl-C
+    /// can end it.
+    pub(crate) fn claim(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        ty: &TypeRef,
+        element: u64,
+        options: OpenOptions,
+    ) -> PyResult<Claim> {
         let region = self.get(py)?;
         if options.anew {
+            region.check_new(name, ty, options.elements.saturating_mul(element)).or_raise(py)?;
             match self.remove(py, name) {
                 Err(e) if !e.is_instance_of::<pyo3::exceptions::PyLookupError>(py) => return Err(e),
                 _ => {}
@@ -88,9 +99,9 @@ impl Region {
             None => self.find(py, name, options.timeout)?.ty,
         };
         let kind = Kind::of(py, &ty.name, dtype.as_ref())?;
-        let claim = self.claim(py, name, &ty, options)?;
-        let region = self.open_region.get(py)?;
-        let (offset, element) = (claim.offset, numpy::PyArrayDescrMethods::itemsize(&kind.dtype(py)) as u64);
+        let element = numpy::PyArrayDescrMethods::itemsize(&kind.dtype(py)) as u64;
+        let claim = self.claim(py, name, &ty, element, options)?;
+        let (region, offset) = (self.open_region.get(py)?, claim.offset);
         let container = !matches!(kind, Kind::Simple(_));
         settle(py, &region, claim, container, || fill(&region, offset, element))?;
         ObjectRef::opened(py, &self.open_region, (name, offset), ty, kind)
@@ -104,7 +115,7 @@ impl Region {
             Mode::Recreate => (ObjectMode::CreateOnly, true),
         };
         let timeout = timeout.map(|t| deadline(py, Some(t))).transpose()?.filter(|t| !t.is_zero());
-        Ok(OpenOptions { mode, anew, timeout })
+        Ok(OpenOptions { mode, anew, elements: 0, timeout })
     }
 
     pub(crate) fn wrong_kind<T>(py: Python<'_>, object: &ObjectRef, wanted: &str) -> PyResult<T> {

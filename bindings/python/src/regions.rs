@@ -11,6 +11,7 @@ use crate::containers::{order_of, settle, shape_of};
 use crate::errors::{OrRaise, error};
 use crate::handles::Handle;
 use crate::objects::{self, Kind, ObjectRef, handle_of, type_ref};
+use crate::opening::OpenOptions;
 use crate::sizes::count;
 use crate::views::{OpenRegion, one_less};
 
@@ -82,7 +83,7 @@ impl Region {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let fill = |r: &Inner, offset, element| if size == 0 { Ok(()) } else { r.vector_resize(offset, element, size) };
-        let options = Self::open_options(py, mode, timeout)?;
+        let options = OpenOptions { elements: size, ..Self::open_options(py, mode, timeout)? };
         let object = self.open_as(py, name, dtype, |of| format!("vector<{of}>"), options, fill)?;
         match object.kind {
             Kind::Vector(_) => object.into_object(py),
@@ -108,8 +109,9 @@ impl Region {
         let shape = shape.map(shape_of).transpose()?;
         let wanted = order.map(|o| order_of(py, o)).transpose()?;
         let filled = (shape.clone().unwrap_or_else(|| vec![0]), wanted.unwrap_or(crossdock_client::Order::C));
+        let elements = filled.0.iter().try_fold(1u64, |all, n| all.checked_mul(*n)).unwrap_or(u64::MAX);
         let fill = move |r: &Inner, at, element| r.ndarray_reshape(at, element, filled.1, &filled.0);
-        let options = Self::open_options(py, mode, timeout)?;
+        let options = OpenOptions { elements, ..Self::open_options(py, mode, timeout)? };
         let object = self.open_as(py, name, dtype, |of| format!("ndarray<{of}>"), options, fill)?;
         if !matches!(object.kind, Kind::Ndarray(_)) {
             return Self::wrong_kind(py, &object, "ndarray");
@@ -163,9 +165,9 @@ impl Region {
     ) -> PyResult<Bound<'py, PyAny>> {
         let bytes = value.unwrap_or_default().as_bytes();
         let fill = |r: &Inner, offset, _| crate::headers::set_bytes(r, offset, bytes);
-        let options = Self::open_options(py, mode, timeout)?;
+        let options = OpenOptions { elements: bytes.len() as u64, ..Self::open_options(py, mode, timeout)? };
         let ty = type_ref(py, "string".to_owned())?;
-        let claim = self.claim(py, name, &ty, options)?;
+        let claim = self.claim(py, name, &ty, 1, options)?;
         let region = self.open_region.get(py)?;
         settle(py, &region, claim, true, || fill(&region, claim.offset, 1))?;
         let kind = Kind::of(py, "string", None)?;

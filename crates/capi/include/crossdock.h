@@ -340,15 +340,20 @@ typedef struct crossdock_object {
  * for the types of the grammar (not cpp:Name). With CROSSDOCK_OPEN_ONLY it waits (timeout_ms) for another task to make
  * the object (NOT_FOUND at once with CROSSDOCK_NO_WAIT, TIMED_OUT after a deadline). In every mode it waits while
  * another living member is making the object (NOT_YET if that member has not finished at the deadline).
- * CROSSDOCK_RECREATE frees the old object, which no task may be using. Errors: EXISTS (CROSSDOCK_CREATE_ONLY finds an
- * object), WRONG_TYPE (the object has another type), INVALID (the name or the type is not allowed), NO_SPACE (the
- * region, the quota or the node is full), CORRUPT (the region holds what no correct member writes). */
+ * CROSSDOCK_RECREATE frees the old object, which no task may be using. It first checks the arguments, and that the new
+ * object is not larger than the region; if the region is too full for the new object, the old one is gone. Errors:
+ * EXISTS (CROSSDOCK_CREATE_ONLY finds an object), WRONG_TYPE (the object has another type), INVALID (the name or the
+ * type is not allowed), NO_SPACE (the region, the quota or the node is full), CORRUPT (the region holds what no correct
+ * member writes). */
 crossdock_status crossdock_object_open(crossdock_region *region, const char *name, const char *type, crossdock_mode mode,
                                        int64_t timeout_ms, crossdock_object *object);
 
 /* Find or create a named object in two steps, if it needs a constructor. If `object->created` is 1, the caller fills
  * the zeroed memory, and then either commits the object, so that others see it, or abandons it. If the caller dies
- * before it commits, the name and the memory are free again. Errors as crossdock_object_open. */
+ * before it commits, the name and the memory are free again. Errors as crossdock_object_open. If commit gives BUSY (a
+ * member holds the region's lock and is stopped), call it again, or abandon the object. If abandon gives BUSY, do not
+ * call it again: the library removes the object when this process next makes or removes an object of this name, or
+ * gives the region up. */
 crossdock_status crossdock_object_claim(crossdock_region *region, const char *name, const crossdock_type *type,
                                         crossdock_mode mode, int64_t timeout_ms, crossdock_object *object);
 crossdock_status crossdock_object_commit(crossdock_region *region, const crossdock_object *object);

@@ -198,7 +198,8 @@ fn open_shaped(
 ) -> Result<u64> {
     let (_, element_type) = crate::object::type_of(element)?;
     let (_, ty) = crate::object::type_of(&format!("ndarray<{element}>"))?;
-    let claim = crate::object::claim(region, name, &ty, mode, timeout_ms)?;
+    let bytes = shape.iter().try_fold(element_type.size, |bytes, n| bytes.checked_mul(*n)).unwrap_or(u64::MAX);
+    let claim = crate::object::claim(region, name, &ty, bytes, mode, timeout_ms)?;
     if claim.created {
         // SAFETY: no other member sees the object yet, because it was claimed just now. It has the size and alignment
         // of its type.

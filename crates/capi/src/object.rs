@@ -45,15 +45,23 @@ unsafe fn type_in(ty: *const plain::Type) -> Result<TypeRef> {
     }
 }
 
-/// Finds or makes an object. `Recreate` removes the old object and makes a new one. If another task makes an object of
-/// this name in between, the call tries again.
-pub(crate) fn claim(region: &Region, name: &str, ty: &TypeRef, how: Mode, timeout_ms: i64) -> Result<Claim> {
+/// Finds or makes an object. `Recreate` removes the old object and makes a new one, to which the caller will give
+/// `contents` bytes of elements. If another task makes an object of this name in between, the call tries again.
+pub(crate) fn claim(
+    region: &Region,
+    name: &str,
+    ty: &TypeRef,
+    contents: u64,
+    how: Mode,
+    timeout_ms: i64,
+) -> Result<Claim> {
     let timeout = optional_wait(timeout_ms)?;
     let how = match how {
         Mode::CreateOnly => ObjectMode::CreateOnly,
         Mode::OpenOnly => ObjectMode::OpenOnly,
         Mode::OpenOrCreate => ObjectMode::OpenOrCreate,
         Mode::Recreate => {
+            region.check_new(name, ty, contents)?;
             for _ in 0..100 {
                 match region.remove(name) {
                     Err(e) if e.status != Status::NotFound => return Err(e),
@@ -110,7 +118,7 @@ pub(crate) fn open(
     timeout_ms: i64,
 ) -> Result<(Claim, TypeRef)> {
     let (parsed, ty) = type_of(type_name)?;
-    let claim = claim(region, name, &ty, how, timeout_ms)?;
+    let claim = claim(region, name, &ty, 0, how, timeout_ms)?;
     if claim.created {
         headers(&parsed, claim.offset, &mut |at| {
             // The header of a vector, a string or an ndarray begins with the self-relative pointer to the start of the
@@ -119,7 +127,7 @@ pub(crate) fn open(
             // aligns it to 8 bytes.
             unsafe { address_of(region, at).cast::<i64>().write(-(at as i64)) }
         });
-        region.commit(claim.offset)?;
+        region.commit_or_abandon(claim.offset)?;
     }
     Ok((claim, ty))
 }
@@ -184,7 +192,7 @@ unsafe extern "C" fn crossdock_object_claim(
         // SAFETY: `crossdock.h` asks for zero-terminated text and a valid type.
         let (name, ty) = unsafe { (text(name, "object's name")?, type_in(ty)?) };
         let region = self::region(&region)?;
-        let claim = claim(region, name, &ty, self::mode(mode)?, timeout_ms)?;
+        let claim = claim(region, name, &ty, 0, self::mode(mode)?, timeout_ms)?;
         // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { place.set(self::object(region, claim.offset, ty.size, claim.created)) };
         Ok(())

@@ -318,3 +318,30 @@ fn of_two_threads_that_commit_or_abandon_an_object_only_one_does_it() {
     }
     assert_eq!(region.statistics().objects, 100);
 }
+
+#[test]
+fn an_object_that_can_be_neither_committed_nor_abandoned_leaves_its_name_free() {
+    let world = World::new(4 << 20);
+    let (first, second) = (world.attach(1), world.attach(2));
+    make(&first, "kept", "i64");
+    let (blocks, of) = (first.statistics().blocks, ty("vector<f64>"));
+    let claims = ["opened", "removed"].map(|name| first.claim(name, &of, ObjectMode::CreateOnly, POLL).unwrap());
+    for claim in &claims {
+        first.vector_resize(claim.offset, 8, 10).unwrap();
+    }
+    world.liveness().set_alive(common::member(3));
+    // SAFETY: the header is at the region's beginning, and consists of atomics.
+    let holder = unsafe { &(*second.base().cast::<RegionHeader>()).lock.holder };
+    holder.store(common::member(3).0, Ordering::SeqCst);
+    let fails = |offset| assert_eq!(first.commit_or_abandon(offset).unwrap_err().status, Status::Busy);
+    std::thread::scope(|scope| {
+        for claim in &claims {
+            scope.spawn(|| fails(claim.offset));
+        }
+    });
+    assert_eq!(holder.swap(0, Ordering::SeqCst), common::member(3).0);
+    assert_eq!(first.remove("removed").unwrap_err().status, Status::NotFound);
+    assert_eq!(first.vector::<f64>("opened", ObjectMode::OpenOrCreate, POLL).unwrap().len().unwrap(), 0);
+    first.remove("opened").unwrap();
+    assert_eq!(first.statistics().blocks, blocks);
+}

@@ -188,6 +188,19 @@ static void c4(const char *role, const char *argument)
     EQUAL(again.created, 1);
     EQUAL(*(char *)again.address, 0);
     OK(crossdock_object_commit(region(), &again));
+
+    /* A call that cannot succeed leaves the old object. */
+    crossdock_type misaligned = {"cpp:X", 64, 8192, 0}, large = {"cpp:X", UINT64_C(1) << 40, 8, 0};
+    crossdock_ndarray *array;
+    uint64_t shape[2] = {100, UINT64_C(1) << 40};
+    WANT(CROSSDOCK_INVALID, crossdock_object_claim(region(), "o", &misaligned, CROSSDOCK_RECREATE, 0, &again));
+    WANT(CROSSDOCK_NO_SPACE, crossdock_object_claim(region(), "o", &large, CROSSDOCK_RECREATE, 0, &again));
+    OK(crossdock_object_find(region(), "o", &info));
+    OK(crossdock_ndarray_open(region(), "a", "f64", CROSSDOCK_ORDER_C, 1, shape, CROSSDOCK_CREATE_ONLY, 0, &array));
+    WANT(CROSSDOCK_NO_SPACE,
+         crossdock_ndarray_open(region(), "a", "f64", CROSSDOCK_ORDER_C, 2, shape, CROSSDOCK_RECREATE, 0, &array));
+    OK(crossdock_object_find(region(), "a", &info));
+    OK(crossdock_ndarray_open(region(), "a", "f64", CROSSDOCK_ORDER_C, 1, shape, CROSSDOCK_RECREATE, 0, &array));
 }
 
 static void c5(const char *role, const char *argument)

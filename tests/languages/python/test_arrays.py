@@ -282,6 +282,18 @@ def test_a_full_region_is_an_error_and_not_a_signal(region):
     assert len(vector) == 10 and "w" not in region
 
 
+@pytest.mark.parametrize("recreate", [
+    lambda r: r.vector("o", "f8", 1 << 40, mode="recreate"),
+    lambda r: r.ndarray("o", (1 << 20, 1 << 20), "f8", mode="recreate"),
+    lambda r: r.simple("o", ("u1", (1 << 30,)), mode="recreate"),
+])
+def test_recreate_without_room_in_the_whole_region_keeps_the_old_object(region, recreate):
+    region.vector("o", "f8", 10)
+    with pytest.raises(crossdock.NoSpaceError):
+        recreate(region)
+    assert len(region.vector("o")) == 10
+
+
 @pytest.mark.parametrize("call, says", [
     (lambda r: r.vector("v", "f8", -1), "2\\*\\*64"),
     (lambda r: r.vector("v", "f8", 4).resize(-1), "2\\*\\*64"),

@@ -76,10 +76,9 @@ class ndarray {
   ndarray(ndarray&& other, const allocator_type& a) : ndarray(a) { *this = std::move(other); }
   ~ndarray() {
     if (T* elements = data()) {
-      // The pointer is cleared before the block is freed: if the process is killed in between, the block is only leaked.
-      // With the other order, the pointer could name a block that another object uses already.
-      data_ = detail::relative_word::null;
-      detail::in_order();
+      // The words are cleared before the block is freed: if the process is killed in between, the block is only leaked.
+      // With the other order, the words could name a block that another object uses already.
+      clear();
       get_allocator().raw_deallocate(elements);
     }
   }
@@ -163,7 +162,7 @@ class ndarray {
   }
   void relocate_to(ndarray* to) const noexcept {
     ::new (static_cast<void*>(to)) ndarray(get_allocator());
-    to->put(*this, data());
+    to->put({data(), capacity_bytes_, rank_, order_, all_extents()});
   }
 
  private:
@@ -176,21 +175,53 @@ class ndarray {
     std::copy_n(shape().begin(), Rank, all.begin());
     return all;
   }
-  void put(const ndarray& like, const T* elements) noexcept {
-    capacity_bytes_ = like.capacity_bytes_;
-    rank_ = like.rank_;
-    order_ = like.order_;
-    std::copy(std::begin(like.shape_), std::end(like.shape_), std::begin(shape_));
+  struct state {
+    const T* data;
+    std::uint64_t capacity_bytes;
+    std::uint32_t rank;
+    std::uint32_t order;
+    std::array<std::uint64_t, max_rank> extents;
+  };
+
+  std::array<std::uint64_t, max_rank> all_extents() const noexcept {
+    std::array<std::uint64_t, max_rank> all{};
+    std::copy(std::begin(shape_), std::end(shape_), all.begin());
+    return all;
+  }
+  /// Gives up the elements and the block. After each store the header is valid, for a member that reads it if this
+  /// process is killed here: while the words change, the shape is {0}, which fits every capacity and needs no block.
+  void clear() noexcept {
+    shape_[0] = 0;
     detail::in_order();
-    data_ = detail::relative(&data_, elements);
+    rank_ = 1;
+    detail::in_order();
+    capacity_bytes_ = 0;
+    detail::in_order();
+    data_ = detail::relative_word::null;
+    detail::in_order();
+    rank_ = 0;
+    detail::in_order();
+  }
+  /// Writes the words of an ndarray that has no block, in the opposite order to clear().
+  void put(const state& s) noexcept {
+    shape_[0] = 0;
+    detail::in_order();
+    rank_ = 1;
+    detail::in_order();
+    data_ = detail::relative(&data_, s.data);
+    detail::in_order();
+    capacity_bytes_ = s.capacity_bytes;
+    order_ = s.order;
+    std::copy(s.extents.begin() + 1, s.extents.end(), std::begin(shape_) + 1);
+    detail::in_order();
+    rank_ = s.rank;
+    detail::in_order();
+    shape_[0] = s.extents[0];
   }
   void steal(ndarray& other) noexcept {
-    const T* elements = other.data();
-    other.data_ = detail::relative_word::null;
-    detail::in_order();
-    put(other, elements);
-    other.capacity_bytes_ = 0;
-    other.rank_ = 0;
+    const state words{other.data(), other.capacity_bytes_, other.rank_, other.order_, other.all_extents()};
+    other.clear();
+    put(words);
   }
   /// Reshapes an ndarray that lies on the stack and not in a region, so that no other task sees it.
   void reshape_outside(std::span<const size_type> shape, crossdock::order o) {

@@ -98,7 +98,8 @@ class region {
   }
 
   /// Opens or makes a container, or a struct that passes the allocator on to its containers (Listing 4). The
-  /// constructor of a new object gets `args` and then the allocator. Errors as for simple.
+  /// constructor of a new object gets `args` and then the allocator. Errors as for simple. With recreate, the old object
+  /// is gone if the region is too full for the new one, or if its constructor throws.
   template <class T, class... Args>
   T& container(const std::string& name, Args&&... args) {
     return container<T>(mode::open_or_create, name, std::forward<Args>(args)...);
@@ -106,7 +107,10 @@ class region {
   template <class T, class... Args>
   T& container(mode m, const std::string& name, Args&&... args) {
     static_assert(container_type<T>, "crossdock: container<T> takes crossdock's containers, or structs of them: std:: containers point into their own process");
-    if (m == mode::recreate) (void)try_remove(name);
+    if (m == mode::recreate) {
+      detail::check_new<T>(get(), name, capacity_);
+      (void)try_remove(name);
+    }
     return *detail::open_object<T>(get(), base_, name, m, only_open_waits(m, no_wait), std::forward<Args>(args)...);
   }
 

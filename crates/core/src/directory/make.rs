@@ -11,7 +11,7 @@ use crossdock_os::futex;
 use super::entry::{self, ZEROED};
 use super::index::{hash, write_field};
 use super::{Claim, TypeRef};
-use crate::heap::{LocalSlot, LockGuard};
+use crate::heap::{BlockRequest, LocalSlot, LockGuard};
 use crate::region::Region;
 use crate::{Result, fault_point};
 
@@ -81,13 +81,30 @@ impl Region {
         Ok(used)
     }
 
+    /// Checks that an object of this type, with `contents` bytes of elements, could be made if the region were empty. A
+    /// caller that removes the old object of this name, and then makes one anew, calls this first: a call with a wrong
+    /// argument does not cost the old object.
+    ///
+    /// # Errors
+    /// `INVALID` if the name or the type is not allowed, `NO_SPACE` if the object is larger than the region.
+    pub fn check_new(&self, name: &str, ty: &TypeRef, contents: u64) -> Result<()> {
+        self.check_name(name)?;
+        ty.check().map_err(|e| self.error(Status::Invalid, format!("object '{name}': {e}")))?;
+        self.want_object(ty)?;
+        if contents > 0 { self.want(contents, 1).map(drop) } else { Ok(()) }
+    }
+
+    fn want_object(&self, ty: &TypeRef) -> Result<BlockRequest> {
+        let align = if ty.size >= 64 { ty.align.max(64) } else { ty.align.max(16) };
+        self.want(ty.size, align.into())
+    }
+
     /// Allocates the block of a new object, fills it with zeros, and enters it in the object's directory entry.
     pub(super) fn construct(self: &Arc<Self>, index: u64, ty: &TypeRef) -> Result<Claim> {
         let Some(entry) = self.memory.entry(index) else { return Err(self.corrupt("its directory's free list")) };
-        let align = if ty.size >= 64 { ty.align.max(64) } else { ty.align.max(16) };
         self.with_local(|local| {
             let taken = self
-                .want(ty.size, align.into())
+                .want_object(ty)
                 .and_then(|want| self.take_into(local, want, entry.offset.for_stores(), STATE_NAMED));
             fault_point!("directory.claim.taken");
             let placed = taken.as_ref().ok().and_then(|&offset| Some((offset, self.memory.data(offset, ty.size)?)));
@@ -128,6 +145,14 @@ impl Region {
         Ok(())
     }
 
+    /// Commits an object that this process made by `claim`. If that fails, abandons the object.
+    pub fn commit_or_abandon(self: &Arc<Self>, offset: u64) -> Result<()> {
+        self.commit(offset).inspect_err(|_| {
+            // The caller needs the error of the first failure, so an error of `abandon` is ignored.
+            let _ = self.abandon(offset);
+        })
+    }
+
     /// Finds the directory entry of the object that this process is constructing at `offset`. An entry without a block
     /// has the offset 0, and no object. The answer stays right as long as the caller holds the region's lock.
     pub(super) fn claimed(&self, offset: u64) -> Result<(u64, &Entry)> {
@@ -149,6 +174,12 @@ impl Region {
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         let at = claims.iter().position(|claim| *claim == (0, index as u32));
         at.map(|at| claims.swap_remove(at)).is_some()
+    }
+
+    /// Notes that a call of this process could not remove the object under construction at `offset`, if there is one.
+    pub(super) fn leave_over(&self, offset: u64) {
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        claims.iter_mut().filter(|claim| claim.0 == offset).for_each(|claim| claim.0 = 0);
     }
 
     pub(super) fn forget_claim(&self, offset: u64) {

@@ -22,15 +22,18 @@ impl Region {
         self.with_local(|local| {
             let guard = self.lock()?;
             let mut found = self.search(name);
-            if let Some((_, entry)) = found.filter(|f| f.1.state.load(Ordering::Acquire) != ENTRY_READY) {
+            if let Some((index, entry)) = found.filter(|f| f.1.state.load(Ordering::Acquire) != ENTRY_READY) {
                 let owner = MemberId(entry.owner.load(Ordering::Acquire));
-                if !self.host.liveness().is_dead(owner) {
+                if owner == self.member && self.take_leftover(index) {
+                    self.drop_entry(index, entry, local.shared(self), local.index(), &guard)?;
+                } else if !self.host.liveness().is_dead(owner) {
                     // The daemon may be asked who this member is.
                     drop(guard);
                     let who = self.host.describe(owner);
                     return Err(self.error(Status::Busy, format!("object '{name}' is being constructed by {who}")));
+                } else {
+                    self.heal_locked(&guard);
                 }
-                self.heal_locked(&guard);
                 found = None;
             }
             let Some((index, entry)) = found else {
@@ -59,8 +62,18 @@ impl Region {
         })
     }
 
-    /// Removes an object that this process has claimed but not committed. No other member has seen it.
+    /// Removes an object that this process has claimed but not committed. No other member has seen it. If this fails,
+    /// the object needs no second call: it is removed when this process makes or removes an object of its name, or
+    /// leaves the region.
     pub fn abandon(self: &Arc<Self>, offset: u64) -> Result<()> {
+        let abandoned = self.abandon_now(offset);
+        if abandoned.is_err() && self.is_own() {
+            self.leave_over(offset);
+        }
+        abandoned
+    }
+
+    fn abandon_now(self: &Arc<Self>, offset: u64) -> Result<()> {
         self.with_local(|local| {
             // The lock comes first: another thread of this process may commit or abandon the same object.
             let guard = self.lock()?;

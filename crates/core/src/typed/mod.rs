@@ -42,7 +42,7 @@ pub(crate) fn type_ref(name: String) -> Result<TypeRef> {
 fn open(region: &Arc<Region>, name: &str, ty: &TypeRef, mode: ObjectMode, timeout: Option<Duration>) -> Result<u64> {
     let claim = region.claim(name, ty, mode, timeout)?;
     if claim.created {
-        region.commit(claim.offset)?;
+        region.commit_or_abandon(claim.offset)?;
     }
     Ok(claim.offset)
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -14,6 +15,7 @@
 namespace containers {
 
 using crossdock::map;
+using crossdock::ndarray;
 using crossdock::string;
 using crossdock::unordered_map;
 using crossdock::vector;
@@ -60,6 +62,29 @@ int grow_until_killed(const std::string& region_name) {
       nested.clear();
       nested.shrink_to_fit();
     }
+  }
+}
+
+/// A process that exchanges the contents of containers until it is killed. It is started as `containers --swap REGION`.
+/// The object "how" says how: 0 by swap, 1 by moves of vectors, 2 by moves of ndarrays. When the process begins, it
+/// sets "how" to -1.
+int swap_until_killed(const std::string& region_name) {
+  crossdock::region r(crossdock::open_only, region_name);
+  auto& v = r.open<vector<int>>("v");
+  auto& w = r.open<vector<int>>("w");
+  auto& a = r.open<ndarray<double>>("a");
+  auto& b = r.open<ndarray<double>>("b");
+  const int how = std::atomic_ref(r.open<int>("how")).exchange(-1);
+  while (how == 0) v.swap(w);
+  while (how == 1) {
+    vector<int> elements(std::move(v));
+    v = std::move(w);
+    w = std::move(elements);
+  }
+  for (;;) {
+    ndarray<double> numbers(std::move(a));
+    a = std::move(b);
+    b = std::move(numbers);
   }
 }
 
@@ -143,6 +168,62 @@ TEST_F(Process, WhatASuccessorMakesOfAVectorIsNotOverwrittenWhenTheDeadIsHealed)
     for (std::uint64_t i = 0; i < 300; ++i) ASSERT_EQ(numbers[i], i) << "round " << round;
     ASSERT_TRUE(region.try_open<vector<std::uint64_t>>("numbers"));
   }
+}
+
+TEST_F(Process, AKillInTheMiddleOfASwapOrAMoveLeavesEachBlockWithOneOwner) {
+  // The kill may leave the elements of a container without an owner, so the test has a region of its own, whose blocks
+  // are not counted at the end.
+  const std::string name = region_name() + ".swap";
+  crossdock::region r(crossdock::create_only, name, 16 << 20);
+  for (int round = 0; round < 150; ++round) {
+    int& how = r.simple<int>("how");
+    how = round % 3;
+    auto& v = r.container<vector<int>>(crossdock::create_only, "v");
+    auto& w = r.container<vector<int>>(crossdock::create_only, "w");
+    auto& a = r.container<ndarray<double>>(crossdock::create_only, "a");
+    auto& b = r.container<ndarray<double>>(crossdock::create_only, "b");
+    v.resize(4, 4);
+    w.resize(1000, 1000);
+    a.reshape({8});
+    b.reshape({40, 25});
+    const auto* const few = v.data();
+    const std::size_t room = v.capacity();
+
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::execl("/proc/self/exe", "containers", "--swap", name.c_str(), nullptr);
+      ::_exit(127);
+    }
+    int result = 0;
+    while (std::atomic_ref(how).load() >= 0) {
+      ASSERT_EQ(::waitpid(child, &result, WNOHANG), 0) << "the second process ended with " << result;
+      std::this_thread::sleep_for(1ms);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(17 * round));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+
+    SCOPED_TRACE("round " + std::to_string(round));
+    for (const char* object : {"v", "w"}) {
+      const auto opened = r.try_open<vector<int>>(object);
+      ASSERT_TRUE(opened) << opened.message();
+    }
+    for (const char* object : {"a", "b"}) {
+      const auto opened = r.try_open<ndarray<double>>(object);
+      ASSERT_TRUE(opened) << opened.message();
+    }
+    ASSERT_TRUE(!v.data() || v.data() != w.data()) << "two vectors own one block";
+    ASSERT_TRUE(!a.data() || a.data() != b.data()) << "two ndarrays own one block";
+    for (auto* each : {&v, &w}) {
+      ASSERT_TRUE(each->data() || each->capacity() == 0) << each->capacity() << " elements nowhere";
+      ASSERT_TRUE(each->data() != few || each->capacity() <= room) << each->capacity() << " of " << room;
+      ASSERT_TRUE(std::ranges::all_of(*each, [&](int x) { return x == static_cast<int>(each->size()); }));
+      each->resize(3000);  // the library checks the block before it gives the vector a larger one
+    }
+    for (auto* each : {&a, &b}) each->reshape({3000});
+    for (const char* object : {"v", "w", "a", "b"}) r.remove(object);
+  }
+  crossdock::remove_region(name);
 }
 
 TEST_F(Process, AVectorWithANonsenseHeaderIsRefused) {
@@ -276,6 +357,7 @@ TEST_F(Port, ResultsSayWhyThereIsNone) {
 int main(int argc, char** argv) {
   if (argc == 4 && std::strcmp(argv[1], "--read") == 0) return containers::read_in_second_process(argv[2], argv[3]);
   if (argc == 3 && std::strcmp(argv[1], "--grow") == 0) return containers::grow_until_killed(argv[2]);
+  if (argc == 3 && std::strcmp(argv[1], "--swap") == 0) return containers::swap_until_killed(argv[2]);
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

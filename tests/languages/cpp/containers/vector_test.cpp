@@ -8,6 +8,23 @@
 #include "fixture.hpp"
 
 namespace containers {
+
+/// A container whose type name is not in the grammar.
+struct misnamed {
+  explicit misnamed(const crossdock::allocator<int>& a) : numbers(a) {}
+  crossdock::vector<int> numbers;
+};
+
+}  // namespace containers
+
+template <>
+struct crossdock::shareable<containers::misnamed> : std::true_type {};
+template <>
+struct crossdock::type_name<containers::misnamed> {
+  static constexpr std::string_view value = "mis named";
+};
+
+namespace containers {
 namespace {
 
 using crossdock::ndarray;
@@ -120,6 +137,17 @@ TEST_F(Vector, BetweenRegionsElementsMoveOneByOne) {
     other.remove("v");
   }
   crossdock::remove_region(region_name() + ".other");
+}
+
+TEST_F(Vector, RecreatedWithAWrongTypeIsAsItWas) {
+  region.container<vector<int>>("v") = {1, 2, 3};
+  try {
+    region.container<misnamed>(crossdock::recreate, "v");
+    FAIL() << "there is no such type";
+  } catch (const crossdock::error& e) {
+    EXPECT_EQ(e.status(), crossdock::status::invalid) << e.what();
+  }
+  EXPECT_EQ(region.open<vector<int>>("v").size(), 3U);
 }
 
 TEST_F(Vector, WithoutRoomIsAsItWas) {

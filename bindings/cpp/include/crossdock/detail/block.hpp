@@ -19,7 +19,7 @@ namespace crossdock::detail {
 
 /// Owns a block of elements of type T. Any other member may read the four words at any time, also after this process
 /// was killed in the middle of a change. So the words are changed in an order in which they never show elements that
-/// do not exist.
+/// do not exist, the capacity is never more than the block has, and no two headers name the same block.
 template <class T>
 class block {
  public:
@@ -35,7 +35,7 @@ class block {
       std::destroy_n(elements, size());
       // The words are cleared before the block is freed: if the process is killed in between, the block is only leaked.
       // With the other order, the words could name a block that another object uses already.
-      put({nullptr, 0, 0});
+      clear();
       get_allocator().raw_deallocate(elements);
     }
   }
@@ -119,15 +119,20 @@ class block {
   /// Takes over the contents of `other`, which lies in the same region.
   void steal(block& other) noexcept {
     const state words{other.data(), other.size(), other.capacity()};
-    other.put({nullptr, 0, 0});
+    other.clear();
     put(words);
   }
+  /// Exchanges the contents of two blocks in the same region. If the process is killed in between, each of them has its
+  /// old contents, the other's, or none.
   void swap(block& other) noexcept {
     const state mine{data(), size(), capacity()};
     const state theirs{other.data(), other.size(), other.capacity()};
+    clear();
+    other.clear();
     other.put(mine);
     put(theirs);
   }
+  /// Writes a second header at `to`. No other member may see that memory yet, and it may have any contents.
   void relocate_to(block* to) const noexcept {
     to->region_ = relative(&to->region_, resolve(region_));
     to->put({data(), size(), capacity()});
@@ -140,10 +145,20 @@ class block {
     std::size_t capacity;
   };
 
-  void put(const state& s) noexcept {
-    size_ = count_word::zero;  // members must never see a size without its data
+  /// Gives up the elements and the block. After each store the words are valid: no size is beyond the capacity, and no
+  /// capacity is without a block.
+  void clear() noexcept {
+    set_size(0);
     in_order();
+    capacity_ = count_word::zero;
+    in_order();
+    data_ = relative_word::null;
+    in_order();
+  }
+  /// Writes the words of a block that has none, in the opposite order to clear().
+  void put(const state& s) noexcept {
     data_ = relative(&data_, s.data);
+    in_order();
     capacity_ = static_cast<count_word>(s.capacity);
     set_size(s.size);
   }
@@ -158,6 +173,7 @@ class block {
   void replace(const mapped& in, const state& s, T* old) {
     if (!in.contains(this)) {
       if (s.data) check(crossdock_keep(in.get(), s.data));
+      clear();
       put(s);
       if (old) get_allocator().raw_deallocate(old);
       return;

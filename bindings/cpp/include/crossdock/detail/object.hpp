@@ -90,7 +90,7 @@ T* opened(crossdock_region* region, void* address) {
 }
 
 /// Finds or makes the object of type T called `name`. `args` are for the constructor if the object is made. If the
-/// constructor throws, the name and the memory are free again.
+/// constructor throws, or the object cannot be committed, the name and the memory are free again.
 template <class T, class... Args>
 T* open_object(crossdock_region* region, const void* base, const std::string& name, mode m, timeout wait, Args&&... args) {
   static_assert(alignof(T) <= 4096, "crossdock: no object is aligned to more than a page");
@@ -107,8 +107,25 @@ T* open_object(crossdock_region* region, const void* base, const std::string& na
     throw;
   }
   hand_over(place);
-  check(crossdock_object_commit(region, &object));
+  try {
+    check(crossdock_object_commit(region, &object));
+  } catch (...) {
+    std::destroy_at(place);
+    (void)crossdock_object_abandon(region, &object);
+    throw;
+  }
   return place;
+}
+
+/// Fails if no region of this capacity has room for a T, or if its type is not allowed. So a call with `recreate` that
+/// cannot succeed does not destroy the old object.
+template <class T>
+void check_new(crossdock_region* region, const std::string& name, std::uint64_t capacity) {
+  const crossdock_type type = type_of<T>();
+  crossdock_object object{};
+  const auto s = crossdock_object_claim(region, name.c_str(), &type, CROSSDOCK_OPEN_ONLY, CROSSDOCK_NO_WAIT, &object);
+  if (s == CROSSDOCK_INVALID) raise(s);
+  if (sizeof(T) > capacity) throw error(status::no_space, "object '" + name + "' is larger than the region");
 }
 
 /// Waits for the object of type T called `name`, which another task makes. This function never makes an object.
@@ -121,7 +138,8 @@ T* open_object_only(crossdock_region* region, const std::string& name, timeout w
   return opened<T>(region, object.address);
 }
 
-/// Removes the object called `name`, with all that it holds.
+/// Removes the object called `name`, with all that it holds. The destructor runs first. If the object cannot be removed
+/// after that, the error says that it is destroyed.
 inline void remove_object(crossdock_region* region, const std::string& name, destroyers::function destroy = nullptr) {
   crossdock_object_info info{};
   check(crossdock_object_find(region, name.c_str(), &info));
@@ -134,6 +152,11 @@ inline void remove_object(crossdock_region* region, const std::string& name, des
     crossdock_object object{};
     check(crossdock_handle_load(region, info.handle, nullptr, &object));
     destroy(object.address);
+    if (const auto s = crossdock_object_remove(region, name.c_str()); s != CROSSDOCK_OK) {
+      const std::string what = "; what object '" + name + "' held is freed already, so no task may use it";
+      throw error(static_cast<status>(s), last_message(s) + what + "; remove it with crossdock_object_remove");
+    }
+    return;
   }
   check(crossdock_object_remove(region, name.c_str()));
 }
