@@ -21,9 +21,16 @@ pub struct OpenOptions {
     mode: ObjectMode,
     anew: bool,
     /// The number of elements that a new container gets.
-    pub(crate) elements: u64,
+    elements: u64,
     /// How long to wait for an object that does not exist; `None` means not to wait.
     timeout: Option<Duration>,
+}
+
+impl OpenOptions {
+    /// The same options, for a new container with this number of elements.
+    pub(crate) fn with_elements(self, elements: u64) -> Self {
+        Self { elements, ..self }
+    }
 }
 
 impl Region {

@@ -11,7 +11,6 @@ use crate::containers::{order_of, settle, shape_of};
 use crate::errors::{OrRaise, error};
 use crate::handles::Handle;
 use crate::objects::{self, Kind, ObjectRef, handle_of, type_ref};
-use crate::opening::OpenOptions;
 use crate::sizes::count;
 use crate::views::{OpenRegion, one_less};
 
@@ -83,7 +82,7 @@ impl Region {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let fill = |r: &Inner, offset, element| if size == 0 { Ok(()) } else { r.vector_resize(offset, element, size) };
-        let options = OpenOptions { elements: size, ..Self::open_options(py, mode, timeout)? };
+        let options = Self::open_options(py, mode, timeout)?.with_elements(size);
         let object = self.open_as(py, name, dtype, |of| format!("vector<{of}>"), options, fill)?;
         match object.kind {
             Kind::Vector(_) => object.into_object(py),
@@ -111,7 +110,7 @@ impl Region {
         let filled = (shape.clone().unwrap_or_else(|| vec![0]), wanted.unwrap_or(crossdock_client::Order::C));
         let elements = filled.0.iter().try_fold(1u64, |all, n| all.checked_mul(*n)).unwrap_or(u64::MAX);
         let fill = move |r: &Inner, at, element| r.ndarray_reshape(at, element, filled.1, &filled.0);
-        let options = OpenOptions { elements, ..Self::open_options(py, mode, timeout)? };
+        let options = Self::open_options(py, mode, timeout)?.with_elements(elements);
         let object = self.open_as(py, name, dtype, |of| format!("ndarray<{of}>"), options, fill)?;
         if !matches!(object.kind, Kind::Ndarray(_)) {
             return Self::wrong_kind(py, &object, "ndarray");
@@ -165,7 +164,7 @@ impl Region {
     ) -> PyResult<Bound<'py, PyAny>> {
         let bytes = value.unwrap_or_default().as_bytes();
         let fill = |r: &Inner, offset, _| crate::headers::set_bytes(r, offset, bytes);
-        let options = OpenOptions { elements: bytes.len() as u64, ..Self::open_options(py, mode, timeout)? };
+        let options = Self::open_options(py, mode, timeout)?.with_elements(bytes.len() as u64);
         let ty = type_ref(py, "string".to_owned())?;
         let claim = self.claim(py, name, &ty, 1, options)?;
         let region = self.open_region.get(py)?;
