@@ -209,7 +209,10 @@ struct Shared {
     token: u64,
     nodes: Arc<dyn RelayNetwork>,
     socket: PathBuf,
+    /// The number of the next key.
     next: AtomicU64,
+    /// The next ticket. The first ticket is the token, so a ticket of an earlier broker of this node is not given again.
+    next_ticket: AtomicU64,
     channels: Mutex<BTreeMap<ChannelKey, Arc<Channel>>>,
     series: series::SeriesRelays,
     regions: region::RegionTransfers,
@@ -234,7 +237,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Relay {
-    /// Makes the relay of the daemon at `socket`. `token` must be different at each start of a broker.
+    /// Makes the relay of the daemon at `socket`. `token` must be a new random number at each start of a broker.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -249,6 +252,7 @@ impl Relay {
             nodes,
             socket,
             next: AtomicU64::new(1),
+            next_ticket: AtomicU64::new(token),
             channels: Mutex::default(),
             series: series::SeriesRelays::default(),
             regions: region::RegionTransfers::default(),
@@ -619,7 +623,7 @@ impl Peers for Shared {
     }
 
     fn offer(&self, bytes: Arc<dyn Source>) -> u64 {
-        let ticket = self.next.fetch_add(1, Ordering::Relaxed);
+        let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
         lock(&self.offered).insert(ticket, bytes);
         ticket
     }
@@ -719,6 +723,43 @@ mod tests {
             sends: false,
             wait_ms: 0,
         }
+    }
+
+    /// Bytes that all have this value.
+    struct Same(u8);
+
+    impl Source for Same {
+        fn length(&self) -> u64 {
+            8
+        }
+
+        fn bytes<'a>(
+            &'a self,
+            _: u64,
+            length: u64,
+            buffer: &'a mut crossdock_link::Buffer,
+        ) -> std::result::Result<&'a [u8], Refusal> {
+            let bytes = buffer.room(length)?;
+            bytes.fill(self.0);
+            Ok(bytes)
+        }
+    }
+
+    #[test]
+    fn a_ticket_of_an_earlier_broker_gives_no_bytes_of_a_later_one() {
+        let offer = |token: u64, value: u8| {
+            let nodes = Arc::new(FullPort { refusals: 0, asked: Mutex::default() });
+            let relay = Relay::new(token, nodes, PathBuf::from("/nowhere"), |_| {}).unwrap();
+            let tickets = [(); 3].map(|()| relay.shared.offer(Arc::new(Same(value))));
+            (relay, tickets)
+        };
+        let source_id = |ticket: u64| SourceId { kind: KIND, object: ticket, epoch: 0 };
+        let (earlier, tickets) = offer(u64::MAX - 1, 1);
+        assert!(tickets.iter().all(|ticket| earlier.source(&source_id(*ticket)).is_some()));
+        drop(earlier);
+        let (later, _) = offer(0x1234_5678_9abc_def0, 2);
+        let found = tickets.iter().filter(|ticket| later.source(&source_id(**ticket)).is_some()).count();
+        assert_eq!(found, 0, "another node would get the bytes of another object");
     }
 
     #[test]
