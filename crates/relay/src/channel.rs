@@ -240,11 +240,9 @@ impl Channel {
             return self.finish(EndReason::Died);
         }
         let mut inbox = lock(&self.inbox);
-        if inbox.end.is_some() {
-            // The source has reported its end already, so no message is missing.
-            return;
-        }
-        inbox.end = Some((EndReason::Died, inbox.next));
+        let next = inbox.next;
+        // If the source has reported its end already, that end stays, and only objects that are not here yet are lost.
+        inbox.end.get_or_insert((EndReason::Died, next));
         drop(inbox);
         self.lost.store(true, Ordering::Release);
         self.changed.notify_all();
