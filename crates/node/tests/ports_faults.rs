@@ -23,6 +23,8 @@ use support::{Daemon, until};
 
 const LONG: Duration = Duration::from_secs(180);
 const MESSAGES: u64 = 40;
+/// The number of the service that opens an end of a port.
+const OPEN: u32 = 100;
 /// The number of the service that brings messages to a sink.
 const DELIVER: u32 = 101;
 /// The number of the service that reports that a side of a channel has ended.
@@ -374,4 +376,24 @@ fn a_mirror_is_removed_after_its_node_was_lost_although_the_producer_had_closed(
     until("the mirror is removed", || {
         session.list().unwrap().segments.iter().all(|segment| !segment.name.starts_with(".mirror"))
     });
+}
+
+#[test]
+fn an_end_that_is_lost_before_its_opening_is_confirmed_is_opened_again() {
+    let world = World::new(3, Planted::Nothing);
+    let options = PortOptions { pattern: Some(Pattern::OneToOne), capacity: 4, persistent: false };
+    world.session("b", "maker").make_port("p", &options).unwrap();
+    for sends in [true, false] {
+        let before = world.net.answered(OPEN);
+        world.net.cut([("b", "a")]);
+        let workflow = world.session("a", "task").workflow().to_owned();
+        let (node, port, task) = ("b".into(), "p".into(), "task".into());
+        let want = WantedEnd { node, workflow, port, task, rank: 0, sends, wait: Duration::from_secs(60) };
+        let relay = Arc::clone(&world.relays["a"]);
+        let opening = std::thread::spawn(move || relay.open(&want).map(|mirror| relay.left(mirror, false)));
+        until("the end is open", || world.net.answered(OPEN) > before);
+        lose(&world, "a");
+        world.net.cut([]);
+        opening.join().unwrap().unwrap();
+    }
 }

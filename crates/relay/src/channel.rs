@@ -203,6 +203,11 @@ impl Channel {
         self.lost.load(Ordering::Acquire)
     }
 
+    /// Tells whether this side has ended, or will end because the other side is lost.
+    pub fn has_ended(&self) -> bool {
+        self.is_over() || self.is_lost()
+    }
+
     /// Begins an access to shared memory. Returns `None` if this side's member has ended.
     fn work(&self) -> Option<RwLockReadGuard<'_, bool>> {
         Some(self.alive.read().unwrap_or_else(PoisonError::into_inner)).filter(|alive| **alive)
