@@ -211,7 +211,8 @@ struct Shared {
     socket: PathBuf,
     /// The number of the next key.
     next: AtomicU64,
-    /// The next ticket. The first ticket is the token, so a ticket of an earlier broker of this node is not given again.
+    /// The next ticket. The first ticket is the token, so the tickets of an earlier broker of this node are not given
+    /// again.
     next_ticket: AtomicU64,
     channels: Mutex<BTreeMap<ChannelKey, Arc<Channel>>>,
     series: series::SeriesRelays,
@@ -435,8 +436,8 @@ impl Shared {
 
     /// Asks the other node to open an end. If the connection was lost before the answer came, asks again. Asks again as
     /// well if the port had no free place, until the task does not wait any longer. The other node keeps nothing of a
-    /// request that it has refused, so it does not matter if no further request comes. Returns `None` if a request whose
-    /// answer was lost has opened an end, and this end is lost.
+    /// request that it has refused, so it does not matter if no further request comes. Returns `None` if a request
+    /// whose answer was lost has opened an end, and this end is lost.
     fn ask_to_open(&self, node: &str, question: &Open, wait: Duration) -> Result<Option<Vec<u8>>> {
         let (by, until) = (Deadline::after(REACH.saturating_add(wait)), Deadline::after(wait.max(PLACE)));
         let (mut pause, mut is_answer_lost) = (AGAIN, false);
