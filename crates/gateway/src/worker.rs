@@ -163,6 +163,8 @@ impl Worker {
                 Ok(news) => {
                     self.items.pop_front();
                     news.into_iter().for_each(|news| self.mailbox.put(news));
+                    // Many requests take time, and the lease must be kept alive meanwhile.
+                    self.look_after_lease();
                 }
                 Err(CatalogFailure::NoLease) => return self.cut_off("the lease has ended".into()),
                 Err(_) => return,
@@ -256,6 +258,8 @@ impl Worker {
                 return;
             }
             self.strays.pop_front();
+            // Many releases take time, and the lease must be kept alive meanwhile.
+            self.look_after_lease();
         }
     }
 }
@@ -420,6 +424,83 @@ mod tests {
         let announce = |_| GatewayRequest::Announce(Vec::new());
         assert_eq!(request(&announce, 1), (false, 0));
         assert_eq!(request(&announce, 7), (false, 2));
+    }
+
+    /// A catalog that needs a tenth of a second for each answer to a question about an entry.
+    struct Slow {
+        memory: Memory,
+        now: Arc<AtomicU64>,
+        /// Whether the catalog answers no question about an entry.
+        is_away: AtomicBool,
+        kept: AtomicU64,
+        /// The longest time without a renewal of the lease.
+        longest: AtomicU64,
+    }
+
+    impl Catalog for Slow {
+        fn commit(&self, commit: &Commit, by: Deadline) -> CatalogResult<Committed> {
+            self.memory.commit(commit, by)
+        }
+
+        fn get(&self, key: &str, by: Deadline) -> CatalogResult<Option<Entry>> {
+            if self.is_away.load(Ordering::Relaxed) {
+                return Err(CatalogError::Unknown("the connection was lost".into()));
+            }
+            let now = self.now.fetch_add(100, Ordering::Relaxed) + 100;
+            self.longest.fetch_max(now - self.kept.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.memory.get(key, by)
+        }
+
+        fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing> {
+            self.memory.list(prefix, by)
+        }
+
+        fn grant(&self, time: Duration, by: Deadline) -> CatalogResult<LeaseId> {
+            self.memory.grant(time, by)
+        }
+
+        fn keep_alive(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()> {
+            self.kept.store(self.now.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.memory.keep_alive(lease, by)
+        }
+
+        fn revoke(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()> {
+            self.memory.revoke(lease, by)
+        }
+
+        fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>> {
+            self.memory.watch(prefix, from)
+        }
+    }
+
+    #[test]
+    fn the_lease_is_renewed_while_many_requests_that_waited_for_the_catalog_are_carried_out() {
+        let name = |number| Name { workflow: "w".into(), kind: SegmentKind::Region, name: format!("x{number}") };
+        let release = |number| GatewayRequest::Release(name(number));
+        let look = |number| GatewayRequest::Look { item: number };
+        for request in [&release as &dyn Fn(u64) -> GatewayRequest, &look] {
+            let now = Arc::new(AtomicU64::new(0));
+            let catalog = Arc::new(Slow {
+                memory: Memory::with_manual_clock(),
+                now: Arc::clone(&now),
+                is_away: AtomicBool::new(false),
+                kept: AtomicU64::new(0),
+                longest: AtomicU64::new(0),
+            });
+            let (own, clock) = (Arc::clone(&catalog) as Arc<dyn Catalog>, Arc::clone(&now));
+            let mut node = SimulatedGateway::new(&options(), own, move || clock.load(Ordering::Relaxed));
+            node.step();
+            assert!(node.is_in());
+            catalog.is_away.store(true, Ordering::Relaxed);
+            (0..100).for_each(|number| node.order(request(number)));
+            node.step();
+            catalog.is_away.store(false, Ordering::Relaxed);
+            let began = now.load(Ordering::Relaxed);
+            node.step();
+            let (took, longest) = (now.load(Ordering::Relaxed) - began, catalog.longest.load(Ordering::Relaxed));
+            assert!(took >= 10_000, "the requests took {took} ms");
+            assert!(longest < 2_000, "the lease of 6 s was not renewed for {longest} ms");
+        }
     }
 
     #[test]

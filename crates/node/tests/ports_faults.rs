@@ -18,13 +18,17 @@ use crossdock_client::{
     ConnectOptions, End, Handle, Inline, Message, Mode, ObjectMode, Pattern, Port, PortOptions, Session, Status,
 };
 use crossdock_relay::{Relay, WantedEnd};
-use support::Daemon;
 use support::net::{Defect, Net, Random};
+use support::{Daemon, until};
 
 const LONG: Duration = Duration::from_secs(180);
 const MESSAGES: u64 = 40;
+/// The number of the service that opens an end of a port.
+const OPEN: u32 = 100;
 /// The number of the service that brings messages to a sink.
 const DELIVER: u32 = 101;
+/// The number of the service that reports that a side of a channel has ended.
+const ENDED: u32 = 103;
 
 /// A defect that is planted on purpose, and that the schedules must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -307,5 +311,89 @@ fn planted_defects_are_found() {
         let world = World::new(7, planted);
         let why = (0..20).find_map(|seed| run(&world, seed).err());
         println!("{planted:?}: {}", why.unwrap_or_else(|| panic!("{planted:?} was not found")));
+    }
+}
+
+/// Makes a port on the node `home`, and opens its ends. The producer is on the node `producer`, and the consumer on the
+/// other node.
+fn pair<'a>(world: &'a World, port: &'a str, home: &'static str, producer: &'static str) -> (Opened, Opened) {
+    let options = PortOptions { pattern: Some(Pattern::OneToOne), capacity: 4, persistent: false };
+    let maker = world.session(home, "maker");
+    maker.make_port(port, &options).unwrap();
+    let consumer = NODES[usize::from(producer == "a")];
+    let task = |node, side| Task { world, node, home, port, number: 1, side };
+    let opened = (task(producer, End::Producer).open().unwrap(), task(consumer, End::Consumer).open().unwrap());
+    for end in [&opened.0, &opened.1] {
+        end.port.as_ref().unwrap().wait_peer(world.patience).unwrap();
+    }
+    opened
+}
+
+/// Cuts the network, and tells the other node that the lease of the node `lost` has ended.
+fn lose(world: &World, lost: &'static str) {
+    world.net.cut([("a", "b"), ("b", "a")]);
+    world.relays[NODES[usize::from(lost == "a")]].gone(lost);
+}
+
+#[test]
+fn a_message_whose_object_was_only_on_a_lost_node_is_lost_also_after_its_producer_has_closed() {
+    for home in NODES {
+        let world = World::new(1, Planted::Nothing);
+        world.net.refuse_pulls();
+        let (producer, consumer) = pair(&world, "p", home, "a");
+        let region = producer.session.region("r", Mode::CreateOnly, 64 << 20, None).unwrap();
+        let vector = region.vector::<u64>("v", ObjectMode::CreateOnly, None).unwrap();
+        vector.resize(50_000).unwrap();
+        let message = Message::new(vector.save().unwrap(), 1);
+        producer.port.as_ref().unwrap().send(&message, world.patience).unwrap();
+        drop(producer);
+        until("the producer's end is reported", || world.net.answered(ENDED) > 0);
+        lose(&world, "a");
+        let received = consumer.port.as_ref().unwrap().receive(Some(Duration::from_secs(60)));
+        assert_eq!(received.map_err(|error| error.status).err(), Some(Status::PeerDied), "the port is on node {home}");
+        if home == "b" {
+            // The end of the lost producer is free for another one.
+            let next = world.session("b", "next");
+            next.port("p", End::Producer, &PortOptions::default(), Some(Duration::from_secs(60))).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_mirror_is_removed_after_its_node_was_lost_although_the_producer_had_closed() {
+    let world = World::new(2, Planted::Nothing);
+    let (producer, consumer) = pair(&world, "p", "a", "a");
+    producer.port.as_ref().unwrap().send(&Message::new(Handle::NONE, 1), world.patience).unwrap();
+    drop(producer);
+    let port = consumer.port.as_ref().unwrap();
+    let message = port.receive(world.patience).unwrap();
+    until("the producer's end is reported", || world.net.answered(ENDED) > 0);
+    lose(&world, "a");
+    port.release(&message).unwrap();
+    assert_eq!(port.receive(world.patience).map_err(|error| error.status).err(), Some(Status::Closed));
+    drop(consumer);
+    let session = world.session("b", "observer");
+    until("the mirror is removed", || {
+        session.list().unwrap().segments.iter().all(|segment| !segment.name.starts_with(".mirror"))
+    });
+}
+
+#[test]
+fn an_end_that_is_lost_before_its_opening_is_confirmed_is_opened_again() {
+    let world = World::new(3, Planted::Nothing);
+    let options = PortOptions { pattern: Some(Pattern::OneToOne), capacity: 4, persistent: false };
+    world.session("b", "maker").make_port("p", &options).unwrap();
+    for sends in [true, false] {
+        let before = world.net.answered(OPEN);
+        world.net.cut([("b", "a")]);
+        let workflow = world.session("a", "task").workflow().to_owned();
+        let (node, port, task) = ("b".into(), "p".into(), "task".into());
+        let want = WantedEnd { node, workflow, port, task, rank: 0, sends, wait: Duration::from_secs(60) };
+        let relay = Arc::clone(&world.relays["a"]);
+        let opening = std::thread::spawn(move || relay.open(&want).map(|mirror| relay.left(mirror, false)));
+        until("the end is open", || world.net.answered(OPEN) > before);
+        lose(&world, "a");
+        world.net.cut([]);
+        opening.join().unwrap().unwrap();
     }
 }

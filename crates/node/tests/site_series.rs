@@ -4,6 +4,7 @@ mod support;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use crossdock_client::{
@@ -203,6 +204,26 @@ fn an_observer_may_come_before_the_publisher_and_shapes_change() {
         equal(&one, &other);
     }
     drop((there, first, on_b));
+}
+
+#[test]
+fn many_tasks_of_a_node_observe_a_series_of_another_node_at_the_same_time() {
+    let world = World::new(2);
+    let (on_a, on_b) = (world.session(0, "solver"), world.session(1, "early"));
+    let mut publisher = on_a.publisher("field", &SeriesOptions { max_observers: 512, ..options(4) }).unwrap();
+    publish(&mut publisher, 1);
+    // Node b knows that node a has the series.
+    drop(observe(&on_b, "field"));
+    let sessions: Vec<_> = (0..150).map(|number| world.session(1, &format!("viewer{number}"))).collect();
+    let together = Barrier::new(sessions.len());
+    std::thread::scope(|scope| {
+        for session in &sessions {
+            scope.spawn(|| {
+                together.wait();
+                shows(&observe(session, "field").latest().unwrap(), 1);
+            });
+        }
+    });
 }
 
 #[test]

@@ -203,6 +203,11 @@ impl Channel {
         self.lost.load(Ordering::Acquire)
     }
 
+    /// Tells whether this side has ended, or will end because the other side is lost.
+    pub fn has_ended(&self) -> bool {
+        self.is_over() || self.is_lost()
+    }
+
     /// Begins an access to shared memory. Returns `None` if this side's member has ended.
     fn work(&self) -> Option<RwLockReadGuard<'_, bool>> {
         Some(self.alive.read().unwrap_or_else(PoisonError::into_inner)).filter(|alive| **alive)
@@ -240,11 +245,9 @@ impl Channel {
             return self.finish(EndReason::Died);
         }
         let mut inbox = lock(&self.inbox);
-        if inbox.end.is_some() {
-            // The source has reported its end already, so no message is missing.
-            return;
-        }
-        inbox.end = Some((EndReason::Died, inbox.next));
+        let next = inbox.next;
+        // If the source has reported its end already, that end stays, and only objects that are not here yet are lost.
+        inbox.end.get_or_insert((EndReason::Died, next));
         drop(inbox);
         self.lost.store(true, Ordering::Release);
         self.changed.notify_all();

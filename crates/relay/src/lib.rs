@@ -209,7 +209,11 @@ struct Shared {
     token: u64,
     nodes: Arc<dyn RelayNetwork>,
     socket: PathBuf,
+    /// The number of the next key.
     next: AtomicU64,
+    /// The next ticket. The first ticket is the token, so the tickets of an earlier broker of this node are not given
+    /// again.
+    next_ticket: AtomicU64,
     channels: Mutex<BTreeMap<ChannelKey, Arc<Channel>>>,
     series: series::SeriesRelays,
     regions: region::RegionTransfers,
@@ -217,6 +221,8 @@ struct Shared {
     opening: Mutex<BTreeSet<ChannelKey>>,
     /// Keys of channels and supplies that other nodes have asked this node to open. The newest key is the last.
     seen: Mutex<VecDeque<ChannelKey>>,
+    /// The keys in `seen` whose requests this node is carrying out.
+    serving: Mutex<BTreeSet<ChannelKey>>,
     opens: OpensInProgress,
     offered: Mutex<HashMap<u64, Arc<dyn Source>>>,
     stop: AtomicBool,
@@ -234,7 +240,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Relay {
-    /// Makes the relay of the daemon at `socket`. `token` must be different at each start of a broker.
+    /// Makes the relay of the daemon at `socket`. `token` must be a new random number at each start of a broker.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -249,11 +255,13 @@ impl Relay {
             nodes,
             socket,
             next: AtomicU64::new(1),
+            next_ticket: AtomicU64::new(token),
             channels: Mutex::default(),
             series: series::SeriesRelays::default(),
             regions: region::RegionTransfers::default(),
             opening: Mutex::default(),
             seen: Mutex::default(),
+            serving: Mutex::default(),
             opens: OpensInProgress::default(),
             offered: Mutex::default(),
             stop: AtomicBool::new(false),
@@ -271,8 +279,7 @@ impl Relay {
     /// The errors of opening a port, as the other node reports them. `DISCONNECTED` or `TIMED_OUT` if that node cannot
     /// be reached.
     pub fn open(&self, want: &WantedEnd) -> std::result::Result<SegmentId, (Status, String)> {
-        let opened = self.shared.opening(|key| self.shared.open(key, want));
-        opened.map_err(|error| (error.status, error.to_string()))
+        self.shared.open_again(want).map_err(|error| (error.status, error.to_string()))
     }
 
     /// Opens a series of another node for tasks of this node, and returns the mirror's id. Blocks until the other node
@@ -381,8 +388,25 @@ impl Shared {
         ChannelKey { by: self.token, number: self.next.fetch_add(1, Ordering::Relaxed) }
     }
 
-    fn open(self: &Arc<Self>, key: ChannelKey, want: &WantedEnd) -> Result<SegmentId> {
-        let WantedEnd { node, workflow, port, task, rank, sends, wait } = want;
+    /// Opens an end of a port of another node. If the end was lost before this node knew of it, opens another one.
+    fn open_again(self: &Arc<Self>, want: &WantedEnd) -> Result<SegmentId> {
+        let began = Instant::now();
+        loop {
+            let wait = want.wait.saturating_sub(began.elapsed());
+            if let Some(mirror) = self.opening(|key| self.open(key, want, wait))? {
+                return Ok(mirror);
+            }
+            if wait.is_zero() {
+                let WantedEnd { node, port, .. } = want;
+                let text = format!("the end of port '{port}' on node {node} was lost before its opening was confirmed");
+                return Err(Error::new(Status::Disconnected, text));
+            }
+        }
+    }
+
+    /// Opens an end with this key. Returns `None` if the end was lost, and needs another key.
+    fn open(self: &Arc<Self>, key: ChannelKey, want: &WantedEnd, wait: Duration) -> Result<Option<SegmentId>> {
+        let WantedEnd { node, workflow, port, task, rank, sends, .. } = want;
         let question = Open {
             key,
             workflow: workflow.clone(),
@@ -393,7 +417,7 @@ impl Shared {
             // `ask_to_open` sets the time of each request.
             wait_ms: 0,
         };
-        let body = self.ask_to_open(node, &question, *wait)?;
+        let Some(body) = self.ask_to_open(node, &question, wait)? else { return Ok(None) };
         let opened = Opened::decode(&body).map_err(|refusal| Error::new(refusal.status, refusal.text))?;
         let pattern = Pattern::from_number(opened.pattern)
             .ok_or_else(|| Error::new(Status::Corrupt, format!("node {node} has a port of an unknown pattern")))?;
@@ -407,20 +431,27 @@ impl Shared {
         let end = session.port(&mirror, side, &options, None)?;
         let id = end.id();
         self.begin(Channel::new(key, node, false, session, end, Some(mirror)))?;
-        Ok(id)
+        Ok(Some(id))
     }
 
     /// Asks the other node to open an end. If the connection was lost before the answer came, asks again. Asks again as
     /// well if the port had no free place, until the task does not wait any longer. The other node keeps nothing of a
-    /// request that it has refused, so it does not matter if no further request comes.
-    fn ask_to_open(&self, node: &str, question: &Open, wait: Duration) -> Result<Vec<u8>> {
+    /// request that it has refused, so it does not matter if no further request comes. Returns `None` if a request
+    /// whose answer was lost has opened an end, and this end is lost.
+    fn ask_to_open(&self, node: &str, question: &Open, wait: Duration) -> Result<Option<Vec<u8>>> {
         let (by, until) = (Deadline::after(REACH.saturating_add(wait)), Deadline::after(wait.max(PLACE)));
-        let mut pause = AGAIN;
+        let (mut pause, mut is_answer_lost) = (AGAIN, false);
         loop {
             let asked = Instant::now();
             let wait_ms = u64::try_from(until.left().min(PLACE).as_millis()).unwrap_or(u64::MAX);
             let body = Open { wait_ms, ..question.clone() }.encode();
-            match self.ask(node, messages::OPEN, &body, by.left()) {
+            let outcome = self.ask(node, messages::OPEN, &body, by.left());
+            let failed = outcome.as_ref().err().map(|error| error.status);
+            if is_answer_lost && failed == Some(Status::Closed) {
+                return Ok(None);
+            }
+            is_answer_lost |= matches!(failed, Some(Status::Disconnected | Status::TimedOut));
+            match outcome {
                 Err(error) if error.status == Status::Disconnected && !by.passed() => thread::sleep(AGAIN),
                 Err(error) if matches!(error.status, Status::Busy | Status::TimedOut) && !until.passed() => {
                     // The other node refuses a request at once if too many requests wait. A request that has waited is
@@ -432,7 +463,7 @@ impl Shared {
                         pause = AGAIN;
                     }
                 }
-                outcome => return outcome,
+                outcome => return outcome.map(Some),
             }
         }
     }
@@ -440,19 +471,27 @@ impl Shared {
     /// Opens an end of a port of this node for a task of another node. A repeated request gets the same answer.
     fn open_for(self: &Arc<Self>, node: &str, open: Open) -> Result<Opened> {
         let key = open.key;
-        if let Some(channel) = lock(&self.channels).get(&key).filter(|channel| channel.peer == node) {
-            return Ok(Self::opened(channel));
+        let is_seen = || lock(&self.seen).contains(&key);
+        // A new request is in `serving` before it is in `seen`. It leaves `serving` when its channel can be found, or,
+        // if it failed, after it has left `seen`. So `seen` is read before the others and once more behind them.
+        let was_seen = is_seen();
+        match find_or_opening(&self.serving, key, || lock(&self.channels).get(&key).cloned()) {
+            Ok(channel) if channel.peer == node && !channel.has_ended() => return Ok(Self::opened(&channel)),
+            Ok(_) | Err(false) if was_seen && is_seen() => {
+                return Err(Error::new(Status::Closed, "this end of a port has ended"));
+            }
+            Ok(_) | Err(_) => {}
         }
-        self.open_once(key, "this end of a port is being opened, or has ended", || {
+        self.open_once(key, "this end of a port is being opened", || {
             let _in_progress = self.opens.begin(node, &open)?;
             self.open_first(node, &open)
         })
     }
 
     /// Calls `open` for the first request with this key. If a request with the same key comes again, `open` is not
-    /// called, and the call fails with the reason `why`. The node that sent the request then tries again with a new
-    /// key, if it still needs an answer. If `open` failed, a request with the same key may come again. This node
-    /// remembers only the newest [`SEEN`] keys.
+    /// called, and the call fails with the reason `why`. The node that sent the request then tries again, if it still
+    /// needs an answer. If `open` failed, a request with the same key may come again. This node remembers only the
+    /// newest [`SEEN`] keys.
     fn open_once<T>(&self, key: ChannelKey, why: &'static str, open: impl FnOnce() -> Result<T>) -> Result<T> {
         {
             let mut seen = lock(&self.seen);
@@ -462,12 +501,14 @@ impl Shared {
             if seen.len() >= SEEN {
                 seen.pop_front();
             }
+            lock(&self.serving).insert(key);
             seen.push_back(key);
         }
         let opened = open();
         if opened.is_err() {
             lock(&self.seen).retain(|seen| *seen != key);
         }
+        lock(&self.serving).remove(&key);
         opened
     }
 
@@ -619,7 +660,7 @@ impl Peers for Shared {
     }
 
     fn offer(&self, bytes: Arc<dyn Source>) -> u64 {
-        let ticket = self.next.fetch_add(1, Ordering::Relaxed);
+        let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
         lock(&self.offered).insert(ticket, bytes);
         ticket
     }
@@ -702,7 +743,7 @@ mod tests {
             (outcome.map_err(|error| error.status), asked.len(), took)
         };
         let (outcome, requests, _) = ask(3, Duration::from_secs(60));
-        assert_eq!((outcome, requests), (Ok(b"opened".to_vec()), 4));
+        assert_eq!((outcome, requests), (Ok(Some(b"opened".to_vec())), 4));
         let (outcome, requests, took) = ask(usize::MAX, Duration::from_millis(1500));
         assert_eq!(outcome, Err(Status::Busy));
         assert!(requests <= 4 && took >= Duration::from_millis(1500), "{requests} requests took {took:?}");
@@ -719,6 +760,43 @@ mod tests {
             sends: false,
             wait_ms: 0,
         }
+    }
+
+    /// Bytes that all have this value.
+    struct Same(u8);
+
+    impl Source for Same {
+        fn length(&self) -> u64 {
+            8
+        }
+
+        fn bytes<'a>(
+            &'a self,
+            _: u64,
+            length: u64,
+            buffer: &'a mut crossdock_link::Buffer,
+        ) -> std::result::Result<&'a [u8], Refusal> {
+            let bytes = buffer.room(length)?;
+            bytes.fill(self.0);
+            Ok(bytes)
+        }
+    }
+
+    #[test]
+    fn a_ticket_of_an_earlier_broker_gives_no_bytes_of_a_later_one() {
+        let offer = |token: u64, value: u8| {
+            let nodes = Arc::new(FullPort { refusals: 0, asked: Mutex::default() });
+            let relay = Relay::new(token, nodes, PathBuf::from("/nowhere"), |_| {}).unwrap();
+            let tickets = [(); 3].map(|()| relay.shared.offer(Arc::new(Same(value))));
+            (relay, tickets)
+        };
+        let source_id = |ticket: u64| SourceId { kind: KIND, object: ticket, epoch: 0 };
+        let (earlier, tickets) = offer(u64::MAX - 1, 1);
+        assert!(tickets.iter().all(|ticket| earlier.source(&source_id(*ticket)).is_some()));
+        drop(earlier);
+        let (later, _) = offer(0x1234_5678_9abc_def0, 2);
+        let found = tickets.iter().filter(|ticket| later.source(&source_id(**ticket)).is_some()).count();
+        assert_eq!(found, 0, "another node would get the bytes of another object");
     }
 
     #[test]

@@ -25,6 +25,9 @@ use crate::broker::{Event, NodeEvent, NodeFailure, NodeOrder};
 
 /// The most questions and pulls of this node that may wait at the same time.
 const WAITING: usize = 256;
+/// The most ports, series and regions of other nodes that tasks of this node may be opening, copying or moving at the
+/// same time. Such an order may wait as long as its task does.
+const OPENING: usize = 256;
 
 /// The broker's reply to another node's question.
 enum Reply {
@@ -136,6 +139,9 @@ pub(super) struct NodeAccess {
     pub queues: Arc<NodeQueues>,
     nodes: Arc<Nodes>,
     workers: Arc<Workers>,
+    /// The threads for the orders that wait as long as a task does. They are apart from the others, so that tasks that
+    /// wait do not hold up questions and pulls.
+    openers: Arc<Workers>,
     spare: SpareThread,
     relay: Arc<Relay>,
 }
@@ -170,7 +176,8 @@ impl NodeAccess {
         let relay = Arc::new(relay.map_err(|error| format!("no thread for ports and series of other nodes: {error}"))?);
         queues.relay.get_or_init(|| Arc::clone(&relay));
         let spare = SpareThread::start().map_err(|error| format!("no thread for lost nodes: {error}"))?;
-        Ok(Self { queues, nodes, workers: Workers::new(WAITING), spare, relay })
+        let (workers, openers) = (Workers::new(WAITING), Workers::new(OPENING));
+        Ok(Self { queues, nodes, workers, openers, spare, relay })
     }
 
     /// Tells the relay that a node's lease has ended.
@@ -187,6 +194,12 @@ impl NodeAccess {
         let (queues, nodes) = (Arc::clone(&self.queues), Arc::clone(&self.nodes));
         self.workers.run(Box::new(move || queues.put(call(&nodes))))
     }
+
+    /// Works as [`Self::wait_for`], for a call that may last as long as a task waits.
+    fn wait_to_open(&self, call: impl FnOnce(&Relay) -> NodeEvent + Send + 'static) -> bool {
+        let (queues, relay) = (Arc::clone(&self.queues), Arc::clone(&self.relay));
+        self.openers.run(Box::new(move || queues.put(call(&relay))))
+    }
 }
 
 fn failure(error: &crossdock_link::Error) -> NodeFailure {
@@ -195,6 +208,11 @@ fn failure(error: &crossdock_link::Error) -> NodeFailure {
 
 fn busy() -> NodeFailure {
     let text = format!("{WAITING} questions of this node to others wait already; try again");
+    NodeFailure { status: Status::Busy, text }
+}
+
+fn busy_opening() -> NodeFailure {
+    let text = format!("{OPENING} tasks of this node wait for ports, series and regions of other nodes; try again");
     NodeFailure { status: Status::Busy, text }
 }
 
@@ -268,36 +286,36 @@ impl Host<'_> {
                 }
             }
             NodeOrder::Mirror { id, node, workflow, port, task, rank, sends, wait_ms } => {
-                let (relay, wait) = (Arc::clone(&reach.relay), Duration::from_millis(wait_ms));
+                let wait = Duration::from_millis(wait_ms);
                 let want = WantedEnd { node, workflow, port, task, rank, sends, wait };
-                let begun = reach.wait_for(move |_| {
+                let begun = reach.wait_to_open(move |relay| {
                     let outcome = relay.open(&want).map_err(|(status, text)| NodeFailure { status, text });
                     NodeEvent::Mirrored { id, outcome }
                 });
                 if !begun {
-                    reach.queues.put(NodeEvent::Mirrored { id, outcome: Err(busy()) });
+                    reach.queues.put(NodeEvent::Mirrored { id, outcome: Err(busy_opening()) });
                 }
             }
             NodeOrder::MirrorSeries { id, node, workflow, series, former, wait_ms } => {
-                let (relay, wait) = (Arc::clone(&reach.relay), Duration::from_millis(wait_ms));
+                let wait = Duration::from_millis(wait_ms);
                 let want = WantedSeries { node, workflow, series, former, wait };
-                let begun = reach.wait_for(move |_| {
+                let begun = reach.wait_to_open(move |relay| {
                     let outcome = relay.open_series(&want).map_err(|(status, text)| NodeFailure { status, text });
                     NodeEvent::Mirrored { id, outcome }
                 });
                 if !begun {
-                    reach.queues.put(NodeEvent::Mirrored { id, outcome: Err(busy()) });
+                    reach.queues.put(NodeEvent::Mirrored { id, outcome: Err(busy_opening()) });
                 }
             }
             NodeOrder::CopyRegion { id, node, workflow, name, copy, moves, wait_ms } => {
-                let (relay, wait) = (Arc::clone(&reach.relay), Duration::from_millis(wait_ms));
+                let wait = Duration::from_millis(wait_ms);
                 let want = WantedRegion { order: id, node, workflow, name, copy, moves, wait };
-                let begun = reach.wait_for(move |_| {
+                let begun = reach.wait_to_open(move |relay| {
                     let outcome = relay.copy_region(&want).map_err(|(status, text)| NodeFailure { status, text });
                     NodeEvent::RegionCopied { id, outcome }
                 });
                 if !begun {
-                    reach.queues.put(NodeEvent::RegionCopied { id, outcome: Err(busy()) });
+                    reach.queues.put(NodeEvent::RegionCopied { id, outcome: Err(busy_opening()) });
                 }
             }
             NodeOrder::MirrorLeft { mirror, died } => reach.relay.left(mirror, died),
@@ -362,7 +380,48 @@ fn pull(
 
 #[cfg(test)]
 mod tests {
+    use crossdock_gateway::{CatalogAddress, Gateway, GatewayOptions};
+    use crossdock_link::Choice;
+
     use super::*;
+
+    #[test]
+    fn tasks_that_wait_for_ports_of_other_nodes_do_not_hold_up_questions() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = GatewayOptions {
+            site: "here".into(),
+            node: "a".into(),
+            catalog: CatalogAddress::Keep("127.0.0.1:0".into()),
+            catalog_socket: None,
+            listen: None,
+            certificates: None,
+            trusted_network: false,
+            transport: Choice::Auto,
+            number: 0,
+            token: 1,
+            folder: folder.path().join("catalog"),
+            lease: Duration::from_secs(6),
+        };
+        let queues = NodeQueues::new().unwrap();
+        let gateway = Gateway::start(&options, Arc::clone(&queues) as Arc<dyn Serve>).unwrap();
+        let reach = NodeAccess::new(queues, gateway.nodes(), folder.path().join("socket")).unwrap();
+        let (release, blocked) = channel::<()>();
+        let blocked = Arc::new(Mutex::new(blocked));
+        let answered = |id| NodeEvent::Answered { id, outcome: Ok(Vec::new()) };
+        let mut opening = 0;
+        while reach.wait_to_open({
+            let blocked = Arc::clone(&blocked);
+            move |_| {
+                assert!(blocked.lock().unwrap().recv().is_err());
+                answered(1)
+            }
+        }) {
+            opening += 1;
+        }
+        assert_eq!(opening, OPENING);
+        assert!(reach.wait_for(move |_| answered(2)), "no node gets an answer while {OPENING} tasks wait");
+        drop(release);
+    }
 
     #[test]
     fn a_job_that_must_be_done_is_done_while_all_workers_are_busy() {

@@ -3,7 +3,7 @@
 //! one direction.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -48,6 +48,10 @@ pub struct Net {
     faults: AtomicU64,
     /// The directions, from one node to another, in which the network is cut.
     cuts: Mutex<BTreeSet<(&'static str, &'static str)>>,
+    /// Whether the network carries questions only, and no bytes that a node pulls.
+    refuses_pulls: AtomicBool,
+    /// How many questions to each service were answered without a refusal.
+    answered: Mutex<BTreeMap<u32, u64>>,
 }
 
 /// How the relay of one node reaches the network.
@@ -62,8 +66,15 @@ fn failed(status: Status, what: &str) -> Error {
 
 impl Net {
     pub fn new(seed: u64, defect: Defect) -> Arc<Self> {
-        let (relays, cuts) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { relays, random: Random::new(seed), defect, faults: AtomicU64::new(0), cuts })
+        Arc::new(Self {
+            relays: Mutex::default(),
+            random: Random::new(seed),
+            defect,
+            faults: AtomicU64::new(0),
+            cuts: Mutex::default(),
+            refuses_pulls: AtomicBool::new(false),
+            answered: Mutex::default(),
+        })
     }
 
     /// Makes a relay for each of these nodes. The relays reach each other through this network.
@@ -85,6 +96,16 @@ impl Net {
     /// Cuts the network in these directions, and joins it in all others.
     pub fn cut(&self, directions: impl IntoIterator<Item = (&'static str, &'static str)>) {
         *self.cuts.lock().unwrap() = directions.into_iter().collect();
+    }
+
+    /// Makes all pulls fail from now on.
+    pub fn refuse_pulls(&self) {
+        self.refuses_pulls.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives the number of questions to a service that were answered without a refusal.
+    pub fn answered(&self, service: u32) -> u64 {
+        self.answered.lock().unwrap().get(&service).copied().unwrap_or(0)
     }
 
     fn is_cut(&self, from: &str, to: &str) -> bool {
@@ -113,6 +134,9 @@ impl Net {
         }
         let relay = self.relay(to).ok_or_else(|| failed(Status::Disconnected, "ask"))?;
         let answer = relay.answer(from, service, body);
+        if answer.is_ok() {
+            *self.answered.lock().unwrap().entry(service).or_default() += 1;
+        }
         if self.is_cut(to, from) {
             return Err(failed(Status::TimedOut, "the answer did not come"));
         }
@@ -156,7 +180,8 @@ impl RelayNetwork for Way {
     }
 
     fn pull(&self, node: &str, source_id: &SourceId, offset: u64, memory: &mut [u8], _: Deadline) -> Result<(), Error> {
-        if self.net.is_cut(self.own, node) || self.net.is_cut(node, self.own) || self.net.fault() < 3 {
+        let is_cut = self.net.is_cut(self.own, node) || self.net.is_cut(node, self.own);
+        if is_cut || self.net.refuses_pulls.load(Ordering::Relaxed) || self.net.fault() < 3 {
             return Err(failed(Status::Disconnected, "the bytes did not come"));
         }
         let relay = self.net.relay(node).ok_or_else(|| failed(Status::Disconnected, "pull"))?;

@@ -39,6 +39,13 @@ pub const SERVICES: std::ops::RangeInclusive<u32> = messages::FIND..=messages::M
 /// How long one request waits on the other node until a series of the wanted name is published. A longer wait sends
 /// several requests.
 const SLICE: Duration = Duration::from_secs(1);
+/// The longest pause before a request is repeated because the other node has too many requests.
+const PAUSE: Duration = Duration::from_millis(800);
+/// How many requests of another node may wait for series at the same time. While such a request waits, it takes one of
+/// the places for requests that the link has. Messages need other places.
+const FINDS_OF_NODE: usize = 16;
+/// The shortest time for which a request waits for a series. It applies if too many requests of its node wait already.
+const LOOK: Duration = Duration::from_millis(1);
 /// When a mirror is opened, the minimum time to wait until the mirror shows the newest version.
 const FIRST: Duration = Duration::from_secs(1);
 /// How long the other node may take to answer a request on behalf of a waiting observer.
@@ -59,6 +66,34 @@ pub struct WantedSeries {
     pub wait: Duration,
 }
 
+/// The requests of other nodes that wait for a series: the node of each.
+#[derive(Default)]
+struct WaitingFinds(Mutex<Vec<String>>);
+
+/// A request that waits for a series until this value is dropped.
+struct WaitingFind<'a>(&'a WaitingFinds, &'a str);
+
+impl WaitingFinds {
+    /// Notes a request of a node. Returns `None` if too many requests of the node wait already.
+    fn begin<'a>(&'a self, node: &'a str) -> Option<WaitingFind<'a>> {
+        let mut all = lock(&self.0);
+        let of_node = all.iter().filter(|other| *other == node).count();
+        (of_node < FINDS_OF_NODE).then(|| {
+            all.push(node.to_owned());
+            WaitingFind(self, node)
+        })
+    }
+}
+
+impl Drop for WaitingFind<'_> {
+    fn drop(&mut self) {
+        let mut all = lock(&self.0.0);
+        if let Some(at) = all.iter().position(|other| other == self.1) {
+            all.swap_remove(at);
+        }
+    }
+}
+
 /// All mirrors and supplies of a daemon.
 #[derive(Default)]
 pub struct SeriesRelays {
@@ -67,6 +102,7 @@ pub struct SeriesRelays {
     /// The series whose mirrors are being made. Each is named by its node and the id of its segment there.
     making: Mutex<BTreeSet<(String, u64)>>,
     made: Condvar,
+    finds: WaitingFinds,
 }
 
 impl SeriesRelays {
@@ -151,10 +187,12 @@ impl Shared {
     /// means that the name no longer belongs to the other node. `DISCONNECTED` means that the node cannot be reached.
     fn find_series(&self, want: &WantedSeries) -> Result<FoundSeries> {
         let WantedSeries { node, workflow, series, former, wait } = want;
-        let began = Instant::now();
+        let (began, mut pause) = (Instant::now(), AGAIN);
         loop {
+            let asked = Instant::now();
             let left = wait.saturating_sub(began.elapsed());
-            let slice = left.min(SLICE);
+            // A request that does not wait at all does not tell whether the series may still come.
+            let slice = if wait.is_zero() { left } else { left.clamp(LOOK, SLICE) };
             let wait_ms = u64::try_from(slice.as_millis()).unwrap_or(u64::MAX);
             let question = Find { workflow: workflow.clone(), series: series.clone(), former: *former, wait_ms };
             match self.ask(node, messages::FIND, &question.encode(), ANSWER.saturating_add(slice)) {
@@ -163,6 +201,16 @@ impl Shared {
                     // The catalog soon tells this node which node has the name now. The caller then asks again.
                     thread::sleep(AGAIN.min(left));
                     return Err(error);
+                }
+                Err(error) if error.status == Status::Busy && began.elapsed() < (*wait).max(SLICE) => {
+                    // The link refuses a request at once if too many requests of this node are in progress.
+                    thread::sleep(pause);
+                    pause = (pause * 2).min(PAUSE);
+                }
+                Err(error) if error.status == Status::TimedOut && !left.is_zero() && asked.elapsed() < slice / 2 => {
+                    // The other node lets no more requests of this node wait.
+                    thread::sleep(pause.min(left));
+                    pause = (pause * 2).min(PAUSE);
                 }
                 Err(error) if left > slice && matches!(error.status, Status::TimedOut | Status::NotYet) => {}
                 Err(error) if left < *wait && error.status == Status::TimedOut => {
@@ -179,7 +227,13 @@ impl Shared {
     }
 
     fn supplied(&self, node: &str, supply: &messages::Supply) -> Result<Supplied> {
-        decoded(&self.ask(node, messages::SUPPLY, &supply.encode(), ANSWER)?)
+        let (began, body) = (Instant::now(), supply.encode());
+        loop {
+            match self.ask(node, messages::SUPPLY, &body, ANSWER) {
+                Err(error) if error.status == Status::Busy && began.elapsed() < ANSWER => thread::sleep(AGAIN),
+                answer => return decoded(&answer?),
+            }
+        }
     }
 
     fn make_mirror(self: &Arc<Self>, want: &WantedSeries, segment: u64) -> Result<Arc<Mirror>> {
@@ -262,7 +316,8 @@ impl Shared {
 
     fn find(&self, node: &str, question: &Find) -> Result<FoundSeries> {
         let session = self.session_of(node, &question.workflow, true)?;
-        let wait = Duration::from_millis(question.wait_ms);
+        let (wait, waiting) = (Duration::from_millis(question.wait_ms), self.series.finds.begin(node));
+        let wait = if waiting.is_some() { wait } else { wait.min(LOOK) };
         let observer = match question.former {
             true => session.observe_former(&question.series, wait)?,
             false => session.observe(&question.series, wait)?,
@@ -315,4 +370,78 @@ impl Shared {
 
 fn decoded<T: BodyField>(body: &[u8]) -> Result<T> {
     T::decode(body).map_err(|refusal| Error::new(refusal.status, refusal.text))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::path::PathBuf;
+
+    use crossdock_link::SourceId;
+    use crossdock_os::Deadline;
+
+    use super::*;
+    use crate::{Relay, RelayNetwork};
+
+    /// Another node, which gives these answers, one after another. It gives the last one again and again.
+    struct Answers(Mutex<VecDeque<std::result::Result<Vec<u8>, Status>>>);
+
+    impl RelayNetwork for Answers {
+        fn ask(&self, _: &str, _: u32, _: &[u8], _: Deadline) -> crossdock_link::Result<Vec<u8>> {
+            let mut answers = lock(&self.0);
+            let answer = answers.pop_front().unwrap();
+            if answers.is_empty() {
+                answers.push_back(answer.clone());
+            }
+            answer.map_err(|status| crossdock_link::Error::new(status, "ask", "refused"))
+        }
+
+        fn pull(&self, _: &str, _: &SourceId, _: u64, _: &mut [u8], _: Deadline) -> crossdock_link::Result<()> {
+            Err(crossdock_link::Error::new(Status::NotFound, "pull", "there is nothing"))
+        }
+    }
+
+    fn relay(answers: impl IntoIterator<Item = std::result::Result<Vec<u8>, Status>>) -> Relay {
+        let nodes = Arc::new(Answers(Mutex::new(answers.into_iter().collect())));
+        Relay::new(1, nodes, PathBuf::from("/nowhere"), |_| {}).unwrap()
+    }
+
+    fn find(relay: &Relay, wait: Duration) -> std::result::Result<FoundSeries, Status> {
+        let (node, workflow, series) = ("b".into(), "w".into(), "s".into());
+        let want = WantedSeries { node, workflow, series, former: false, wait };
+        relay.shared.find_series(&want).map_err(|error| error.status)
+    }
+
+    #[test]
+    fn an_observer_waits_also_while_the_other_node_has_too_many_requests() {
+        let found = FoundSeries { segment: 7, newest: 3 };
+        let refusals = [Status::Busy, Status::TimedOut, Status::Busy, Status::TimedOut];
+        let patient = relay(refusals.map(Err).into_iter().chain([Ok(found.encode())]));
+        assert_eq!(find(&patient, Duration::from_secs(60)), Ok(found));
+        // An observer that does not want to wait is not refused because of others, which have their answers soon.
+        let hasty = relay([Err(Status::Busy), Err(Status::Busy), Ok(found.encode())]);
+        assert_eq!(find(&hasty, Duration::ZERO), Ok(found));
+        let never = relay([Err(Status::Busy)]);
+        assert_eq!(find(&never, Duration::from_millis(10)), Err(Status::Busy));
+        let late = relay([Err(Status::TimedOut)]);
+        assert_eq!(find(&late, Duration::from_millis(300)), Err(Status::TimedOut));
+    }
+
+    #[test]
+    fn a_supply_is_asked_for_again_while_the_other_node_has_too_many_requests() {
+        let asked = relay([Err(Status::Busy), Err(Status::Busy), Err(Status::NotFound)]);
+        let (key, workflow, series) = (asked.shared.new_key(), "w".into(), "s".into());
+        let question = messages::Supply { key, workflow, series, segment: 7, former: false, has: 0 };
+        let refused = asked.shared.supplied("b", &question).map_err(|error| error.status);
+        assert_eq!(refused.err(), Some(Status::NotFound));
+    }
+
+    #[test]
+    fn requests_that_wait_for_series_leave_room_for_other_requests() {
+        let finds = WaitingFinds::default();
+        let mut waiting: Vec<_> = (0..FINDS_OF_NODE).map(|_| finds.begin("a").unwrap()).collect();
+        assert!(finds.begin("a").is_none() && finds.begin("b").is_some());
+        waiting.pop();
+        assert!(finds.begin("a").is_some());
+    }
 }
