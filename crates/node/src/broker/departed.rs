@@ -61,7 +61,11 @@ impl Broker {
 
 #[cfg(test)]
 mod tests {
+    use crossdock_layout::wire::{ItemLevel, ItemRequest};
+
     use super::*;
+    use crate::broker::bench::Bench;
+    use crate::broker::{Event, MAIN_ENDPOINT, SiteEvent};
 
     fn name(number: usize) -> SiteName {
         SiteName { workflow: "w".into(), kind: SegmentKind::Item, name: number.to_string() }
@@ -84,5 +88,21 @@ mod tests {
         departed.dropped(name(MOST + 1), "c".into(), 3);
         assert!(!departed.names.contains_key(&name(1)));
         assert!(departed.names.len() <= MOST && departed.order.len() <= MOST);
+    }
+
+    #[test]
+    fn errors_about_a_name_that_this_node_has_taken_since_do_not_speak_of_a_lost_object() {
+        let mut bench = Bench::in_site();
+        bench.join(1, MAIN_ENDPOINT, "w", 0);
+        let name = SiteName { workflow: "default".into(), kind: SegmentKind::Item, name: "x".into() };
+        bench.event(Event::Site(SiteEvent::Named { name: name.clone(), node: "b".into() }));
+        bench.event(Event::Site(SiteEvent::NodeGone { node: "b".into() }));
+        bench.event(Event::Site(SiteEvent::Unnamed { name }));
+        let workflow = bench.broker.lasting().workflow_names["default"];
+        let departed = |bench: &Bench| bench.broker.departed_with(workflow, SegmentKind::Item, "x");
+        assert!(departed(&bench).contains("it was on node b"));
+        let item = bench.create(1, "x", ItemLevel::Verified);
+        bench.ask_item(1, ItemRequest::Destroy { item });
+        assert_eq!(departed(&bench), "");
     }
 }

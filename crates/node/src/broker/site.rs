@@ -721,6 +721,7 @@ impl Broker {
         let claims = site.claims.remove(&name).unwrap_or_default();
         let (status, text) = match outcome {
             Claimed::Ours => {
+                site.departed.is_back(&name);
                 site.elsewhere.remove(&name);
                 site.given.remove(&name);
                 site.contested.remove(&name);
