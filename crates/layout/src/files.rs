@@ -194,11 +194,7 @@ impl Notice {
 
 /// Writes a text into the words, with a zero byte at its end. A text that is too long is cut at a character.
 fn store(words: &[AtomicU64], text: &str) {
-    let mut length = text.len().min(words.len() * 8 - 1);
-    while !text.is_char_boundary(length) {
-        length -= 1;
-    }
-    let text = &text.as_bytes()[..length];
+    let text = crate::text::clipped(text, words.len() * 8 - 1).as_bytes();
     for (number, word) in words.iter().enumerate() {
         let mut bytes = [0; 8];
         let part = text.get(number * 8..).unwrap_or_default();

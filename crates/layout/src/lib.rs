@@ -17,6 +17,7 @@ pub mod rights;
 pub mod series;
 pub mod set;
 pub mod status;
+pub mod text;
 pub mod type_name;
 pub mod wild;
 pub mod wire;

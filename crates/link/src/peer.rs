@@ -2,6 +2,7 @@
 
 use crossdock_layout::Status;
 use crossdock_layout::link::MAX_LINK_TEXT;
+use crossdock_layout::text::clipped;
 use crossdock_layout::wire::SegmentKind;
 use std::time::{Duration, Instant};
 
@@ -155,11 +156,7 @@ impl Refusal {
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         assert!(!matches!(status, Status::Ok | Status::NotYet), "{status} refuses nothing");
         let mut text = text.into();
-        let mut end = text.len().min(MAX_LINK_TEXT);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
+        text.truncate(clipped(&text, MAX_LINK_TEXT).len());
         Self { status, text }
     }
 

@@ -1,6 +1,7 @@
 //! What a publisher declares about its series, and the checks of this declaration.
 
 use crossdock_layout::series::{MAX_ATTRIBUTES, MAX_CONSTANTS, MAX_VARIABLES};
+use crossdock_layout::text::clipped;
 use crossdock_layout::type_name::Type;
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{MemberId, Status};
@@ -89,8 +90,7 @@ impl Identity {
     /// all segments. The kernel allows 249 bytes.
     pub(super) fn label(&self, kind: &str) -> String {
         let mut label = format!("crossdock:{}:{kind}:{}", self.workflow, self.name);
-        let end = (0..=240.min(label.len())).rev().find(|end| label.is_char_boundary(*end)).unwrap_or(0);
-        label.truncate(end);
+        label.truncate(clipped(&label, 240).len());
         label
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crossdock_layout::text::clipped;
 use crossdock_shim::arguments;
 use crossdock_shim::message::Message;
 
@@ -67,7 +68,7 @@ fn stream(body: &[u8]) {
     let (mut started, mut own, mut beyond) = (BTreeSet::new(), None, false);
     while let Some(message) = Message::read_frame(&mut rest) {
         if let Message::RankStarted(rank) = &message {
-            let key = (marks::clipped(&rank.host, 8 << 10).to_owned(), rank.pid);
+            let key = (clipped(&rank.host, 8 << 10).to_owned(), rank.pid);
             let more = started.len() == RANKS as usize && !started.contains(&key);
             if !more {
                 started.insert(key);

@@ -3,6 +3,7 @@
 //!
 //! Slurm passes on whole lines of at most a thousand bytes, so a mark is one short line.
 
+use crossdock_layout::text::clipped;
 use crossdock_shim::message::{End, Message, Rank};
 
 const BEGIN: &str = "\u{1e}crossdock-mpi";
@@ -52,15 +53,6 @@ pub fn line(message: &Message) -> Option<String> {
     }
     text.push('\n');
     Some(text)
-}
-
-/// Gives the beginning of a text: at most `most` bytes, and only whole characters.
-pub fn clipped(text: &str, most: usize) -> &str {
-    let mut end = text.len().min(most);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 /// Splits a line into the text that a rank wrote before the mark, and the mark's message.

@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use crossdock_layout::text::clipped;
 use crossdock_shim::message::{End, Message, Rank};
-
-use super::marks;
 
 /// The most bytes that the front keeps of each text in a rank's report. The list of the CPUs of a large host fits.
 const TEXT_MAX: usize = 8 << 10;
@@ -190,7 +189,7 @@ fn short(rank: Rank) -> Rank {
 
 /// Cuts a text that another process sent to at most `TEXT_MAX` bytes.
 fn cut(text: String) -> String {
-    if text.len() > TEXT_MAX { marks::clipped(&text, TEXT_MAX).to_owned() } else { text }
+    if text.len() > TEXT_MAX { clipped(&text, TEXT_MAX).to_owned() } else { text }
 }
 
 #[cfg(test)]

@@ -166,11 +166,7 @@ impl<const MOST: usize> Encoding<String> for Text<MOST> {
     const WHAT: &'static str = "UTF-8 up to the end";
     const SIZE: usize = 0;
     fn write(text: &String, w: &mut Writer) {
-        let mut end = text.len().min(MOST);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        w.bytes(&text.as_bytes()[..end]);
+        w.bytes(crate::text::clipped(text, MOST).as_bytes());
     }
     fn read(r: &mut Reader<'_>, field: &'static str) -> Result<String, Malformed> {
         let body = r.rest();
