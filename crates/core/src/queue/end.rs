@@ -413,17 +413,15 @@ impl End {
                     return self.ring.anything_ready();
                 }
                 let mut message = Message::default();
-                match self.ring.try_receive(&mut local.next, self.slot, &mut message) {
-                    Ok(position) => {
-                        if let Some(position) = position {
-                            message.position = position;
-                            local.found.push(message);
-                        }
-                    }
-                    Err(_) => return true,
-                }
+                let Ok(position) = self.ring.try_receive(&mut local.next, self.slot, &mut message) else {
+                    return true;
+                };
                 self.next.store(local.next, Relaxed);
-                !local.found.is_empty()
+                if let Some(position) = position {
+                    message.position = position;
+                    local.found.push(message);
+                }
+                position.is_some()
             }
         }
     }

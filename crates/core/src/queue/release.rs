@@ -16,30 +16,22 @@ impl Ring {
     /// the producers. A cell of a fan-out becomes free when the last of its consumers releases it.
     #[inline]
     pub(super) fn release(&self, position: u64, next: u64, end: u8) -> Result<bool, Error> {
-        let (cell, lap) = (self.cell(position), self.lap(position));
-        let seen = cell.state();
-        let freed = match self.shape.pattern {
-            Pattern::OneToOne => position < next && seen == State::ready(lap) && self.set_free(cell, seen),
-            Pattern::FanIn | Pattern::WorkQueue => seen == State::taken(lap, end) && self.set_free(cell, seen),
-            Pattern::FanOut => {
-                let own = 1 << end;
-                let mine = position < next && seen == State::ready(lap) && cell.shares() & own != 0;
-                // The consumer that clears the last bit frees the cell. If that consumer dies between these two
-                // steps, the cell stays ready without any bit. A producer never makes such a cell, so the member that
-                // heals the port knows what happened.
-                let before = if mine { cell.drop_share(own) } else { 0 };
-                if before & own == 0 {
-                    return Err(not_yours(position));
-                }
-                crate::fault_point!("queue.release.share");
-                if before != own {
-                    return Ok(false);
-                }
-                self.set_free(cell, seen);
-                true
+        let (cell, seen) = self.received(position, next, end)?;
+        if self.shape.pattern == Pattern::FanOut {
+            // The consumer that clears the last bit frees the cell. If that consumer dies between these two steps, the
+            // cell stays ready without any bit. A producer never makes such a cell, so the member that heals the port
+            // knows what happened.
+            let own = 1 << end;
+            let before = cell.drop_share(own);
+            if before & own == 0 {
+                return Err(not_yours(position));
             }
-        };
-        if !freed {
+            crate::fault_point!("queue.release.share");
+            if before != own {
+                return Ok(false);
+            }
+            self.set_free(cell, seen);
+        } else if !self.set_free(cell, seen) {
             return Err(not_yours(position));
         }
         crate::fault_point!("queue.release.freed");
@@ -49,17 +41,20 @@ impl Ring {
     /// Reads a message once more, which this end has received and not released. `next` has the same meaning as for
     /// `release`.
     pub(super) fn read_again(&self, position: u64, next: u64, end: u8, out: &mut Message) -> Result<(), Error> {
+        self.received(position, next, end)?.0.get(out)
+    }
+
+    /// Gives the cell of a message, and the cell's state, if this end has received the message and not released it.
+    #[inline]
+    fn received(&self, position: u64, next: u64, end: u8) -> Result<(CellRef<'_>, State), Error> {
         let (cell, lap) = (self.cell(position), self.lap(position));
         let seen = cell.state();
-        let own = match self.shape.pattern {
+        let is_own = match self.shape.pattern {
             Pattern::OneToOne => position < next && seen == State::ready(lap),
             Pattern::FanIn | Pattern::WorkQueue => seen == State::taken(lap, end),
             Pattern::FanOut => position < next && seen == State::ready(lap) && cell.shares() & (1 << end) != 0,
         };
-        if !own {
-            return Err(not_yours(position));
-        }
-        cell.get(out)
+        if is_own { Ok((cell, seen)) } else { Err(not_yours(position)) }
     }
 
     /// Frees a cell for the next lap, if its state is still `seen` (ready or taken). If the message had a handle, the
