@@ -85,28 +85,31 @@ fn greet_restarting(
     who: &ClientIdentity,
     deadline: Deadline,
 ) -> std::result::Result<Welcome, HelloFailure> {
-    let mut pause = Duration::from_micros(200);
-    loop {
-        match handshake::greet(path, who, deadline) {
-            Err(HelloFailure::Ended(_)) if !deadline.passed() => {}
-            other => return other,
-        }
-        std::thread::sleep(pause.min(deadline.left()));
-        pause = (pause * 2).min(Duration::from_millis(20));
-    }
+    greet_again(path, who, deadline, |failure| matches!(failure, HelloFailure::Ended(_)))
 }
 
 /// Says hello to a daemon that may be starting or ending at this moment, and tries again until the deadline.
 pub(crate) fn greet_until(path: &Path, who: &ClientIdentity, deadline: Deadline, starting: bool) -> Result<Welcome> {
+    let passes = |failure: &HelloFailure| match failure {
+        HelloFailure::NotListening(_) => starting,
+        HelloFailure::Ended(_) => true,
+        HelloFailure::NoRoom(_) | HelloFailure::Final(_) => false,
+    };
+    greet_again(path, who, deadline, passes).map_err(HelloFailure::into_error)
+}
+
+/// Says hello to a daemon. After a failure that `passes` accepts, tries again until the deadline.
+fn greet_again(
+    path: &Path,
+    who: &ClientIdentity,
+    deadline: Deadline,
+    passes: impl Fn(&HelloFailure) -> bool,
+) -> std::result::Result<Welcome, HelloFailure> {
     let mut pause = Duration::from_micros(200);
     loop {
         match handshake::greet(path, who, deadline) {
-            Ok(welcome) => return Ok(welcome),
-            Err(HelloFailure::NotListening(error)) if !starting || deadline.passed() => return Err(error),
-            Err(HelloFailure::NotListening(_)) => {}
-            Err(HelloFailure::Ended(error)) if deadline.passed() => return Err(error),
-            Err(HelloFailure::Ended(_)) => {}
-            Err(HelloFailure::NoRoom(error) | HelloFailure::Final(error)) => return Err(error),
+            Err(failure) if passes(&failure) && !deadline.passed() => {}
+            other => return other,
         }
         std::thread::sleep(pause.min(deadline.left()));
         pause = (pause * 2).min(Duration::from_millis(20));

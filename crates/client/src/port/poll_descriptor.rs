@@ -94,8 +94,8 @@ fn watch(shared: &Arc<Shared>) {
     let Some(poll_descriptor) = shared.poll_descriptor.get() else { return };
     while poll_descriptor.wait_for_arming() {
         // A message or a credit ends this wait at once. When the port is closed, the wait ends at once, too, because
-        // leaving wakes both sides. A death may wake nobody, so the thread looks for deaths as often as every waiting
-        // member.
+        // leaving wakes both sides. A death does not always wake this thread, so the thread looks for deaths as often as
+        // each waiting member does.
         if shared.end.wait_for_event(LOOK) || shared.end.is_closed() {
             poll_descriptor.ring();
         }

@@ -60,9 +60,8 @@ impl Drop for PublisherRegistration {
 }
 
 impl Session {
-    /// Registers a new series with the daemon. From then on its `reserved` bytes count against the quota.
+    /// Registers a new series with the daemon. The caller has checked the name. From then on its `reserved` bytes count against the quota.
     pub(super) fn register_publisher(&self, name: &str, offer: Offer) -> Result<PublisherRegistration> {
-        check_name("series", name)?;
         let register = || self.try_to_register(name, &offer.pool, offer.size, offer.reserved, offer.observers);
         // `NOT_FOUND` has two possible causes. If the daemon's keeper died meanwhile, the daemon has lost the pool that
         // this process sent. In a site, the daemon first has to claim the name, and does not keep the pool while it

@@ -195,6 +195,19 @@ impl NodeAccess {
         self.workers.run(Box::new(move || queues.put(call(&nodes))))
     }
 
+    /// Calls the relay in a thread for calls that may last as long as a task waits. Reports the outcome as `event` says;
+    /// the call fails at once if too many of them wait.
+    fn open<T>(
+        &self,
+        call: impl FnOnce(&Relay) -> Result<T, (Status, String)> + Send + 'static,
+        event: impl Fn(Result<T, NodeFailure>) -> NodeEvent + Copy + Send + 'static,
+    ) {
+        let failure = |(status, text)| NodeFailure { status, text };
+        if !self.wait_to_open(move |relay| event(call(relay).map_err(failure))) {
+            self.queues.put(event(Err(busy_opening())));
+        }
+    }
+
     /// Works as [`Self::wait_for`], for a call that may last as long as a task waits.
     fn wait_to_open(&self, call: impl FnOnce(&Relay) -> NodeEvent + Send + 'static) -> bool {
         let (queues, relay) = (Arc::clone(&self.queues), Arc::clone(&self.relay));
@@ -288,35 +301,20 @@ impl Host<'_> {
             NodeOrder::Mirror { id, node, workflow, port, task, rank, sends, wait_ms } => {
                 let wait = Duration::from_millis(wait_ms);
                 let want = WantedEnd { node, workflow, port, task, rank, sends, wait };
-                let begun = reach.wait_to_open(move |relay| {
-                    let outcome = relay.open(&want).map_err(|(status, text)| NodeFailure { status, text });
-                    NodeEvent::Mirrored { id, outcome }
-                });
-                if !begun {
-                    reach.queues.put(NodeEvent::Mirrored { id, outcome: Err(busy_opening()) });
-                }
+                reach.open(move |relay| relay.open(&want), move |outcome| NodeEvent::Mirrored { id, outcome });
             }
             NodeOrder::MirrorSeries { id, node, workflow, series, former, wait_ms } => {
                 let wait = Duration::from_millis(wait_ms);
                 let want = WantedSeries { node, workflow, series, former, wait };
-                let begun = reach.wait_to_open(move |relay| {
-                    let outcome = relay.open_series(&want).map_err(|(status, text)| NodeFailure { status, text });
-                    NodeEvent::Mirrored { id, outcome }
-                });
-                if !begun {
-                    reach.queues.put(NodeEvent::Mirrored { id, outcome: Err(busy_opening()) });
-                }
+                reach.open(move |relay| relay.open_series(&want), move |outcome| NodeEvent::Mirrored { id, outcome });
             }
             NodeOrder::CopyRegion { id, node, workflow, name, copy, moves, wait_ms } => {
                 let wait = Duration::from_millis(wait_ms);
                 let want = WantedRegion { order: id, node, workflow, name, copy, moves, wait };
-                let begun = reach.wait_to_open(move |relay| {
-                    let outcome = relay.copy_region(&want).map_err(|(status, text)| NodeFailure { status, text });
-                    NodeEvent::RegionCopied { id, outcome }
-                });
-                if !begun {
-                    reach.queues.put(NodeEvent::RegionCopied { id, outcome: Err(busy_opening()) });
-                }
+                reach.open(
+                    move |relay| relay.copy_region(&want),
+                    move |outcome| NodeEvent::RegionCopied { id, outcome },
+                );
             }
             NodeOrder::MirrorLeft { mirror, died } => reach.relay.left(mirror, died),
             NodeOrder::Opened { id, outcome } => {
