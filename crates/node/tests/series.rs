@@ -411,7 +411,7 @@ fn a_publisher_gives_its_series_back_after_the_keepers_death() {
     // Other memory than the lost pool is refused from every member, also from the publisher.
     let (forged, _map) = memfd::create_for_own_writing("crossdock-test", SIZE).unwrap();
     assert_eq!(ask(&mut observer, &Request::Offer { segment }, &[forged.as_fd()]).unwrap_err().0, Status::Denied);
-    // The pool itself is taken back only from the publisher. Nobody can become an observer before that.
+    // The pool itself is taken back only from the publisher. No member can become an observer before that.
     assert_eq!(ask(&mut observer, &Request::Offer { segment }, &[fds[0].as_fd()]), Ok(0));
     assert_eq!(observe(&mut observer, "field", 0).unwrap_err().0, Status::Busy);
     publisher.raw = Raw::greet(&daemon.socket(), &hello(member)).0.number_from(100);

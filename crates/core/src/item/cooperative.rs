@@ -10,8 +10,8 @@
 //! What if a member dies during these steps? If the holder dies, at whatever store, `holder` still names it. A
 //! waiting member that finds the holder dead takes its place. It does what `on_death` says if the dead member had the
 //! item for its present owner, which the word `held_for` shows. If that member dies as well, the next waiting member
-//! does the same again. If a sleeping member dies, `sleepers` stays one too high, which
-//! causes needless wakes and nothing else.
+//! does the same again. If a sleeping member dies, `sleepers` stays one too high, which causes needless wakes and
+//! nothing else.
 //!
 //! All tasks that may own the item can write these words, and they trust each other. The numbers are compared and never
 //! used as addresses.

@@ -258,7 +258,7 @@ mod tests {
         let (path, store) = (dead.path.clone(), above.join("crossdock-files-dead"));
         fs::create_dir(&store).unwrap();
         fs::write(path.join("stores"), format!("{}\n", store.display())).unwrap();
-        // The engine's name cannot be read, so nobody can ask the engine for containers.
+        // The engine's name cannot be read, so `clean` cannot ask the engine for containers.
         fs::create_dir(path.join("engine")).unwrap();
         drop(dead);
         assert_eq!(clean_dead_in(&base), Vec::<String>::new(), "the run has not been cleaned up");
