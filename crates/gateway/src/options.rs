@@ -45,6 +45,26 @@ impl GatewayOptions {
     /// The default length of a lease.
     pub const LEASE: Duration = Duration::from_secs(10);
 
+    /// Options of a node that had no number before and listens where it can. Its connections use plain text on loopback
+    /// only, and any transport.
+    #[must_use]
+    pub fn new(site: &str, node: &str, catalog: CatalogAddress, folder: PathBuf) -> Self {
+        Self {
+            site: site.into(),
+            node: node.into(),
+            catalog,
+            catalog_socket: None,
+            listen: None,
+            certificates: None,
+            trusted_network: false,
+            transport: Choice::Auto,
+            number: 0,
+            token: 0,
+            folder,
+            lease: Self::LEASE,
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(why) = bad_site_name(&self.site) {
             return Err(format!("'{}' is no name of a site: {why}", self.site));

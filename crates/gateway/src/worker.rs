@@ -562,19 +562,11 @@ mod tests {
     }
 
     fn options() -> GatewayOptions {
+        let at = CatalogAddress::Keep("127.0.0.1:0".into());
         GatewayOptions {
-            site: "here".into(),
-            node: "a".into(),
-            catalog: CatalogAddress::Keep("127.0.0.1:0".into()),
-            catalog_socket: None,
-            listen: None,
-            certificates: None,
-            trusted_network: false,
-            transport: Choice::Auto,
-            number: 0,
             token: 1,
-            folder: "/nowhere".into(),
             lease: Duration::from_secs(6),
+            ..GatewayOptions::new("here", "a", at, "/nowhere".into())
         }
     }
 }

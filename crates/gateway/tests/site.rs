@@ -35,19 +35,10 @@ fn free_port() -> String {
 
 fn options(node: &str, catalog: CatalogAddress, folder: &Path) -> GatewayOptions {
     GatewayOptions {
-        site: "here".into(),
-        node: node.into(),
-        catalog,
-        catalog_socket: None,
-        listen: None,
-        certificates: None,
-        trusted_network: false,
-        transport: Choice::Auto,
-        number: 0,
         token: node.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte)),
-        folder: folder.join("catalog"),
         // The lease is longer than a thread waits for a CPU on a loaded machine.
         lease: Duration::from_secs(6),
+        ..GatewayOptions::new("here", node, catalog, folder.join("catalog"))
     }
 }
 

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossdock_catalog::{Catalog, Expect, Faults, Memory};
+use crossdock_gateway::GatewayEvent;
 use crossdock_gateway::simulated::SimulatedGateway;
-use crossdock_gateway::{CatalogAddress, GatewayEvent, GatewayOptions};
 use crossdock_layout::wire::{Answer, FINGERPRINT, InUse, OpenMode, PROTOCOL_VERSION, Request, SegmentKind};
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Rights, SegmentId};
 use crossdock_node::broker::{
@@ -26,9 +26,8 @@ use crossdock_node::broker::{
 use crossdock_os::Deadline;
 use crossdock_os::testing::Random;
 
-use catalog::{Defects, Handle, LEADERLESS_MS, Leader};
+use catalog::{Defects, Handle, LEADERLESS_MS, LEASE, Leader, gateway};
 
-const LEASE: Duration = Duration::from_secs(10);
 /// How many schedules a usual run has. A run of this many schedules must contain faults of every kind.
 const USUAL: u64 = 1500;
 /// The seeds of later schedules that have found a defect of the broker. Every run has these schedules, too.
@@ -113,25 +112,6 @@ struct World {
     nodes: Vec<Node>,
     made: usize,
     contested: usize,
-}
-
-fn gateway(handle: &Arc<Handle>, clock: &Arc<AtomicU64>, node: &str, token: u64, number: u64) -> SimulatedGateway {
-    let options = GatewayOptions {
-        site: "s".into(),
-        node: node.into(),
-        catalog: CatalogAddress::Keep(String::new()),
-        catalog_socket: None,
-        listen: None,
-        certificates: None,
-        trusted_network: false,
-        transport: crossdock_link::Choice::Auto,
-        number,
-        token,
-        folder: "/".into(),
-        lease: LEASE,
-    };
-    let clock = Arc::clone(clock);
-    SimulatedGateway::new(&options, Arc::clone(handle) as Arc<dyn Catalog>, move || clock.load(Ordering::Relaxed))
 }
 
 impl Node {

@@ -379,27 +379,14 @@ fn pull(
 #[cfg(test)]
 mod tests {
     use crossdock_gateway::{CatalogAddress, Gateway, GatewayOptions};
-    use crossdock_link::Choice;
 
     use super::*;
 
     #[test]
     fn tasks_that_wait_for_ports_of_other_nodes_do_not_hold_up_questions() {
         let folder = tempfile::tempdir().unwrap();
-        let options = GatewayOptions {
-            site: "here".into(),
-            node: "a".into(),
-            catalog: CatalogAddress::Keep("127.0.0.1:0".into()),
-            catalog_socket: None,
-            listen: None,
-            certificates: None,
-            trusted_network: false,
-            transport: Choice::Auto,
-            number: 0,
-            token: 1,
-            folder: folder.path().join("catalog"),
-            lease: Duration::from_secs(6),
-        };
+        let at = CatalogAddress::Keep("127.0.0.1:0".into());
+        let options = GatewayOptions::new("here", "a", at, folder.path().join("catalog"));
         let queues = NodeQueues::new().unwrap();
         let gateway = Gateway::start(&options, Arc::clone(&queues) as Arc<dyn Serve>).unwrap();
         let reach = NodeAccess::new(queues, gateway.nodes(), folder.path().join("socket")).unwrap();

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossdock_catalog::{Catalog, Faults, Memory};
+use crossdock_gateway::GatewayEvent;
 use crossdock_gateway::simulated::SimulatedGateway;
-use crossdock_gateway::{CatalogAddress, GatewayEvent, GatewayOptions};
 use crossdock_layout::wire::{Answer, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId};
 use crossdock_node::broker::{
@@ -15,7 +15,7 @@ use crossdock_node::broker::{
 };
 use crossdock_os::Deadline;
 
-use crate::catalog::{Defects, Handle, LEADERLESS_MS, Leader};
+use crate::catalog::{Defects, Handle, LEADERLESS_MS, LEASE, Leader, gateway};
 use crate::host::{CopyOrder, Copying, Host, MOVE_ENDED, index};
 use crate::network::Network;
 use crate::tasks::Task;
@@ -97,7 +97,6 @@ impl Totals {
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 /// How many parts a region has. Each part is pulled by a message of its own.
 pub const PARTS: usize = 4;
-const LEASE: Duration = Duration::from_secs(10);
 /// The defects of this simulation are in the brokers and hosts, and not in the catalog.
 const NO_DEFECTS: Defects = Defects { unfenced: |_| false, lost_lease_ignored: false, unknown_is_done: false };
 
@@ -180,25 +179,6 @@ pub struct World {
     /// Why the last request of a task failed.
     pub refusal: String,
     pub totals: Totals,
-}
-
-fn gateway(handle: &Arc<Handle>, clock: &Arc<AtomicU64>, node: &str, token: u64, number: u64) -> SimulatedGateway {
-    let options = GatewayOptions {
-        site: "s".into(),
-        node: node.into(),
-        catalog: CatalogAddress::Keep(String::new()),
-        catalog_socket: None,
-        listen: None,
-        certificates: None,
-        trusted_network: false,
-        transport: crossdock_link::Choice::Auto,
-        number,
-        token,
-        folder: "/".into(),
-        lease: LEASE,
-    };
-    let clock = Arc::clone(clock);
-    SimulatedGateway::new(&options, Arc::clone(handle) as Arc<dyn Catalog>, move || clock.load(Ordering::Relaxed))
 }
 
 impl World {

@@ -10,6 +10,8 @@ use crossdock_catalog::{
     Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Expect, Faults, LeaseId, Listing, Memory, Revision,
     Watch,
 };
+use crossdock_gateway::simulated::SimulatedGateway;
+use crossdock_gateway::{CatalogAddress, GatewayOptions};
 use crossdock_os::Deadline;
 
 /// Defects that are planted on purpose.
@@ -22,6 +24,9 @@ pub struct Defects {
     /// A commit that was in flight when the leader was lost counts as made.
     pub unknown_is_done: bool,
 }
+
+/// The length of a node's lease.
+pub const LEASE: Duration = GatewayOptions::LEASE;
 
 /// How long the catalog may have no leader, in milliseconds.
 pub const LEADERLESS_MS: [u64; 4] = [500, 3000, 8000, 20_000];
@@ -152,4 +157,13 @@ impl Catalog for Handle {
         self.leader.answers()?;
         self.memory.watch(prefix, from)
     }
+}
+
+/// Makes the gateway of one life of a node's daemon. `token` distinguishes the daemon from all others, and `number` is
+/// the number that the node had before, or 0.
+pub fn gateway(handle: &Arc<Handle>, clock: &Arc<AtomicU64>, node: &str, token: u64, number: u64) -> SimulatedGateway {
+    let at = CatalogAddress::Keep(String::new());
+    let options = GatewayOptions { number, token, ..GatewayOptions::new("s", node, at, "/".into()) };
+    let clock = Arc::clone(clock);
+    SimulatedGateway::new(&options, Arc::clone(handle) as Arc<dyn Catalog>, move || clock.load(Ordering::Relaxed))
 }

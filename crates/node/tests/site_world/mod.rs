@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossdock_catalog::{Catalog, Expect, Faults, Memory};
+use crossdock_gateway::GatewayEvent;
 use crossdock_gateway::simulated::SimulatedGateway;
-use crossdock_gateway::{CatalogAddress, GatewayEvent, GatewayOptions};
 use crossdock_layout::{MemberId, SegmentId};
 use crossdock_node::broker::{
     Broker, Effect, Event, Item, ItemRecord, Lasting, Limits, MAIN_ENDPOINT, NODE_SHIFT, Record, Residence, SiteEvent,
@@ -21,7 +21,7 @@ use crossdock_node::broker::{
 use crossdock_os::Deadline;
 use crossdock_os::testing::Random;
 
-use catalog::{Defects, Handle, LEADERLESS_MS, Leader};
+use catalog::{Defects, Handle, LEADERLESS_MS, LEASE, Leader, gateway};
 use members::Member;
 use network::Network;
 
@@ -138,7 +138,6 @@ impl Totals {
     }
 }
 
-const LEASE: Duration = Duration::from_secs(10);
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 
 struct Node {
@@ -198,25 +197,6 @@ pub struct World {
     settling: bool,
     wrong: Option<String>,
     totals: Totals,
-}
-
-fn gateway(handle: &Arc<Handle>, clock: &Arc<AtomicU64>, node: &str, token: u64, number: u64) -> SimulatedGateway {
-    let options = GatewayOptions {
-        site: "s".into(),
-        node: node.into(),
-        catalog: CatalogAddress::Keep(String::new()),
-        catalog_socket: None,
-        listen: None,
-        certificates: None,
-        trusted_network: false,
-        transport: crossdock_link::Choice::Auto,
-        number,
-        token,
-        folder: "/".into(),
-        lease: LEASE,
-    };
-    let clock = Arc::clone(clock);
-    SimulatedGateway::new(&options, Arc::clone(handle) as Arc<dyn Catalog>, move || clock.load(Ordering::Relaxed))
 }
 
 impl World {
