@@ -10,6 +10,7 @@ workflow file is run by `crossdock run` again and again, with a daemon of its ow
 that this program started are killed, by their numbers. At the end it prints what happened, and writes report.json and soak.svg.
 """
 import argparse
+import contextlib
 import json
 import mmap
 import os
@@ -346,6 +347,9 @@ class Soak:
                     due = now + max(1.0, self.options.seconds / 600)
                 time.sleep(0.02)
             self.end()
+        except KeyboardInterrupt:
+            self.options.seconds = time.monotonic() - self.began
+            self.fault("Ctrl-C ended the test early, and the end was not checked")
         finally:
             self.clean_up()
         return self.report()
@@ -388,6 +392,13 @@ class Soak:
             self.fault(f"files are left: {left}")
 
     def clean_up(self):
+        # A runner that is told to end stops its tasks and removes the folder of its run.
+        ending = [runner.process for runner in self.runners if runner.process and runner.process.poll() is None]
+        for process in ending:
+            process.terminate()
+        for process in ending:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(HANG)
         for process in [worker.process for worker in self.workers] + [runner.process for runner in self.runners] + [self.keeper]:
             if process and process.poll() is None:
                 process.kill()
