@@ -25,7 +25,8 @@ pub struct Restart {
 ///
 /// The ranks of a program may get different answers if a writer saves a checkpoint meanwhile. So one rank should
 /// choose, and tell the others the path of its checkpoint: if `folder` is the path of a file, the call takes this file
-/// and no other one. A path that ends in `.h5` and leads to nothing is that of a missing file.
+/// and no other one. A path that ends in `.h5` counts as the path of a file even if nothing is there, and the call then
+/// fails.
 ///
 /// # Errors
 /// `NOT_FOUND` if there is no checkpoint at all (a first start), `CORRUPT` if there are checkpoints but none is good,
@@ -75,7 +76,8 @@ fn newest_good(folder: &Path, name: &str) -> Result<Option<Restart>> {
             }
             Err(e) if e.status == Status::NotFound => return Ok(None),
             Err(e) if e.status == Status::Corrupt => skipped.push((path.clone(), e)),
-            // The checkpoint may be good, so no older one is taken for it.
+            // The checkpoint may be good although it cannot be read now, so the call fails and takes no older
+            // checkpoint.
             Err(e) => return Err(e),
         }
     }

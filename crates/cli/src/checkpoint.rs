@@ -93,13 +93,14 @@ impl<'a> Writer<'a> {
     /// publishers of one start of the program are taken.
     fn attach(&self, dead: &[u64], until: Instant) -> Result<RankedObservers, String> {
         let mut reported = !dead.is_empty();
-        // The observers of a set that is not taken stay open until the next set is there, because the daemon of another
-        // node learns that a series has ended only while the series is observed.
+        // If the publishers that were found are not followed, their observers stay open until the next search has
+        // ended, because the daemon of another node learns that a series has ended only while the series is observed.
         let mut held = None;
         loop {
             let wanted = self.wanted(!dead.is_empty() || self.options.former, until);
             let observers = match series::observe(&wanted, &self.stop) {
-                // A series may have no room for a second observer.
+                // A series may have no room for a second observer. So the observers in `held` are closed, and the
+                // search is repeated.
                 Err(_) if held.take().is_some() => {
                     std::thread::sleep(LOOK / 2);
                     continue;

@@ -453,7 +453,7 @@ fn a_checkpoint_that_cannot_be_removed_is_told_and_each_version_is_saved_once() 
     rank.publish(1..=1);
     let command = node.start(&["checkpoint", "field", "--every", "1", "--keep", "1", "--to", to.to_str().unwrap()]);
     until("a checkpoint", || newest_number(&to) == 2);
-    // Meanwhile the command looks several times.
+    // During this pause the command checks several times for a new version. It must not report the same failure again.
     std::thread::sleep(Duration::from_millis(1500));
     rank.publish(2..=2);
     until("the next checkpoint", || newest_number(&to) == 3);
@@ -695,8 +695,9 @@ fn one_version_is_exported_as_hdf5_and_npz() {
     let ended = node.run(&["export", "field/1", "one.npz"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
     assert!(fs::read(node.path("one.npz")).unwrap().starts_with(b"PK\x03\x04"));
-    // Commands in other containers are writing these files at present. One of them has the same process id: the shell
-    // becomes the command.
+    // The script makes two files as other commands would leave them while they write. The name of one contains the
+    // process id of this command, because the shell becomes the command: a command in another container may have the
+    // same process id.
     let script = format!(
         "for by in '' .$$; do echo begun >two.npz$by.new; done; exec '{}' export field/1 two.npz",
         env!("CARGO_BIN_EXE_crossdock")

@@ -1,5 +1,5 @@
 //! The door for static programs, by seccomp notification: `crossdock-shim door auto|notification|watch PRELOAD --
-//! PROGRAM ARGUMENT…`. With `watch` no call waits. Then only opens for writing are stopped, so that the reason is
+//! PROGRAM ARGUMENT…`. With `watch` no call waits. The kernel stops only opens for writing, so that the reason is
 //! written to the task's log if an open fails in a managed directory. `watch` is for producers, and for consumers that
 //! see a view.
 //!

@@ -183,12 +183,13 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         if shared.connections.load(Ordering::Acquire) > CONNECTIONS {
             continue;
         }
-        // If no thread can be made at present, the connection is closed and no longer counted. A later one may succeed.
+        // If no thread can be made at present, the connection is closed and no longer counted. A later connection may
+        // get a thread.
         let _ = thread::Builder::new().spawn(move || serve(stream, &counted.0));
     }
 }
 
-/// A connection in the count of connections, until this value is dropped.
+/// Counts one open connection until this value is dropped.
 struct Counted(Arc<Shared>);
 
 impl Counted {

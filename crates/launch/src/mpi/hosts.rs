@@ -26,8 +26,8 @@ pub fn parse(text: &str) -> Result<Vec<Host>, String> {
             let (names, slots) = slots(word.trim())?;
             let is_pattern = names.contains('[');
             let names = expand(names)?;
-            // A short text with many patterns must not take long. A batch system may name a host once for each rank,
-            // but then each of its names is in the text.
+            // Limits how many names the patterns may expand to, so that a short text cannot cause long work. Names
+            // outside of patterns are not counted: a batch system may write a host's name once for each rank.
             expanded += if is_pattern { names.len() } else { 0 };
             if expanded > HOSTS_MAX {
                 return Err(format!("its patterns stand for more than {HOSTS_MAX} hosts"));

@@ -240,7 +240,7 @@ impl HostedWorkflow {
                 .make_endpoint(name, &task.name, socket, &crate::file::grants::of(task))
                 .map_err(|e| e.to_string())?;
         }
-        // The launcher's own endpoint lies in the run's folder, which no task sees.
+        // The launcher's own endpoint grants everything. It lies in the run's folder, which no task sees.
         let path = endpoint(folder, workflow.tasks.len()).join("endpoint.sock");
         let all = |kind| Grant { pattern: "*".into(), kind, rights: Rights::ALL };
         let everything =

@@ -124,7 +124,7 @@ fn shim(task: &Task) -> Result<PathBuf, Unavailable> {
 /// reason.
 ///
 /// # Errors
-/// The folder of runs has no room.
+/// There is no room for the files that the door needs.
 pub fn watch(task: &Task, library: &Path, endpoint: &Path) -> Result<DoorSetup, Unavailable> {
     match task.door {
         DoorKey::None => Ok(DoorSetup::default()),

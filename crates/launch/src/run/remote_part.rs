@@ -40,7 +40,7 @@ pub enum Event {
 pub struct Events {
     sender: SyncSender<Event>,
     queue: Receiver<Event>,
-    /// A descriptor that is readable while there are events.
+    /// An eventfd that is readable while there are events.
     pub bell: Arc<OwnedFd>,
 }
 
@@ -52,8 +52,8 @@ impl Events {
         Ok(Self { sender, queue, bell: Arc::new(bell) })
     }
 
-    /// Passes the events that wait to `take`, for the time `most` at most. If events may be left then, the bell stays
-    /// readable: a part that writes without a pause must not keep the supervisor from its other work.
+    /// Calls `take` for each event in the queue, but stops after the time `most`, so that a part that writes without a
+    /// pause does not keep the supervisor from its other work. If events may be left, `bell` stays readable.
     pub fn each(&self, most: Duration, mut take: impl FnMut(Event)) {
         event::clear(&*self.bell);
         let end = Instant::now() + most;

@@ -54,7 +54,7 @@ impl Network for NoNetwork {
     }
 }
 
-/// One step of the events that the fuzzer's input describes.
+/// One step that the fuzzer's input describes.
 enum Step {
     Connect(Role),
     /// The process with this number sends these bytes. The last field says whether descriptors are sent with them.

@@ -414,7 +414,7 @@ impl Keeper {
         if let Some(found) = self.found.as_ref().filter(|_| is_client) {
             self.tell(number, &Message::Ready(found.clone()));
         }
-        // The process that connected may have sent its first message already, so it is read at once.
+        // The process that connected may have sent its first message already, so this message is read at once.
         self.read(number);
     }
 
@@ -512,7 +512,8 @@ impl Keeper {
     fn run(&mut self, from: u64, mut order: Order, descriptors: Vec<OwnedFd>) {
         order.id = self.number() as u32;
         self.commands.insert(order.id, from);
-        // Clients may have sent variables after the container was made, so each command gets the present list.
+        // Clients may have sent variables after the container was made, so each command gets the variables that the job
+        // has now.
         let mut environment = self.job.environment.clone();
         environment.append(&mut order.environment);
         order.environment = environment;
