@@ -23,10 +23,10 @@ pub struct Restart {
 /// Finds the newest good checkpoint. `name` is the part of the file names before the number (`field`). An empty `name`
 /// takes the only name that exists.
 ///
-/// The ranks of a program may get different answers if a writer saves a checkpoint meanwhile. So one rank should
-/// choose, and tell the others the path of its checkpoint: if `folder` is the path of a file, the call takes this file
-/// and no other one. A path that ends in `.h5` counts as the path of a file even if nothing is there, and the call then
-/// fails.
+/// The ranks of a program may get different answers if a writer saves a checkpoint between their calls. So one rank
+/// should choose, and tell the others the path of its checkpoint: if `folder` is the path of a file, the call takes
+/// this file and no other one. A path that ends in `.h5` counts as the path of a file even if nothing is there, and the
+/// call then fails.
 ///
 /// # Errors
 /// `NOT_FOUND` if there is no checkpoint at all (a first start), `CORRUPT` if there are checkpoints but none is good,

@@ -84,8 +84,8 @@ pub fn audit(options: &Audit) -> u8 {
     code::OK
 }
 
-/// Keeps only the segments to which `name` applies: all of a workflow, or those called WORKFLOW/NAME, or NAME in one of
-/// the `workflows`.
+/// Keeps only the segments to which `name` applies. `name` is a workflow, a WORKFLOW/NAME, or the NAME of an object in
+/// one of the workflows `workflows`.
 fn keep_only(report: &mut Report, name: &str, workflows: &[&str]) {
     let below = |segment: &str, workflow: &str, rest: Option<&str>| {
         let inner = segment.strip_prefix(workflow).and_then(|inner| inner.strip_prefix('/'));

@@ -89,8 +89,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Opens observers of the publishers that follow those whose series have the ids `dead`. If `dead` is empty, any
-    /// publishers of one start of the program are taken.
+    /// Opens observers of the successors of the publishers whose series have the ids `dead`. If `dead` is empty, any
+    /// publishers that belong to one start of the program are observed.
     fn attach(&self, dead: &[u64], until: Instant) -> Result<RankedObservers, String> {
         let mut reported = !dead.is_empty();
         // If the publishers that were found are not followed, their observers stay open until the next search has

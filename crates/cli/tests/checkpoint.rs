@@ -382,7 +382,7 @@ fn a_writer_that_starts_between_two_ranks_takes_no_series_that_ended_before() {
     assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
 }
 
-/// The first rank has started again and died before the second one started again, so all series are those of dead
+/// The first rank has started again and died before the second one started again, so all series belong to dead
 /// publishers.
 #[test]
 fn a_writer_that_finds_only_dead_ranks_waits_for_their_successors() {

@@ -284,7 +284,8 @@ fn programs_of_musl_and_with_address_sanitizer_produce_and_consume_in_every_engi
     ];
     let is_root = crossdock_os::child::user() == 0;
     for engine in containers() {
-        // Under charliecloud, root keeps every right, so the producer could write the published file there.
+        // Under charliecloud, root keeps every right, so the producer could write the published file. With the mode
+        // `wb` it does not try to.
         let may_write = is_root && engine == "charliecloud";
         let mode = if may_write { "wb" } else { "w" };
         let names = |side: &str| kinds.map(|(kind, ..)| format!("{side}-{kind}")).join(", ");
@@ -462,7 +463,8 @@ tasks:
 
 #[test]
 fn a_refused_change_is_explained_in_the_log_of_its_task_and_counted_in_the_list() {
-    // Under charliecloud, root keeps every right, so the producer may write the published file there.
+    // Under charliecloud, root keeps every right, so the producer may write the published file, and its refusals are
+    // not checked.
     let is_root = crossdock_os::child::user() == 0;
     for engine in containers() {
         let place = Place::new(

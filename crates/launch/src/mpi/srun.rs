@@ -286,7 +286,7 @@ mod tests {
         let own = Message::RankEnded(rank(1), End { code: 5, signal: 0 });
         let messages = heard(&[mark(own.clone()), aborted, victims.clone(), cancelled]);
         assert!(messages.len() == 2 && messages[0] == own, "{messages:?}");
-        // A task is killed, and srun ends the step because of that.
+        // A task is killed, so srun ends the step.
         let messages = heard(&[first, terminated, victims]);
         assert!(matches!(&messages[..], [Message::RankLost(r), Message::Ended(..)] if r.rank == 3), "{messages:?}");
     }

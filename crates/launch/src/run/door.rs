@@ -120,7 +120,7 @@ fn shim(task: &Task) -> Result<PathBuf, Unavailable> {
 }
 
 /// Prepares the door of a task that waits for no file: the door only writes the reason to the task's log if an open for
-/// writing fails in a managed directory. If such a door is not possible here, the task has none, and its log lacks the
+/// writing fails in a managed directory. If no shim is found for the door, the task has no door, and its log lacks the
 /// reason.
 ///
 /// # Errors

@@ -343,10 +343,10 @@ fn limit(directory: &Directory, store: &Path, bytes: u64) -> Result<(), String> 
     })
 }
 
-/// Tells how often each reader reads a file, by consumer. A rank reads each file at least once, and the kernel reports
-/// several reads of one folder as one, so each rank is a reader with a folder of its own. The ranks of an MPI task on
-/// this host share one container and therefore one folder. Ranks on other hosts read the copies on their own hosts, so
-/// they are not counted here.
+/// Tells how often each reader reads a file, by consumer. With `keep: consumed`, each rank is a reader with a folder of
+/// its own, because the kernel reports several reads through one folder as one. Without it, and for an MPI task, whose
+/// ranks on this host share one container, the ranks together are one reader. Ranks on other hosts read the copies on
+/// their own hosts, so they are not counted here.
 fn reads(directory: &Directory, workflow: &Workflow, counts: &[Count]) -> Vec<Vec<u32>> {
     let of_consumer = |name: &String| {
         let found = workflow.tasks.iter().zip(counts).find(|(task, _)| task.name == *name);

@@ -83,7 +83,7 @@ pub fn part() -> u8 {
     }
 }
 
-/// Removes what is left of a part, as soon as none of its processes holds its lock.
+/// Removes what is left of a part, as soon as no process of the part holds the lock of the part's folder.
 fn sweep(id: &str) -> u8 {
     let end = Instant::now() + SWEEPING;
     while folder::is_left(id) {

@@ -145,7 +145,7 @@ impl RemotePart {
                     Ok(text) => text,
                     Err(RecvTimeoutError::Timeout) => line(&ToPart::Pulse),
                     // The supervisor has closed the connection. When this thread returns, the input of ssh or srun is
-                    // closed, and the part notices the end by that.
+                    // closed. By the end of its own input, the part notices that the connection is closed.
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
                 if input.as_mut().is_none_or(|i| i.write_all(text.as_bytes()).and_then(|()| i.flush()).is_err()) {

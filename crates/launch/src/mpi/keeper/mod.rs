@@ -126,7 +126,8 @@ trait Network {
     /// queue.
     fn find(&self, agent: u64, name: String, mine: String, events: Events) -> std::io::Result<()>;
 
-    /// Starts on another host the command that an agent asked for. `streams` get its output and its errors.
+    /// Starts the command that an agent asked for on another host. `streams` get the output and the errors of the
+    /// command.
     fn connect(
         &self,
         job: &Job,
