@@ -55,8 +55,8 @@ fn one_file(path: &Path) -> Result<Restart> {
     }
 }
 
-/// Lists the folder once, and opens the newest good checkpoint; `None` if a listed one was removed before it could be
-/// opened, by a writer that keeps only the newest ones.
+/// Lists the folder once, and opens the newest good checkpoint; `None` if a writer that keeps only the newest
+/// checkpoints removed a listed one before this function could open it.
 fn newest_good(folder: &Path, name: &str) -> Result<Option<Restart>> {
     let mut found = numbered(folder)?;
     found.retain(|(n, _, _)| name.is_empty() || n == name);

@@ -200,8 +200,8 @@ impl<'a> Writer<'a> {
         std::thread::sleep(LOOK / 10);
     }
 
-    /// Saves the newest version that all ranks have, if its number is at least `newer_by` above that of the last saved
-    /// one. Returns false if there is no version that all ranks have.
+    /// Saves the newest version that all ranks have, if its number is at least `newer_by` greater than the number of
+    /// the last saved version. Returns false if there is no version that all ranks have.
     fn save_if(&mut self, set: &mut RankedObservers, newer_by: u64) -> Result<bool, String> {
         let Some(versions) = set.common(Duration::from_secs(1))? else { return Ok(false) };
         let sequence = versions[0].sequence();

@@ -236,8 +236,8 @@ fn steps_of(checkpoint: &Checkpoint) -> Vec<i64> {
     checkpoint.series().map(|s| whole(checkpoint, s)).collect()
 }
 
-/// The first rank stops publishing first, so a checkpoint is possible only after the other ranks have published the
-/// same number.
+/// The first rank stops publishing first, so a checkpoint is possible only after the other ranks have published a
+/// version with the same number.
 #[test]
 fn ranks_that_stop_at_different_times_are_saved_when_the_last_one_has_come_so_far() {
     let node = Node::new();
@@ -695,9 +695,9 @@ fn one_version_is_exported_as_hdf5_and_npz() {
     let ended = node.run(&["export", "field/1", "one.npz"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
     assert!(fs::read(node.path("one.npz")).unwrap().starts_with(b"PK\x03\x04"));
-    // The script makes two files as other commands would leave them while they write. The name of one contains the
-    // process id of this command, because the shell becomes the command: a command in another container may have the
-    // same process id.
+    // The script makes two files as other commands would leave them while they write. The name of one file contains the
+    // process id of the command `export`, because the shell becomes this command. So a command in another container
+    // with the same process id would name its file.
     let script = format!(
         "for by in '' .$$; do echo begun >two.npz$by.new; done; exec '{}' export field/1 two.npz",
         env!("CARGO_BIN_EXE_crossdock")

@@ -4,8 +4,8 @@
 //! see a view.
 //!
 //! ```text
-//! guard      the task's first process: hands signals on, says why if the next one is killed
-//!  └ server  answers stopped calls; an ancestor of the program, so that it may read the names in its memory
+//! guard      the task's first process: passes signals on, and reports it if the server is killed
+//!  └ server  answers stopped calls; as an ancestor of the program it may read file names in the program's memory
 //!     └ program, with the filter (os/seccomp.rs), and all that it starts
 //! ```
 //!

@@ -146,7 +146,8 @@ pub fn start(
 /// Kills a rank that was started just now and cannot be watched. `pipe` holds the ends of the pipe for the rank's
 /// output.
 fn undo(mut child: Child, pipe: impl Sized, container: Option<&str>, engine: &dyn Engine) {
-    // This frees descriptors. The engine needs some to kill the container, and there may be no others left.
+    // Closing the pipe frees descriptors. The engine needs some to kill the container, and this process may have no
+    // others.
     drop(pipe);
     let pid = child.id() as i32;
     let below = processes::descendants(pid);

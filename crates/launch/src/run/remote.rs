@@ -481,7 +481,8 @@ impl<'a> ServingPart<'a> {
         for helper in self.helpers.drain(..) {
             let _ = helper.join();
         }
-        // Processes that tasks left behind are killed before the report, so that the counters no longer change.
+        // Processes that tasks left behind are killed before the figures are collected, so that the figures no longer
+        // change.
         processes::kill_descendants(&self.part.helpers(), Duration::from_secs(5));
         let sender = self.sender;
         let figures = self.part.end(&|text| sender.say(&FromPart::Alarm(text.to_owned())));
