@@ -46,8 +46,8 @@ struct Process {
     task: Option<String>,
     workflow: Option<String>,
     rank: Option<u32>,
-    /// The container: `docker 1234…`, `podman 1234…`, or the namespaces in which the process differs from this one. It
-    /// is `None` for a plain process of the host.
+    /// The container: `docker 1234…`, `podman 1234…`, `pod 1234…`, or the namespaces in which the process differs from
+    /// this one. It is `None` for a plain process of the host.
     container: Option<String>,
     access: Vec<Access>,
 }

@@ -695,9 +695,9 @@ fn one_version_is_exported_as_hdf5_and_npz() {
     let ended = node.run(&["export", "field/1", "one.npz"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
     assert!(fs::read(node.path("one.npz")).unwrap().starts_with(b"PK\x03\x04"));
-    // The script makes two files as other commands would leave them while they write. The name of one file contains the
-    // process id of the command `export`, because the shell becomes this command. So a command in another container
-    // with the same process id would name its file.
+    // The script makes two files that commands in other containers could be writing now. The name of one file contains
+    // the process id of the command `export`, because the shell becomes this command. `export` must leave both files as
+    // they are.
     let script = format!(
         "for by in '' .$$; do echo begun >two.npz$by.new; done; exec '{}' export field/1 two.npz",
         env!("CARGO_BIN_EXE_crossdock")

@@ -257,7 +257,7 @@ fn answer(listener: Listener) {
     }
 }
 
-/// What the server does with a stopped call that it does not let continue at once.
+/// What the server does with a stopped call that must wait, must fail, or needs a line in the log.
 enum CallDecision {
     /// The call is for a file that does not exist yet and that tasks wait for. The field is the path.
     Wait(Vec<u8>),

@@ -1,7 +1,8 @@
 //! Prepares a task's door: the mechanism by which its opens wait for files. The door is the preload library, or seccomp
-//! notification, by which the kernel stops the system calls of a static program. A producer's opens do not wait; a
-//! producer's door only explains why an open for writing fails. A producer's door is always seccomp notification,
-//! because the preload library does not work in programs of musl and in programs with AddressSanitizer.
+//! notification, by which the kernel stops the system calls of the task's program. A producer's opens do not wait; a
+//! producer's door only explains why an open for writing fails. Unless the workflow file asks for the preload library,
+//! a producer's door is seccomp notification, because the preload library does not work in programs of musl and in
+//! programs with AddressSanitizer.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
