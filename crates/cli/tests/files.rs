@@ -607,8 +607,9 @@ fn a_killed_run_leaves_no_mount_of_a_view() {
     common::until("the mounts to go", || {
         mounts(&view.display().to_string()).is_empty() && mounts("/crossdock-files-viewed-").is_empty()
     });
-    // A dead mount would stop the next run. The killed supervisor may hold its run's lock for a moment after its mounts
-    // are gone. A run that starts in this moment does not remove the killed run's store, so several runs are tried.
+    // A mount that the killed run had left would prevent the next run. The killed supervisor may hold its run's lock
+    // for a moment after its mounts are gone. A run that starts in this moment does not remove the killed run's store,
+    // so several runs are tried.
     for _ in 0..5 {
         let run = finish(place.start(engine, &["--deadline", "1"]));
         assert!(run.err.contains("writes    · started"), "{}", run.err);

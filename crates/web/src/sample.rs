@@ -469,7 +469,7 @@ fn run_row(state: &State, place: &Option<String>, all: &BTreeMap<RankKey, Usage>
     }
 }
 
-/// Adds the progress that the members of a run's ranks report to the run's daemon.
+/// Sets the progress of each rank in the sample to what the rank's member has reported to the run's daemon.
 fn reported(sample: &mut Sample) {
     let Sample { runs, daemons, .. } = sample;
     for run in runs {

@@ -1,5 +1,5 @@
-//! A program that tests start as several tasks: as a hostile former owner that keeps access to items, and that also
-//! tries to write an item that it may only read, and as the honest tasks that are its victims.
+//! A program that tests start as several tasks. One task is a hostile former owner: it keeps access to items, and also
+//! tries to write an item that it may only read. The other tasks are its honest victims.
 //!
 //! `former` speaks the wire protocol itself, so that it can lie: it says that it gave its items up, but keeps some
 //! access to each item, in a different way for each. `victim` becomes the owner of the items and writes a secret into

@@ -2,7 +2,8 @@
 //!
 //! In a run on several hosts, the supervisor listens at a socket in the run's folder. For each connection, the
 //! supervisor asks the run's parts on the other hosts to look into their directories, and sends their answers as JSON.
-//! If a part does not answer, the answer says what its host has announced in the catalog of the run's site.
+//! If a part does not answer, the supervisor's answer says what the part's host has announced in the catalog of the
+//! run's site.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
