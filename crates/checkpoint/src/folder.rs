@@ -126,7 +126,7 @@ impl Folder {
                 return Err(Error::new(Status::Closed, message));
             }
             fs::rename(&new, &path).map_err(|e| error::refused(&path, "cannot put in place", &e))?;
-            // If the machine crashed now, the folder might or might not have the new name. The error tells the caller
+            // If the machine crashed now, the folder might or might not have the new name. An error of `save` means
             // that nothing has changed, so the file is removed again.
             sync_folder(&self.path).map_err(|e| {
                 let _ = fs::remove_file(&path);
@@ -157,8 +157,8 @@ impl Folder {
         write::write(&file, new, contents)
     }
 
-    /// Removes all but the newest `keep` checkpoints. Returns how many it removed. A checkpoint that cannot be removed
-    /// does not keep the others.
+    /// Removes all but the newest `keep` checkpoints. Returns how many it removed. If a checkpoint cannot be removed,
+    /// the other old checkpoints are removed all the same.
     ///
     /// # Errors
     /// The error of the first file that cannot be removed: `DENIED` if this user may not remove it, otherwise `SYSTEM`.

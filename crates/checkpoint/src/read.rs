@@ -218,8 +218,7 @@ impl Checkpoint {
         Error::new(Status::NotFound, message)
     }
 
-    /// Reads a variable's bytes into `into`, which must have exactly the size of the variable, and checks the bytes
-    /// there.
+    /// Reads a variable's bytes into `into` and checks them. `into` must have exactly the size of the variable.
     ///
     /// # Errors
     /// `WRONG_TYPE` if `into` has another size; `CORRUPT` if the bytes are damaged, so that they must not be used;

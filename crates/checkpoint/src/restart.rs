@@ -23,9 +23,10 @@ pub struct Restart {
 /// Finds the newest good checkpoint. `name` is the part of the file names before the number (`field`). An empty `name`
 /// takes the only name that exists.
 ///
-/// The ranks of a program may get different answers if a writer saves a checkpoint meanwhile. So one rank should
-/// choose, and tell the others the path of its checkpoint: if `folder` is the path of a file, the call takes this file
-/// and no other one. A path that ends in `.h5` and leads to nothing is that of a missing file.
+/// The ranks of a program may get different answers if a writer saves a checkpoint between their calls. So one rank
+/// should choose, and tell the others the path of its checkpoint: if `folder` is the path of a file, the call takes
+/// this file and no other one. A path that ends in `.h5` counts as the path of a file even if nothing is there, and the
+/// call then fails.
 ///
 /// # Errors
 /// `NOT_FOUND` if there is no checkpoint at all (a first start), `CORRUPT` if there are checkpoints but none is good,
@@ -54,8 +55,8 @@ fn one_file(path: &Path) -> Result<Restart> {
     }
 }
 
-/// Lists the folder once, and opens the newest good checkpoint; `None` if a listed one was removed before it could be
-/// opened, by a writer that keeps only the newest ones.
+/// Lists the folder once, and opens the newest good checkpoint; `None` if a writer that keeps only the newest
+/// checkpoints removed a listed one before this function could open it.
 fn newest_good(folder: &Path, name: &str) -> Result<Option<Restart>> {
     let mut found = numbered(folder)?;
     found.retain(|(n, _, _)| name.is_empty() || n == name);
@@ -75,7 +76,8 @@ fn newest_good(folder: &Path, name: &str) -> Result<Option<Restart>> {
             }
             Err(e) if e.status == Status::NotFound => return Ok(None),
             Err(e) if e.status == Status::Corrupt => skipped.push((path.clone(), e)),
-            // The checkpoint may be good, so no older one is taken for it.
+            // The checkpoint may be good although it cannot be read now, so the call fails and takes no older
+            // checkpoint.
             Err(e) => return Err(e),
         }
     }

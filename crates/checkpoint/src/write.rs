@@ -200,7 +200,7 @@ impl Group {
         }
     }
 
-    /// Writes the headers in the order of `place`.
+    /// Writes the headers in the order in which `place` chooses their positions.
     fn put(&self, datasets: &[Dataset], out: &mut Vec<u8>) {
         for (group, _) in self.groups.values() {
             out.extend(group.header_with(datasets));

@@ -243,7 +243,8 @@ fn a_restart_from_one_file_takes_no_other() {
     fs::remove_file(&paths[0]).unwrap();
     let e = restart(&paths[0], "field").unwrap_err();
     assert!(e.status == Status::Invalid && e.to_string().contains("field-00000001.h5"), "{e}");
-    // `crossdock export` gives a checkpoint any name that ends in `.h5`.
+    // `crossdock export` may give a checkpoint any name that ends in `.h5`, so such a path counts as the path of a
+    // missing file.
     assert_eq!(restart(&place.path().join("now.h5"), "field").unwrap_err().status, Status::Invalid);
     assert_eq!(restart(&place.path().join("nowhere"), "field").unwrap_err().status, Status::NotFound);
 }

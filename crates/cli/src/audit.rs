@@ -46,8 +46,8 @@ struct Process {
     task: Option<String>,
     workflow: Option<String>,
     rank: Option<u32>,
-    /// The container: `docker 1234…`, `podman 1234…`, or the namespaces in which the process differs from this one. It
-    /// is `None` for a plain process of the host.
+    /// The container: `docker 1234…`, `podman 1234…`, `pod 1234…`, or the namespaces in which the process differs from
+    /// this one. It is `None` for a plain process of the host.
     container: Option<String>,
     access: Vec<Access>,
 }
@@ -84,8 +84,8 @@ pub fn audit(options: &Audit) -> u8 {
     code::OK
 }
 
-/// Keeps only the segments to which `name` applies: all of a workflow, or those called WORKFLOW/NAME, or NAME in one of
-/// the `workflows`.
+/// Keeps only the segments to which `name` applies. `name` is a workflow, a WORKFLOW/NAME, or the NAME of an object in
+/// one of the workflows `workflows`.
 fn keep_only(report: &mut Report, name: &str, workflows: &[&str]) {
     let below = |segment: &str, workflow: &str, rest: Option<&str>| {
         let inner = segment.strip_prefix(workflow).and_then(|inner| inner.strip_prefix('/'));

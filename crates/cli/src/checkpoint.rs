@@ -89,17 +89,18 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Opens observers of the publishers that follow those whose series have the ids `dead`. If `dead` is empty, any
-    /// publishers of one start of the program are taken.
+    /// Opens observers of the successors of the publishers whose series have the ids `dead`. If `dead` is empty, any
+    /// publishers that belong to one start of the program are observed.
     fn attach(&self, dead: &[u64], until: Instant) -> Result<RankedObservers, String> {
         let mut reported = !dead.is_empty();
-        // The observers of a set that is not taken stay open until the next set is there, because the daemon of another
-        // node learns that a series has ended only while the series is observed.
+        // If the publishers that were found are not followed, their observers stay open until the next search has
+        // ended, because the daemon of another node learns that a series has ended only while the series is observed.
         let mut held = None;
         loop {
             let wanted = self.wanted(!dead.is_empty() || self.options.former, until);
             let observers = match series::observe(&wanted, &self.stop) {
-                // A series may have no room for a second observer.
+                // A series may have no room for a second observer. So the observers in `held` are closed, and the
+                // search is repeated.
                 Err(_) if held.take().is_some() => {
                     std::thread::sleep(LOOK / 2);
                     continue;
@@ -199,8 +200,8 @@ impl<'a> Writer<'a> {
         std::thread::sleep(LOOK / 10);
     }
 
-    /// Saves the newest version that all ranks have, if its number is at least `newer_by` above that of the last saved
-    /// one. Returns false if there is no version that all ranks have.
+    /// Saves the newest version that all ranks have, if its number is at least `newer_by` greater than the number of
+    /// the last saved version. Returns false if there is no version that all ranks have.
     fn save_if(&mut self, set: &mut RankedObservers, newer_by: u64) -> Result<bool, String> {
         let Some(versions) = set.common(Duration::from_secs(1))? else { return Ok(false) };
         let sequence = versions[0].sequence();

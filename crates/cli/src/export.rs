@@ -81,8 +81,8 @@ fn versions(
 }
 
 /// Writes to a new file and renames it to its final name, so that no reader finds an incomplete file. The new file's
-/// name has a random number, because another command may export to the same name, also in another container, where its
-/// process id may be the same.
+/// name has a random number and no process id, because a command in another container may export to the same name and
+/// may have the same process id.
 fn put(path: &Path, whole: &Contents, as_npz: bool, good: &dyn Fn() -> bool) -> Result<u64, Error> {
     let number = u32::from_ne_bytes(child::random().map_err(|e| refused(path, &e.reason()))?);
     let mut new = path.as_os_str().to_owned();

@@ -176,8 +176,8 @@ pub fn attach(options: &Attach) -> u8 {
     };
     let mut command = Command::new(&program);
     command.args(arguments).env("CROSSDOCK_SOCKET", socket).env("CROSSDOCK_WORKFLOW", workflow);
-    // The attached command is no task of the run, so it does not get a task's variables. It ends with its terminal, not
-    // with the run.
+    // The attached command is no task of the run, so it gets none of a task's variables. Without CROSSDOCK_RUN, a
+    // cleanup after the run does not kill the command.
     for name in ["CROSSDOCK_TASK", "CROSSDOCK_RANK", "CROSSDOCK_RANKS", "CROSSDOCK_RUN"] {
         command.env_remove(name);
     }
@@ -198,8 +198,8 @@ pub fn logs(options: &Logs) -> u8 {
 
 fn show_logs(options: &Logs) -> Result<(), String> {
     let (run, state) = found(&options.run).map_err(|why| {
-        // The run may have ended. The user may have given its workflow's name, or its id, which begins with its
-        // workflow's name.
+        // The run may have ended, so the error names the folder with its logs. The user may have given the workflow's
+        // name, or the run's id, which begins with the workflow's name. Both are tried.
         let workflows = [Some(options.run.as_str()), options.run.rsplit_once('-').map(|(workflow, _)| workflow)];
         let folder = workflows.into_iter().flatten().map(run::default_logs).find(|folder| folder.is_dir());
         let hint = folder.map(|folder| format!("; the logs of its last run from here are in {}", folder.display()));

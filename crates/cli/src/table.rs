@@ -24,8 +24,8 @@ pub fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "crossdock: {}", visible_lines(text));
 }
 
-/// Replaces control characters by their escapes, such as `\n` and `\u{1b}`. Names come from tasks, which may write them to
-/// move the cursor of a terminal or to begin a line of their own.
+/// Replaces control characters by their escapes, such as `\n` and `\u{1b}`. Names come from tasks. A task may put
+/// control characters into a name, to move the cursor of the user's terminal or to fake a line of output.
 pub fn visible(text: &str) -> String {
     let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(shown).collect()

@@ -66,8 +66,8 @@ pub fn web(options: &WebPage) -> u8 {
     code::OK
 }
 
-/// Starts a process that serves the page of a daemon. This process itself becomes the daemon after the call. The
-/// process of the page ends with the daemon.
+/// Starts a process that serves the page of a daemon. The calling process becomes the daemon after the call. The
+/// process that serves the page ends with the daemon.
 pub fn beside(page: &Page, socket: Option<&PathBuf>) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     let mut command = Command::new(program);

@@ -236,8 +236,8 @@ fn steps_of(checkpoint: &Checkpoint) -> Vec<i64> {
     checkpoint.series().map(|s| whole(checkpoint, s)).collect()
 }
 
-/// The first rank stops publishing first, so a checkpoint is possible only after the other ranks have published the
-/// same number.
+/// The first rank stops publishing first, so a checkpoint is possible only after the other ranks have published a
+/// version with the same number.
 #[test]
 fn ranks_that_stop_at_different_times_are_saved_when_the_last_one_has_come_so_far() {
     let node = Node::new();
@@ -382,7 +382,7 @@ fn a_writer_that_starts_between_two_ranks_takes_no_series_that_ended_before() {
     assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
 }
 
-/// The first rank has started again and died before the second one started again, so all series are those of dead
+/// The first rank has started again and died before the second one started again, so all series belong to dead
 /// publishers.
 #[test]
 fn a_writer_that_finds_only_dead_ranks_waits_for_their_successors() {
@@ -453,7 +453,7 @@ fn a_checkpoint_that_cannot_be_removed_is_told_and_each_version_is_saved_once() 
     rank.publish(1..=1);
     let command = node.start(&["checkpoint", "field", "--every", "1", "--keep", "1", "--to", to.to_str().unwrap()]);
     until("a checkpoint", || newest_number(&to) == 2);
-    // Meanwhile the command looks several times.
+    // During this pause the command checks several times for a new version. It must not report the same failure again.
     std::thread::sleep(Duration::from_millis(1500));
     rank.publish(2..=2);
     until("the next checkpoint", || newest_number(&to) == 3);
@@ -695,8 +695,9 @@ fn one_version_is_exported_as_hdf5_and_npz() {
     let ended = node.run(&["export", "field/1", "one.npz"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
     assert!(fs::read(node.path("one.npz")).unwrap().starts_with(b"PK\x03\x04"));
-    // Commands in other containers are writing these files at present. One of them has the same process id: the shell
-    // becomes the command.
+    // The script makes two files that commands in other containers could be writing now. The name of one file contains
+    // the process id of the command `export`, because the shell becomes this command. `export` must leave both files as
+    // they are.
     let script = format!(
         "for by in '' .$$; do echo begun >two.npz$by.new; done; exec '{}' export field/1 two.npz",
         env!("CARGO_BIN_EXE_crossdock")

@@ -279,7 +279,7 @@ fn a_root_folder_is_the_tasks_file_system_and_stays_untouched() {
         assert!(log.contains("of the root") && log.contains("\nnew\n") && log.contains("run ok"), "{engine}: {log}");
         assert!(!log.contains("opt\n"), "{engine}: nothing of the host's root: {log}");
         // If the root lacks mount points, charliecloud lets a task of an ordinary user write into the root, so this
-        // check is left out there.
+        // check is left out for charliecloud.
         if engine != "charliecloud" || rustix::process::geteuid().is_root() {
             assert_eq!(listing(), before, "{engine}");
         }

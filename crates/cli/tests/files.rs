@@ -284,7 +284,8 @@ fn programs_of_musl_and_with_address_sanitizer_produce_and_consume_in_every_engi
     ];
     let is_root = crossdock_os::child::user() == 0;
     for engine in containers() {
-        // Under charliecloud, root keeps every right, so the producer could write the published file there.
+        // Under charliecloud, root keeps every right, so the producer could write the published file. With the mode
+        // `wb` it does not try to.
         let may_write = is_root && engine == "charliecloud";
         let mode = if may_write { "wb" } else { "w" };
         let names = |side: &str| kinds.map(|(kind, ..)| format!("{side}-{kind}")).join(", ");
@@ -462,7 +463,8 @@ tasks:
 
 #[test]
 fn a_refused_change_is_explained_in_the_log_of_its_task_and_counted_in_the_list() {
-    // Under charliecloud, root keeps every right, so the producer may write the published file there.
+    // Under charliecloud, root keeps every right, so the producer may write the published file, and its refusals are
+    // not checked.
     let is_root = crossdock_os::child::user() == 0;
     for engine in containers() {
         let place = Place::new(
@@ -605,8 +607,9 @@ fn a_killed_run_leaves_no_mount_of_a_view() {
     common::until("the mounts to go", || {
         mounts(&view.display().to_string()).is_empty() && mounts("/crossdock-files-viewed-").is_empty()
     });
-    // A dead mount would stop the next run. The killed supervisor may hold its run's lock for a moment after its mounts
-    // are gone. A run that starts in this moment does not remove the killed run's store, so several runs are tried.
+    // A mount that the killed run had left would prevent the next run. The killed supervisor may hold its run's lock
+    // for a moment after its mounts are gone. A run that starts in this moment does not remove the killed run's store,
+    // so several runs are tried.
     for _ in 0..5 {
         let run = finish(place.start(engine, &["--deadline", "1"]));
         assert!(run.err.contains("writes    · started"), "{}", run.err);

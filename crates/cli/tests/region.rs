@@ -115,7 +115,7 @@ fn mistakes_are_explained_and_leave_the_region_where_it_is() {
     assert!(busy.err.contains("open"), "{}", busy.err);
     drop(open);
     assert_eq!(note(&on_a, "frames").as_deref(), Some("frames"));
-    // A daemon that is in no site has no other node.
+    // A daemon that is in no site has no other node to copy from, so it refuses.
     let alone = socket(&nodes.place, "alone");
     let mut daemon = nodes.place.command(&["serve", "--ready", "--socket", &alone]).spawn().unwrap();
     daemon.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();

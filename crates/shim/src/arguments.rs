@@ -137,7 +137,8 @@ fn destination(word: &str, found: &mut Arguments) -> Result<String, String> {
         host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
     }
     if let Some(user) = user {
-        // The command line may name a user by `-l USER` before the destination `USER@HOST`. Then the user of `-l` wins.
+        // If the command line names another user by `-l USER` before the destination `USER@HOST`, the user of `-l`
+        // counts.
         found.user.get_or_insert(user.to_owned());
     }
     Ok(host.to_owned())

@@ -168,8 +168,8 @@ fn classify(launcher: &Path, needed: &str) -> Option<MpiInstallation> {
     } else {
         return None;
     };
-    // Hydra's own launcher `mpiexec.hydra` is preferred, because the script `mpirun` of such an MPI may read files of
-    // the user's login.
+    // Hydra's own launcher `mpiexec.hydra` is preferred, because the script `mpirun` of an MPI with Hydra may read
+    // files of the user's login.
     let sibling = folder.join("mpiexec.hydra");
     let launcher =
         if matches!(kind, MpiKind::Mpich | MpiKind::Intel) && sibling.exists() { sibling } else { launcher.to_owned() };

@@ -1,11 +1,11 @@
 //! The door for static programs, by seccomp notification: `crossdock-shim door auto|notification|watch PRELOAD --
-//! PROGRAM ARGUMENT…`. With `watch` no call waits. Then only opens for writing are stopped, so that the reason is
+//! PROGRAM ARGUMENT…`. With `watch` no call waits. The kernel stops only opens for writing, so that the reason is
 //! written to the task's log if an open fails in a managed directory. `watch` is for producers, and for consumers that
 //! see a view.
 //!
 //! ```text
-//! guard      the task's first process: hands signals on, says why if the next one is killed
-//!  └ server  answers stopped calls; an ancestor of the program, so that it may read the names in its memory
+//! guard      the task's first process: passes signals on, and reports it if the server is killed
+//!  └ server  answers stopped calls; as an ancestor of the program it may read file names in the program's memory
 //!     └ program, with the filter (os/seccomp.rs), and all that it starts
 //! ```
 //!
@@ -257,7 +257,7 @@ fn answer(listener: Listener) {
     }
 }
 
-/// What the server does with a stopped call that it does not let continue at once.
+/// What the server does with a stopped call that must wait, must fail, or needs a line in the log.
 enum CallDecision {
     /// The call is for a file that does not exist yet and that tasks wait for. The field is the path.
     Wait(Vec<u8>),

@@ -347,8 +347,8 @@ fn the_ends_of_programs_and_signals_to_them_pass_through() {
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(9), &b"asked\n"[..]));
 }
 
-/// The inner door cannot install its filter, because a process has at most one filter with a listener. So its program
-/// runs without one.
+/// The test starts a door inside a door. The inner door cannot install its filter, because a process has at most one
+/// filter with a listener. So the inner door runs its program without a filter.
 #[test]
 fn the_signal_that_ends_a_program_is_told_although_its_calls_are_not_stopped() {
     let shim = env!("CARGO_BIN_EXE_crossdock-shim");

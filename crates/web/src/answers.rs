@@ -109,7 +109,7 @@ fn log(shared: &Shared, query: &Query) -> QueryResult {
     let (Some(run), Some(name)) = (query.get("run"), query.get("task")) else {
         return Err((400, "`run` and `task` are needed".into()));
     };
-    // The path comes from the run's own state, not from the request.
+    // The path comes from the run's own state and not from the request, so a client cannot read other files.
     let path = shared.log(run, name).ok_or((404, format!("run {run} has no task {name}")))?;
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = std::fs::File::open(&path)?;

@@ -1,4 +1,4 @@
-//! Finds the daemons that the sample asks: the one that the library would find, and the daemons of the user's runs.
+//! Finds the daemons for a sample: the one that the library would find, and the daemons of the user's runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crossdock_launch::run;
 
 /// A daemon that answered.
 pub struct FoundDaemon {
-    /// The daemon's name: its socket, or the run that it belongs to.
+    /// The daemon's name: its socket, `the node's daemon`, or the run that it belongs to.
     pub place: String,
     /// The session with this daemon.
     pub session: Session,

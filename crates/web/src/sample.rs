@@ -78,7 +78,7 @@ pub struct RankRow {
 /// A daemon in the sample.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Daemon {
-    /// The daemon's name in `crossdock ls`: its socket, or the run that it belongs to.
+    /// The daemon's name in `crossdock ls`: its socket, `the node's daemon`, or the run that it belongs to.
     pub place: String,
     /// Why the daemon gave no answer; `None` if it gave one.
     pub trouble: Option<String>,
@@ -469,7 +469,7 @@ fn run_row(state: &State, place: &Option<String>, all: &BTreeMap<RankKey, Usage>
     }
 }
 
-/// Adds the progress that the members of a run's ranks report to the run's daemon.
+/// Sets the progress of each rank in the sample to what the rank's member has reported to the run's daemon.
 fn reported(sample: &mut Sample) {
     let Sample { runs, daemons, .. } = sample;
     for run in runs {
@@ -574,8 +574,7 @@ fn item_row(i: &crossdock_client::ItemInfo) -> ItemRow {
     }
 }
 
-/// Computes the rates, which need two samples. A counter that became smaller belongs to a new incarnation of the
-/// object, so it gives no rate.
+/// Computes the rates, which need two samples. A counter that became smaller has started anew, so its rate is 0.
 fn rates(now: &mut Sample, before: &Sample, seconds: f64) {
     let rate = |is: u64, was: u64| is.saturating_sub(was) as f64 / seconds;
     let cpus = |is: f64, was: f64| ((is - was) / seconds).max(0.0);

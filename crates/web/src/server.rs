@@ -1,7 +1,7 @@
 //! An HTTP/1.1 server on loopback. It answers only GET, takes one request for each connection, and asks for a token for
 //! everything except the empty page.
 //!
-//! The token comes in the header `Authorization: Bearer …`. A page of another site cannot make a browser send that
+//! The token comes in the header `Authorization: Bearer …`. A page of another web site cannot make a browser send that
 //! header.
 
 use std::collections::VecDeque;
@@ -183,12 +183,13 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         if shared.connections.load(Ordering::Acquire) > CONNECTIONS {
             continue;
         }
-        // If no thread can be made at present, the connection is closed and no longer counted. A later one may succeed.
+        // If no thread can be made at present, the connection is closed and no longer counted. A later connection may
+        // get a thread.
         let _ = thread::Builder::new().spawn(move || serve(stream, &counted.0));
     }
 }
 
-/// A connection in the count of connections, until this value is dropped.
+/// Counts one open connection until this value is dropped.
 struct Counted(Arc<Shared>);
 
 impl Counted {
@@ -244,8 +245,8 @@ pub fn answer(head: &[u8], shared: &Shared) -> Option<(Answer, bool)> {
         let found = request.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name))?;
         std::str::from_utf8(found.value).ok()
     };
-    // The owner of another site may let that site's name stand for 127.0.0.1. So a request with another host name than
-    // this machine's is refused.
+    // The owner of a web site may let the name of that web site resolve to 127.0.0.1. So a request with a host name
+    // other than this machine's is refused.
     let host = header("host").map(|h| h.rsplit_once(':').map_or(h, |(name, _)| name));
     if !matches!(host, Some("127.0.0.1" | "localhost" | "[::1]")) {
         return Some((Answer::error(403, "ask by 127.0.0.1 or localhost; from elsewhere, through `ssh -L`"), true));

@@ -250,7 +250,8 @@ fn places() -> Vec<NodeCheck> {
     let base = run::runs_base();
     let above = base.ancestors().find(|p| p.exists()).unwrap_or(std::path::Path::new("/"));
     let writable = file::is_writable(above);
-    // The path of a socket may have 107 bytes. The id of a run and the name of an endpoint take about 60 of them.
+    // The path of a socket may have 107 bytes. The id of a run and the name of an endpoint take about 60 of them, so
+    // about 45 are left for the folder of the runs.
     let long = base.as_os_str().len() > 45;
     let what = match (writable, long) {
         (false, _) => format!("{} cannot be written", above.display()),

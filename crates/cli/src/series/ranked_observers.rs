@@ -31,12 +31,12 @@ impl RankedObservers {
         self.observers.iter().map(|o| o.id().0).collect()
     }
 
-    /// Tells whether these publishers may be followed: they belong to one start of the program, and they are the
-    /// successors of those whose series have the ids `dead`. The ranks of an MPI program start again together, but they
-    /// open their series one after the other. Until the last rank has opened its series, some names still lead to a
-    /// publisher of an earlier start. So all publishers must live, or all must have ended. If some have died, and all
-    /// others have died or ended, they are taken only with `former`, because the first rank may have started again and
-    /// died before the last rank opened its series.
+    /// Tells whether these publishers may be followed: they belong to one start of the program, and their series are
+    /// not the ended ones with the ids `dead`. The ranks of an MPI program start again together, but they open their
+    /// series one after the other. Until the last rank has opened its series, some names still lead to a publisher of
+    /// an earlier start. So all publishers must live, or all must have ended. If no publisher lives and some have died,
+    /// they are followed only with `former`, because the first rank may have started again and died before the last
+    /// rank opened its series.
     pub fn succeeds(&self, dead: &[u64], former: bool) -> bool {
         let states: Vec<_> = self.observers.iter().map(Observer::state).collect();
         let all = |state| states.iter().all(|s| *s == state);
@@ -62,8 +62,8 @@ impl RankedObservers {
     }
 
     /// Gives the state of all publishers together, and the name of one series. The state is `Died` if any publisher
-    /// died; then the name is that of its series. It is `Ended` only if all ended, because a publisher that has not
-    /// ended may still publish.
+    /// died; in that case the name is the name of this publisher's series. The state is `Ended` only if all ended,
+    /// because a publisher that has not ended may still publish.
     pub fn state(&self) -> (SeriesState, &str) {
         if let Some((name, _)) = self.each().find(|(_, o)| o.state() == SeriesState::Died) {
             return (SeriesState::Died, name);

@@ -1,5 +1,5 @@
-//! A program that tests start as several tasks: as a hostile former owner that keeps access to items, and that also
-//! tries to write an item that it may only read, and as the honest tasks that are its victims.
+//! A program that tests start as several tasks. One task is a hostile former owner: it keeps access to items, and also
+//! tries to write an item that it may only read. The other tasks are its honest victims.
 //!
 //! `former` speaks the wire protocol itself, so that it can lie: it says that it gave its items up, but keeps some
 //! access to each item, in a different way for each. `victim` becomes the owner of the items and writes a secret into
@@ -175,7 +175,7 @@ fn former() -> Result<(), String> {
             event::signal(start);
         }
     }
-    // The victim hands over the item `told` after it has written its secrets, so from this line on the secrets exist.
+    // The victim writes its secrets and then hands over the item `told`. So the secrets exist when this call returns.
     drop(liar.access("told", false)?);
     for (way, kept) in kept {
         for trouble in look(way, kept) {
@@ -197,8 +197,8 @@ fn former() -> Result<(), String> {
     let detach = Request::Detach { segment: file, count: 1 }.encode(0, 0);
     socket::send(&liar.socket, &detach, &[]).map_err(|e| e.to_string())?;
     liar.item(ItemRequest::Transfer { item: told.item, to: Party::task("victim") })?;
-    // The victim takes back the item that it shared, writes another secret, and hands over the item `told-again`. From
-    // this line on, that secret exists.
+    // The victim ends the sharing of the item `shared`, writes a secret into this item, and then hands over the item
+    // `told-again`. So the secret exists when this call returns.
     drop(liar.access("told-again", false)?);
     if holds_secret(&pipe) {
         println!("shared: SEEN in the pipe that it was spliced into");

@@ -40,7 +40,8 @@ impl Drop for Place {
     }
 }
 
-/// Finds a port below those that the kernel gives to outgoing connections, so that it is still free a moment later.
+/// Finds a free port below the range from which the kernel takes the ports of outgoing connections, so that no
+/// connection takes this port a moment later.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = std::process::id() as u16;

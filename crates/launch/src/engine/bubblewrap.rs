@@ -142,7 +142,7 @@ mod tests {
             return;
         }
         assert!(std::env::vars_os().count() > 2, "this process has variables that could reach the container");
-        // bubblewrap sets PWD itself.
+        // bubblewrap itself sets PWD in the container, so the test expects PWD in each list.
         for given in [&[("PWD", "/"), ("GREETING", "a, b")][..], &[("PWD", "/"), ("PATH", "/usr/bin"), ("EMPTY", "")]] {
             let wanted = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
             assert_eq!(variables_in_container(given), wanted);

@@ -50,9 +50,9 @@ impl Engine for Charliecloud {
             )
         })?;
         if let Files::Root(root) = &task.files {
-            // ch-run mounts its image read-only, but the folders that it binds stay writable. If the task's root folder
-            // has all mount points already, the root folder itself is used, and no skeleton (a small copy of the root's
-            // top level) is made.
+            // ch-run mounts its image read-only, but the folders that it binds stay writable. So if the task's root
+            // folder has all mount points already, the root folder itself is the image, and no skeleton (a small copy
+            // of the root's top level) is made.
             let points = task.mounts.iter().map(|m| m.task.as_str()).chain([ENDPOINT_FOLDER]);
             if points.into_iter().all(|p| root.join(&p[1..]).exists()) {
                 let skeleton = Skeleton { folder: root.clone(), ..Skeleton::default() };
@@ -106,10 +106,10 @@ impl Engine for Charliecloud {
     }
 }
 
-/// A set of read-only paths to files of the host. ch-run cannot bind a file read-only, and it always binds the host's
-/// `/etc/hosts` and `/etc/resolv.conf`. So a task that root started could write these files. If the user is root,
-/// ch-run is therefore started in a mount namespace with read-only mounts of all files that it binds. An ordinary user
-/// cannot make such mounts, and may not write the host's files anyway.
+/// A set of read-only paths to files and folders of the host. ch-run cannot bind a file or folder read-only, and it
+/// always binds the host's `/etc/hosts` and `/etc/resolv.conf`. So a task that root started could write all of them. If
+/// the user is root, ch-run is therefore started in a mount namespace with read-only mounts of all files that it binds.
+/// An ordinary user cannot make such mounts, and may not write the host's files anyway.
 struct Doors {
     /// The folder in which the read-only mounts are made; `None` for an ordinary user.
     folder: Option<PathBuf>,

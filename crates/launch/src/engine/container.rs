@@ -35,7 +35,7 @@ pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
         add(&["--ulimit", limit]);
     }
     if let Some(bytes) = r.task.memory {
-        // The ulimit `data` limits private memory only. The engine's memory cgroup would also count shared regions, for
+        // The ulimit `data` limits private memory only. The engine's memory cgroup would also charge shared regions, to
         // the container that touches them first.
         add(&["--ulimit", &format!("data={bytes}:{bytes}")]);
     }

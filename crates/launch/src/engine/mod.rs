@@ -34,7 +34,7 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    /// Makes an obstacle from two sentences: why the engine cannot be used, and what the user can do.
+    /// Makes the value from two sentences: why the engine cannot be used, and what the user can do.
     pub fn new(why: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { why: why.into(), hint: hint.into() }
     }

@@ -20,7 +20,7 @@ impl Engine for Process {
 
     fn accepts(&self, task: &Task) -> Result<(), Unavailable> {
         // Without a container, a root folder has no effect. A task that has an image and no command for the host is
-        // refused: the host may have another program with the name that the image's command has.
+        // refused, because the image's command may be the name of another program on the host.
         if matches!(task.files, Files::Image(_)) && task.process.command.is_none() {
             return Err(Unavailable::new(
                 "the engine process cannot run an image",

@@ -1,9 +1,10 @@
 //! Makes the skeleton of a task's root folder.
 //!
 //! Engines treat a root folder differently: podman makes mount points in it, docker needs an image, charliecloud makes
-//! nothing. So no engine gets the root itself. It gets a skeleton: a small folder of the run with the root's top-level
-//! links, empty folders and mount points, a copy of its `etc` (engines write `hosts` and `resolv.conf` there), and the
-//! list of folders to bind over it read-only. Nothing large is copied, and the root is not changed.
+//! nothing. So engines get a skeleton instead of the root: a small folder of the run with the root's top-level links,
+//! empty folders and mount points, a copy of the root's `etc` (engines write `hosts` and `resolv.conf` there), and the
+//! list of folders to bind over the small folder read-only. Nothing large is copied, and the root is not changed. Only
+//! charliecloud gets the root itself, if the root has all mount points already.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};

@@ -101,8 +101,8 @@ impl Reader {
     }
 }
 
-/// Removes everything that the command `list` names, and tells whether nothing of it is left. A program that is not
-/// there any more has left nothing.
+/// Removes everything that the command `list` names, and tells whether nothing of it is left. If the program of `list`
+/// is not installed, nothing counts as left.
 pub fn remove_listed(list: &[&str], deadline: Duration, remove: impl Fn(&str)) -> bool {
     let found = run(list, deadline);
     if !found.good {

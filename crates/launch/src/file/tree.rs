@@ -171,8 +171,8 @@ impl<'t> Builder<'t> {
         Ok(node)
     }
 
-    /// Adds the entries of the mappings that `<<` names. An entry of the mapping itself counts before a merged one, and
-    /// an earlier merged mapping before a later one.
+    /// Adds the entries of the mappings that `<<` names. If several mappings have the same key, the mapping's own entry
+    /// counts. If it has none, the entry of the first merged mapping counts.
     fn merge(&mut self, entries: &mut Vec<(Key, Node)>, merged: Vec<Node>) -> Result<(), Problem> {
         for from in merged {
             let maps = match &*from.value {

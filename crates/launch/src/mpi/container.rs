@@ -22,7 +22,7 @@ use std::time::Duration;
 /// memory of neighbouring ranks on a host, which docker's system call filter allows only with this capability.
 const CAPABILITIES: [&str; 4] = ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_PTRACE"];
 
-/// Devices that MPI and solvers use. The container gets those devices of this list that the host has.
+/// Devices that MPI and solvers use. The container gets the devices of this list that exist on the host.
 const DEVICES: [&str; 14] = [
     "/dev/infiniband",
     "/dev/cxi0",

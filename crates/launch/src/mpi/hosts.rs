@@ -26,8 +26,8 @@ pub fn parse(text: &str) -> Result<Vec<Host>, String> {
             let (names, slots) = slots(word.trim())?;
             let is_pattern = names.contains('[');
             let names = expand(names)?;
-            // A short text with many patterns must not take long. A batch system may name a host once for each rank,
-            // but then each of its names is in the text.
+            // Limits how many names the patterns may expand to, so that a short text cannot cause long work. Names
+            // outside of patterns are not counted: a batch system may write a host's name once for each rank.
             expanded += if is_pattern { names.len() } else { 0 };
             if expanded > HOSTS_MAX {
                 return Err(format!("its patterns stand for more than {HOSTS_MAX} hosts"));
@@ -85,7 +85,8 @@ fn slots(word: &str) -> Result<(&str, u32), String> {
 pub fn expand(pattern: &str) -> Result<Vec<String>, String> {
     let bad = || format!("`{pattern}` is not a list of hosts");
     let many = || format!("`{pattern}` stands for more than {HOSTS_MAX} hosts");
-    // The texts before those brackets that have several numbers, each with the numbers.
+    // For each bracket with several numbers: the text before the bracket, and the numbers. A bracket with one number is
+    // part of the text.
     let mut parts: Vec<(String, Vec<String>)> = Vec::new();
     let (mut behind, mut text, mut count, mut length) = (pattern, String::new(), 1, 0);
     while let Some(open) = behind.find('[') {
@@ -110,7 +111,7 @@ pub fn expand(pattern: &str) -> Result<Vec<String>, String> {
             _ => parts.push((std::mem::take(&mut text), numbers)),
         }
         behind = &behind[close + 1..];
-        // No host's name may have more than 255 bytes, so the number of names bounds the memory that the list takes.
+        // The length of the names is limited here and their number above, so the memory for the list is limited too.
         if length > NAME_MAX {
             return Err(bad());
         }

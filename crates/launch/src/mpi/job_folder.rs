@@ -1,6 +1,6 @@
 //! The private folder of a job on one host. The job's keeper holds a lock on the folder while the keeper lives, and
 //! removes the folder at its own end. If the keeper was killed, the client that started it removes the folder; if the
-//! clients were killed too, the next job removes it.
+//! clients were killed too, the next job removes the folder.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};

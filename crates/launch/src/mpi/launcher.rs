@@ -87,8 +87,8 @@ pub fn misfit(found: &MpiInstallation, command: &[String]) -> Option<String> {
     })
 }
 
-/// Gives the variables of [`environment`] that the job does not set itself. PATH is given in either case, and contains
-/// the job's own PATH.
+/// Gives the variables of [`environment`] that the job does not set itself. PATH is always among them, and contains the
+/// job's own PATH.
 pub fn job_environment(found: &MpiInstallation, job: &Job, place: &str) -> Vec<(String, String)> {
     let own = |name: &str| job.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
     let mut list = environment(found, place, job.ranks, own("PATH").unwrap_or(engine::PATH));

@@ -1,8 +1,8 @@
 //! Makes the outline of a root folder for a job: a small folder with the root's links and empty folders, and the list
 //! of folders to bind over it.
 //!
-//! Mount points may lie anywhere, also in folders of the root that do not have them. Such a folder is not bound as a
-//! whole but entry by entry. The root itself is never changed.
+//! A mount point may lie in a folder of the root that has no such entry. This folder is then bound entry by entry, and
+//! not as a whole. The root itself is never changed.
 
 use crossdock_os::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -86,8 +86,8 @@ impl Remote {
         let (mut input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (frames, queue): (SyncSender<Vec<u8>>, Receiver<Vec<u8>>) = sync_channel(FRAMES_MAX);
         thread::spawn(move || {
-            // When the keeper drops the sender, the loop ends and closes ssh's input. The starter on the other host
-            // notices the end by that.
+            // When the keeper drops the sender, the loop ends and closes ssh's input. By the end of its input, the
+            // starter on the other host notices that the connection is closed.
             for frame in queue {
                 if input.as_mut().is_none_or(|i| i.write_all(&frame).and_then(|()| i.flush()).is_err()) {
                     break;

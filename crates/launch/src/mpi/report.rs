@@ -173,7 +173,7 @@ impl Report {
     pub fn table(&self) -> String {
         let mut ranks: Vec<&Rank> = self.ranks.values().collect();
         ranks.sort_by_key(|r| r.rank);
-        // Names of hosts have at most 64 characters on Linux.
+        // The column has at most 64 characters, because names of hosts on Linux are not longer.
         let width = ranks.iter().map(|r| r.host.len()).max().unwrap_or(4).clamp(4, 64);
         let mut text = format!("rank  {:width$}  CPUs\n", "host");
         for rank in ranks {

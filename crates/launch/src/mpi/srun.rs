@@ -122,7 +122,7 @@ impl Srun {
         }
         let name = self.step.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if !name.is_empty() && end.is_none_or(|e| e.signal != 0) {
-            // If srun was killed, its tasks are still running.
+            // If srun was killed, its tasks are still running, so this command asks them to end.
             tool::run(&["scancel", &format!("--signal={}", task::END), &name], PATIENCE);
         }
         let text = serde_json::to_string(&task::Step { clean: true, ..step.clone() }).unwrap_or_default();
@@ -286,7 +286,7 @@ mod tests {
         let own = Message::RankEnded(rank(1), End { code: 5, signal: 0 });
         let messages = heard(&[mark(own.clone()), aborted, victims.clone(), cancelled]);
         assert!(messages.len() == 2 && messages[0] == own, "{messages:?}");
-        // A task is killed, and srun ends the step because of that.
+        // A task is killed, so srun ends the step.
         let messages = heard(&[first, terminated, victims]);
         assert!(matches!(&messages[..], [Message::RankLost(r), Message::Ended(..)] if r.rank == 3), "{messages:?}");
     }

@@ -1,5 +1,5 @@
 //! The starter: a process on another host, at the other end of the ssh that a keeper has started. It is a client of its
-//! own host's keeper, and exchanges frames with the first keeper on its standard streams.
+//! own host's keeper, and exchanges frames with the keeper at the other end of ssh on its standard streams.
 //!
 //! The end of standard input means that the keeper at the other end of ssh is gone. The starter then disconnects from
 //! the keeper of its own host, and that keeper ends everything that the starter had asked for.

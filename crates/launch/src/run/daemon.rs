@@ -92,8 +92,8 @@ pub struct HostedWorkflow {
 /// Tells whether any task needs a daemon at all.
 pub fn needed(workflow: &Workflow) -> bool {
     let uses = |t: &Task| !(t.regions.is_empty() && t.ports.is_empty() && t.series.is_empty() && t.items.is_empty());
-    // Managed directories of an MPI job over several hosts are found beside the endpoint that the host's daemon serves,
-    // so such a job needs a daemon.
+    // An MPI job over several hosts finds its managed directories beside the endpoint that the host's daemon serves, so
+    // such a job needs a daemon.
     let in_job = |t: &Task| t.is_over_hosts() && workflow.directories.iter().any(|d| d.names(&t.name));
     workflow.tasks.iter().any(|t| uses(t) || in_job(t))
 }
@@ -240,7 +240,7 @@ impl HostedWorkflow {
                 .make_endpoint(name, &task.name, socket, &crate::file::grants::of(task))
                 .map_err(|e| e.to_string())?;
         }
-        // The launcher's own endpoint lies in the run's folder, which no task sees.
+        // The launcher's own endpoint grants everything. It lies in the run's folder, which no task sees.
         let path = endpoint(folder, workflow.tasks.len()).join("endpoint.sock");
         let all = |kind| Grant { pattern: "*".into(), kind, rights: Rights::ALL };
         let everything =

@@ -2,7 +2,8 @@
 //!
 //! In a run on several hosts, the supervisor listens at a socket in the run's folder. For each connection, the
 //! supervisor asks the run's parts on the other hosts to look into their directories, and sends their answers as JSON.
-//! If a part does not answer, the answer says what its host has announced in the catalog of the run's site.
+//! If a part does not answer, the supervisor's answer says what the part's host has announced in the catalog of the
+//! run's site.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -27,8 +28,8 @@ const SOCKET: &str = "looks";
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long `crossdock ls` waits for the supervisor, and the supervisor for `crossdock ls` to read the answer.
 const LONGEST: Duration = Duration::from_secs(15);
-/// How long the catalog may take to answer. The supervisor asks the catalog for the files that each silent host has
-/// announced.
+/// How long the catalog may take to answer. For each host that did not answer, the supervisor asks the catalog which
+/// files the host has announced.
 const CATALOG: Duration = Duration::from_secs(2);
 /// The most questions that wait for answers. Further connections are closed at once.
 const QUESTIONS: usize = 64;
@@ -151,8 +152,7 @@ impl Questions {
         question.found.add(found);
     }
 
-    /// Answers two sorts of questions: those to which all hosts have answered, and those for which the time to answer
-    /// is over.
+    /// Answers each question to which all hosts have answered, or for which the hosts' time to answer is over.
     pub fn answer(&mut self) {
         let now = Instant::now();
         let is_ready = |question: &Question| question.left.is_empty() || now > question.until;

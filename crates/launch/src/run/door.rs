@@ -1,7 +1,8 @@
 //! Prepares a task's door: the mechanism by which its opens wait for files. The door is the preload library, or seccomp
-//! notification, by which the kernel stops the system calls of a static program. A producer's opens do not wait; a
-//! producer's door only explains why an open for writing fails. A producer's door is always seccomp notification,
-//! because the preload library does not work in programs of musl and in programs with AddressSanitizer.
+//! notification, by which the kernel stops the system calls of the task's program. A producer's opens do not wait; a
+//! producer's door only explains why an open for writing fails. Unless the workflow file asks for the preload library,
+//! a producer's door is seccomp notification, because the preload library does not work in programs of musl and in
+//! programs with AddressSanitizer.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -120,11 +121,11 @@ fn shim(task: &Task) -> Result<PathBuf, Unavailable> {
 }
 
 /// Prepares the door of a task that waits for no file: the door only writes the reason to the task's log if an open for
-/// writing fails in a managed directory. If such a door is not possible here, the task has none, and its log lacks the
+/// writing fails in a managed directory. If no shim is found for the door, the task has no door, and its log lacks the
 /// reason.
 ///
 /// # Errors
-/// The folder of runs has no room.
+/// There is no room for the files that the door needs.
 pub fn watch(task: &Task, library: &Path, endpoint: &Path) -> Result<DoorSetup, Unavailable> {
     match task.door {
         DoorKey::None => Ok(DoorSetup::default()),

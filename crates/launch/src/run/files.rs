@@ -176,8 +176,8 @@ impl ManagedDirectories {
         Ok(managed)
     }
 
-    /// Ends the exchange with other hosts. The catalog must still be kept at that time, because the exchange removes
-    /// its entries from it.
+    /// Ends the exchange with other hosts. The catalog must still answer at that time, because the exchange removes its
+    /// own entries from the catalog.
     pub fn leave(&mut self) {
         self.exchange = None;
     }
@@ -343,10 +343,10 @@ fn limit(directory: &Directory, store: &Path, bytes: u64) -> Result<(), String> 
     })
 }
 
-/// Tells how often each reader reads a file, by consumer. A rank reads each file at least once, and the kernel reports
-/// several reads of one folder as one, so each rank is a reader with a folder of its own. The ranks of an MPI task on
-/// this host share one container and therefore one folder. Ranks on other hosts read the copies on their own hosts, so
-/// they are not counted here.
+/// Tells how often each reader reads a file, by consumer. With `keep: consumed`, each rank is a reader with a folder of
+/// its own, because the kernel reports several reads through one folder as one. Without it, and for an MPI task, whose
+/// ranks on this host share one container, the ranks together are one reader. Ranks on other hosts read the copies on
+/// their own hosts, so they are not counted here.
 fn reads(directory: &Directory, workflow: &Workflow, counts: &[Count]) -> Vec<Vec<u32>> {
     let of_consumer = |name: &String| {
         let found = workflow.tasks.iter().zip(counts).find(|(task, _)| task.name == *name);
@@ -426,13 +426,14 @@ fn note_store(list: &Path, store: &Path) -> std::io::Result<bool> {
     fs::append(list, &format!("{}\n", store.display())).map(|()| true)
 }
 
-/// Adds a folder of the host to the list of views, and whether the view makes the folder.
+/// Adds a line to the list of views: the folder of the host, and whether the view makes this folder.
 fn note_view(list: &Path, host: &Path) -> std::io::Result<()> {
     let word = if fs::symlink_metadata(host).is_ok() { FOUND } else { MADE };
     fs::append(list, &format!("{word}{}\n", host.display()))
 }
 
-/// How a line of the list of views begins: the view makes its folder, or the folder exists before.
+/// How a line of the list of views begins, if the view makes its folder (`MADE`) or if the folder existed before
+/// (`FOUND`).
 const MADE: &str = "made ";
 const FOUND: &str = "found ";
 
@@ -443,7 +444,7 @@ fn unmount_views(run: &Path) {
         let Some(host) = made.or(line.strip_prefix(FOUND)).map(Path::new) else { continue };
         View::unmount_dead(host);
         if made.is_some() {
-            // A folder in which there is anything stays.
+            // A folder that is not empty stays, because this call removes only empty folders.
             let _ = fs::remove_dir(host);
         }
     }

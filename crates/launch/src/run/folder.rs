@@ -86,9 +86,9 @@ impl RunFolder {
                 }
             }
             // The folder gets its final name only after its lock is held. Otherwise another run that starts now would
-            // find the folder without a held lock, and remove it as the folder of a dead run. On some file systems a
-            // rename replaces an existing folder without an error. There, only the 32 random bits of the name prevent
-            // that two runs get the same folder.
+            // find the folder without a held lock, and remove it as the folder of a dead run. On some file systems, a
+            // rename replaces an existing folder without an error. On these file systems, two runs get different
+            // folders only because each name has 32 random bits.
             let named = lock_in(&making).and_then(|lock| match rename_to_free_name(&making, &path) {
                 Ok(()) => Ok(Self { id: id.to_owned(), path: path.clone(), _lock: lock }),
                 Err(e) => Err(e.to_string()),

@@ -105,14 +105,14 @@ pub struct RunOptions {
 }
 
 /// The first message of the front to the supervisor: a line of JSON on the supervisor's standard input. The workflow's
-/// text follows. After it come lines of the form `signal N`.
+/// text follows. After the text come lines of the form `signal N`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Order {
     id: String,
     /// The process id of the front.
     front: u32,
     options: RunOptions,
-    /// The number of bytes of the workflow file's text, which follows the line. It is the text that the front read and
-    /// checked.
+    /// The number of bytes of the workflow file's text, which follows the line. The front has read and checked exactly
+    /// this text.
     text_bytes: usize,
 }

@@ -188,7 +188,8 @@ impl Part {
             begun.push(rank);
         }
         for mount in self.files.mounts(&task, process) {
-            // The task has the mounts of its first process.
+            // `task` has the mounts of the task's first process. Another process may see a directory through another
+            // folder.
             task.mounts.iter_mut().filter(|of_task| of_task.task == mount.task).for_each(|of_task| {
                 of_task.host.clone_from(&mount.host);
             });

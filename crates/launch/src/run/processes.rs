@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use crossdock_os::child;
 use crossdock_os::process::Signal;
 
-/// A process, which is not taken for a later process that has got the same id.
+/// Identifies a process, so that a later process with the same id is not taken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessIdentity {
     /// The process id.
     pub pid: i32,
     /// When the process was started, in the kernel's clock ticks since the start of the machine; `None` if this could
-    /// not be read. Then any process with this id is taken for the process.
+    /// not be read. With `None`, any process with this id is taken for the process.
     started: Option<u64>,
 }
 
@@ -31,8 +31,8 @@ impl ProcessIdentity {
             .is_some_and(|stat| self.started.is_none_or(|started| stat.started == started) && stat.state != 'Z')
     }
 
-    /// Tells whether the process was reaped. If this cannot be read, for example because descriptors are short, it was
-    /// not.
+    /// Tells whether the process was reaped. Returns false if `/proc` cannot be read, for example because no descriptor
+    /// is free.
     fn was_reaped(self) -> bool {
         match fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
             Ok(text) => self.started.is_some_and(|started| parse(&text).is_some_and(|stat| stat.started != started)),
@@ -62,7 +62,7 @@ pub struct Descendant {
     pub pid: i32,
     /// The level: 1 for a child, 2 for its children.
     pub depth: u32,
-    /// The process, for a signal that is sent later.
+    /// Identifies the process for signals that are sent later.
     pub process: ProcessIdentity,
 }
 

@@ -81,7 +81,7 @@ pub struct Running {
     child: Child,
     /// A descriptor that is readable when the process has ended.
     pub pidfd: OwnedFd,
-    /// The process, for signals that are sent in another thread: meanwhile it may have been reaped.
+    /// Identifies the process for signals of other threads, which may send them after the process was reaped.
     process: ProcessIdentity,
     /// The output of the rank; `None` after its end.
     pub output: Option<OwnedFd>,
@@ -146,14 +146,15 @@ pub fn start(
 /// Kills a rank that was started just now and cannot be watched. `pipe` holds the ends of the pipe for the rank's
 /// output.
 fn undo(mut child: Child, pipe: impl Sized, container: Option<&str>, engine: &dyn Engine) {
-    // Descriptors may be short, and the engine needs some to kill the container.
+    // Closing the pipe frees descriptors. The engine needs some to kill the container, and this process may have no
+    // others.
     drop(pipe);
     let pid = child.id() as i32;
     let below = processes::descendants(pid);
     processes::signal_group(pid, Signal::KILL);
     below.iter().for_each(|d| processes::signal(d.pid, Signal::KILL));
     let _ = child.wait();
-    // The engine's client has ended, so it makes no container after this call.
+    // The engine's client has ended, so it cannot make the container after `kill` has removed it.
     if let Some(container) = container {
         engine.kill(container);
     }
@@ -256,7 +257,8 @@ impl Running {
         let process = self.process;
         let below: Vec<_> = processes::descendants(self.pid() as i32).into_iter().map(|d| d.process).collect();
         let known = below.clone();
-        // Seconds may pass before this call, so other processes may have the numbers of those that have ended.
+        // Seconds may pass before this closure runs. Meanwhile, processes may end and their ids may be reused, so the
+        // closure signals each process by its identity.
         let group = move || {
             process.signal_group(Signal::KILL);
             known.iter().for_each(|process| process.signal(Signal::KILL));
@@ -376,7 +378,7 @@ mod failing_calls {
             let hit = attempt.disarm();
             match started {
                 Ok(running) => undo(running.child, running.output, None, &*engine),
-                // A process that was killed is there until it has ended.
+                // A killed process takes a moment to end, so the test waits.
                 Err(end) => until(&format!("the end of the rank, because {hit:?}: {end:?}"), || !runs(&word)),
             }
         });

@@ -94,8 +94,9 @@ pub fn command(r: &Request<'_>, engine: &dyn Engine, job: Option<&JobHosts>) -> 
         (line.words, line.environment, workdir.to_string_lossy().into_owned())
     };
     add(&["--start-in", &workdir]);
-    // Two variables are not passed on. MPI itself sets the rank's number. Without containers, the endpoint's path
-    // differs from host to host, and `crossdock mpirun` sets it.
+    // Two variables are not passed on. CROSSDOCK_RANK is left out, because each rank gets its number from MPI. If the
+    // job has ranks on several hosts and no containers, CROSSDOCK_SOCKET is left out, because the endpoint's path
+    // differs from host to host and `crossdock mpirun` sets it.
     let is_mpiruns = |name: &str| name == "CROSSDOCK_SOCKET" && job.is_some() && !engine.in_container();
     for (name, value) in environment.iter().filter(|(name, _)| name != "CROSSDOCK_RANK" && !is_mpiruns(name)) {
         add(&["--env", &format!("{name}={value}")]);

@@ -1,5 +1,5 @@
-//! A part of a run on another host than the one where the user started the run. The run's supervisor starts it by ssh
-//! or srun.
+//! A part of a run on another host than the one where the user started the run. The run's supervisor starts the part by
+//! ssh or srun.
 //!
 //! The part consists of two processes that watch each other, as on the supervisor's host (README.md): the first passes
 //! on what comes through the connection, and the second has the tasks as children. The end of the connection ends both,
@@ -83,7 +83,7 @@ pub fn part() -> u8 {
     }
 }
 
-/// Removes what is left of a part, as soon as none of its processes holds its lock.
+/// Removes what is left of a part, as soon as no process of the part holds the lock of the part's folder.
 fn sweep(id: &str) -> u8 {
     let end = Instant::now() + SWEEPING;
     while folder::is_left(id) {
@@ -481,7 +481,8 @@ impl<'a> ServingPart<'a> {
         for helper in self.helpers.drain(..) {
             let _ = helper.join();
         }
-        // Processes that tasks left behind are killed before the report, so that the counters no longer change.
+        // Processes that tasks left behind are killed before the figures are collected, so that the figures no longer
+        // change.
         processes::kill_descendants(&self.part.helpers(), Duration::from_secs(5));
         let sender = self.sender;
         let figures = self.part.end(&|text| sender.say(&FromPart::Alarm(text.to_owned())));

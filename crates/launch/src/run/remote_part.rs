@@ -40,7 +40,7 @@ pub enum Event {
 pub struct Events {
     sender: SyncSender<Event>,
     queue: Receiver<Event>,
-    /// A descriptor that is readable while there are events.
+    /// An eventfd that is readable while there are events.
     pub bell: Arc<OwnedFd>,
 }
 
@@ -52,8 +52,8 @@ impl Events {
         Ok(Self { sender, queue, bell: Arc::new(bell) })
     }
 
-    /// Passes the events that wait to `take`, for the time `most` at most. If events may be left then, the bell stays
-    /// readable: a part that writes without a pause must not keep the supervisor from its other work.
+    /// Calls `take` for each event in the queue, but stops after the time `most`, so that a part that writes without a
+    /// pause does not keep the supervisor from its other work. If events may be left, `bell` stays readable.
     pub fn each(&self, most: Duration, mut take: impl FnMut(Event)) {
         event::clear(&*self.bell);
         let end = Instant::now() + most;
@@ -145,7 +145,7 @@ impl RemotePart {
                     Ok(text) => text,
                     Err(RecvTimeoutError::Timeout) => line(&ToPart::Pulse),
                     // The supervisor has closed the connection. When this thread returns, the input of ssh or srun is
-                    // closed, and the part notices the end by that.
+                    // closed. By the end of its own input, the part notices that the connection is closed.
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
                 if input.as_mut().is_none_or(|i| i.write_all(text.as_bytes()).and_then(|()| i.flush()).is_err()) {

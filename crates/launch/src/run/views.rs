@@ -124,7 +124,7 @@ impl MountedViews {
     }
 }
 
-/// Gives the name and number of the process on the host to which this thread belongs.
+/// Names a thread of the host for messages. The main thread of a process has the name and the number of the process.
 fn asker(thread: u32) -> String {
     let name = crossdock_os::fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
     let name: String = name.trim().chars().filter(|c| !c.is_control()).collect();

@@ -28,8 +28,9 @@ const BYSTANDER: i32 = 77;
 /// - The container has one init at most, and only init gets orders. A rank gets no message.
 /// - The keeper reports at most one end of each command and of each request for another host, and reports the end only
 ///   to the process that asked for the command or request.
-/// - What the front hears about a rank of this host names this host. The front hears nothing about the end of a rank
-///   that is running, whatever the other processes of the container send. Its report has no more ranks than the job.
+/// - Each message to the front about a rank of this host names this host. No message to the front says that a running
+///   rank has ended, whatever the other processes of the container send. The front's report has no more ranks than the
+///   job.
 /// - The front and the bystander, a rank, send nothing and stay connected.
 pub fn fuzz_keeper(bytes: &[u8]) {
     let mut fixture = Fixture::new();
@@ -54,7 +55,7 @@ impl Network for NoNetwork {
     }
 }
 
-/// One step of the events that the fuzzer's input describes.
+/// One step that the fuzzer's input describes.
 enum Step {
     Connect(Role),
     /// The process with this number sends these bytes. The last field says whether descriptors are sent with them.

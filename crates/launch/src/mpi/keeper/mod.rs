@@ -126,7 +126,8 @@ trait Network {
     /// queue.
     fn find(&self, agent: u64, name: String, mine: String, events: Events) -> std::io::Result<()>;
 
-    /// Starts on another host the command that an agent asked for. `streams` get its output and its errors.
+    /// Starts the command that an agent asked for on another host. `streams` get the output and the errors of the
+    /// command.
     fn connect(
         &self,
         job: &Job,
@@ -414,7 +415,7 @@ impl Keeper {
         if let Some(found) = self.found.as_ref().filter(|_| is_client) {
             self.tell(number, &Message::Ready(found.clone()));
         }
-        // The process that connected may have sent its first message already, so it is read at once.
+        // The process that connected may have sent its first message already, so this message is read at once.
         self.read(number);
     }
 
@@ -512,7 +513,8 @@ impl Keeper {
     fn run(&mut self, from: u64, mut order: Order, descriptors: Vec<OwnedFd>) {
         order.id = self.number() as u32;
         self.commands.insert(order.id, from);
-        // Clients may have sent variables after the container was made, so each command gets the present list.
+        // Clients may have sent variables after the container was made, so each command gets the variables that the job
+        // has now.
         let mut environment = self.job.environment.clone();
         environment.append(&mut order.environment);
         order.environment = environment;

@@ -68,7 +68,8 @@ impl Run {
         let seconds = self.begin.elapsed().as_secs_f64();
         let mut keep = self.part.helpers();
         keep.extend(self.remote_parts.iter().flatten().map(|remote| remote.pid));
-        // Processes that tasks left behind are killed before the report, so that the counters no longer change.
+        // Processes that tasks left behind are killed before the figures are collected, so that the figures no longer
+        // change.
         processes::kill_descendants(&keep, Duration::from_secs(5));
         let mut summary = self.summary(seconds);
         // The daemons of the other hosts leave the site before this host's daemon, because this host's daemon keeps the
