@@ -124,9 +124,29 @@ impl MountedViews {
     }
 }
 
-/// Names a thread of the host for messages. The main thread of a process has the name and the number of the process.
+/// Names the process of a thread of the host for messages.
 fn asker(thread: u32) -> String {
-    let name = crossdock_os::fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
+    let status = crossdock_os::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok()).unwrap_or(thread);
+    let name = crossdock_os::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
     let name: String = name.trim().chars().filter(|c| !c.is_control()).collect();
-    format!("{} (process {thread})", if name.is_empty() { "a program" } else { &name })
+    format!("{} (process {process})", if name.is_empty() { "a program" } else { &name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_named_by_its_process() {
+        std::thread::spawn(move || {
+            let own = std::fs::read_link("/proc/thread-self").unwrap();
+            let own: u32 = own.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            assert_ne!(own, std::process::id());
+            assert_eq!(asker(own), asker(std::process::id()));
+        })
+        .join()
+        .unwrap();
+        assert!(asker(std::process::id()).ends_with(&format!("(process {})", std::process::id())));
+    }
 }
