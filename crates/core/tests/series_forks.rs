@@ -24,9 +24,10 @@ fn publish(publisher: &mut Publisher, begins: bool, number: u64) {
 }
 
 /// Forks a child, publishes several versions, and lets the child read the variable. Then checks that the slots which
-/// the publisher kept for the child are free again.
-fn check(detect: Detect, pages: Pages, begins: bool) {
+/// the publisher kept for the child are free again. If `closes` is true, the child first closes all its descriptors.
+fn check(detect: Detect, pages: Pages, begins: bool, closes: bool) {
     const READ: usize = 10;
+    const READY: usize = 12;
     let world = World::new();
     let spec = Spec { detect, pages, chunk: Some(65536), ..spec(NUMBERS as u64) };
     let (mut publisher, _series) = world.publisher(spec);
@@ -35,6 +36,11 @@ fn check(detect: Detect, pages: Pages, begins: bool) {
     let used = publisher.statistics().slots.0;
     let start = publisher.memory("u").unwrap().cast::<u64>();
     let pid = world.fork(|| {
+        if closes {
+            // SAFETY: the child uses no descriptor from now on but the standard streams.
+            unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+        }
+        world.word(READY).store(1, Ordering::SeqCst);
         while world.word(READ).load(Ordering::SeqCst) == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -44,11 +50,16 @@ fn check(detect: Detect, pages: Pages, begins: bool) {
         println!("the child sees {differing} other numbers");
         i32::from(differing > 0)
     });
+    let started = Instant::now();
+    while world.word(READY).load(Ordering::SeqCst) == 0 {
+        assert!(started.elapsed() < LONG, "the child does not run");
+        std::thread::sleep(Duration::from_micros(200));
+    }
     (2..10).for_each(|number| publish(&mut publisher, begins, number));
     let kept = publisher.statistics().slots.0;
     assert!(kept <= 2 * used, "{kept} slots are used, {used} without the child");
     world.word(READ).store(1, Ordering::SeqCst);
-    assert_eq!(world.wait(pid), 0, "{detect:?}, begins: {begins}");
+    assert_eq!(world.wait(pid), 0, "{detect:?}, begins: {begins}, closes: {closes}");
     let started = Instant::now();
     while publisher.statistics().slots.0 > used {
         assert!(
@@ -64,8 +75,16 @@ fn check(detect: Detect, pages: Pages, begins: bool) {
 fn a_forked_child_sees_the_variables_as_they_were_at_the_fork() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for begins in [false, true] {
-        check(Detect::PrivateCopies, Pages::MayMove, begins);
-        check(Detect::Auto, Pages::Stay, begins);
+        check(Detect::PrivateCopies, Pages::MayMove, begins, false);
+        check(Detect::Auto, Pages::Stay, begins, false);
+    }
+}
+
+#[test]
+fn a_forked_child_that_closes_its_descriptors_sees_the_variables_as_they_were_at_the_fork() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for begins in [false, true] {
+        check(Detect::PrivateCopies, Pages::MayMove, begins, true);
     }
 }
 

@@ -56,6 +56,8 @@ const TABLE: &[(&str, &[Fault])] = &[
     ("fsopen", DESCRIPTORS),
     ("fsmount", DESCRIPTORS),
     ("pipe2", DESCRIPTORS),
+    ("shmget", &[error(Errno::NOSPC), error(Errno::NOMEM)]),
+    ("shmat", MEMORY),
     ("F_DUPFD_CLOEXEC", &[error(Errno::MFILE), error(Errno::NOMEM)]),
     ("socket", &[error(Errno::MFILE), error(Errno::NFILE), error(Errno::NOBUFS), error(Errno::NOMEM)]),
     ("accept", &[error(Errno::MFILE), error(Errno::NFILE), error(Errno::NOMEM), error(Errno::INTR)]),

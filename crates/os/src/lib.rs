@@ -19,6 +19,7 @@ pub mod fanotify;
 pub mod faults;
 pub mod file;
 pub mod fork;
+pub mod fork_watch;
 pub mod fs;
 pub mod futex;
 pub mod inotify;

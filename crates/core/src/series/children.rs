@@ -5,17 +5,18 @@
 //! before the chunk's old slot is overwritten, but it cannot do this in the child. So the slots of those versions that
 //! a child may have mapped are not used again before the child has ended or runs another program.
 //!
-//! A pipe tells when this is the case. Children inherit its writing end, and the kernel closes this end when a child
-//! ends or runs another program. When the publisher retires versions, it closes its own writing end and goes on with
-//! another pipe. From then on, the reading end is at the end of the stream if no child has the pipe.
+//! A watch (`crossdock_os::fork_watch`) tells when this is the case: children inherit it with the mappings, and lose it
+//! when they end or run another program. When the publisher retires versions, it asks whether a child has the watch. If
+//! no child has it, the publisher goes on with the same watch. Otherwise it closes the watch, which later children then
+//! do not inherit, and goes on with another one.
 //!
 //! A child that is forked between `begin` and `publish` shares the slots of the begun version, and may write them. So
 //! these slots are treated like those of a published version, also if the begun version is given up.
 
 use std::ops::RangeInclusive;
-use std::os::fd::OwnedFd;
 
-use crossdock_os::{OsResult, pipe};
+use crossdock_os::OsResult;
+use crossdock_os::fork_watch::ForkWatch;
 
 use super::backing::Backing;
 use super::publisher::Publisher;
@@ -24,24 +25,24 @@ use super::slots::{SlotRun, Slots};
 /// What the publisher knows about forked children.
 #[derive(Default)]
 pub(super) struct Children {
-    /// The pipe that children inherit now; `None` while no slot is mapped at the variables' addresses.
-    pipe: Option<ChildPipe>,
+    /// The watch that children inherit now; `None` while no slot is mapped at the variables' addresses.
+    watch: Option<OpenWatch>,
     forked: Vec<Forked>,
 }
 
-struct ChildPipe {
-    read: OwnedFd,
-    write: OwnedFd,
-    /// The number of the newest version when the pipe was made.
+struct OpenWatch {
+    watch: ForkWatch,
+    /// The number of the newest version when it was last known that no child had the watch.
     first: u64,
-    /// The slots of begun versions that were given up while this pipe was in use. They are kept until it is known
-    /// whether a child has the pipe.
+    /// The slots of begun versions that were given up while a child may have had this watch. They are kept until it is
+    /// known whether a child has the watch.
     kept: Vec<u32>,
 }
 
-/// Children that were forked while one pipe was in use.
+/// Children that were forked while one watch was open.
 struct Forked {
-    read: OwnedFd,
+    /// The watch, which is closed now.
+    watch: ForkWatch,
     /// The versions whose slots such a child may have mapped.
     versions: RangeInclusive<u64>,
     /// The slots that are kept for the children: those of these versions, once for each version, and those of begun
@@ -49,24 +50,23 @@ struct Forked {
     kept: Vec<u32>,
 }
 
-impl ChildPipe {
+impl OpenWatch {
     fn new(first: u64) -> OsResult<Self> {
-        let (read, write) = pipe::pipe()?;
-        Ok(Self { read, write, first, kept: Vec::new() })
+        Ok(Self { watch: ForkWatch::new()?, first, kept: Vec::new() })
     }
 }
 
 impl Children {
     /// Tells whether slots are kept for a child.
     pub fn keep_slots(&self) -> bool {
-        let given_up = self.pipe.iter().any(|pipe| !pipe.kept.is_empty());
+        let given_up = self.watch.iter().any(|open| !open.kept.is_empty());
         given_up || self.forked.iter().any(|forked| !forked.kept.is_empty())
     }
 
     /// Frees the slots that were kept for children that have ended or run another program.
     pub fn free_slots(&mut self, slots: &mut Slots) {
         self.forked.retain(|forked| {
-            let gone = matches!(pipe::read(&forked.read, &mut [0]), Ok(Some(0)));
+            let gone = forked.watch.is_over();
             if gone {
                 forked.kept.iter().for_each(|slot| slots.let_go(*slot));
             }
@@ -86,9 +86,9 @@ impl Children {
     /// the begun version would have had.
     fn keep_begun(&mut self, version: u64, slot: u32, slots: &mut Slots) {
         self.keep(version, slot, slots);
-        if let Some(pipe) = &mut self.pipe {
+        if let Some(open) = &mut self.watch {
             slots.hold(slot);
-            pipe.kept.push(slot);
+            open.kept.push(slot);
         }
     }
 }
@@ -97,25 +97,32 @@ impl Publisher {
     /// Makes sure that children which are forked from now on are noticed. It is called before slots are mapped at the
     /// variables' addresses.
     pub(super) fn watch_children(&mut self) -> OsResult<()> {
-        if self.children.pipe.is_none() {
-            self.children.pipe = Some(ChildPipe::new(self.sequence)?);
+        if self.children.watch.is_none() {
+            self.children.watch = Some(OpenWatch::new(self.sequence)?);
         }
         Ok(())
     }
 
-    /// Finds out whether children were forked since the last call. It is called before versions are recycled. If it
-    /// gives `false`, it could not find out, and no version may be recycled.
+    /// Finds out which slots children may have mapped. It is called before versions are recycled. If it gives `false`,
+    /// it could not find out, and no version may be recycled.
     pub(super) fn note_children(&mut self) -> bool {
-        if self.children.pipe.is_none() {
-            return true;
-        }
+        let Some(open) = &mut self.children.watch else { return true };
         let mapped = self.begun || self.backing.contains(&Backing::Slot);
-        let Ok(next) = mapped.then(|| ChildPipe::new(self.sequence)).transpose() else { return false };
-        if let Some(ChildPipe { read, write, first, kept }) = std::mem::replace(&mut self.children.pipe, next) {
-            drop(write);
-            // The begun version will have the next number, and the children have its slots mapped already.
-            let last = self.sequence + u64::from(self.begun);
-            self.children.forked.push(Forked { read, versions: first..=last, kept });
+        if open.watch.is_alone() {
+            // A child that is forked from now on has no slot of an older version mapped.
+            open.first = self.sequence;
+            open.kept.drain(..).for_each(|slot| self.slots.let_go(slot));
+            if !mapped {
+                self.children.watch = None;
+            }
+        } else {
+            let Ok(next) = mapped.then(|| OpenWatch::new(self.sequence)).transpose() else { return false };
+            if let Some(OpenWatch { mut watch, first, kept }) = std::mem::replace(&mut self.children.watch, next) {
+                watch.close();
+                // The begun version will have the next number, and the children have its slots mapped already.
+                let last = self.sequence + u64::from(self.begun);
+                self.children.forked.push(Forked { watch, versions: first..=last, kept });
+            }
         }
         self.children.free_slots(&mut self.slots);
         true
@@ -133,8 +140,8 @@ impl Publisher {
 
     /// Frees the slots that were kept for children that are gone by now.
     pub(super) fn free_kept_slots(&mut self) {
-        let given_up = self.children.pipe.as_ref().is_some_and(|pipe| !pipe.kept.is_empty());
-        // If `note_children` can make no further pipe, the slots of the present pipe stay until a later call.
+        let given_up = self.children.watch.as_ref().is_some_and(|open| !open.kept.is_empty());
+        // If `note_children` can make no further watch, the slots of the present watch stay until a later call.
         if !given_up || !self.note_children() {
             self.children.free_slots(&mut self.slots);
         }
@@ -148,11 +155,14 @@ mod tests {
     use crate::host::StandaloneHost;
     use std::sync::Arc;
 
-    /// Begins a version, and gives its first slot and a second writing end of the pipe, which stands for a child that
-    /// is forked now.
-    fn begin(publisher: &mut Publisher) -> (u32, OwnedFd) {
+    /// Begins a version, and gives its first slot and what a child inherits that is forked now. If `pipe` is true, the
+    /// watch is a pipe.
+    fn begin(publisher: &mut Publisher, pipe: bool) -> (u32, ForkWatch) {
         publisher.begin().unwrap();
-        let child = publisher.children.pipe.as_ref().unwrap().write.try_clone().unwrap();
+        if pipe {
+            publisher.children.watch.as_mut().unwrap().watch = ForkWatch::with_pipe().unwrap();
+        }
+        let child = publisher.children.watch.as_ref().unwrap().watch.inherited().unwrap();
         (publisher.begun_slots[0].run.first, child)
     }
 
@@ -163,28 +173,28 @@ mod tests {
         let mut publisher = Publisher::create(Identity::alone("s"), &spec, host).unwrap().0;
         publisher.publish(&[]).unwrap();
         let used = publisher.slots.used();
-        for abandons in [true, false] {
-            for notes in [true, false] {
-                let (slot, child) = begin(&mut publisher);
-                if notes {
-                    assert!(publisher.note_children(), "as a publish does that has to retire versions first");
-                }
-                if abandons {
-                    publisher.abandon().unwrap();
-                } else {
-                    publisher.publish(&[]).unwrap();
-                }
-                for step in 0..4 {
-                    publisher.elements::<u64>("u").unwrap().fill(step);
-                    publisher.publish(&[]).unwrap();
-                    assert!(!publisher.current.contains(&slot), "step {step}: abandons: {abandons}, notes: {notes}");
-                }
-                assert!(publisher.slots.used() > used && publisher.children.keep_slots());
-                drop(child);
-                publisher.publish(&[]).unwrap();
-                assert_eq!(publisher.slots.used(), used, "abandons: {abandons}, notes: {notes}");
-                assert!(!publisher.children.keep_slots());
+        let cases = (0..8).map(|case| [1, 2, 4].map(|bit| case & bit != 0));
+        for [abandons, notes, pipe] in cases {
+            let (slot, child) = begin(&mut publisher, pipe);
+            let case = format!("abandons: {abandons}, notes: {notes}, pipe: {pipe}");
+            if notes {
+                assert!(publisher.note_children(), "as a publish does that has to retire versions first");
             }
+            if abandons {
+                publisher.abandon().unwrap();
+            } else {
+                publisher.publish(&[]).unwrap();
+            }
+            for step in 0..4 {
+                publisher.elements::<u64>("u").unwrap().fill(step);
+                publisher.publish(&[]).unwrap();
+                assert!(!publisher.current.contains(&slot), "step {step}: {case}");
+            }
+            assert!(publisher.slots.used() > used && publisher.children.keep_slots());
+            drop(child);
+            publisher.publish(&[]).unwrap();
+            assert_eq!(publisher.slots.used(), used, "{case}");
+            assert!(!publisher.children.keep_slots());
         }
     }
 
@@ -193,11 +203,11 @@ mod tests {
         let spec = Spec::of(vec![Variable::new("u", "u64", &[20_000])]);
         let host = Arc::new(StandaloneHost::default());
         let mut publisher = Publisher::create(Identity::alone("s"), &spec, host).unwrap().0;
-        for _ in 0..3 {
-            drop(begin(&mut publisher));
+        for pipe in [false, true, false] {
+            drop(begin(&mut publisher, pipe));
             publisher.abandon().unwrap();
             assert_eq!(publisher.slots.used(), 0);
-            assert!(publisher.children.pipe.is_none() && publisher.children.forked.is_empty());
+            assert!(publisher.children.watch.is_none() && publisher.children.forked.is_empty());
         }
     }
 }
