@@ -11,6 +11,8 @@ use crossdock_bench::{Daemon, Record, print};
 use crossdock_client::{Mode, Session};
 
 const MEMBERS: usize = 100;
+/// How many daemons are started for the memory of an idle daemon.
+const DAEMONS: usize = 9;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--json").collect();
@@ -72,24 +74,51 @@ fn attach(command: &Path) -> Record {
     Record::below("P16", "attach", "ms", (0..200).map(run).collect(), 0.15, "≤ 0.15 ms")
 }
 
-fn memory(command: &Path) -> Vec<Record> {
+/// Starts a daemon, lets a member come and go, and gives the daemon with its memory in bytes.
+fn idle(command: &Path) -> (Daemon, f64) {
     let daemon = Daemon::start(command);
     drop(daemon.connect());
     std::thread::sleep(Duration::from_millis(200));
-    let idle = memory_of(&daemon);
+    let bytes = memory_of(&daemon);
+    (daemon, bytes)
+}
+
+/// Takes a file out of the page cache, except for pages that a process has mapped.
+fn drop_from_cache(file: &Path) {
+    let done = Command::new("sync").arg(file).status();
+    assert!(done.expect("sync can be started").success(), "sync failed for {}", file.display());
+    let done = Command::new("dd")
+        .arg(format!("if={}", file.display()))
+        .args(["iflag=nocache", "count=0", "status=none"])
+        .status();
+    assert!(done.expect("dd can be started").success(), "dd failed for {}", file.display());
+}
+
+fn memory(command: &Path) -> Vec<Record> {
+    // The kernel maps pages of the program's file in pieces of 64 KiB around those that are used. The address of the
+    // program differs from daemon to daemon, and with it the number of pages that are mapped. The number also depends on
+    // how the file came into the page cache, so the file is read from the disk again, as after a start of the machine.
+    drop_from_cache(command);
+    let idles = (0..DAEMONS).map(|_| idle(command).1 / 1024.0).collect();
     let kib = |bytes: f64| vec![bytes / 1024.0];
 
-    let members: Vec<Session> = (0..MEMBERS).map(|_| daemon.connect()).collect();
-    let each = (memory_of(&daemon) - idle).max(0.0) / MEMBERS as f64;
+    // With its first members, the broker uses pages of the program for the first time.
+    let (daemon, alone) = idle(command);
+    let mut members: Vec<Session> = (0..MEMBERS).map(|_| daemon.connect()).collect();
+    let with_first = memory_of(&daemon);
+    let first = (with_first - alone).max(0.0) / MEMBERS as f64;
+    members.extend((0..MEMBERS).map(|_| daemon.connect()));
     let before = memory_of(&daemon);
+    let later = (before - with_first).max(0.0) / MEMBERS as f64;
     let names: Vec<String> = (0..MEMBERS).map(|n| format!("region-{n}")).collect();
     let open = |name: &String| members[0].region(name, Mode::CreateOnly, 64 << 20, None).expect("a region can be made");
     let regions: Vec<_> = names.iter().map(open).collect();
     let held: u64 = regions.iter().map(|region| region.statistics().reserved).sum();
     let region = (held as f64 + (memory_of(&daemon) - before).max(0.0)) / MEMBERS as f64;
     vec![
-        Record::below("P17", "daemon, idle, both processes", "KiB", kib(idle), 5.0 * 1024.0, "≤ 5 MB"),
-        Record::below("P17", "each member", "KiB", kib(each), 4.0, "≤ 4 KB"),
+        Record::below("P17", "daemon, idle, both processes", "KiB", idles, 5.0 * 1024.0, "≤ 5 MB"),
+        Record::below("P17", "each member", "KiB", kib(first), 4.0, "≤ 4 KB"),
+        Record::below("P17", "each member after the first 100", "KiB", kib(later), 4.0, "≤ 4 KB"),
         Record::below("P17", "each empty region of 64 MiB", "KiB", kib(region), 16.0, "≤ 16 KB"),
     ]
 }
