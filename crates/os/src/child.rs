@@ -111,7 +111,8 @@ pub fn leave_session() {
 pub fn leave_stream(number: i32) {
     if let Ok(nothing) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
         use std::os::fd::AsRawFd;
-        // SAFETY: replaces one of the three standard descriptors, which no value owns, by a copy of an open one.
+        // SAFETY: the call replaces one of the three standard descriptors, which no value owns, by a copy of an open
+        // descriptor.
         unsafe { libc::dup2(nothing.as_raw_fd(), number.clamp(0, 2)) };
     }
 }

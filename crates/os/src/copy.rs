@@ -44,7 +44,8 @@ pub fn load_eight(first: &[AtomicU8; 8]) -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let eight: u64;
-        // SAFETY: reads the eight bytes of the array, which are aligned to eight; touches nothing else.
+        // SAFETY: the instruction reads the eight bytes of the array, which are aligned to eight, and touches nothing
+        // else.
         unsafe {
             std::arch::asm!("mov {eight}, qword ptr [{at}]", eight = out(reg) eight, at = in(reg) first.as_ptr(),
                 options(nostack, preserves_flags, readonly));
@@ -54,7 +55,8 @@ pub fn load_eight(first: &[AtomicU8; 8]) -> u64 {
     #[cfg(all(target_arch = "aarch64", target_endian = "little", not(miri)))]
     {
         let eight: u64;
-        // SAFETY: reads the eight bytes of the array, which are aligned to eight, and touches nothing else.
+        // SAFETY: the instruction loads the eight bytes of the array, which are aligned to eight, and touches nothing
+        // else.
         unsafe {
             std::arch::asm!("ldr {eight}, [{at}]", eight = out(reg) eight, at = in(reg) first.as_ptr(),
                 options(nostack, preserves_flags, readonly));

@@ -19,7 +19,8 @@ pub fn receiver(folder: &Path, name: &str) -> OsResult<OwnedFd> {
     let named = || folder.join(name).display().to_string();
     let plain =
         |error: std::io::Error| OsError::new("open", named(), Errno::from_io_error(&error).unwrap_or(Errno::IO));
-    // The kernel takes at most 107 bytes as the path of a socket, and the path of the folder may be longer.
+    // The kernel takes at most 107 bytes as the path of a socket, and the path of the folder may be longer. So the
+    // socket gets its name through the folder's descriptor.
     let opened = File::open(folder).map_err(plain)?;
     let short = format!("/proc/self/fd/{}/{name}", opened.as_raw_fd());
     let address = SocketAddrUnix::new(short.as_str()).context("bind", named)?;

@@ -24,7 +24,7 @@ pub fn at_normal_exit(hook: fn()) {
         return;
     }
     #[cfg(target_env = "gnu")]
-    // SAFETY: a function that stays for the life of the process: the library that holds it is never unloaded.
+    // SAFETY: the function stays for the life of the process, because the library that contains it is never unloaded.
     unsafe {
         on_exit(ends, std::ptr::null_mut());
     }

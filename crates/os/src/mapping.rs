@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const PAGE: u64 = 4096;
 
-/// The address at which a mapping for huge pages was last unmapped; 0 if there is none. One system call puts the next
-/// mapping there, if it is not longer and the addresses are still free. Reserving other addresses takes up to three
-/// more system calls.
+/// The address at which a mapping for huge pages was last unmapped; 0 if there is none. If enough addresses are still
+/// free there, the next mapping is made there by one system call. Reserving other addresses takes up to three more
+/// system calls.
 static FREE_PLACE: AtomicUsize = AtomicUsize::new(0);
 
 /// What a process may do through a mapping.
@@ -57,7 +57,7 @@ impl Mapping {
 
     /// Maps the file at the address `hint` if its range is free, otherwise at an address that the kernel chooses.
     fn near(hint: usize, fd: impl AsFd, length: usize, access: Access) -> OsResult<Self> {
-        // SAFETY: a new mapping at an address that the kernel chooses; no existing memory is touched.
+        // SAFETY: the call makes a new mapping at an address that the kernel chooses, and touches no existing memory.
         let start = unsafe { sys::mm::mmap(hint as *mut _, length, access.protection(), MapFlags::SHARED, fd, 0) }
             .context("mmap", || format!("{length} bytes of a segment"))?;
         let start = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
@@ -149,8 +149,8 @@ impl Mapping {
     /// caller computes an address from these bytes. A checksum of the bytes finds most such changes.
     pub fn settled_bytes(&self, offset: u64, size: u64) -> Option<&[u8]> {
         let start = self.at(offset, size)?;
-        // SAFETY: within the mapping, which stays as long as `self`. The caller states that no process writes the
-        // bytes. A process that writes them all the same changes plain bytes, and any value is valid.
+        // SAFETY: the range lies within the mapping, which stays as long as `self`. The caller states that no process
+        // writes the bytes. A process that writes them all the same changes plain bytes, and any value is valid.
         Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), size as usize) })
     }
 
@@ -182,8 +182,8 @@ impl Mapping {
     /// never a gap.
     pub fn replace(&self, fd: impl AsFd, access: Access) -> OsResult<()> {
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: exactly the range that this mapping owns; what was there is shared memory that any process may change
-        // at any time, so no reference into it can rely on its contents.
+        // SAFETY: the call replaces exactly the range that this mapping owns. The range holds shared memory, which any
+        // process may change at any time, so no reference into it relies on its contents.
         unsafe { sys::mm::mmap(self.start.as_ptr().cast(), self.length, access.protection(), flags, fd, 0) }
             .context("mmap", || format!("{} bytes of a segment, in place of others", self.length))?;
         Ok(())
@@ -239,9 +239,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // The C library's function is called, because UCX watches it: UCX must forget memory that it has registered with
-        // a device.
-        // SAFETY: exactly the range that `new` mapped; no reference into it outlives this owner.
+        // The C library's function is called and not the system call, because UCX intercepts this function: UCX must
+        // forget memory that it has registered with a device.
+        // SAFETY: the call unmaps exactly the range that this mapping owns, and no reference into the range outlives
+        // the mapping.
         let unmapped = unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
         debug_assert_eq!(unmapped, 0, "munmap of an own mapping cannot fail");
         if self.fits_huge_pages() {

@@ -124,8 +124,8 @@ pub fn reserve(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
 
 /// Calls `take` for each part of a range, in order. Parts end at multiples of their size.
 ///
-/// Older kernels end the call at any signal, and take its memory back. A signal that comes again and again would never
-/// let a large part be completed. So the parts become smaller after each such end.
+/// Older kernels end the call at any signal, and take its memory back. If signals come again and again, a large part
+/// would never be completed. So the parts become smaller each time that a signal ends a call.
 fn in_parts(offset: u64, length: u64, mut take: impl FnMut(u64, u64) -> Result<(), Errno>) -> Result<(), Errno> {
     let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
     let (mut at, mut part) = (offset, PARTS.0);
@@ -213,7 +213,7 @@ mod tests {
         let (offset, length) = (5 * MIB, 3000 * MIB + 4096);
         let mut taken = Vec::new();
         let mut interrupted = 0;
-        // This kernel manages 20 MiB between two signals.
+        // `take` stands for a kernel that can reserve 20 MiB between two signals.
         let take = |at: u64, length: u64| {
             if length > 20 * MIB {
                 interrupted += 1;

@@ -12,8 +12,8 @@
 //! runs.)
 //!
 //! **The question** whether a member is alive is `F_OFD_GETLK` for a write lock on the member's byte, through another
-//! open file description. The call takes 0.4 µs. The answer "free" stays true for ever, because only the keeper of the
-//! roll gives out numbers, and it gives out each number once.
+//! open file description. The call takes 0.4 µs. The answer "free" stays true for ever, because only the daemon gives
+//! out numbers, and it gives out each number once.
 //!
 //! **The self-check.** With each question the asking process also asks, through the same descriptor, about a byte that
 //! it has locked itself. If that byte seems free, either the descriptor was closed and its number used again, or the
@@ -99,7 +99,7 @@ pub struct RollLock {
     process: fork::ProcessToken,
 }
 
-// SAFETY: an address range that nothing reads or writes.
+// SAFETY: no code reads or writes the address range, and any thread may unmap it.
 unsafe impl Send for RollLock {}
 // SAFETY: no code reads or writes the address range, so threads may share it.
 unsafe impl Sync for RollLock {}
@@ -108,7 +108,8 @@ impl RollLock {
     /// Maps a descriptor that [`Roll::enter`] gave, and closes the descriptor. The mapping keeps the lock.
     pub fn hold(fd: OwnedFd) -> OsResult<Self> {
         let named = || "a page of the roll".to_owned();
-        // SAFETY: a new mapping at an address that the kernel chooses, which can be neither read nor written.
+        // SAFETY: the call makes a new mapping at an address that the kernel chooses. The mapping can be neither read
+        // nor written.
         let start = unsafe { sys::mm::mmap(std::ptr::null_mut(), PAGE, ProtFlags::empty(), MapFlags::SHARED, &fd, 0) }
             .context("mmap", named)?;
         let page = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
@@ -124,7 +125,7 @@ impl Drop for RollLock {
         // A forked child does not inherit the page. If the child has another mapping at this address, that mapping must
         // stay.
         if self.process.is_current() {
-            // SAFETY: exactly the range that `hold` mapped; nothing refers into it.
+            // SAFETY: the call unmaps exactly the range that `hold` mapped, and no reference leads into the range.
             let _ = unsafe { sys::mm::munmap_whole(self.page.as_ptr().cast(), PAGE) };
         }
     }
@@ -280,19 +281,19 @@ mod tests {
             let child = unsafe { libc::fork() };
             if child == 0 {
                 std::thread::sleep(std::time::Duration::from_secs(4));
-                // SAFETY: ends the grandchild without running what the parent registered.
+                // SAFETY: the call ends the grandchild without running the parent's exit handlers.
                 unsafe { libc::_exit(0) };
             }
             rustix::io::write(&writer, &[u8::from(held.is_ok())]).unwrap();
             std::thread::sleep(std::time::Duration::from_secs(20));
-            // SAFETY: ends the child without running what the parent registered.
+            // SAFETY: the call ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(0) };
         }
         let mut byte = [0];
         rustix::io::read(&reader, &mut byte).unwrap();
         assert_eq!(byte, [1]);
         assert!(!s.reader.has_left(6));
-        // SAFETY: kills the child that this test made, and waits for it.
+        // SAFETY: the calls kill the child that this test made, and wait for it.
         unsafe {
             libc::kill(pid, libc::SIGKILL);
             libc::waitpid(pid, std::ptr::null_mut(), 0);

@@ -167,7 +167,8 @@ fn step(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
 /// can no longer gain rights by exec.
 pub fn stop_calls(command: &mut Command, stops: Stops, to: OwnedFd) {
     let steps = filter(stops);
-    // SAFETY: system calls between fork and exec, on memory that was made before; the closure owns the socket.
+    // SAFETY: the closure runs between fork and exec. It makes only system calls, on memory that was made before the
+    // fork, and it owns the socket.
     unsafe {
         command.pre_exec(move || {
             if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {

@@ -67,8 +67,8 @@ pub fn passed_listener() -> OsResult<Option<(OwnedFd, PathBuf)>> {
         return Ok(None);
     }
     // SAFETY: the environment variables say that the service manager gave descriptor 3 to this process, and TAKEN
-    // ensures that the descriptor has only one owner here. If the variables are wrong, the descriptor is at worst
-    // closed: the checks below refuse it.
+    // ensures that the descriptor has only one owner here. If the variables are wrong, the checks below refuse the
+    // descriptor, and it is closed. Nothing worse can happen.
     let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
     let what = || "descriptor 3, passed by the service manager".to_string();
     let wrong = |why: &str| OsError::new("check", format!("{} ({why})", what()), Errno::INVAL);
@@ -164,7 +164,7 @@ pub fn peer_pidfd(socket: impl AsFd) -> OsResult<Option<OwnedFd>> {
     };
     let answer = sys::raw("SO_PEERPIDFD", ask);
     if answer == 0 && fd >= 0 {
-        // SAFETY: a descriptor that the kernel made for us just now.
+        // SAFETY: the kernel has made the descriptor `fd` just now, and no other value owns it.
         return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
     }
     let error = OsError::last("SO_PEERPIDFD", "a connection");

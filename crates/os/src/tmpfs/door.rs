@@ -1,5 +1,5 @@
-//! Doors: mounts of the tmpfs. Each party opens a file through its own door. Before the file goes to another owner, the
-//! daemon shuts the door.
+//! Doors: mounts of the daemon's tmpfs. Each party opens a file through its own door. Before the file goes to another
+//! owner, the daemon shuts the door.
 //!
 //! A lease counts open files. It does not count a path descriptor (`O_PATH`), by which a former user may open the file
 //! anew later, or truncate it. But such a descriptor leads to the file through the mount by which it was opened. So
@@ -77,7 +77,7 @@ impl Gate {
         if fd < 0 {
             return Err(OsError::last("fanotify_init", "a gate"));
         }
-        // SAFETY: a descriptor that the kernel made for us just now.
+        // SAFETY: the kernel has made the descriptor `fd` just now, and no other value owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -109,7 +109,8 @@ impl Gate {
                 if event.fd < 0 {
                     continue;
                 }
-                // SAFETY: a descriptor that came with the event, for us to close.
+                // SAFETY: the kernel has opened the descriptor for this event, and the reader of the event must close
+                // it.
                 let file = unsafe { OwnedFd::from_raw_fd(event.fd) };
                 let answer = libc::fanotify_response { fd: event.fd, response: libc::FAN_DENY };
                 // SAFETY: the call reads one whole `fanotify_response`. It fails if the waiting process was killed,
@@ -255,7 +256,7 @@ mod tests {
         }
         assert_eq!(std::fs::File::options().write(true).open(&name).unwrap_err().raw_os_error(), Some(libc::EROFS));
         let name = std::ffi::CString::new(name).unwrap();
-        // SAFETY: a path that lives through the calls.
+        // SAFETY: the path is a terminated string that lives through the calls.
         unsafe {
             assert_eq!(libc::truncate(name.as_ptr(), 0), -1);
             assert_eq!(libc::chmod(name.as_ptr(), 0o666), -1);

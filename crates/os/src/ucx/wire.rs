@@ -1,8 +1,8 @@
 //! One connection over UCX.
 //!
-//! Every wire has a worker of its own, which one thread uses at a time: it holds the state's lock. While threads wait,
-//! one of them *leads*: it sleeps in `poll` on the worker's descriptor without the lock, and then lets UCX proceed for
-//! all of them. The others sleep on a condition variable.
+//! Every wire has a worker of its own. Only the thread that holds the lock of the wire's state calls the worker.
+//! While threads wait, one of them *leads*: it sleeps in `poll` on the worker's descriptor without the lock, and then
+//! lets UCX proceed for all of them. The others sleep on a condition variable.
 //!
 //! **Sign of life.** Each wire has a TCP connection beside it. When the peer's process ends, its kernel closes that
 //! connection, so the loss shows at once. A peer that ends the wire without an error first sends its *farewell*, the
@@ -291,8 +291,8 @@ impl Wire {
             StartResult::Done => abi::OK,
             StartResult::Failed(status) => status,
             StartResult::Goes(request) => {
-                // SAFETY: a request of this worker, which is freed below. If the worker was destroyed, the closure
-                // returns before it makes this call.
+                // SAFETY: the request belongs to this worker and is freed only below. If the worker was destroyed, the
+                // closure returns before it makes this call.
                 let check = |state: &mut State| unsafe { state.worker.as_ref()?.status(request) };
                 let status = match self.wait(state, deadline, Duration::ZERO, check) {
                     Err(WireError::Late) => return Err(WireError::Cut),
