@@ -3,9 +3,10 @@
 //!
 //! Pages of shared memory are charged to the cgroup of the process that takes them, and stay charged to it. The cgroup
 //! of the process, or any cgroup above it, may have a limit. The hierarchy is that of version 1 (the controller
-//! `memory`) or the unified one. In a namespace only a part of the hierarchy can be seen; in version 1 the kernel still
-//! tells the smallest limit above. If no hierarchy is mounted (bubblewrap), the process itself sees no limit. Then the
-//! daemon, which runs outside, looks for it.
+//! `memory`) or the unified one. In a namespace only a part of the hierarchy can be seen; in version 1 the kernel
+//! still tells the smallest limit of the cgroups that cannot be seen. If no hierarchy is mounted (bubblewrap), the
+//! process itself sees no limit. Then the daemon, which runs outside of the namespace, looks up the limits of the
+//! process.
 
 use crate::sys;
 use std::path::{Path, PathBuf};

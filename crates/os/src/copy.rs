@@ -76,7 +76,7 @@ pub const fn can_stream() -> bool {
 ///
 /// # Safety
 /// Both ranges must be mapped during the call, `to` must be writable, and they must not overlap. Another process may
-/// read `to` meanwhile and sees a mixture. No thread may write `from`.
+/// read `to` meanwhile; it then sees a mixture of old and new bytes. No thread may write `from`.
 pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, mode: StoreMode) {
     #[cfg(target_arch = "x86_64")]
     if mode == StoreMode::Streaming && length >= 4096 && to.addr() % 64 == 0 && from.addr() % 64 == 0 {

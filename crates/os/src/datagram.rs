@@ -14,7 +14,7 @@ use crate::sys;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// Makes a socket with the name `name` in `folder`, where no file of this name may exist. Every user that reaches the
-/// folder may send to it. Reading from it does not block.
+/// folder may send to the socket. Reading from the socket does not block.
 pub fn receiver(folder: &Path, name: &str) -> OsResult<OwnedFd> {
     let named = || folder.join(name).display().to_string();
     let plain =

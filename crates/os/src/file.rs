@@ -285,7 +285,7 @@ pub fn sync(file: impl AsFd) -> OsResult<()> {
     }
 }
 
-/// Waits until the bytes of the file and what the kernel says about it are on the disk.
+/// Waits until the bytes and the metadata of the file are on the disk.
 pub fn sync_whole(file: impl AsFd) -> OsResult<()> {
     loop {
         match sys::fs::fsync(&file) {

@@ -202,8 +202,8 @@ impl Mapping {
     }
 
     /// Takes memory in huge pages for those parts of the range that have no memory yet. `fd` is the file of this
-    /// mapping. The kernel fills a whole huge page as soon as its first small page exists. If the kernel has no huge
-    /// pages, nothing happens; `memfd::reserve` takes the missing memory afterwards in any case.
+    /// mapping. The function reserves the first small page of each huge page, and a kernel with huge pages then fills
+    /// the whole huge page. `memfd::reserve` takes the memory that is still missing afterwards.
     pub fn take_huge_pages(&self, fd: impl AsFd, offset: u64, size: u64) {
         const HUGE: u64 = crate::reservation::HUGE as u64;
         let (first, end) = (offset.next_multiple_of(HUGE), (offset + size) / HUGE * HUGE);

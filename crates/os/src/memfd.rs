@@ -103,7 +103,7 @@ pub fn check(fd: impl AsFd, size: u64) -> OsResult<()> {
     Ok(())
 }
 
-/// The largest and the smallest part of a range (1 GiB and 2 MiB) for which the kernel is asked at once.
+/// The largest and the smallest part of a range that one system call reserves: 1 GiB and 2 MiB.
 const PARTS: (u64, u64) = (1 << 30, crate::reservation::HUGE as u64);
 
 /// Takes memory for `length` bytes from `offset` on, so that an access to them never ends in SIGBUS.

@@ -5,11 +5,11 @@
 //! descriptor. For each member the daemon opens the roll anew, takes a read lock on the byte whose offset is the
 //! member's number, and sends the descriptor to the member. The member maps a page of it (`PROT_NONE`, `MAP_SHARED`,
 //! `MADV_DONTFORK`) and closes the descriptor. The mapping keeps the description, so the lock lives exactly as long as
-//! this process image. `_exit`, any signal that ends the process, and `execve` end the lock. `close`, `closefrom` and a
-//! full descriptor table do not end it, and a forked child does not prolong it. (If the member forks between receiving
-//! and mapping, the child has a copy of the descriptor until it execs or ends. Then the proof of death comes later, but
-//! never too early. A `vfork` child shares the process image, so the lock rightly lasts as long as either of the two
-//! runs.)
+//! the member's process image. `_exit`, any signal that ends the process, and `execve` end the lock. `close`,
+//! `closefrom` and a full descriptor table do not end it, and a forked child does not prolong it. (If the member forks
+//! between receiving and mapping, the child has a copy of the descriptor until it execs or ends. Then the proof of
+//! death comes later, but never too early. A `vfork` child shares the process image, so the lock rightly lasts as long
+//! as either of the two runs.)
 //!
 //! **The question** whether a member is alive is `F_OFD_GETLK` for a write lock on the member's byte, through another
 //! open file description. The call takes 0.4 µs. The answer "free" stays true for ever, because only the daemon gives

@@ -13,7 +13,8 @@ use super::{Connection, State, room};
 use crate::handshake::no_descriptor;
 use crate::{Error, Reason, Result, interrupt};
 
-/// While the daemon may be preparing an answer, the time between two questions whether it answers at all.
+/// The pause between two questions by which a waiting call checks that the daemon still answers, while the daemon may
+/// be preparing the call's answer.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The pause of a thread that waits for an answer between two attempts to send the messages that did not fit into the
@@ -36,10 +37,10 @@ pub(super) struct Pending {
     /// The number of the connection on which the request was sent; 0 if it was not sent yet.
     pub(super) sent_on: u64,
     answer: Option<AnsweredWith>,
-    /// Whether the request is sent again on the next connection although no thread waits for its answer. From the answer
-    /// to a request that makes something, the session learns what it must remove. A request that removes something by
-    /// its id is repeated, too, if the session itself has sent it. A program's call to remove something is never
-    /// repeated after it has failed.
+    /// True if the request is sent again on the next connection although no thread waits for its answer. A request
+    /// that makes something is sent again, because its answer tells the session what to remove. A request by which the
+    /// session itself removes something by its id is sent again, too. If a program's own call to remove something has
+    /// failed, its request is never sent again.
     pub(super) lasts: bool,
     /// The number of descriptors to reserve: those that the answer may bring, and one for a copy that the session
     /// keeps.
@@ -386,8 +387,8 @@ impl State {
         self.check_open().err().filter(|_| self.over.is_some() || !farewell())
     }
 
-    /// Removes a request whose asking thread waits no longer. If the daemon may still answer, or may have made something
-    /// for the request, remembers the request.
+    /// Takes a request from `pending`, because its asking thread no longer waits. If the daemon may still answer, or
+    /// may have made something for the request, moves the request to `given_up`.
     fn give_up(&mut self, number: u64) {
         if let Some(mut pending) = self.pending.remove(&number) {
             let is_sent = self.socket.is_some() && pending.sent_on == self.generation;

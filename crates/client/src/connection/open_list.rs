@@ -218,9 +218,9 @@ impl State {
     }
 
     /// Begins the messages of a new connection with the list of everything that this process has open. The daemon
-    /// closes everything else that it counts as open for this member. So the given-up requests that may have made items
-    /// are sent again before the list's end: the daemon then knows these items as new ones, and as open in no other
-    /// member.
+    /// closes everything else that it counts as open for this member. So the given-up requests that may have made
+    /// items are sent again before the list's end. Until then, the daemon counts these items as new, and no other
+    /// member can have opened them.
     pub(super) fn tell_open(&mut self) {
         let OpenList { segments, items, .. } = &self.open_list;
         let segments = segments.iter().map(|(segment, open)| Request::Hold { segment: *segment, count: open.count });

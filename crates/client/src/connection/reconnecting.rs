@@ -19,7 +19,7 @@ const RESTART_AFTER: Duration = Duration::from_millis(200);
 /// The largest number of unanswered messages that give descriptors back. The daemon hangs up if its answers do not fit
 /// into the socket.
 const UNANSWERED: usize = 64;
-/// The longest wait for an answer to such a message.
+/// The longest wait for the daemon's answers to messages that give descriptors back.
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// The result of one attempt to connect.
@@ -161,9 +161,9 @@ impl Connection {
         ConnectAttempt::Done
     }
 
-    /// Waits until the daemon has answered everything that was given back, and the given-up requests that were sent
-    /// again. Perhaps no other thread reads the answers for a long time. What is not answered now or later is sent again
-    /// on the next connection.
+    /// Waits until the daemon has answered the requests that give descriptors back, and the given-up requests that
+    /// were sent again. This thread reads the answers itself, because perhaps no other thread reads from the
+    /// connection for a long time. A request that is never answered is sent again on the next connection.
     fn await_offered(&self, socket: &OwnedFd, generation: u64, deadline: Deadline) {
         let waits = || {
             let state = self.lock();
