@@ -159,7 +159,8 @@ pub fn descriptor_limit() -> u64 {
 /// Starts a thread that blocks all signals. Signals for the program then go to the program's own threads.
 pub fn spawn_quiet(name: &str, stack: usize, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: both sets are written by the calls before they are read; only this thread's mask changes, and is restored.
+    // SAFETY: the calls write both sets before the sets are read. Only this thread's signal mask changes, and it is
+    // restored below.
     unsafe {
         let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigfillset(all.as_mut_ptr());

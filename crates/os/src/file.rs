@@ -295,8 +295,8 @@ pub fn sync_whole(file: impl AsFd) -> OsResult<()> {
     }
 }
 
-/// Waits until the names in a folder are on the disk. Some file systems, such as CIFS, cannot sync folders; then the call
-/// has nothing to wait for.
+/// Waits until the names in a folder are on the disk. Some file systems, such as CIFS, cannot sync folders. On such a
+/// file system this function succeeds at once.
 pub fn sync_folder(path: &Path) -> OsResult<()> {
     use std::io::ErrorKind::{InvalidInput, Unsupported};
     match sync_whole(open_read_only(path)?) {

@@ -132,10 +132,10 @@ impl Mapping {
         Some(unsafe { self.start.add(offset as usize) })
     }
 
-    /// The bytes of a new segment that no other process has yet. It must be mapped for writing.
+    /// The bytes of a new segment that no other process has yet. The segment must be mapped for writing.
     ///
-    /// If another process has the segment after all, it can change what is read here. It can do nothing worse, because
-    /// no caller computes an address from these bytes.
+    /// If another process has the segment after all, that process can change what is read here. It can do nothing
+    /// worse, because no caller computes an address from these bytes.
     pub fn fresh_bytes(&mut self) -> &mut [u8] {
         // SAFETY: the range is mapped for as long as `self`, of which this is the only user here. Other processes have no
         // access, as the caller states. If one has access all the same, it changes plain bytes, of which any is valid.

@@ -92,7 +92,7 @@ impl Roll {
     }
 }
 
-/// A member's lock on the roll. It lasts until the value is dropped, or as long as this process image.
+/// A member's lock on the roll. It lasts until the value is dropped or the process image ends.
 #[derive(Debug)]
 pub struct RollLock {
     page: NonNull<u8>,

@@ -239,8 +239,8 @@ impl Listener {
                 }));
             }
             match OsError::last("SECCOMP_IOCTL_NOTIF_RECV", "stopped calls") {
-                // This error has two causes: a signal interrupted the call before it was read, or no process is left
-                // that could make a call.
+                // This error has two causes: a signal interrupted the stopped call before this process read it, or no
+                // process is left that could make a call.
                 error if error.errno == Errno::NOENT => {
                     if self.is_deserted() {
                         return Ok(None);

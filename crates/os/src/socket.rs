@@ -41,7 +41,7 @@ pub struct Peer {
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// Makes a listening socket at `path`, where no file may exist. It is non-blocking.
+/// Makes a listening socket at `path`, where no file may exist. The socket is non-blocking.
 pub fn listen(path: &Path) -> OsResult<OwnedFd> {
     let named = || path.display().to_string();
     let address = SocketAddrUnix::new(path).context("bind", named)?;

@@ -142,7 +142,7 @@ pub fn signal_process(pid: i32, signal: i32) -> bool {
 /// Sends a signal, given by its number, to a process group. Gives `true` if the kernel has sent it to a process of the
 /// group.
 pub fn signal_group(leader: i32, signal: i32) -> bool {
-    // SAFETY: a plain system call; a wrong number is an error of the call.
+    // SAFETY: this is a plain system call, and a wrong number is an error of the call.
     leader > 1 && unsafe { libc::kill(-leader, signal) } == 0
 }
 

@@ -159,9 +159,9 @@ pub(crate) unsafe fn why_refused(deed: Deed, found: c_int, folder: c_int, path: 
     found
 }
 
-/// Notes the new name of a rename that failed. If the name lies in a directory whose files this program only reads, a
-/// look-up of the name in the next ten seconds does not wait for a file, because programs look up the new name after
-/// the failure to see whether it is a folder. This function leaves errno as it is.
+/// Notes the new name of a rename that failed. Programs look up the new name after such a failure, to see whether it
+/// is a folder. So if the name lies in a directory whose files this program only reads, a look-up of the name does not
+/// wait for a file during the next ten seconds. This function leaves errno as it is.
 ///
 /// # Safety
 /// `path` must be null or a terminated string.

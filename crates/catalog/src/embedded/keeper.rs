@@ -59,7 +59,7 @@ pub(super) struct Shared {
     greetings: AtomicUsize,
 }
 
-/// A connection that counts among those of the keeper until this value is dropped.
+/// A connection that the keeper counts until this value is dropped.
 struct Counted {
     shared: Arc<Shared>,
     is_greeting: bool,

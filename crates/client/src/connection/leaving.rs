@@ -1,7 +1,8 @@
 //! Ends the session in order.
 //!
 //! After a member has left, the other members take over what it had in shared memory. So the session leaves only if it
-//! has nothing open that the program may still use, and from that moment no thread of this process gets anything more.
+//! has nothing open that the program may still use. From that moment on, no thread of this process can open anything
+//! more through the session.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

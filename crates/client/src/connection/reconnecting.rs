@@ -147,7 +147,8 @@ impl Connection {
         }
         state.socket = Some(socket.clone());
         state.generation += 1;
-        // The answers to these requests were lost with the former connection.
+        // The answers to the given-up requests were lost with the former connection. Only the requests that must be
+        // sent again are kept.
         state.given_up.retain(|_, pending| pending.lasts);
         state.held_back = Deadline::after(MOMENT);
         // The list of what is open replaces the messages that were left for the former connection.

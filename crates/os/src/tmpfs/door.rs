@@ -12,9 +12,9 @@
 //!
 //! The gate also refuses each read by a system call, whether the door is open or shut: read, splice, sendfile,
 //! copy_file_range, and the same operations of an io_uring. The reason is that a splice or sendfile puts references to
-//! the file's pages into a pipe or socket. They outlive the descriptor and every mapping, so the former user would read
-//! there what the next owner writes. The kernel asks before it takes the references. Accesses through a mapping are not
-//! asked about, so the owner works at full speed.
+//! the file's pages into a pipe or socket. Such references outlive the descriptor and every mapping, so the former
+//! user would read through them what the next owner writes. The kernel asks before it takes the references. Accesses
+//! through a mapping are not asked about, so the owner works at full speed.
 //!
 //! There is no gap, because of the order of steps in the kernel's open. The kernel first counts the open file, as the
 //! lease does. Only then does it check whether the mount is read-only, and ask the gate. So an open that began earlier
@@ -372,7 +372,7 @@ mod tests {
                 while !ended.load(Ordering::Relaxed) {
                     let Ok(file) = std::fs::File::open(&name) else {
                         // A process that waits at the gate counts as one that has the file open, so no proof succeeds
-                        // meanwhile. Each racing thread pauses here, so that there are moments for the proof.
+                        // meanwhile. Each racing thread pauses here, so that a proof can succeed during a pause.
                         std::thread::sleep(std::time::Duration::from_micros(200));
                         continue;
                     };

@@ -70,8 +70,8 @@ pub(crate) fn set_attributes(mount: &OwnedFd, set: u64, clear: u64, propagation:
 pub(super) fn mount_in_namespace(size: u64) -> OsResult<Folder> {
     let (ours, theirs) = socket::pair()?;
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-    // SAFETY: the child makes system calls, allocates little, touches none of the parent's locks that another thread may
-    // hold except the allocator's, which glibc makes usable after fork, and leaves by _exit.
+    // SAFETY: the child makes system calls, allocates little, and leaves by _exit. Of the locks that another thread of
+    // the parent may hold, it touches only the allocator's, which glibc makes usable after fork.
     let child = sys::raw("fork", || unsafe { libc::fork() });
     if child < 0 {
         return Err(OsError::last("fork", "the helper that mounts"));

@@ -163,7 +163,7 @@ impl Worker {
         let params = RequestParams::new(abi::REQUEST_FLAGS, how);
         let (header, header_length) = (header.as_ptr().cast(), size_of_val(header));
         let (data, length) = (bytes.as_ptr().cast(), bytes.len());
-        // SAFETY: as this function's caller promises.
+        // SAFETY: this function's caller promises what the call of UCX needs.
         StartResult::new(unsafe {
             (self.functions().send)(self.endpoint, MESSAGE, header, header_length, data, length, &params)
         })
@@ -176,7 +176,7 @@ impl Worker {
     /// message's bytes, and no other code may use this room until the operation is complete or this value is dropped.
     pub unsafe fn receive(&self, description: *mut c_void, place: *mut u8, length: usize) -> StartResult {
         let params = RequestParams::new(0, 0);
-        // SAFETY: as this function's caller promises.
+        // SAFETY: this function's caller promises what the call of UCX needs.
         StartResult::new(unsafe { (self.functions().receive)(self.worker, description, place.cast(), length, &params) })
     }
 
@@ -185,7 +185,7 @@ impl Worker {
     /// # Safety
     /// The request must be one of this worker, and must not be freed yet.
     pub unsafe fn status(&self, request: *mut c_void) -> Option<Status> {
-        // SAFETY: as this function's caller promises.
+        // SAFETY: this function's caller promises what the call of UCX needs.
         let status = unsafe { (self.functions().check)(request) };
         (status != abi::IN_PROGRESS).then_some(status)
     }
@@ -195,7 +195,7 @@ impl Worker {
     /// # Safety
     /// The request must be one of this worker, and must not be used again.
     pub unsafe fn free(&self, request: *mut c_void) {
-        // SAFETY: as this function's caller promises.
+        // SAFETY: this function's caller promises what the call of UCX needs.
         unsafe { (self.functions().free)(request) };
     }
 
