@@ -42,8 +42,8 @@ pub struct LivenessTable {
     /// knows every pin page of its series.
     pub pages: [AtomicU32; PAGE_WORDS],
     _pad: [u8; 16],
-    /// One word for each slot, in the form that the comment of this module shows. The daemon stores it (Release), and
-    /// members load it (Acquire).
+    /// One word for each slot, in the form that the comment of this module shows. The daemon stores a word (Release),
+    /// and members load it (Acquire).
     pub members: [AtomicU64; MAX_MEMBERS],
 }
 

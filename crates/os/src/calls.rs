@@ -51,8 +51,8 @@ pub enum Change {
     Rename,
 }
 
-/// If this system call changes names or the length of a file, gives the change, and for each name the folder's
-/// descriptor and the address of the name.
+/// Gives the change that this system call makes to names or to the length of a file, and for each name the folder's
+/// descriptor and the address of the name. Gives `None` for every other call.
 pub fn changed_names(number: libc::c_long, arguments: [libc::c_long; 4]) -> Option<(Change, Vec<(i32, usize)>)> {
     let [a, b, c, d] = arguments;
     let here = libc::AT_FDCWD;

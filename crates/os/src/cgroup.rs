@@ -26,8 +26,8 @@ const SMALL: u64 = 1 << 20;
 /// A limit of this size or more counts as no limit, because version 1 expresses "unlimited" by a large number.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// The memory cgroup of a process, together with the cgroups above it. It contains only those levels that can be seen
-/// from here and have a limit.
+/// The memory cgroup of a process, together with the cgroups above it. The value contains only those levels that this
+/// process can see and that have a limit.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Cgroup(Vec<Level>);
 
@@ -179,7 +179,8 @@ static OWN: Mutex<Option<(Instant, Arc<Cgroup>)>> = Mutex::new(None);
 static UNSEEN: AtomicU64 = AtomicU64::new(0);
 
 fn own_now() -> Arc<Cgroup> {
-    // After a fork, the child may find the lock held by a thread of the parent, and no thread of the child releases it.
+    // After a fork, the child may find the lock held by a thread of the parent, and no thread of the child releases
+    // it. So this function never waits for the lock.
     let Ok(mut own) = OWN.try_lock() else { return Arc::new(Cgroup::own()) };
     match &*own {
         Some((since, cgroup)) if since.elapsed() < AGE => cgroup.clone(),

@@ -71,8 +71,8 @@ pub fn ended(pid: i32, wait: bool) -> OsResult<Option<ExitStatus>> {
     }
 }
 
-/// Sends a signal to a child that has not been reaped yet. Until it is reaped, no other process can have its process
-/// id.
+/// Sends a signal to a child that has not been reaped yet. Until the child is reaped, no other process can have its
+/// process id, so the signal cannot reach another process.
 pub fn signal(pid: i32, signal: Signal) -> OsResult<()> {
     let Some(id) = Pid::from_raw(pid) else { return Ok(()) };
     match rustix::process::kill_process(id, signal) {

@@ -83,8 +83,8 @@ impl OpenWatch {
                 let pidfd = process::open_pidfd(event.pid).ok().flatten();
                 if opens {
                     let answer = libc::fanotify_response { fd: event.fd, response: libc::FAN_ALLOW };
-                    // SAFETY: the call reads one whole `fanotify_response`. It fails if the waiting process was killed,
-                    // which does no harm.
+                    // SAFETY: the call reads one whole `fanotify_response`. If the waiting process was killed, the
+                    // call fails, which does no harm.
                     unsafe { libc::write(self.0.as_raw_fd(), (&raw const answer).cast(), size_of_val(&answer)) };
                 }
                 let Ok(stat) = rustix::fs::fstat(&file) else { continue };

@@ -102,8 +102,8 @@ impl Mapping {
     pub fn again(&self, offset: u64, length: u64) -> OsResult<Self> {
         let named = || format!("{length} bytes at {offset} of a mapping");
         let from = self.at(offset, length).ok_or(rustix::io::Errno::INVAL).context("mremap", named)?;
-        // SAFETY: an old size of 0 leaves the shared mapping as it is and makes another one, at an address that the kernel
-        // chooses; the range lies within this mapping.
+        // SAFETY: the range lies within this mapping. With an old size of 0, the call leaves this mapping as it is and
+        // makes another one, at an address that the kernel chooses.
         let start =
             unsafe { sys::mm::mremap(from.as_ptr().cast(), 0, length as usize, rustix::mm::MremapFlags::MAYMOVE) }
                 .context("mremap", named)?;
@@ -137,8 +137,9 @@ impl Mapping {
     /// If another process has the segment after all, that process can change what is read here. It can do nothing
     /// worse, because no caller computes an address from these bytes.
     pub fn fresh_bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the range is mapped for as long as `self`, of which this is the only user here. Other processes have no
-        // access, as the caller states. If one has access all the same, it changes plain bytes, of which any is valid.
+        // SAFETY: the range stays mapped as long as `self` exists, and `&mut self` makes the caller its only user in
+        // this process. The caller states that other processes have no access. A process that has access all the same
+        // changes plain bytes, and any value is valid.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 

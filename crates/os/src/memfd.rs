@@ -124,8 +124,9 @@ pub fn reserve(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
 
 /// Calls `take` for each part of a range, in order. Parts end at multiples of their size.
 ///
-/// Older kernels end the call at any signal, and take its memory back. If signals come again and again, a large part
-/// would never be completed. So the parts become smaller each time that a signal ends a call.
+/// Older kernels end the system call for a part at any signal, and take the memory of this part back. If signals come
+/// again and again, a large part would never be completed. So the parts become smaller each time that a signal ends a
+/// call.
 fn in_parts(offset: u64, length: u64, mut take: impl FnMut(u64, u64) -> Result<(), Errno>) -> Result<(), Errno> {
     let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
     let (mut at, mut part) = (offset, PARTS.0);

@@ -179,8 +179,8 @@ impl Reservation {
             let what = format!("{length} bytes at {from} of a mapping of {}", mapping.length());
             return Err(OsError::new("mremap", what, rustix::io::Errno::INVAL));
         };
-        // SAFETY: an old size of 0 leaves the source as it is and maps its pages a second time; the target is a range
-        // that this reservation owns.
+        // SAFETY: the target is a range that this reservation owns. With an old size of 0, the call leaves the source
+        // as it is and maps its pages a second time.
         unsafe {
             sys::mm::mremap_fixed(source.as_ptr().cast(), 0, length, MremapFlags::MAYMOVE, at)
                 .context("mremap", || format!("{length} bytes a second time"))?;

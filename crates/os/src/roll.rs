@@ -50,8 +50,8 @@ pub struct FileIdentity {
 /// The roll, for the process that opens its file and locks a byte of it for each member.
 #[derive(Debug)]
 pub struct Roll {
-    /// The file of the roll. If this process may make mounts, it is opened through a mount that no process can write
-    /// through.
+    /// The file of the roll. If this process may make mounts, the file is opened through a mount that no process can
+    /// write through.
     anchor: OwnedFd,
     identity: FileIdentity,
 }
@@ -141,8 +141,8 @@ pub struct RollReader {
 }
 
 impl RollReader {
-    /// Makes a reader of the roll. `fd` comes from [`Roll::reader`]. `own` is the number of this process; a [`RollLock`]
-    /// must keep its byte locked as long as the reader is used.
+    /// Makes a reader of the roll. `fd` comes from [`Roll::reader`]. `own` is the number of this process. A
+    /// [`RollLock`] must keep the byte of this number locked as long as the reader is used.
     #[must_use]
     pub fn new(fd: OwnedFd, own: u64) -> Self {
         Self { fd, own }

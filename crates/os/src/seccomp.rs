@@ -50,7 +50,8 @@ const ARCHITECTURE: u32 = 0xC000_003E;
 const ARCHITECTURE: u32 = 0xC000_00B7;
 
 /// The numbers of the calls that look up a name, which the filter for consumers stops. An entry may also have the
-/// number of the argument with the flags, and a mask. The filter does not stop the call if one of the mask's bits is set.
+/// number of the argument with the flags, and a mask. The filter does not stop the call if one of the mask's bits is
+/// set in the flags.
 #[rustfmt::skip]
 const CALLS: &[(libc::c_long, Option<(u32, u32)>)] = &[
     (libc::SYS_openat, None),
@@ -71,8 +72,8 @@ const CALLS: &[(libc::c_long, Option<(u32, u32)>)] = &[
 /// which is removed here, because an open of a folder writes nothing.)
 const WRITES: u32 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;
 
-/// The numbers of the calls that change a file. An entry may also have the number of the argument with the flags, and a
-/// mask: the filter stops the call only if one of the mask's bits is set.
+/// The numbers of the calls that change a file. An entry may also have the number of the argument with the flags, and
+/// a mask: the filter stops the call only if one of the mask's bits is set in the flags.
 #[rustfmt::skip]
 const CHANGES: &[(libc::c_long, Option<(u32, u32)>)] = &[
     (libc::SYS_openat, Some((2, WRITES))),

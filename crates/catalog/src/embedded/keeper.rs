@@ -39,7 +39,8 @@ const LEASE_MAX: Duration = Duration::from_secs(86_400);
 pub struct KeeperOptions {
     /// The folder of the journal. It must exist.
     pub folder: PathBuf,
-    /// The time that is added to each lease after a restart of the keeper, so that its holder can find the keeper.
+    /// The time that is added to each lease after a restart of the keeper, so that the lease's holder can find the
+    /// keeper.
     pub grace: Duration,
 }
 

@@ -13,8 +13,8 @@ use super::{Connection, State, room};
 use crate::handshake::no_descriptor;
 use crate::{Error, Reason, Result, interrupt};
 
-/// The pause between two questions by which a waiting call checks that the daemon still answers, while the daemon may
-/// be preparing the call's answer.
+/// While a call waits for an answer that the daemon may be preparing, the call asks after each pause of this length
+/// whether the daemon still answers.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The pause of a thread that waits for an answer between two attempts to send the messages that did not fit into the
@@ -31,8 +31,8 @@ type AnsweredWith = (Answer, Vec<OwnedFd>);
 pub(super) struct Pending {
     request: Request,
     descriptors: Vec<Arc<OwnedFd>>,
-    /// The time until which the daemon may wait before it answers. Each time the request is sent, it contains the time
-    /// that is left.
+    /// The time until which the daemon may wait before it answers. Each time that the request is sent, it tells the
+    /// daemon the time that is left.
     wait: Option<Deadline>,
     /// The number of the connection on which the request was sent; 0 if it was not sent yet.
     pub(super) sent_on: u64,
@@ -303,8 +303,8 @@ impl State {
         self.tell_as(0, request);
     }
 
-    /// Sends a request for whose answer no thread waits, now or as soon as the socket has room. If the connection is lost
-    /// before the answer, and the request names what it removes by its id, it is sent again on the next connection.
+    /// Sends a request for whose answer no thread waits, now or as soon as the socket has room. If the connection is
+    /// lost before the answer, a request that removes something by its id is sent again on the next connection.
     pub(super) fn tell_to_do(&mut self, request: Request) {
         let number = self.next;
         self.next += 1;

@@ -52,8 +52,8 @@ struct State {
     /// The sent requests for whose answers no thread waits, because the thread gave up, or because the session only makes
     /// the daemon remove something. If the connection is lost, some are sent again, see [`Pending`].
     given_up: BTreeMap<u64, Pending>,
-    /// After a new connection, other requests are sent only when the given-up requests are answered, or at this time. An
-    /// answer may tell the session to remove what stands in the way of a later request.
+    /// On a new connection, other requests are sent only when the given-up requests are answered, or when this
+    /// deadline has passed. An answer may tell the session to remove what stands in the way of a later request.
     held_back: Deadline,
     /// Descriptors without another use. Each reserves a place in the descriptor table for a descriptor that an answer
     /// will bring.

@@ -160,8 +160,9 @@ impl State {
     }
 
     /// Gives back to the daemon what an answer opened, if the answer came after the asking thread gave up. If the
-    /// request made an item, the item is destroyed. If it made a segment, the segment is removed unless another member
-    /// has got it meanwhile: the late answer may have lain unread for long.
+    /// request made an item, the item is destroyed. If the request made a segment, the segment is removed, unless
+    /// another member has used it meanwhile. That is possible, because this process may have read the answer long
+    /// after the daemon sent it.
     pub(super) fn refuse(&mut self, answer: &Answer) {
         match answer {
             Answer::Segment { segment, kind, created, name, .. } => {
@@ -207,8 +208,8 @@ impl State {
         self.release(segment);
     }
 
-    /// Ends a workflow whose maker gave up before the daemon answered. An unanswered request to end the workflow ends it
-    /// already, and after that request the name may belong to another workflow.
+    /// Ends a workflow whose maker gave up before the daemon answered. If a request to end the workflow is unanswered,
+    /// no further one is sent, because after the first one the name may belong to another workflow.
     pub(super) fn refuse_workflow(&mut self, name: &str) {
         let pending = self.pending.values().map(Pending::request);
         let mut unanswered = pending.chain(self.given_up.values().map(Pending::request));

@@ -199,8 +199,8 @@ impl Connection {
     }
 
     /// Waits for the answer to one of the requests in `offered`, on a connection that no other thread uses yet. Tells
-    /// whether an answer came before the deadline. It may be an error, because another member may have given the same
-    /// descriptor back first.
+    /// whether an answer came before the deadline. The answer may be an error, because another member may have given
+    /// the same descriptor back first.
     fn is_answered(&self, socket: &OwnedFd, deadline: Deadline) -> bool {
         let mut buffer = [0; MAX_MESSAGE + 1];
         loop {

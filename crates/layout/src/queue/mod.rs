@@ -237,8 +237,8 @@ pub struct EndCounters {
     pub sleeps: AtomicU32,
     /// The number of times that the end woke sleeping members at other ends.
     pub wakes: AtomicU32,
-    /// 1 while the end waits for a message or a free cell. If a consumer of a work queue waits, its unreleased messages
-    /// do not keep other consumers from getting CLOSED or PEER_DIED.
+    /// 1 while the end waits for a message or a free cell. While a consumer of a work queue waits, other consumers can
+    /// get CLOSED or PEER_DIED although this consumer has unreleased messages.
     pub waiting: AtomicU32,
     /// A counter that is incremented each time the end gets a new owner.
     pub tenancy: AtomicU32,

@@ -113,8 +113,8 @@ impl Gate {
                 // it.
                 let file = unsafe { OwnedFd::from_raw_fd(event.fd) };
                 let answer = libc::fanotify_response { fd: event.fd, response: libc::FAN_DENY };
-                // SAFETY: the call reads one whole `fanotify_response`. It fails if the waiting process was killed,
-                // which does no harm.
+                // SAFETY: the call reads one whole `fanotify_response`. If the waiting process was killed, the call
+                // fails, which does no harm.
                 unsafe { libc::write(self.0.as_raw_fd(), (&raw const answer).cast(), size_of_val(&answer)) };
                 drop(file);
             }

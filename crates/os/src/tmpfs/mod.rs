@@ -90,8 +90,7 @@ impl Folder {
             .context("openat", || format!("segment file {name} for reading"))
     }
 
-    /// Opens a file for reading and writing, as a new open file description that leases count. The file's new owner
-    /// gets it.
+    /// Opens a file for reading and writing, for the file's new owner. Leases count the new open file description.
     pub fn open_writer(&self, name: &str) -> OsResult<OwnedFd> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         sys::fs::openat(&self.writable, name, flags, Mode::empty())

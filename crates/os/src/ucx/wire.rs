@@ -33,7 +33,7 @@ pub(super) const LARGE: usize = 32 << 10;
 pub(super) const PIECE: usize = 1 << 20;
 /// The number of messages that one call sends before it waits for the oldest of them.
 const IN_FLIGHT: usize = 4;
-/// The time that a lost endpoint waits for the peer's farewell, which comes on the TCP connection.
+/// How long a wire whose endpoint is lost waits for the peer's farewell, which comes on the TCP connection.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The reason why a call on a wire failed.
@@ -221,7 +221,7 @@ impl Wire {
         Ok(Received::Bytes(state.copy_rest(buffer)))
     }
 
-    /// Writes all parts, one after another. When it returns, the parts are not used any more.
+    /// Writes all parts, one after another. When the call returns, the parts are not used any more.
     ///
     /// # Errors
     /// `Late` if other writers kept their turn until the deadline; then nothing was written, and the wire can still be

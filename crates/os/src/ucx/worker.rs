@@ -39,7 +39,7 @@ pub struct Worker {
 }
 
 // SAFETY: UCX does not care which thread calls it (`UCS_THREAD_MODE_SERIALIZED`), and all calls that use the addresses
-// need the only reference, or are made under the wire's lock.
+// go through the only reference to this value, or hold the wire's lock.
 unsafe impl Send for Worker {}
 
 impl Worker {
