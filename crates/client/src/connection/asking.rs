@@ -330,7 +330,7 @@ impl State {
         while let Some((number, request)) = self.untold.front() {
             match socket::send(&*socket, &request.encode(*number, settled), &[]) {
                 Ok(true) => drop(self.untold.pop_front()),
-                // The daemon is slow and the socket is full.
+                // The socket is full, because the daemon is slow. The rest is sent later.
                 Ok(false) => return false,
                 Err(_) => {
                     self.hang_up();
@@ -369,8 +369,8 @@ impl State {
             let descriptors: Vec<BorrowedFd<'_>> = pending.descriptors.iter().map(|fd| fd.as_fd()).collect();
             match socket::send(&*socket, &message, &descriptors) {
                 Ok(true) => pending.sent_on = generation,
-                // The daemon is slow and the socket is full. The unsent requests are sent after the next answer, or a
-                // moment later.
+                // The socket is full, because the daemon is slow. The unsent requests are sent after the next answer,
+                // or a moment later.
                 Ok(false) => return,
                 Err(_) => {
                     self.hang_up();

@@ -130,7 +130,8 @@ impl Connection {
         });
     }
 
-    /// Makes a change of the state that tells the daemon something.
+    /// Makes a change of the state that sends a message to the daemon. If the socket is full, wakes the watching
+    /// thread, which sends the message later.
     fn tell_with(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         let had_room = state.untold.is_empty();

@@ -231,7 +231,7 @@ impl State {
     fn offer_some(&mut self, socket: &OwnedFd) -> bool {
         while self.offered.len() < UNANSWERED {
             let Some(offer) = self.not_given_back.pop_front() else { return false };
-            // This process may have closed the descriptor meanwhile.
+            // If this process has closed the descriptor meanwhile, there is nothing to give back.
             let Some(descriptor) = self.open_list.descriptor_of(&offer) else { continue };
             if !matches!(socket::send(socket, &offer.encode(self.next, 0), &[descriptor]), Ok(true)) {
                 self.not_given_back.push_front(offer);

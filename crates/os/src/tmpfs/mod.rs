@@ -172,7 +172,7 @@ mod tests {
     fn an_ordinary_user_gets_the_same_through_a_user_namespace() {
         match mount::mount_in_namespace(64 << 20) {
             Ok(folder) => check_folder(&folder),
-            // Some systems forbid user namespaces. For them there is `Folder::shared_memory`.
+            // Some systems forbid user namespaces. On these systems, the daemon uses `Folder::shared_memory`.
             Err(error) => assert!(matches!(error.errno, Errno::PERM | Errno::NOSPC | Errno::ACCESS), "{error}"),
         }
     }
