@@ -66,7 +66,7 @@ struct State {
     /// The number of calls that take an end of a port or a cooperative item at this moment, see [`leaving::Taking`].
     taking: usize,
     /// The number of threads that check at this moment whether the session can leave. While it is not 0, no call may
-    /// take an end of a port or a cooperative item.
+    /// begin to take an end of a port or a cooperative item.
     closing: usize,
     /// True if the session is leaving. Then no request but the farewell is possible, and a daemon that is gone is not
     /// started again.
