@@ -7,8 +7,8 @@ use crossdock_os::Deadline;
 
 use crate::{Catalog, CatalogError, CatalogResult, Entry, Event, IsOver, Revision, Watch};
 
-/// The longest time of one list, even if the deadline of the call is earlier: nothing of a list that is not complete is
-/// kept. Over a slow link, connecting and a long list take seconds.
+/// The longest time of one list. A list may take this time even if the deadline of the call is earlier, because
+/// nothing of an incomplete list is kept. Over a slow link, connecting and a long list take seconds.
 const LIST: Duration = Duration::from_secs(10);
 
 /// One difference that an update found between the copy and the catalog.
@@ -21,7 +21,7 @@ pub enum EntryChange {
 }
 
 impl EntryChange {
-    /// Gives the entry that was put, or the last state of the one that is gone.
+    /// Gives the entry that was put, or the last known state of the entry that was deleted.
     pub fn entry(&self) -> &Entry {
         match self {
             Self::Put(entry) | Self::Gone(entry) => entry,

@@ -136,8 +136,8 @@ fn retry<T>(by: Deadline, mut call: impl FnMut() -> CatalogResult<T>) -> Catalog
 pub trait Watch: Send {
     /// Waits for changes until the deadline, and returns them, the oldest first. All changes of one revision come
     /// together. The list is empty if nothing changed before the deadline. If the watch has no connection, the call
-    /// first connects; for that it may take some seconds more, because nothing of an attempt that ended early would be
-    /// kept.
+    /// first connects. Connecting may take some seconds beyond the deadline, because an attempt that is ended early
+    /// must begin anew.
     ///
     /// # Errors
     /// [`CatalogError::Compacted`] if the catalog forgot changes before this watch read them. The caller must list the

@@ -167,7 +167,7 @@ fn many_changes_below_other_prefixes_cost_a_watch_nothing() {
     make_many_changes(&c, "loud/");
     // A watch that is not woken looks at the store once a second, when it sends its heartbeat. If a change below the
     // watch's prefix came in the same second in which the store forgot other changes, the watch would have to list
-    // again.
+    // again. So the test waits for a heartbeat before it makes the change.
     thread::sleep(Duration::from_millis(2500));
     let revision = c.put("quiet/a", b"", None, soon()).unwrap();
     let by = soon();

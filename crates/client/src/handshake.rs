@@ -159,7 +159,7 @@ fn connect(path: &Path, deadline: Deadline) -> std::result::Result<OwnedFd, Hell
     loop {
         match socket::connect(path) {
             Ok(socket) => return Ok(socket),
-            // The daemon's queue is full, because many processes connect at once.
+            // The daemon's queue is full, because many processes connect at once. The loop tries again.
             Err(error) if error.reason().kind() == ErrorKind::WouldBlock && !deadline.passed() => {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(Duration::from_millis(5));

@@ -6,7 +6,7 @@ thread_local! {
     static CHECK: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
 }
 
-/// Sets the thread's check back when it is dropped, also after a panic.
+/// Restores the thread's former check when this value is dropped, also after a panic.
 struct Restore(Option<fn() -> bool>);
 
 impl Drop for Restore {
@@ -17,7 +17,7 @@ impl Drop for Restore {
 
 /// Runs `call`. While `call` waits for an answer of the daemon, the library calls `check` at least about every 100 ms,
 /// and holds no lock meanwhile. If `check` gives `true`, this request and all further ones of `call` fail with
-/// `TIMED_OUT`. The daemon gets back what a late answer gives.
+/// `TIMED_OUT`. If an answer comes later, the session gives back to the daemon what the answer opened.
 pub fn interruptible<T>(check: fn() -> bool, call: impl FnOnce() -> T) -> T {
     let _restore = Restore(CHECK.replace(Some(check)));
     call()

@@ -58,7 +58,7 @@ impl Session {
         let opened = loop {
             let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
             match open(left) {
-                // The region is being copied or moved to another node.
+                // The region is being copied or moved to another node, so the loop tries again.
                 Err(error) if error.status == Status::Busy && left.is_some_and(|left| !left.is_zero()) => {
                     std::thread::sleep(AGAIN);
                 }

@@ -236,8 +236,8 @@ impl Session {
         }
         let listener = Arc::new(listener);
         self.give_endpoint(workflow, task, &listener, grants).inspect_err(|_| {
-            // The daemon may have made the endpoint, or may still make it. Nothing reaches it through a socket that is
-            // shut down.
+            // The daemon may have made the endpoint, or may still make it. No process reaches the endpoint through a
+            // socket that is shut down.
             socket::shut_down(&*listener);
             self.shared.connection.forget_endpoint(&listener);
         })

@@ -40,7 +40,7 @@ pub(crate) struct OpenHeap {
 }
 
 impl KnownRegion {
-    /// Tells whether handles lead to this region: it is no heap, or its item is open.
+    /// Tells whether handles lead to this region. They do unless the region is the heap of an item that is closed.
     fn is_current(&self) -> bool {
         self.openings.as_ref().is_none_or(|openings| openings.strong_count() > 0)
     }

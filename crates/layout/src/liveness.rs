@@ -36,14 +36,14 @@ pub struct LivenessTable {
     /// A futex word. After each death, the daemon increments it (Release) and wakes the waiting members. Waiting
     /// members load it (Acquire) before they look at slots.
     pub epoch: AtomicU32,
-    /// Words by which publishers of series notice new pin pages, in which observers note the versions that they use.
-    /// The series' number selects its word ([`Self::pages`]). The daemon increments the word (Release) before an
-    /// observer gets a new page. When the publisher retires versions, it loads the word (Acquire) after a fence. If the
-    /// word is unchanged, the publisher knows every pin page of its series.
+    /// Words by which publishers of series notice new pin pages. The number of a series selects its word
+    /// ([`Self::pages`]). The daemon increments the word (Release) before an observer gets a new page. When the
+    /// publisher retires versions, it loads the word (Acquire) after a fence. If the word is unchanged, the publisher
+    /// knows every pin page of its series.
     pub pages: [AtomicU32; PAGE_WORDS],
     _pad: [u8; 16],
-    /// One word for each slot, in the form that the comment of this module shows. The daemon stores it (Release), and
-    /// members load it (Acquire).
+    /// One word for each slot, in the form that the comment of this module shows. The daemon stores a word (Release),
+    /// and members load it (Acquire).
     pub members: [AtomicU64; MAX_MEMBERS],
 }
 

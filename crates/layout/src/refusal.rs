@@ -1,5 +1,5 @@
-//! The message by which a task reports that it could not write to a managed directory: a number of refusals, 8 bytes,
-//! little-endian, and the absolute path of the last one.
+//! The message by which a task reports that it could not write to a managed directory: the number of refusals (8
+//! bytes, little-endian), and the absolute path of the last refused name.
 //!
 //! The task sends the message to the datagram socket [`SOCKET`] in the folder of its endpoint. Each task has a socket
 //! of its own, so the receiver knows which task has sent the message. The receiver checks everything else.

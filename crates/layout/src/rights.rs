@@ -15,11 +15,11 @@ macro_rules! rights {
             pub const NONE: Self = Self(0);
             /// The set of all rights.
             pub const ALL: Self = Self(0 $(| $bit)+);
-            /// Not a right, but a statement of the launcher in a grant for items: every process behind this endpoint is
-            /// confined. A confined process cannot reopen a file that has no path (Landlock), and after it has unmapped
-            /// and closed a file, the kernel holds no reference to the file's pages for it. For the second, seccomp
-            /// denies splice, sendfile, vmsplice, process_vm_readv, process_vm_writev, io_uring and direct I/O. So an
-            /// item that such a process had open need not be copied.
+            /// Not a right, but a statement of the launcher in a grant for items: every process behind this endpoint
+            /// is confined. A confined process cannot reopen a file that has no path, because Landlock forbids it.
+            /// After such a process has unmapped and closed a file, the kernel holds no reference to the file's pages
+            /// for the process, because seccomp denies splice, sendfile, vmsplice, process_vm_readv,
+            /// process_vm_writev, io_uring and direct I/O. So an item that such a process had open need not be copied.
             pub const CONFINED: Self = Self(512);
             /// All bits that have a meaning.
             pub const KNOWN: Self = Self::ALL.with(Self::CONFINED);

@@ -1,9 +1,9 @@
 //! Tells which raw system calls take the name of a file, and in which argument. The preload library and the supervisor
 //! of stopped calls need this, because they stand between a program and the kernel.
 
-/// If this system call looks up a file's name and neither creates the file nor opens it for writing, gives the folder's
-/// descriptor and the address of the name. Gives `None` for every other call. `arguments` are the first three arguments
-/// of the call.
+/// Gives the folder's descriptor and the address of the name, if this system call looks up a file's name and neither
+/// creates the file nor opens it for writing. Gives `None` for every other call. `arguments` are the first three
+/// arguments of the call.
 pub fn name_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i32, usize)> {
     let [a, b, c] = arguments;
     let at = |folder: libc::c_long, path: libc::c_long| Some((folder as i32, path as usize));
@@ -23,8 +23,8 @@ pub fn name_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i3
     }
 }
 
-/// If this system call creates a file or opens it for writing, and its flags are an argument of the call, gives the
-/// folder's descriptor, the address of the name, and the flags.
+/// Gives the folder's descriptor, the address of the name, and the flags, if this system call creates a file or opens
+/// it for writing and takes the flags as an argument.
 pub fn written_name(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i32, usize, u64)> {
     let [a, b, c] = arguments;
     let writes = |flags: libc::c_long| !only_reads(flags as u64);
@@ -51,8 +51,8 @@ pub enum Change {
     Rename,
 }
 
-/// If this system call changes names or the length of a file, gives the change, and for each name the folder's
-/// descriptor and the address of the name.
+/// Gives the change that this system call makes to names or to the length of a file, and for each name the folder's
+/// descriptor and the address of the name. Gives `None` for every other call.
 pub fn changed_names(number: libc::c_long, arguments: [libc::c_long; 4]) -> Option<(Change, Vec<(i32, usize)>)> {
     let [a, b, c, d] = arguments;
     let here = libc::AT_FDCWD;

@@ -3,9 +3,10 @@
 //!
 //! Pages of shared memory are charged to the cgroup of the process that takes them, and stay charged to it. The cgroup
 //! of the process, or any cgroup above it, may have a limit. The hierarchy is that of version 1 (the controller
-//! `memory`) or the unified one. In a namespace only a part of the hierarchy can be seen; in version 1 the kernel still
-//! tells the smallest limit above. If no hierarchy is mounted (bubblewrap), the process itself sees no limit. Then the
-//! daemon, which runs outside, looks for it.
+//! `memory`) or the unified one. In a namespace only a part of the hierarchy can be seen; in version 1 the kernel
+//! still tells the smallest limit of the cgroups that cannot be seen. If no hierarchy is mounted (bubblewrap), the
+//! process itself sees no limit. Then the daemon, which runs outside of the namespace, looks up the limits of the
+//! process.
 
 use crate::sys;
 use std::path::{Path, PathBuf};
@@ -25,8 +26,8 @@ const SMALL: u64 = 1 << 20;
 /// A limit of this size or more counts as no limit, because version 1 expresses "unlimited" by a large number.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// The memory cgroup of a process, together with the cgroups above it. It contains only those levels that can be seen
-/// from here and have a limit.
+/// The memory cgroup of a process, together with the cgroups above it. The value contains only those levels that this
+/// process can see and that have a limit.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Cgroup(Vec<Level>);
 
@@ -178,7 +179,8 @@ static OWN: Mutex<Option<(Instant, Arc<Cgroup>)>> = Mutex::new(None);
 static UNSEEN: AtomicU64 = AtomicU64::new(0);
 
 fn own_now() -> Arc<Cgroup> {
-    // After a fork, the child may find the lock held by a thread of the parent, and no thread of the child releases it.
+    // After a fork, the child may find the lock held by a thread of the parent, and no thread of the child releases
+    // it. So this function never waits for the lock.
     let Ok(mut own) = OWN.try_lock() else { return Arc::new(Cgroup::own()) };
     match &*own {
         Some((since, cgroup)) if since.elapsed() < AGE => cgroup.clone(),

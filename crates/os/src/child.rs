@@ -71,8 +71,8 @@ pub fn ended(pid: i32, wait: bool) -> OsResult<Option<ExitStatus>> {
     }
 }
 
-/// Sends a signal to a child that has not been reaped yet. Until it is reaped, no other process can have its process
-/// id.
+/// Sends a signal to a child that has not been reaped yet. Until the child is reaped, no other process can have its
+/// process id, so the signal cannot reach another process.
 pub fn signal(pid: i32, signal: Signal) -> OsResult<()> {
     let Some(id) = Pid::from_raw(pid) else { return Ok(()) };
     match rustix::process::kill_process(id, signal) {
@@ -111,7 +111,8 @@ pub fn leave_session() {
 pub fn leave_stream(number: i32) {
     if let Ok(nothing) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
         use std::os::fd::AsRawFd;
-        // SAFETY: replaces one of the three standard descriptors, which no value owns, by a copy of an open one.
+        // SAFETY: the call replaces one of the three standard descriptors, which no value owns, by a copy of an open
+        // descriptor.
         unsafe { libc::dup2(nothing.as_raw_fd(), number.clamp(0, 2)) };
     }
 }
@@ -158,7 +159,8 @@ pub fn descriptor_limit() -> u64 {
 /// Starts a thread that blocks all signals. Signals for the program then go to the program's own threads.
 pub fn spawn_quiet(name: &str, stack: usize, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: both sets are written by the calls before they are read; only this thread's mask changes, and is restored.
+    // SAFETY: the calls write both sets before the sets are read. Only this thread's signal mask changes, and it is
+    // restored below.
     unsafe {
         let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigfillset(all.as_mut_ptr());

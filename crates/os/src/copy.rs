@@ -44,7 +44,8 @@ pub fn load_eight(first: &[AtomicU8; 8]) -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let eight: u64;
-        // SAFETY: reads the eight bytes of the array, which are aligned to eight; touches nothing else.
+        // SAFETY: the instruction reads the eight bytes of the array, which are aligned to eight, and touches nothing
+        // else.
         unsafe {
             std::arch::asm!("mov {eight}, qword ptr [{at}]", eight = out(reg) eight, at = in(reg) first.as_ptr(),
                 options(nostack, preserves_flags, readonly));
@@ -54,7 +55,8 @@ pub fn load_eight(first: &[AtomicU8; 8]) -> u64 {
     #[cfg(all(target_arch = "aarch64", target_endian = "little", not(miri)))]
     {
         let eight: u64;
-        // SAFETY: reads the eight bytes of the array, which are aligned to eight, and touches nothing else.
+        // SAFETY: the instruction loads the eight bytes of the array, which are aligned to eight, and touches nothing
+        // else.
         unsafe {
             std::arch::asm!("ldr {eight}, [{at}]", eight = out(reg) eight, at = in(reg) first.as_ptr(),
                 options(nostack, preserves_flags, readonly));
@@ -74,7 +76,7 @@ pub const fn can_stream() -> bool {
 ///
 /// # Safety
 /// Both ranges must be mapped during the call, `to` must be writable, and they must not overlap. Another process may
-/// read `to` meanwhile and sees a mixture. No thread may write `from`.
+/// read `to` meanwhile; it then sees a mixture of old and new bytes. No thread may write `from`.
 pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, mode: StoreMode) {
     #[cfg(target_arch = "x86_64")]
     if mode == StoreMode::Streaming && length >= 4096 && to.addr() % 64 == 0 && from.addr() % 64 == 0 {

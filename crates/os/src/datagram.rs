@@ -14,12 +14,13 @@ use crate::sys;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// Makes a socket with the name `name` in `folder`, where no file of this name may exist. Every user that reaches the
-/// folder may send to it. Reading from it does not block.
+/// folder may send to the socket. Reading from the socket does not block.
 pub fn receiver(folder: &Path, name: &str) -> OsResult<OwnedFd> {
     let named = || folder.join(name).display().to_string();
     let plain =
         |error: std::io::Error| OsError::new("open", named(), Errno::from_io_error(&error).unwrap_or(Errno::IO));
-    // The kernel takes at most 107 bytes as the path of a socket, and the path of the folder may be longer.
+    // The kernel takes at most 107 bytes as the path of a socket, and the path of the folder may be longer. So the
+    // socket gets its name through the folder's descriptor.
     let opened = File::open(folder).map_err(plain)?;
     let short = format!("/proc/self/fd/{}/{name}", opened.as_raw_fd());
     let address = SocketAddrUnix::new(short.as_str()).context("bind", named)?;

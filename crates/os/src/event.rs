@@ -59,7 +59,7 @@ pub fn signalfd(signals: &[i32]) -> OsResult<OwnedFd> {
     if fd < 0 {
         return Err(OsError::last("signalfd", format!("{signals:?}")));
     }
-    // SAFETY: a descriptor that the kernel made for us just now.
+    // SAFETY: the kernel has made the descriptor `fd` just now, and no other value owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -72,8 +72,8 @@ pub fn next_signal(fd: impl AsFd) -> Option<i32> {
     }
 }
 
-/// Sleeps until the bell (an eventfd) is readable, until a socket has lost its peer, or until the deadline passes.
-/// Gives for each socket whether its peer is gone. Readable data on a socket does not end the sleep.
+/// Sleeps until the eventfd `bell` is readable, until a socket has lost its peer, or until the deadline passes. Gives
+/// for each socket whether its peer is gone. Readable data on a socket does not end the sleep.
 pub fn wait_for_ends(bell: impl AsFd, sockets: &[BorrowedFd<'_>], deadline: Deadline) -> Vec<bool> {
     use rustix::event::{PollFd, PollFlags};
     let bell = bell.as_fd();
@@ -118,7 +118,8 @@ impl Epoll {
         Ok(Self { fd })
     }
 
-    /// Starts to watch a descriptor for reading, and for writing if `also_write` is true. It is level-triggered.
+    /// Starts to watch a descriptor for reading, and for writing if `also_write` is true. The watch is
+    /// level-triggered.
     pub fn add(&self, fd: impl AsFd, token: u64, also_write: bool) -> OsResult<()> {
         epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), flags(also_write))
             .context("epoll_ctl", || format!("number {token}"))

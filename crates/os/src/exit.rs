@@ -17,14 +17,15 @@ unsafe extern "C" {
 /// process ends with another status, by `_exit`, by `exec` or by a signal. A forked child that ends by `exit(0)` calls
 /// the hook as well. Only the first hook counts.
 ///
-/// A C library without `on_exit` (musl) does not tell the exit status. There the hook is called at every exit.
+/// A C library without `on_exit` (musl) does not tell the exit status. With such a library, the hook is called at
+/// every exit.
 pub fn at_normal_exit(hook: fn()) {
     let hook = hook as *mut ();
     if HOOK.compare_exchange(ptr::null_mut(), hook, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }
     #[cfg(target_env = "gnu")]
-    // SAFETY: a function that stays for the life of the process: the library that holds it is never unloaded.
+    // SAFETY: the function stays for the life of the process, because the library that contains it is never unloaded.
     unsafe {
         on_exit(ends, std::ptr::null_mut());
     }

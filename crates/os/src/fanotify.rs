@@ -42,7 +42,7 @@ impl OpenWatch {
         if fd < 0 {
             return Err(OsError::last("fanotify_init", "a watch of opens"));
         }
-        // SAFETY: a descriptor that the kernel made for us just now.
+        // SAFETY: the kernel has made the descriptor `fd` just now, and no other value owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -59,7 +59,7 @@ impl OpenWatch {
         if answer == 0 { Ok(()) } else { Err(OsError::last("fanotify_mark", named())) }
     }
 
-    /// Gives all events that have arrived. The processes whose opens are among them go on when this function returns.
+    /// Gives all events that have arrived. If an event is an open, the function lets the process go on with it.
     pub fn read(&self) -> Vec<OpenEvent> {
         let mut events = Vec::new();
         let mut buffer = [MaybeUninit::<libc::fanotify_event_metadata>::uninit(); 64];
@@ -76,14 +76,15 @@ impl OpenWatch {
                 if event.fd < 0 {
                     continue;
                 }
-                // SAFETY: a descriptor that came with the event, for us to close.
+                // SAFETY: the kernel has opened the descriptor for this event, and the reader of the event must close
+                // it.
                 let file = unsafe { OwnedFd::from_raw_fd(event.fd) };
                 let opens = event.mask & libc::FAN_OPEN_PERM != 0;
                 let pidfd = process::open_pidfd(event.pid).ok().flatten();
                 if opens {
                     let answer = libc::fanotify_response { fd: event.fd, response: libc::FAN_ALLOW };
-                    // SAFETY: the call reads one whole `fanotify_response`. It fails if the waiting process was killed,
-                    // which does no harm.
+                    // SAFETY: the call reads one whole `fanotify_response`. If the waiting process was killed, the
+                    // call fails, which does no harm.
                     unsafe { libc::write(self.0.as_raw_fd(), (&raw const answer).cast(), size_of_val(&answer)) };
                 }
                 let Ok(stat) = rustix::fs::fstat(&file) else { continue };

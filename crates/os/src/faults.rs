@@ -175,8 +175,8 @@ impl FaultPlan {
         self.arm(0, n, which);
     }
 
-    /// Makes the n-th call with this name from now on fail. The calls of other programs at the same time do not move
-    /// this plan to another call, unless they have the same name.
+    /// Makes the n-th call with this name from now on fail. Calls with other names are not counted, so other programs
+    /// that make such calls at the same time do not change which call fails.
     ///
     /// # Panics
     /// The table has no call with this name.
@@ -228,10 +228,11 @@ impl MappedPlan {
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
         rustix::fs::ftruncate(&file, 4096)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses, which is never unmapped.
+        // SAFETY: the call makes a new mapping at an address that the kernel chooses. The mapping is never unmapped.
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), 4096, protection, MapFlags::SHARED, file.as_fd(), 0) }?;
-        // SAFETY: a page of zeros or of a plan; atomics, for which every bit pattern is a value.
+        // SAFETY: the mapped page is never unmapped, and a plan consists of atomics, for which every bit pattern is a
+        // valid value.
         Ok(Self(unsafe { &*start.cast::<FaultPlan>() }))
     }
 
@@ -270,7 +271,7 @@ pub fn disarm_thread() -> Option<(&'static str, &'static [Fault])> {
 }
 
 /// One attempt of [`each_call_fails`]. The tested step calls [`Attempt::arm`] before the calls that may fail, and
-/// [`Attempt::disarm`] behind them.
+/// [`Attempt::disarm`] after them.
 #[derive(Debug)]
 pub struct Attempt {
     n: u64,
@@ -284,7 +285,8 @@ impl Attempt {
         arm_thread(self.n, self.which);
     }
 
-    /// Lets no further call fail. Gives the name and the error of the call that failed in this attempt, if one did.
+    /// Stops injecting failures. Gives the name and the error of the call that was made to fail in this attempt, or
+    /// `None` if no call was.
     pub fn disarm(&self) -> Option<(&'static str, Fault)> {
         if let Some(failed) = disarm_thread() {
             self.failed.set(Some(failed));

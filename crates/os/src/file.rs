@@ -104,7 +104,7 @@ pub fn open_ordinary(path: &Path) -> OsResult<Option<OwnedFd>> {
 
 /// The device and the inode of the file that this process has open as descriptor `number`.
 pub fn identity(number: i32) -> OsResult<(u64, u64)> {
-    // SAFETY: the number is only looked at for the length of one call, which fails if nothing is open there.
+    // SAFETY: the descriptor is borrowed for one call only, which fails if nothing is open under this number.
     let file = unsafe { rustix::fd::BorrowedFd::borrow_raw(number) };
     let stat = rustix::fs::fstat(file).context("fstat", || format!("descriptor {number}"))?;
     Ok((stat.st_dev, stat.st_ino))
@@ -112,7 +112,7 @@ pub fn identity(number: i32) -> OsResult<(u64, u64)> {
 
 /// Writes a text to standard error by one call, without the standard library's lock. A text that cannot be written is lost.
 pub fn complain(text: &str) {
-    // SAFETY: number 2 is used for one call only, which fails if nothing is open there.
+    // SAFETY: descriptor 2 is borrowed for one call only, which fails if nothing is open under this number.
     let errors = unsafe { rustix::fd::BorrowedFd::borrow_raw(2) };
     let _ = sys::io::write(errors, text.as_bytes());
 }
@@ -285,7 +285,7 @@ pub fn sync(file: impl AsFd) -> OsResult<()> {
     }
 }
 
-/// Waits until the bytes of the file and what the kernel says about it are on the disk.
+/// Waits until the bytes and the metadata of the file are on the disk.
 pub fn sync_whole(file: impl AsFd) -> OsResult<()> {
     loop {
         match sys::fs::fsync(&file) {
@@ -295,8 +295,8 @@ pub fn sync_whole(file: impl AsFd) -> OsResult<()> {
     }
 }
 
-/// Waits until the names in a folder are on the disk. Some file systems, such as CIFS, cannot sync folders; then the call
-/// has nothing to wait for.
+/// Waits until the names in a folder are on the disk. Some file systems, such as CIFS, cannot sync folders. On such a
+/// file system this function succeeds at once.
 pub fn sync_folder(path: &Path) -> OsResult<()> {
     use std::io::ErrorKind::{InvalidInput, Unsupported};
     match sync_whole(open_read_only(path)?) {

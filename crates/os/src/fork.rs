@@ -25,8 +25,9 @@ pub fn token() -> u64 {
     let page = PAGE.load(Ordering::Acquire);
     let page = if page.is_null() { first_page() } else { page };
     if ptr::eq(page, &raw const NO_PAGE) {
-        // If the kernel refused to make the page, the process id is the token. Asking for it costs a system call. A
-        // child can have the same process id only in a pid namespace of its own.
+        // The kernel refused to make the page, so this function returns the process id, which costs a system call. A
+        // child in a pid namespace of its own may have the same process id, and is then not told apart from its
+        // parent.
         return std::process::id().into();
     }
     // SAFETY: `page` is not null, so `first_page` has made it: aligned, zeroed by the kernel, and never unmapped.
@@ -161,7 +162,7 @@ fn first_page() -> *const AtomicU64 {
 }
 
 fn make_page(length: usize) -> Option<*mut std::ffi::c_void> {
-    // SAFETY: a new private mapping at an address the kernel chooses.
+    // SAFETY: the call makes a new private mapping at an address that the kernel chooses.
     let start = unsafe {
         sys::mm::mmap_anonymous(ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     }

@@ -52,7 +52,8 @@ pub fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
 pub fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     sys::plan("unlink")?;
     match std::fs::remove_dir_all(&path) {
-        // The standard library has one descriptor open for each level of nested folders.
+        // The standard library has one descriptor open for each level of nested folders, and there are too few
+        // descriptors for all levels.
         Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => remove_nested(path.as_ref()),
         removed => removed,
     }
@@ -120,13 +121,13 @@ pub fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     std::fs::read_link(path)
 }
 
-/// What the kernel says about a file. A symbolic link is followed.
+/// The metadata of a file. A symbolic link is followed.
 pub fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     sys::plan("stat")?;
     std::fs::metadata(path)
 }
 
-/// What the kernel says about a file. A symbolic link is not followed.
+/// The metadata of a file. A symbolic link is not followed.
 pub fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     sys::plan("stat")?;
     std::fs::symlink_metadata(path)

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const PAGE: u64 = 4096;
 
-/// The address at which a mapping for huge pages was last unmapped; 0 if there is none. One system call puts the next
-/// mapping there, if it is not longer and the addresses are still free. Reserving other addresses takes up to three
-/// more system calls.
+/// The address at which a mapping for huge pages was last unmapped; 0 if there is none. If enough addresses are still
+/// free there, the next mapping is made there by one system call. Reserving other addresses takes up to three more
+/// system calls.
 static FREE_PLACE: AtomicUsize = AtomicUsize::new(0);
 
 /// What a process may do through a mapping.
@@ -57,7 +57,7 @@ impl Mapping {
 
     /// Maps the file at the address `hint` if its range is free, otherwise at an address that the kernel chooses.
     fn near(hint: usize, fd: impl AsFd, length: usize, access: Access) -> OsResult<Self> {
-        // SAFETY: a new mapping at an address that the kernel chooses; no existing memory is touched.
+        // SAFETY: the call makes a new mapping at an address that the kernel chooses, and touches no existing memory.
         let start = unsafe { sys::mm::mmap(hint as *mut _, length, access.protection(), MapFlags::SHARED, fd, 0) }
             .context("mmap", || format!("{length} bytes of a segment"))?;
         let start = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
@@ -102,8 +102,8 @@ impl Mapping {
     pub fn again(&self, offset: u64, length: u64) -> OsResult<Self> {
         let named = || format!("{length} bytes at {offset} of a mapping");
         let from = self.at(offset, length).ok_or(rustix::io::Errno::INVAL).context("mremap", named)?;
-        // SAFETY: an old size of 0 leaves the shared mapping as it is and makes another one, at an address that the kernel
-        // chooses; the range lies within this mapping.
+        // SAFETY: the range lies within this mapping. With an old size of 0, the call leaves this mapping as it is and
+        // makes another one, at an address that the kernel chooses.
         let start =
             unsafe { sys::mm::mremap(from.as_ptr().cast(), 0, length as usize, rustix::mm::MremapFlags::MAYMOVE) }
                 .context("mremap", named)?;
@@ -132,13 +132,14 @@ impl Mapping {
         Some(unsafe { self.start.add(offset as usize) })
     }
 
-    /// The bytes of a new segment that no other process has yet. It must be mapped for writing.
+    /// The bytes of a new segment that no other process has yet. The segment must be mapped for writing.
     ///
-    /// If another process has the segment after all, it can change what is read here. It can do nothing worse, because
-    /// no caller computes an address from these bytes.
+    /// If another process has the segment after all, that process can change what is read here. It can do nothing
+    /// worse, because no caller computes an address from these bytes.
     pub fn fresh_bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the range is mapped for as long as `self`, of which this is the only user here. Other processes have no
-        // access, as the caller states. If one has access all the same, it changes plain bytes, of which any is valid.
+        // SAFETY: the range stays mapped as long as `self` exists, and `&mut self` makes the caller its only user in
+        // this process. The caller states that other processes have no access. A process that has access all the same
+        // changes plain bytes, and any value is valid.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 
@@ -149,8 +150,8 @@ impl Mapping {
     /// caller computes an address from these bytes. A checksum of the bytes finds most such changes.
     pub fn settled_bytes(&self, offset: u64, size: u64) -> Option<&[u8]> {
         let start = self.at(offset, size)?;
-        // SAFETY: within the mapping, which stays as long as `self`. The caller states that no process writes the
-        // bytes. A process that writes them all the same changes plain bytes, and any value is valid.
+        // SAFETY: the range lies within the mapping, which stays as long as `self`. The caller states that no process
+        // writes the bytes. A process that writes them all the same changes plain bytes, and any value is valid.
         Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), size as usize) })
     }
 
@@ -182,8 +183,8 @@ impl Mapping {
     /// never a gap.
     pub fn replace(&self, fd: impl AsFd, access: Access) -> OsResult<()> {
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: exactly the range that this mapping owns; what was there is shared memory that any process may change
-        // at any time, so no reference into it can rely on its contents.
+        // SAFETY: the call replaces exactly the range that this mapping owns. The range holds shared memory, which any
+        // process may change at any time, so no reference into it relies on its contents.
         unsafe { sys::mm::mmap(self.start.as_ptr().cast(), self.length, access.protection(), flags, fd, 0) }
             .context("mmap", || format!("{} bytes of a segment, in place of others", self.length))?;
         Ok(())
@@ -202,8 +203,8 @@ impl Mapping {
     }
 
     /// Takes memory in huge pages for those parts of the range that have no memory yet. `fd` is the file of this
-    /// mapping. The kernel fills a whole huge page as soon as its first small page exists. If the kernel has no huge
-    /// pages, nothing happens; `memfd::reserve` takes the missing memory afterwards in any case.
+    /// mapping. The function reserves the first small page of each huge page, and a kernel with huge pages then fills
+    /// the whole huge page. `memfd::reserve` takes the memory that is still missing afterwards.
     pub fn take_huge_pages(&self, fd: impl AsFd, offset: u64, size: u64) {
         const HUGE: u64 = crate::reservation::HUGE as u64;
         let (first, end) = (offset.next_multiple_of(HUGE), (offset + size) / HUGE * HUGE);
@@ -239,9 +240,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // The C library's function is called, because UCX watches it: UCX must forget memory that it has registered with
-        // a device.
-        // SAFETY: exactly the range that `new` mapped; no reference into it outlives this owner.
+        // The C library's function is called and not the system call, because UCX intercepts this function: UCX must
+        // forget memory that it has registered with a device.
+        // SAFETY: the call unmaps exactly the range that this mapping owns, and no reference into the range outlives
+        // the mapping.
         let unmapped = unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
         debug_assert_eq!(unmapped, 0, "munmap of an own mapping cannot fail");
         if self.fits_huge_pages() {

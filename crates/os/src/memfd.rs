@@ -103,7 +103,7 @@ pub fn check(fd: impl AsFd, size: u64) -> OsResult<()> {
     Ok(())
 }
 
-/// The largest and the smallest part of a range (1 GiB and 2 MiB) for which the kernel is asked at once.
+/// The largest and the smallest part of a range that one system call reserves: 1 GiB and 2 MiB.
 const PARTS: (u64, u64) = (1 << 30, crate::reservation::HUGE as u64);
 
 /// Takes memory for `length` bytes from `offset` on, so that an access to them never ends in SIGBUS.
@@ -124,8 +124,9 @@ pub fn reserve(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
 
 /// Calls `take` for each part of a range, in order. Parts end at multiples of their size.
 ///
-/// Older kernels end the call at any signal, and take its memory back. A signal that comes again and again would never
-/// let a large part be completed. So the parts become smaller after each such end.
+/// Older kernels end the system call for a part at any signal, and take the memory of this part back. If signals come
+/// again and again, a large part would never be completed. So the parts become smaller each time that a signal ends a
+/// call.
 fn in_parts(offset: u64, length: u64, mut take: impl FnMut(u64, u64) -> Result<(), Errno>) -> Result<(), Errno> {
     let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
     let (mut at, mut part) = (offset, PARTS.0);
@@ -213,7 +214,7 @@ mod tests {
         let (offset, length) = (5 * MIB, 3000 * MIB + 4096);
         let mut taken = Vec::new();
         let mut interrupted = 0;
-        // This kernel manages 20 MiB between two signals.
+        // `take` stands for a kernel that can reserve 20 MiB between two signals.
         let take = |at: u64, length: u64| {
             if length > 20 * MIB {
                 interrupted += 1;

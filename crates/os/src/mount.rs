@@ -19,8 +19,8 @@ pub fn memory_at(folder: &Path, bytes: u64) -> OsResult<()> {
     rustix::mount::mount("crossdock-files", folder, "tmpfs", flags, Some(how.as_c_str())).context("mount", named)
 }
 
-/// Removes a mount. A process that has a file of it open can go on using the file. It is no error if nothing is mounted
-/// on the folder.
+/// Removes a mount. A process that has a file of the mount open can go on using the file. It is no error if nothing is
+/// mounted on the folder.
 pub fn unmount(folder: &Path) {
     let _ = rustix::mount::unmount(folder, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
 }

@@ -136,7 +136,7 @@ mod tests {
         let fd = crate::memfd::create("crossdock-test", LENGTH as u64).unwrap();
         crate::memfd::reserve(&fd, 0, LENGTH as u64).unwrap();
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses, unmapped at the end.
+        // SAFETY: the call makes a new mapping at an address that the kernel chooses. The test unmaps it at the end.
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), LENGTH, protection, MapFlags::PRIVATE, &fd, 0) }.unwrap();
         let page = |n: usize| start as usize + n * 4096;
@@ -151,7 +151,7 @@ mod tests {
         let map = PageMap::open().unwrap();
         map.scan(page(0)..page(64), PageFilter::PrivateCopies, &mut found).unwrap();
         assert_eq!(found, [page(3)..page(5), page(40)..page(41)]);
-        // SAFETY: unmaps the mapping that this test made, which is not used again.
+        // SAFETY: the call unmaps the mapping that this test made, and the mapping is not used again.
         unsafe { rustix::mm::munmap(start, LENGTH) }.unwrap();
     }
 }

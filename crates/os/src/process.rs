@@ -194,8 +194,8 @@ pub fn limit(of: Limit) -> (Option<u64>, Option<u64>) {
 
 /// Lets the kernel send this process `signal` when its parent dies.
 ///
-/// If the parent dies before the call, no signal is sent. So the caller must compare its parent's process id
-/// afterwards.
+/// If the parent dies before the call, no signal is sent. So the caller must check afterwards that its parent's
+/// process id is still the expected one.
 pub fn set_parent_death_signal(signal: Signal) -> OsResult<()> {
     rustix::process::set_parent_process_death_signal(Some(signal)).context("PR_SET_PDEATHSIG", || format!("{signal:?}"))
 }

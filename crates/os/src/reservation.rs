@@ -35,7 +35,7 @@ impl Reservation {
         let length = length.max(1).next_multiple_of(4096);
         let taken = length + HUGE;
         let named = || format!("{length} addresses");
-        // SAFETY: a new mapping at an address the kernel chooses; no existing memory is touched.
+        // SAFETY: the call makes a new mapping at an address that the kernel chooses, and touches no existing memory.
         let first = unsafe {
             sys::mm::mmap_anonymous(
                 std::ptr::null_mut(),
@@ -48,11 +48,12 @@ impl Reservation {
         let start = first.next_multiple_of(HUGE);
         for (from, to) in [(first, start), (start + length, first + taken)] {
             if from < to {
-                // SAFETY: unmaps parts of the mapping that was made above. No other code knows their addresses.
+                // SAFETY: the call unmaps a part of the mapping that was made above. No other code knows the addresses
+                // of this part.
                 let trimmed = unsafe { sys::mm::munmap(from as *mut _, to - from) };
                 if trimmed.is_err() {
-                    // SAFETY: unmaps the mapping that was made above. Unmapping a part of it that is already unmapped
-                    // does no harm.
+                    // SAFETY: the call unmaps the mapping that was made above. Unmapping a part of it that is already
+                    // unmapped does no harm.
                     let _ = unsafe { sys::mm::munmap_whole(first as *mut _, taken) };
                 }
                 trimmed.context("munmap", named)?;
@@ -78,7 +79,7 @@ impl Reservation {
             let what = format!("{length} bytes at {offset} of a reservation of {}", self.length);
             return Err(OsError::new(call, what, rustix::io::Errno::INVAL));
         }
-        // SAFETY: within the range that this reservation owns.
+        // SAFETY: the address lies within the range that this reservation owns.
         Ok(unsafe { self.start.as_ptr().add(offset) }.cast())
     }
 
@@ -93,7 +94,8 @@ impl Reservation {
         unsafe { sys::mm::mmap_anonymous(at, length, protection, flags) }
             .context("mmap", || format!("{length} bytes of memory"))?;
         if length >= HUGE {
-            // SAFETY: advice about the mapping made just now; where there are no huge pages it changes nothing.
+            // SAFETY: the call gives advice about the mapping that was made just now. Without huge pages it changes
+            // nothing.
             unsafe { libc::madvise(at, length, libc::MADV_HUGEPAGE) };
         }
         Ok(())
@@ -105,7 +107,8 @@ impl Reservation {
     pub fn start_afresh(&mut self) -> OsResult<()> {
         let length = std::mem::replace(&mut self.length, 0);
         let named = || format!("{length} bytes");
-        // SAFETY: exactly the range that this reservation owns; it counts as given up until it is mapped again.
+        // SAFETY: the call unmaps exactly the range that this reservation owns. The range counts as given up until it
+        // is mapped again.
         unsafe { sys::mm::munmap(self.start.as_ptr().cast(), length) }.context("munmap", named)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: the call never replaces a mapping: if another thread took the addresses meanwhile, the call fails.
@@ -116,7 +119,8 @@ impl Reservation {
         .context("mmap", named)?;
         if again != self.start.as_ptr().cast() {
             // A kernel before 4.17 may choose another address, because it takes the address only as a hint.
-            // SAFETY: unmaps the mapping that was made just now at another address, and that no other code knows of.
+            // SAFETY: the call unmaps the mapping that was made just now at another address. No other code knows this
+            // mapping.
             let _ = unsafe { sys::mm::munmap_whole(again, length) };
             return Err(OsError::new("mmap", named(), rustix::io::Errno::EXIST));
         }
@@ -175,8 +179,8 @@ impl Reservation {
             let what = format!("{length} bytes at {from} of a mapping of {}", mapping.length());
             return Err(OsError::new("mremap", what, rustix::io::Errno::INVAL));
         };
-        // SAFETY: an old size of 0 leaves the source as it is and maps its pages a second time; the target is a range
-        // that this reservation owns.
+        // SAFETY: the target is a range that this reservation owns. With an old size of 0, the call leaves the source
+        // as it is and maps its pages a second time.
         unsafe {
             sys::mm::mremap_fixed(source.as_ptr().cast(), 0, length, MremapFlags::MAYMOVE, at)
                 .context("mremap", || format!("{length} bytes a second time"))?;
@@ -226,7 +230,8 @@ impl Drop for Reservation {
         if self.length == 0 {
             return;
         }
-        // SAFETY: exactly the range that `reserve` took; no reference into it outlives this owner.
+        // SAFETY: the call unmaps exactly the range that `reserve` took, and no reference into the range outlives this
+        // owner.
         let unmapped = unsafe { sys::mm::munmap_whole(self.start.as_ptr().cast(), self.length) };
         debug_assert!(unmapped.is_ok(), "munmap of an own range cannot fail");
     }

@@ -5,15 +5,15 @@
 //! descriptor. For each member the daemon opens the roll anew, takes a read lock on the byte whose offset is the
 //! member's number, and sends the descriptor to the member. The member maps a page of it (`PROT_NONE`, `MAP_SHARED`,
 //! `MADV_DONTFORK`) and closes the descriptor. The mapping keeps the description, so the lock lives exactly as long as
-//! this process image. `_exit`, any signal that ends the process, and `execve` end the lock. `close`, `closefrom` and a
-//! full descriptor table do not end it, and a forked child does not prolong it. (If the member forks between receiving
-//! and mapping, the child has a copy of the descriptor until it execs or ends. Then the proof of death comes later, but
-//! never too early. A `vfork` child shares the process image, so the lock rightly lasts as long as either of the two
-//! runs.)
+//! the member's process image. `_exit`, any signal that ends the process, and `execve` end the lock. `close`,
+//! `closefrom` and a full descriptor table do not end it, and a forked child does not prolong it. (If the member forks
+//! between receiving and mapping, the child has a copy of the descriptor until it execs or ends. Then the proof of
+//! death comes later, but never too early. A `vfork` child shares the process image, so the lock rightly lasts as long
+//! as either of the two runs.)
 //!
 //! **The question** whether a member is alive is `F_OFD_GETLK` for a write lock on the member's byte, through another
-//! open file description. The call takes 0.4 µs. The answer "free" stays true for ever, because only the keeper of the
-//! roll gives out numbers, and it gives out each number once.
+//! open file description. The call takes 0.4 µs. The answer "free" stays true for ever, because only the daemon gives
+//! out numbers, and it gives out each number once.
 //!
 //! **The self-check.** With each question the asking process also asks, through the same descriptor, about a byte that
 //! it has locked itself. If that byte seems free, either the descriptor was closed and its number used again, or the
@@ -50,8 +50,8 @@ pub struct FileIdentity {
 /// The roll, for the process that opens its file and locks a byte of it for each member.
 #[derive(Debug)]
 pub struct Roll {
-    /// The file of the roll. If this process may make mounts, it is opened through a mount that no process can write
-    /// through.
+    /// The file of the roll. If this process may make mounts, the file is opened through a mount that no process can
+    /// write through.
     anchor: OwnedFd,
     identity: FileIdentity,
 }
@@ -92,14 +92,14 @@ impl Roll {
     }
 }
 
-/// A member's lock on the roll. It lasts until the value is dropped, or as long as this process image.
+/// A member's lock on the roll. It lasts until the value is dropped or the process image ends.
 #[derive(Debug)]
 pub struct RollLock {
     page: NonNull<u8>,
     process: fork::ProcessToken,
 }
 
-// SAFETY: an address range that nothing reads or writes.
+// SAFETY: no code reads or writes the address range, and any thread may unmap it.
 unsafe impl Send for RollLock {}
 // SAFETY: no code reads or writes the address range, so threads may share it.
 unsafe impl Sync for RollLock {}
@@ -108,7 +108,8 @@ impl RollLock {
     /// Maps a descriptor that [`Roll::enter`] gave, and closes the descriptor. The mapping keeps the lock.
     pub fn hold(fd: OwnedFd) -> OsResult<Self> {
         let named = || "a page of the roll".to_owned();
-        // SAFETY: a new mapping at an address that the kernel chooses, which can be neither read nor written.
+        // SAFETY: the call makes a new mapping at an address that the kernel chooses. The mapping can be neither read
+        // nor written.
         let start = unsafe { sys::mm::mmap(std::ptr::null_mut(), PAGE, ProtFlags::empty(), MapFlags::SHARED, &fd, 0) }
             .context("mmap", named)?;
         let page = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
@@ -124,7 +125,7 @@ impl Drop for RollLock {
         // A forked child does not inherit the page. If the child has another mapping at this address, that mapping must
         // stay.
         if self.process.is_current() {
-            // SAFETY: exactly the range that `hold` mapped; nothing refers into it.
+            // SAFETY: the call unmaps exactly the range that `hold` mapped, and no reference leads into the range.
             let _ = unsafe { sys::mm::munmap_whole(self.page.as_ptr().cast(), PAGE) };
         }
     }
@@ -140,8 +141,8 @@ pub struct RollReader {
 }
 
 impl RollReader {
-    /// Makes a reader of the roll. `fd` comes from [`Roll::reader`]. `own` is the number of this process; a [`RollLock`]
-    /// must keep its byte locked as long as the reader is used.
+    /// Makes a reader of the roll. `fd` comes from [`Roll::reader`]. `own` is the number of this process. A
+    /// [`RollLock`] must keep the byte of this number locked as long as the reader is used.
     #[must_use]
     pub fn new(fd: OwnedFd, own: u64) -> Self {
         Self { fd, own }
@@ -280,19 +281,19 @@ mod tests {
             let child = unsafe { libc::fork() };
             if child == 0 {
                 std::thread::sleep(std::time::Duration::from_secs(4));
-                // SAFETY: ends the grandchild without running what the parent registered.
+                // SAFETY: the call ends the grandchild without running the parent's exit handlers.
                 unsafe { libc::_exit(0) };
             }
             rustix::io::write(&writer, &[u8::from(held.is_ok())]).unwrap();
             std::thread::sleep(std::time::Duration::from_secs(20));
-            // SAFETY: ends the child without running what the parent registered.
+            // SAFETY: the call ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(0) };
         }
         let mut byte = [0];
         rustix::io::read(&reader, &mut byte).unwrap();
         assert_eq!(byte, [1]);
         assert!(!s.reader.has_left(6));
-        // SAFETY: kills the child that this test made, and waits for it.
+        // SAFETY: the calls kill the child that this test made, and wait for it.
         unsafe {
             libc::kill(pid, libc::SIGKILL);
             libc::waitpid(pid, std::ptr::null_mut(), 0);

@@ -50,7 +50,8 @@ const ARCHITECTURE: u32 = 0xC000_003E;
 const ARCHITECTURE: u32 = 0xC000_00B7;
 
 /// The numbers of the calls that look up a name, which the filter for consumers stops. An entry may also have the
-/// number of the argument with the flags, and a mask. The filter does not stop the call if one of the mask's bits is set.
+/// number of the argument with the flags, and a mask. The filter does not stop the call if one of the mask's bits is
+/// set in the flags.
 #[rustfmt::skip]
 const CALLS: &[(libc::c_long, Option<(u32, u32)>)] = &[
     (libc::SYS_openat, None),
@@ -71,8 +72,8 @@ const CALLS: &[(libc::c_long, Option<(u32, u32)>)] = &[
 /// which is removed here, because an open of a folder writes nothing.)
 const WRITES: u32 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;
 
-/// The numbers of the calls that change a file. An entry may also have the number of the argument with the flags, and a
-/// mask: the filter stops the call only if one of the mask's bits is set.
+/// The numbers of the calls that change a file. An entry may also have the number of the argument with the flags, and
+/// a mask: the filter stops the call only if one of the mask's bits is set in the flags.
 #[rustfmt::skip]
 const CHANGES: &[(libc::c_long, Option<(u32, u32)>)] = &[
     (libc::SYS_openat, Some((2, WRITES))),
@@ -167,7 +168,8 @@ fn step(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
 /// can no longer gain rights by exec.
 pub fn stop_calls(command: &mut Command, stops: Stops, to: OwnedFd) {
     let steps = filter(stops);
-    // SAFETY: system calls between fork and exec, on memory that was made before; the closure owns the socket.
+    // SAFETY: the closure runs between fork and exec. It makes only system calls, on memory that was made before the
+    // fork, and it owns the socket.
     unsafe {
         command.pre_exec(move || {
             if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
@@ -238,8 +240,8 @@ impl Listener {
                 }));
             }
             match OsError::last("SECCOMP_IOCTL_NOTIF_RECV", "stopped calls") {
-                // This error has two causes: a signal interrupted the call before it was read, or no process is left
-                // that could make a call.
+                // This error has two causes: a signal interrupted the stopped call before this process read it, or no
+                // process is left that could make a call.
                 error if error.errno == Errno::NOENT => {
                     if self.is_deserted() {
                         return Ok(None);

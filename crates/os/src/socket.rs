@@ -41,7 +41,7 @@ pub struct Peer {
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// Makes a listening socket at `path`, where no file may exist. It is non-blocking.
+/// Makes a listening socket at `path`, where no file may exist. The socket is non-blocking.
 pub fn listen(path: &Path) -> OsResult<OwnedFd> {
     let named = || path.display().to_string();
     let address = SocketAddrUnix::new(path).context("bind", named)?;
@@ -67,8 +67,8 @@ pub fn passed_listener() -> OsResult<Option<(OwnedFd, PathBuf)>> {
         return Ok(None);
     }
     // SAFETY: the environment variables say that the service manager gave descriptor 3 to this process, and TAKEN
-    // ensures that the descriptor has only one owner here. If the variables are wrong, the descriptor is at worst
-    // closed: the checks below refuse it.
+    // ensures that the descriptor has only one owner here. If the variables are wrong, the checks below refuse the
+    // descriptor, and it is closed. Nothing worse can happen.
     let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
     let what = || "descriptor 3, passed by the service manager".to_string();
     let wrong = |why: &str| OsError::new("check", format!("{} ({why})", what()), Errno::INVAL);
@@ -147,8 +147,8 @@ pub fn peer(socket: impl AsFd) -> OsResult<Peer> {
     Ok(Peer { pid: found.pid.as_raw_nonzero().get(), uid: found.uid.as_raw(), gid: found.gid.as_raw() })
 }
 
-/// Opens a pidfd of the process at the other end. It refers to that process even if the process number is used again.
-/// `None` if the kernel is older than 6.5.
+/// Opens a pidfd of the process at the other end. The pidfd refers to that process even if the process number is used
+/// again. `None` if the kernel is older than 6.5.
 pub fn peer_pidfd(socket: impl AsFd) -> OsResult<Option<OwnedFd>> {
     const SO_PEERPIDFD: i32 = 77;
     let (mut fd, mut size): (RawFd, libc::socklen_t) = (-1, size_of::<RawFd>() as libc::socklen_t);
@@ -164,7 +164,7 @@ pub fn peer_pidfd(socket: impl AsFd) -> OsResult<Option<OwnedFd>> {
     };
     let answer = sys::raw("SO_PEERPIDFD", ask);
     if answer == 0 && fd >= 0 {
-        // SAFETY: a descriptor that the kernel made for us just now.
+        // SAFETY: the kernel has made the descriptor `fd` just now, and no other value owns it.
         return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
     }
     let error = OsError::last("SO_PEERPIDFD", "a connection");

@@ -25,11 +25,11 @@ pub fn tell_at_parents_end(command: &mut Command) {
 
 fn signal_with_parent(command: &mut Command, signal: Signal) {
     let parent = rustix::process::getpid();
-    // SAFETY: two plain system calls between fork and exec; nothing is allocated and no lock is taken.
+    // SAFETY: the closure makes two plain system calls between fork and exec. It allocates nothing and takes no lock.
     unsafe {
         command.pre_exec(move || {
             rustix::process::set_parent_process_death_signal(Some(signal))?;
-            // If the parent died before the call, the kernel sends no signal. So the program is not started then.
+            // If the parent died before the call, the kernel sends no signal. In that case the program is not started.
             if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
         });
     }
@@ -46,7 +46,8 @@ pub fn start(command: &mut Command) -> std::io::Result<Child> {
 
 /// Passes a descriptor to the program, which inherits it as descriptor `number`.
 pub fn inherit(command: &mut Command, descriptor: OwnedFd, number: i32) {
-    // SAFETY: plain system calls between fork and exec; the closure owns the descriptor, so it is open then.
+    // SAFETY: the closure makes only plain system calls between fork and exec. It owns the descriptor, so the
+    // descriptor is still open when the closure runs.
     unsafe {
         command.pre_exec(move || {
             let from = descriptor.as_raw_fd();
@@ -74,7 +75,7 @@ pub fn inherited(number: i32) -> OsResult<OwnedFd> {
 
 /// Starts the program with no signal blocked and with the default action for each signal, as after a login.
 pub fn default_signals(command: &mut Command) {
-    // SAFETY: plain system calls between fork and exec on memory of this function alone.
+    // SAFETY: the closure makes only plain system calls between fork and exec, on memory that no other code uses.
     unsafe {
         command.pre_exec(|| {
             let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -133,15 +134,15 @@ pub fn reap() -> OsResult<Reaped> {
 /// Sends a signal, given by its number, to one process. Gives `true` if the kernel has sent it, and `false` if there is
 /// no such process or this process may not send it a signal.
 pub fn signal_process(pid: i32, signal: i32) -> bool {
-    // SAFETY: a plain system call; a wrong number is an error of the call. A number below 2 would mean a process group,
-    // or init, so no signal is sent to it.
+    // SAFETY: this is a plain system call, and a wrong number is an error of the call. A number below 2 would mean a
+    // process group or init, so no signal is sent to such a number.
     pid > 1 && unsafe { libc::kill(pid, signal) } == 0
 }
 
 /// Sends a signal, given by its number, to a process group. Gives `true` if the kernel has sent it to a process of the
 /// group.
 pub fn signal_group(leader: i32, signal: i32) -> bool {
-    // SAFETY: a plain system call; a wrong number is an error of the call.
+    // SAFETY: this is a plain system call, and a wrong number is an error of the call.
     leader > 1 && unsafe { libc::kill(-leader, signal) } == 0
 }
 
@@ -150,7 +151,7 @@ pub fn signal_group(leader: i32, signal: i32) -> bool {
 pub fn end_by_signal(signal: i32) -> ! {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
-    // SAFETY: plain system calls on memory of this function alone.
+    // SAFETY: the calls are plain system calls on memory of this function alone.
     unsafe {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::signal(signal, libc::SIG_DFL);

@@ -11,7 +11,7 @@ pub struct Turns {
     given_back: Condvar,
 }
 
-/// The turn of the present thread. Dropping it gives it back.
+/// The turn of the thread that took it. Dropping this value gives the turn back.
 #[derive(Debug)]
 pub struct Turn<'a>(&'a Turns);
 

@@ -67,7 +67,7 @@ impl WriteTracker {
         if fd < 0 {
             return Err(OsError::last("userfaultfd", "USER_MODE_ONLY"));
         }
-        // SAFETY: a descriptor that the kernel made for us just now.
+        // SAFETY: the kernel has made the descriptor `fd` just now, and no other value owns it.
         let notes = Self { fd: unsafe { OwnedFd::from_raw_fd(fd as i32) } };
         let features = UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED;
         let mut api = Api { api: UFFD_API, features, ioctls: 0 };
@@ -104,7 +104,8 @@ impl WriteTracker {
         what: impl Into<String>,
     ) -> OsResult<()> {
         // SAFETY: the argument is the struct that the request takes; the kernel writes to nothing else. Protecting
-        // pages changes no contents, only that their next write takes a fault that the kernel resolves by itself.
+        // pages changes no contents. The next write to a protected page takes a fault, which the kernel resolves by
+        // itself.
         let answer = sys::raw("UFFDIO", || unsafe { libc::ioctl(self.fd.as_raw_fd(), request, argument) });
         if answer < 0 { Err(OsError::last(name, what)) } else { Ok(()) }
     }

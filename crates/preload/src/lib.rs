@@ -7,8 +7,8 @@
 //! another one's public name, so each entry point has a shim of its own (`shims`). Programs that are started with a
 //! cleared environment keep the library (`programs`).
 
-// From Rust 1.99 on, a lint wants `open` to be variadic. Stable Rust cannot define a variadic function, and for these
-// calls it is not necessary: see `shims`. Older releases do not know the lint.
+// From Rust 1.99 on, a lint wants `open` to be variadic. Stable Rust cannot define a variadic function, and the shims
+// do not need one (see `shims`). Older releases do not know the lint.
 #![allow(unknown_lints, invalid_runtime_symbol_definitions)]
 
 mod missing_file;

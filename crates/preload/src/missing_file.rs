@@ -59,9 +59,9 @@ pub(crate) fn start() -> &'static ProgramSettings {
     })
 }
 
-/// How often a shim tries a call again in a row, if each time the file exists when the shim looks. A file can be
-/// removed and published anew between the call and the look. But in `missing/../file` the folder `missing` does not
-/// exist, so the kernel never finds this file, although it exists.
+/// How many times in a row a shim repeats a call that failed, although the file exists when the shim looks. The
+/// repetition can succeed if the file was removed and published anew between the call and the look. But if the folder
+/// `missing` does not exist, a call with the name `missing/../file` never succeeds, so the repetitions must end.
 const IN_VAIN: u32 = 8;
 
 /// What a shim does after a call failed with ENOENT.
@@ -159,8 +159,9 @@ pub(crate) unsafe fn why_refused(deed: Deed, found: c_int, folder: c_int, path: 
     found
 }
 
-/// Notes the new name of a rename that failed. If it lies in a directory whose files this program only reads, the
-/// program does not wait for it: programs look a new name up to see whether it is a folder. The errno stays.
+/// Notes the new name of a rename that failed. Programs look up the new name after such a failure, to see whether it
+/// is a folder. So if the name lies in a directory whose files this program only reads, a look-up of the name does not
+/// wait for a file during the next ten seconds. This function leaves errno as it is.
 ///
 /// # Safety
 /// `path` must be null or a terminated string.

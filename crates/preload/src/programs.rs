@@ -34,7 +34,7 @@ unsafe fn complete(given: Texts) -> Option<Environment> {
     let mut at = given;
     // SAFETY: the caller guarantees a list that ends with a null, and the loop ends there.
     while !at.is_null() && !unsafe { *at }.is_null() {
-        // SAFETY: the element before the null is a valid pointer, and so is the address after it.
+        // SAFETY: the element at `at` is not the final null, so it is a valid pointer, and the list goes on behind it.
         unsafe {
             list.push(*at);
             at = at.add(1);

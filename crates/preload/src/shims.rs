@@ -246,8 +246,8 @@ pub unsafe extern "C" fn syscall(
                 calls::Change::Rename => Deed::Rename,
             };
             let mut names = names.into_iter();
-            // The old and the new name of a rename lie in the same managed directory, because this directory is a
-            // mount.
+            // The old and the new name of a rename lie in the same managed directory, because the directory is a
+            // mount. So the first name is enough to explain the failure.
             names.next().into_iter().for_each(|name| explain(deed, name));
             // SAFETY: a call that takes a name at this place takes a terminated string.
             names.for_each(|(folder, path)| unsafe { not_renamed_to(folder, path as Text) });

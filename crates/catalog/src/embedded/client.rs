@@ -75,8 +75,8 @@ impl Client {
         Self { connections: Arc::new(Connections { dial: Box::new(dial), kept: Mutex::default() }) }
     }
 
-    /// Sends the request. If the connection is lost, sends it again, until an answer comes. The request must do no harm
-    /// if it is served twice.
+    /// Sends the request, and sends it again each time that the connection is lost, until an answer comes. The request
+    /// must do no harm if it is served twice.
     fn ask<T>(
         &self,
         request: &Request,

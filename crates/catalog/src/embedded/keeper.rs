@@ -39,7 +39,8 @@ const LEASE_MAX: Duration = Duration::from_secs(86_400);
 pub struct KeeperOptions {
     /// The folder of the journal. It must exist.
     pub folder: PathBuf,
-    /// The time that is added to each lease after a restart of the keeper, so that its holder can find the keeper.
+    /// The time that is added to each lease after a restart of the keeper, so that the lease's holder can find the
+    /// keeper.
     pub grace: Duration,
 }
 
@@ -59,7 +60,7 @@ pub(super) struct Shared {
     greetings: AtomicUsize,
 }
 
-/// A connection that counts among those of the keeper until this value is dropped.
+/// A connection that the keeper counts until this value is dropped.
 struct Counted {
     shared: Arc<Shared>,
     is_greeting: bool,

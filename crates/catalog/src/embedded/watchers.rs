@@ -58,7 +58,8 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         let mut counters = self.watchers.lock();
-        // Only the map and this watch refer to the counter. No other watch can get the counter while the map is locked.
+        // Only the map and this watch refer to the counter. No other watch can get the counter while the map is
+        // locked, so the counter can be removed.
         if Arc::strong_count(&self.counter) == 2 {
             counters.remove(&self.prefix);
         }

@@ -13,7 +13,8 @@ use super::{Connection, State, room};
 use crate::handshake::no_descriptor;
 use crate::{Error, Reason, Result, interrupt};
 
-/// While the daemon may be preparing an answer, the time between two questions whether it answers at all.
+/// While a call waits for an answer that the daemon may be preparing, the call asks after each pause of this length
+/// whether the daemon still answers.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The pause of a thread that waits for an answer between two attempts to send the messages that did not fit into the
@@ -30,16 +31,16 @@ type AnsweredWith = (Answer, Vec<OwnedFd>);
 pub(super) struct Pending {
     request: Request,
     descriptors: Vec<Arc<OwnedFd>>,
-    /// The time until which the daemon may wait before it answers. Each time the request is sent, it contains the time
-    /// that is left.
+    /// The time until which the daemon may wait before it answers. Each time that the request is sent, it tells the
+    /// daemon the time that is left.
     wait: Option<Deadline>,
     /// The number of the connection on which the request was sent; 0 if it was not sent yet.
     pub(super) sent_on: u64,
     answer: Option<AnsweredWith>,
-    /// Whether the request is sent again on the next connection although no thread waits for its answer. From the answer
-    /// to a request that makes something, the session learns what it must remove. A request that removes something by
-    /// its id is repeated, too, if the session itself has sent it. A program's call to remove something is never
-    /// repeated after it has failed.
+    /// True if the request is sent again on the next connection although no thread waits for its answer. A request
+    /// that makes something is sent again, because its answer tells the session what to remove. A request by which the
+    /// session itself removes something by its id is sent again, too. If a program's own call to remove something has
+    /// failed, its request is never sent again.
     pub(super) lasts: bool,
     /// The number of descriptors to reserve: those that the answer may bring, and one for a copy that the session
     /// keeps.
@@ -302,8 +303,8 @@ impl State {
         self.tell_as(0, request);
     }
 
-    /// Sends a request for whose answer no thread waits, now or as soon as the socket has room. If the connection is lost
-    /// before the answer, and the request names what it removes by its id, it is sent again on the next connection.
+    /// Sends a request for whose answer no thread waits, now or as soon as the socket has room. If the connection is
+    /// lost before the answer, a request that removes something by its id is sent again on the next connection.
     pub(super) fn tell_to_do(&mut self, request: Request) {
         let number = self.next;
         self.next += 1;
@@ -329,7 +330,7 @@ impl State {
         while let Some((number, request)) = self.untold.front() {
             match socket::send(&*socket, &request.encode(*number, settled), &[]) {
                 Ok(true) => drop(self.untold.pop_front()),
-                // The daemon is slow and the socket is full.
+                // The socket is full, because the daemon is slow. The rest is sent later.
                 Ok(false) => return false,
                 Err(_) => {
                     self.hang_up();
@@ -368,8 +369,8 @@ impl State {
             let descriptors: Vec<BorrowedFd<'_>> = pending.descriptors.iter().map(|fd| fd.as_fd()).collect();
             match socket::send(&*socket, &message, &descriptors) {
                 Ok(true) => pending.sent_on = generation,
-                // The daemon is slow and the socket is full. The unsent requests are sent after the next answer, or a
-                // moment later.
+                // The socket is full, because the daemon is slow. The unsent requests are sent after the next answer,
+                // or a moment later.
                 Ok(false) => return,
                 Err(_) => {
                     self.hang_up();
@@ -386,8 +387,8 @@ impl State {
         self.check_open().err().filter(|_| self.over.is_some() || !farewell())
     }
 
-    /// Removes a request whose asking thread waits no longer. If the daemon may still answer, or may have made something
-    /// for the request, remembers the request.
+    /// Takes a request from `pending`, because its asking thread no longer waits. If the daemon may still answer, or
+    /// may have made something for the request, moves the request to `given_up`.
     fn give_up(&mut self, number: u64) {
         if let Some(mut pending) = self.pending.remove(&number) {
             let is_sent = self.socket.is_some() && pending.sent_on == self.generation;

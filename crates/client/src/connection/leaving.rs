@@ -1,7 +1,8 @@
 //! Ends the session in order.
 //!
 //! After a member has left, the other members take over what it had in shared memory. So the session leaves only if it
-//! has nothing open that the program may still use, and from that moment no thread of this process gets anything more.
+//! has nothing open that the program may still use. From that moment on, no thread of this process can open anything
+//! more through the session.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,8 +16,8 @@ use crate::{Error, Result};
 
 /// The longest time that a leaving session tries to tell the daemon that it leaves.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// The longest wait for calls of other threads that are taking something. These calls see every 50 ms that the session
-/// is to leave.
+/// The longest wait for calls of other threads that are taking an end of a port or a cooperative item. Such a call
+/// checks at least every 50 ms whether the session is to leave.
 const STOPPING: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -50,7 +51,8 @@ impl Drop for Taking<'_> {
 }
 
 impl Connection {
-    /// Begins a call that takes something. Fails if the session is closed or being closed.
+    /// Begins a call that takes an end of a port or a cooperative item. Fails if the session is closed or being
+    /// closed.
     pub(crate) fn begin_taking(&self) -> Result<Taking<'_>> {
         self.check_process()?;
         let mut state = self.lock();
@@ -62,7 +64,8 @@ impl Connection {
         Ok(Taking(self))
     }
 
-    /// Tells whether the session is being closed, so that no call may take anything.
+    /// Tells whether the session is being closed. While it is, no call may take an end of a port or a cooperative
+    /// item.
     pub(crate) fn is_closing(&self) -> bool {
         let state = self.lock();
         state.closing > 0 || state.leaving || state.over.is_some()
@@ -79,7 +82,7 @@ impl Connection {
                 std::thread::sleep(PAUSE);
             }
         }
-        // A call that still takes something may get an end of a port, so the ports stay open with the session.
+        // A call of another thread may still be about to get an end of a port, so the ports and the session stay open.
         if !taking {
             close_ports();
         }
@@ -88,7 +91,8 @@ impl Connection {
         if let Some(open) = self.still_open(&state).or(taking.then_some(StillOpen::Call)) {
             return Err(open);
         }
-        // The lock is held since the look at what is open. So no answer brings anything more before the session leaves.
+        // This thread has held the lock since it checked what is open. So no answer can open anything more before the
+        // session leaves.
         let first = !std::mem::replace(&mut state.leaving, true);
         drop(state);
         if first {

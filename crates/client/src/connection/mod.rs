@@ -46,13 +46,14 @@ struct State {
     generation: u64,
     next: u64,
     pending: BTreeMap<u64, Pending>,
-    /// The messages whose senders do not wait, with their request numbers, that did not fit into the full socket yet.
+    /// Messages, with their request numbers, that did not fit into the full socket yet. No thread waits for an answer
+    /// to them.
     untold: VecDeque<(u64, Request)>,
     /// The sent requests for whose answers no thread waits, because the thread gave up, or because the session only makes
     /// the daemon remove something. If the connection is lost, some are sent again, see [`Pending`].
     given_up: BTreeMap<u64, Pending>,
-    /// After a new connection, other requests are sent only when the given-up requests are answered, or at this time. An
-    /// answer may tell the session to remove what stands in the way of a later request.
+    /// On a new connection, other requests are sent only when the given-up requests are answered, or when this
+    /// deadline has passed. An answer may tell the session to remove what stands in the way of a later request.
     held_back: Deadline,
     /// Descriptors without another use. Each reserves a place in the descriptor table for a descriptor that an answer
     /// will bring.
@@ -62,10 +63,10 @@ struct State {
     reading: bool,
     /// The number of threads that wait for the reading thread.
     asleep: usize,
-    /// The number of calls that take something at this moment, see [`leaving::Taking`].
+    /// The number of calls that take an end of a port or a cooperative item at this moment, see [`leaving::Taking`].
     taking: usize,
-    /// The number of threads that look at this moment whether the session can leave. While there is one, no call takes
-    /// anything.
+    /// The number of threads that check at this moment whether the session can leave. While it is not 0, no call may
+    /// begin to take an end of a port or a cooperative item.
     closing: usize,
     /// True if the session is leaving. Then no request but the farewell is possible, and a daemon that is gone is not
     /// started again.
@@ -76,10 +77,11 @@ struct State {
     incarnation: u64,
     /// The requests that give descriptors back to the daemon, and that were not sent on the present connection yet.
     not_given_back: VecDeque<Request>,
-    /// Those of these requests that were sent on the present connection, and that the daemon has not answered yet.
+    /// The requests that give descriptors back, that were sent on the present connection, and that the daemon has not
+    /// answered yet.
     offered: BTreeMap<u64, Request>,
-    /// Those of these requests that the daemon refused because it had no descriptor left. They are sent again after a
-    /// pause.
+    /// The requests that give descriptors back, and that the daemon refused because it had no descriptor left. They
+    /// are sent again after a pause.
     refused: Vec<Request>,
     /// The error of the last failed attempt to connect again.
     trouble: Option<Error>,

@@ -130,7 +130,8 @@ impl Connection {
         });
     }
 
-    /// Makes a change of the state that tells the daemon something.
+    /// Makes a change of the state that sends a message to the daemon. If the socket is full, wakes the watching
+    /// thread, which sends the message later.
     fn tell_with(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         let had_room = state.untold.is_empty();
@@ -160,8 +161,9 @@ impl State {
     }
 
     /// Gives back to the daemon what an answer opened, if the answer came after the asking thread gave up. If the
-    /// request made an item, the item is destroyed. If it made a segment, the segment is removed unless another member
-    /// has got it meanwhile: the late answer may have lain unread for long.
+    /// request made an item, the item is destroyed. If the request made a segment, the segment is removed, unless
+    /// another member has used it meanwhile. That is possible, because this process may have read the answer long
+    /// after the daemon sent it.
     pub(super) fn refuse(&mut self, answer: &Answer) {
         match answer {
             Answer::Segment { segment, kind, created, name, .. } => {
@@ -207,8 +209,8 @@ impl State {
         self.release(segment);
     }
 
-    /// Ends a workflow whose maker gave up before the daemon answered. An unanswered request to end the workflow ends it
-    /// already, and after that request the name may belong to another workflow.
+    /// Ends a workflow whose maker gave up before the daemon answered. If a request to end the workflow is unanswered,
+    /// no further one is sent, because after the first one the name may belong to another workflow.
     pub(super) fn refuse_workflow(&mut self, name: &str) {
         let pending = self.pending.values().map(Pending::request);
         let mut unanswered = pending.chain(self.given_up.values().map(Pending::request));
@@ -218,9 +220,9 @@ impl State {
     }
 
     /// Begins the messages of a new connection with the list of everything that this process has open. The daemon
-    /// closes everything else that it counts as open for this member. So the given-up requests that may have made items
-    /// are sent again before the list's end: the daemon then knows these items as new ones, and as open in no other
-    /// member.
+    /// closes everything else that it counts as open for this member. So the given-up requests that may have made
+    /// items are sent again before the list's end. Until then, the daemon counts these items as new, and no other
+    /// member can have opened them.
     pub(super) fn tell_open(&mut self) {
         let OpenList { segments, items, .. } = &self.open_list;
         let segments = segments.iter().map(|(segment, open)| Request::Hold { segment: *segment, count: open.count });

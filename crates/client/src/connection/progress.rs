@@ -68,7 +68,7 @@ impl State {
         let message = Request::Progress { done, of }.encode(0, self.settled());
         match socket::send(&*socket, &message, &[]) {
             Ok(true) => self.progress.untold = false,
-            // The socket is full because the daemon is slow.
+            // The socket is full, because the daemon is slow. The report is sent after a pause.
             Ok(false) => return Some(now + PAUSE),
             Err(_) => self.hang_up(),
         }

@@ -19,7 +19,7 @@ const RESTART_AFTER: Duration = Duration::from_millis(200);
 /// The largest number of unanswered messages that give descriptors back. The daemon hangs up if its answers do not fit
 /// into the socket.
 const UNANSWERED: usize = 64;
-/// The longest wait for an answer to such a message.
+/// The longest wait for the daemon's answers to messages that give descriptors back.
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// The result of one attempt to connect.
@@ -147,7 +147,8 @@ impl Connection {
         }
         state.socket = Some(socket.clone());
         state.generation += 1;
-        // The answers to these requests were lost with the former connection.
+        // The answers to the given-up requests were lost with the former connection. Only the requests that must be
+        // sent again are kept.
         state.given_up.retain(|_, pending| pending.lasts);
         state.held_back = Deadline::after(MOMENT);
         // The list of what is open replaces the messages that were left for the former connection.
@@ -161,9 +162,9 @@ impl Connection {
         ConnectAttempt::Done
     }
 
-    /// Waits until the daemon has answered everything that was given back, and the given-up requests that were sent
-    /// again. Perhaps no other thread reads the answers for a long time. What is not answered now or later is sent again
-    /// on the next connection.
+    /// Waits until the daemon has answered the requests that give descriptors back, and the given-up requests that
+    /// were sent again. This thread reads the answers itself, because perhaps no other thread reads from the
+    /// connection for a long time. A request that is never answered is sent again on the next connection.
     fn await_offered(&self, socket: &OwnedFd, generation: u64, deadline: Deadline) {
         let waits = || {
             let state = self.lock();
@@ -198,8 +199,8 @@ impl Connection {
     }
 
     /// Waits for the answer to one of the requests in `offered`, on a connection that no other thread uses yet. Tells
-    /// whether an answer came before the deadline. It may be an error, because another member may have given the same
-    /// descriptor back first.
+    /// whether an answer came before the deadline. The answer may be an error, because another member may have given
+    /// the same descriptor back first.
     fn is_answered(&self, socket: &OwnedFd, deadline: Deadline) -> bool {
         let mut buffer = [0; MAX_MESSAGE + 1];
         loop {
@@ -230,7 +231,7 @@ impl State {
     fn offer_some(&mut self, socket: &OwnedFd) -> bool {
         while self.offered.len() < UNANSWERED {
             let Some(offer) = self.not_given_back.pop_front() else { return false };
-            // This process may have closed the descriptor meanwhile.
+            // If this process has closed the descriptor meanwhile, there is nothing to give back.
             let Some(descriptor) = self.open_list.descriptor_of(&offer) else { continue };
             if !matches!(socket::send(socket, &offer.encode(self.next, 0), &[descriptor]), Ok(true)) {
                 self.not_given_back.push_front(offer);

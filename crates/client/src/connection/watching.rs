@@ -50,7 +50,8 @@ struct WatchedSession {
     connection: Weak<Connection>,
     /// When the connection broke, and when the next attempt to connect is due; `None` while the connection works.
     broken: Option<Outage>,
-    /// When the session gives back again what the daemon refused; `None` if the daemon refused nothing.
+    /// The time at which the session tries again to give back what the daemon refused; `None` if the daemon refused
+    /// nothing.
     offer_due: Option<Instant>,
 }
 

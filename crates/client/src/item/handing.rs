@@ -174,8 +174,8 @@ impl Item {
         if let State::Own(memory) = &mut self.state
             && size > old
         {
-            // These bytes belong to the item as soon as the daemon has given it the larger size, also if this process
-            // dies before it gets the answer.
+            // The bytes behind the data are set to zero before the request, because they belong to the item as soon as
+            // the daemon has given it the larger size, even if this process dies before it gets the answer.
             memory.clear_behind();
         }
         // The mapping is removed before the daemon shrinks the item. Otherwise an access to the removed part would be a

@@ -20,10 +20,10 @@ use crate::{Error, Result, SegmentKind, Session};
 /// The least time that a session waits for an item that the daemon prepares, even if the caller's timeout is shorter.
 /// The daemon may need the time, for example to copy the item.
 const READY: Duration = Duration::from_secs(60);
-/// The least time in which a daemon that prepares an item must answer another question. A daemon that does not answer
-/// is stopped, so the call does not wait longer.
+/// While the daemon prepares an item, it gets at least this time to answer another question. A daemon that does not
+/// answer counts as stopped, and the call fails.
 const ALIVE: Duration = Duration::from_secs(1);
-/// While a call waits for a cooperative item, the time between two looks whether another thread closes the session.
+/// How often a call that waits for a cooperative item checks whether another thread closes the session.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Session {

@@ -247,7 +247,8 @@ impl std::ops::Deref for Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        // In a forked child, another thread of the parent may have held one of the locks that are taken below.
+        // A forked child does nothing here, because a thread of its parent may have held one of the locks that are
+        // taken below.
         if self.shared.end.check_process().is_err() {
             return;
         }

@@ -62,8 +62,8 @@ pub mod departure {
     /// the healing member dies as well. The count starts again from 0 when it overflows.
     pub const DEATH: u32 = 4;
 
-    /// Gives the new value of a word `departed` after a member has left in the way that `how` says. A death has been
-    /// counted before.
+    /// Gives the new value of a word `departed` after a member has left in the way that `how` says. If the member
+    /// died, `word` already counts its death.
     #[must_use]
     pub const fn after(word: u32, how: Departure) -> u32 {
         let most = if how as u32 > word & HOW { how as u32 } else { word & HOW };
@@ -222,7 +222,7 @@ pub struct EndCounters {
     /// next owner gets again.
     pub cursor: AtomicU64,
     /// The time when the end last did something, in nanoseconds of the monotonic clock (mostly the coarse one). It is
-    /// updated at each wait and wake, at each turn of an end that spins until its deadline, and at each sixteenth
+    /// updated at each wait and wake, at each iteration of an end that spins until its deadline, and at each sixteenth
     /// message.
     pub last_seen: AtomicU64,
     /// The number of messages that this end sent (as a producer) or released (as a consumer).
@@ -237,8 +237,8 @@ pub struct EndCounters {
     pub sleeps: AtomicU32,
     /// The number of times that the end woke sleeping members at other ends.
     pub wakes: AtomicU32,
-    /// 1 while the end waits for a message or a free cell. If a consumer of a work queue waits, its unreleased messages
-    /// do not keep other consumers from getting CLOSED or PEER_DIED.
+    /// 1 while the end waits for a message or a free cell. While a consumer of a work queue waits, other consumers can
+    /// get CLOSED or PEER_DIED although this consumer has unreleased messages.
     pub waiting: AtomicU32,
     /// A counter that is incremented each time the end gets a new owner.
     pub tenancy: AtomicU32,

@@ -81,8 +81,8 @@ pub struct SeriesIdentity {
     pub version: AtomicU32,
     /// The fingerprint of the layout, [`SERIES_FINGERPRINT`].
     pub fingerprint: AtomicU32,
-    /// 0, and [`SERIES_READY`] (Release) when the pool is complete. The publisher stores the second value before any
-    /// observer gets the pool.
+    /// 0 until the pool is complete, and then [`SERIES_READY`] (Release). The publisher stores `SERIES_READY` before
+    /// any observer gets the pool.
     pub init: AtomicU64,
     /// The pool's size in bytes, which never changes.
     pub size: WildWord<AtomicU64>,

@@ -21,7 +21,8 @@ pub struct Field {
 /// The declaration of a message or a record, for generators.
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
-    /// The message's number; 0 for a record.
+    /// The number of the message in its enum. It is 0 for a record, which has no number because it is only a part of
+    /// messages.
     pub number: u32,
     /// The name of the message or record.
     pub name: &'static str,

@@ -23,8 +23,9 @@ pub(crate) mod io {
     /// make it fail with ENOSPC, as they do with `pwrite`.
     pub(crate) use rustix::io::pwrite as pwrite_reserved;
     pub(crate) use rustix::io::*;
-    /// Two functions that write to ordinary files. Tests can make them write only half of any buffer. `write` and
-    /// `pwrite` are not made to split a buffer of at most eight bytes, as an eventfd takes it.
+    /// Two functions that write to ordinary files. Tests can make them write only half of any buffer. Tests never make
+    /// `write` and `pwrite` split a buffer of at most eight bytes, because an eventfd takes its eight bytes only as a
+    /// whole.
     pub(crate) use rustix::io::{pwrite as pwrite_file, write as write_file};
 }
 

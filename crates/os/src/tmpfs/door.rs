@@ -1,5 +1,5 @@
-//! Doors: mounts of the tmpfs. Each party opens a file through its own door. Before the file goes to another owner, the
-//! daemon shuts the door.
+//! Doors: mounts of the daemon's tmpfs. Each party opens a file through its own door. Before the file goes to another
+//! owner, the daemon shuts the door.
 //!
 //! A lease counts open files. It does not count a path descriptor (`O_PATH`), by which a former user may open the file
 //! anew later, or truncate it. But such a descriptor leads to the file through the mount by which it was opened. So
@@ -12,9 +12,9 @@
 //!
 //! The gate also refuses each read by a system call, whether the door is open or shut: read, splice, sendfile,
 //! copy_file_range, and the same operations of an io_uring. The reason is that a splice or sendfile puts references to
-//! the file's pages into a pipe or socket. They outlive the descriptor and every mapping, so the former user would read
-//! there what the next owner writes. The kernel asks before it takes the references. Accesses through a mapping are not
-//! asked about, so the owner works at full speed.
+//! the file's pages into a pipe or socket. Such references outlive the descriptor and every mapping, so the former
+//! user would read through them what the next owner writes. The kernel asks before it takes the references. Accesses
+//! through a mapping are not asked about, so the owner works at full speed.
 //!
 //! There is no gap, because of the order of steps in the kernel's open. The kernel first counts the open file, as the
 //! lease does. Only then does it check whether the mount is read-only, and ask the gate. So an open that began earlier
@@ -77,7 +77,7 @@ impl Gate {
         if fd < 0 {
             return Err(OsError::last("fanotify_init", "a gate"));
         }
-        // SAFETY: a descriptor that the kernel made for us just now.
+        // SAFETY: the kernel has made the descriptor `fd` just now, and no other value owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -109,11 +109,12 @@ impl Gate {
                 if event.fd < 0 {
                     continue;
                 }
-                // SAFETY: a descriptor that came with the event, for us to close.
+                // SAFETY: the kernel has opened the descriptor for this event, and the reader of the event must close
+                // it.
                 let file = unsafe { OwnedFd::from_raw_fd(event.fd) };
                 let answer = libc::fanotify_response { fd: event.fd, response: libc::FAN_DENY };
-                // SAFETY: the call reads one whole `fanotify_response`. It fails if the waiting process was killed,
-                // which does no harm.
+                // SAFETY: the call reads one whole `fanotify_response`. If the waiting process was killed, the call
+                // fails, which does no harm.
                 unsafe { libc::write(self.0.as_raw_fd(), (&raw const answer).cast(), size_of_val(&answer)) };
                 drop(file);
             }
@@ -255,7 +256,7 @@ mod tests {
         }
         assert_eq!(std::fs::File::options().write(true).open(&name).unwrap_err().raw_os_error(), Some(libc::EROFS));
         let name = std::ffi::CString::new(name).unwrap();
-        // SAFETY: a path that lives through the calls.
+        // SAFETY: the path is a terminated string that lives through the calls.
         unsafe {
             assert_eq!(libc::truncate(name.as_ptr(), 0), -1);
             assert_eq!(libc::chmod(name.as_ptr(), 0o666), -1);
@@ -371,7 +372,7 @@ mod tests {
                 while !ended.load(Ordering::Relaxed) {
                     let Ok(file) = std::fs::File::open(&name) else {
                         // A process that waits at the gate counts as one that has the file open, so no proof succeeds
-                        // meanwhile. Each racing thread pauses here, so that there are moments for the proof.
+                        // meanwhile. Each racing thread pauses here, so that a proof can succeed during a pause.
                         std::thread::sleep(std::time::Duration::from_micros(200));
                         continue;
                     };

@@ -90,8 +90,7 @@ impl Folder {
             .context("openat", || format!("segment file {name} for reading"))
     }
 
-    /// Opens a file for reading and writing, as a new open file description that leases count. The file's new owner
-    /// gets it.
+    /// Opens a file for reading and writing, for the file's new owner. Leases count the new open file description.
     pub fn open_writer(&self, name: &str) -> OsResult<OwnedFd> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         sys::fs::openat(&self.writable, name, flags, Mode::empty())
@@ -173,7 +172,7 @@ mod tests {
     fn an_ordinary_user_gets_the_same_through_a_user_namespace() {
         match mount::mount_in_namespace(64 << 20) {
             Ok(folder) => check_folder(&folder),
-            // Some systems forbid user namespaces. For them there is `Folder::shared_memory`.
+            // Some systems forbid user namespaces. On these systems, the daemon uses `Folder::shared_memory`.
             Err(error) => assert!(matches!(error.errno, Errno::PERM | Errno::NOSPC | Errno::ACCESS), "{error}"),
         }
     }

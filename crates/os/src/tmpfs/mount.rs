@@ -70,21 +70,21 @@ pub(crate) fn set_attributes(mount: &OwnedFd, set: u64, clear: u64, propagation:
 pub(super) fn mount_in_namespace(size: u64) -> OsResult<Folder> {
     let (ours, theirs) = socket::pair()?;
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-    // SAFETY: the child makes system calls, allocates little, touches none of the parent's locks that another thread may
-    // hold except the allocator's, which glibc makes usable after fork, and leaves by _exit.
+    // SAFETY: the child makes system calls, allocates little, and leaves by _exit. Of the locks that another thread of
+    // the parent may hold, it touches only the allocator's, which glibc makes usable after fork.
     let child = sys::raw("fork", || unsafe { libc::fork() });
     if child < 0 {
         return Err(OsError::last("fork", "the helper that mounts"));
     }
     if child == 0 {
         let code = i32::from(serve_mount(&theirs, size, uid.as_raw(), gid.as_raw()).is_err());
-        // SAFETY: ends the child without running the parent's exit handlers.
+        // SAFETY: the call ends the child without running the parent's exit handlers.
         unsafe { libc::_exit(code) }
     }
     drop(theirs);
     let answer = receive_folder(&ours);
     let mut status = 0;
-    // SAFETY: waits for the child made above, and for no other; it ends by itself once it has answered.
+    // SAFETY: the call waits only for the child that was made above. This child ends by itself once it has answered.
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     answer
 }
@@ -112,7 +112,8 @@ fn serve_mount(to: &OwnedFd, size: u64, uid: u32, gid: u32) -> OsResult<()> {
 
 fn enter_namespace(uid: u32, gid: u32) -> OsResult<()> {
     let named = || "a user and mount namespace".to_string();
-    // SAFETY: this is a child of fork with one thread; what it loses is its own view of users and mounts.
+    // SAFETY: this process is a forked child with one thread. The call changes only what this child sees of users and
+    // mounts.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNS) }.context("unshare", named)?;
     let write = |path: &str, text: String| {
         std::fs::write(path, text).map_err(|error| {

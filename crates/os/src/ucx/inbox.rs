@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI8, Ordering};
 
 /// The largest number of bytes of small messages that may wait to be read.
 const WAITING: usize = 16 << 20;
-/// The number of bytes that a waiting small message counts at least, because each message also takes memory of its own.
+/// A waiting small message counts as at least this many bytes, because each message also takes memory of its own.
 const LEAST: usize = 128;
 
 /// A message that has arrived and was not read yet.
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn message_arrived(
     }
     let mut arrived = lock(&inbox.arrived);
     if arrived.messages.contains_key(&number) {
-        // UCX has to learn what becomes of the description of the message that is there. So that message stays.
+        // The first message with this number stays, because UCX must still learn what becomes of its description.
         arrived.wrong = Some("the peer sent two messages with the same number");
         return abi::OK;
     }

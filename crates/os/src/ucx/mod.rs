@@ -7,8 +7,9 @@
 //! the bytes directly into their place, by an RDMA read if the hardware has it.
 //!
 //! UCX has neither TLS nor authentication. Its TCP transport copies bytes to whatever address of this process a peer
-//! names. So every program that reaches its ports can write to this process's memory. This crate does not enable UCX's
-//! own remote memory access (`UCP_FEATURE_RMA`), because its emulation would also read from any address.
+//! names. So every program that reaches the transport's TCP ports can write to this process's memory. This crate does
+//! not enable UCX's own remote memory access (`UCP_FEATURE_RMA`), because its emulation would also read from any
+//! address.
 
 mod abi;
 mod inbox;

@@ -1,8 +1,8 @@
 //! One connection over UCX.
 //!
-//! Every wire has a worker of its own, which one thread uses at a time: it holds the state's lock. While threads wait,
-//! one of them *leads*: it sleeps in `poll` on the worker's descriptor without the lock, and then lets UCX proceed for
-//! all of them. The others sleep on a condition variable.
+//! Every wire has a worker of its own. Only the thread that holds the lock of the wire's state calls the worker.
+//! While threads wait, one of them *leads*: it sleeps in `poll` on the worker's descriptor without the lock, and then
+//! lets UCX proceed for all of them. The others sleep on a condition variable.
 //!
 //! **Sign of life.** Each wire has a TCP connection beside it. When the peer's process ends, its kernel closes that
 //! connection, so the loss shows at once. A peer that ends the wire without an error first sends its *farewell*, the
@@ -33,7 +33,7 @@ pub(super) const LARGE: usize = 32 << 10;
 pub(super) const PIECE: usize = 1 << 20;
 /// The number of messages that one call sends before it waits for the oldest of them.
 const IN_FLIGHT: usize = 4;
-/// The time that a lost endpoint waits for the peer's farewell, which comes on the TCP connection.
+/// How long a wire whose endpoint is lost waits for the peer's farewell, which comes on the TCP connection.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The reason why a call on a wire failed.
@@ -221,7 +221,7 @@ impl Wire {
         Ok(Received::Bytes(state.copy_rest(buffer)))
     }
 
-    /// Writes all parts, one after another. When it returns, the parts are not used any more.
+    /// Writes all parts, one after another. When the call returns, the parts are not used any more.
     ///
     /// # Errors
     /// `Late` if other writers kept their turn until the deadline; then nothing was written, and the wire can still be
@@ -291,8 +291,8 @@ impl Wire {
             StartResult::Done => abi::OK,
             StartResult::Failed(status) => status,
             StartResult::Goes(request) => {
-                // SAFETY: a request of this worker, which is freed below. If the worker was destroyed, the closure
-                // returns before it makes this call.
+                // SAFETY: the request belongs to this worker and is freed only below. If the worker was destroyed, the
+                // closure returns before it makes this call.
                 let check = |state: &mut State| unsafe { state.worker.as_ref()?.status(request) };
                 let status = match self.wait(state, deadline, Duration::ZERO, check) {
                     Err(WireError::Late) => return Err(WireError::Cut),

@@ -39,7 +39,7 @@ pub struct Worker {
 }
 
 // SAFETY: UCX does not care which thread calls it (`UCS_THREAD_MODE_SERIALIZED`), and all calls that use the addresses
-// need the only reference, or are made under the wire's lock.
+// go through the only reference to this value, or hold the wire's lock.
 unsafe impl Send for Worker {}
 
 impl Worker {
@@ -76,7 +76,7 @@ impl Worker {
         // SAFETY: the worker was made just now, and UCX writes the descriptor to a field of `made`.
         let status = unsafe { (made.functions().event_fd)(worker, &mut made.event_fd) };
         fabric.passed("makes a worker that cannot sleep", status)?;
-        // SAFETY: a living worker. The inbox lives longer than the worker.
+        // SAFETY: the worker is alive, and the inbox lives longer than the worker.
         let status = unsafe { (made.functions().set_handler)(worker, &handler) };
         fabric.passed("takes no messages", status)?;
         Ok(made)
@@ -100,7 +100,7 @@ impl Worker {
         self.fabric.passed("gives no address", status)?;
         // SAFETY: UCX gave the address and the number of bytes at it.
         let copy = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length) }.to_vec();
-        // SAFETY: the address that this worker gave just now, and that is not used again.
+        // SAFETY: this worker gave the address just now, and the address is not used again.
         unsafe { (self.functions().release_address)(self.worker, address) };
         Ok(copy)
     }
@@ -121,7 +121,7 @@ impl Worker {
             local_socket_address: [0; 2],
         };
         let mut endpoint = null_mut();
-        // SAFETY: a living worker; the parameters' mask names the fields that are set.
+        // SAFETY: the worker is alive, and the parameters' mask names the fields that are set.
         let status = unsafe { (self.functions().endpoint_create)(self.worker, &params, &mut endpoint) };
         self.fabric.passed("does not connect", status)?;
         self.endpoint = endpoint;
@@ -139,13 +139,13 @@ impl Worker {
 
     /// Lets UCX proceed; returns whether anything happened.
     pub fn progress(&self) -> bool {
-        // SAFETY: a living worker, used by one thread at a time.
+        // SAFETY: the worker is alive, and one thread at a time uses it.
         unsafe { (self.functions().progress)(self.worker) > 0 }
     }
 
     /// Prepares the descriptor for a sleep; returns whether this thread may sleep. If not, UCX can proceed at once.
     pub fn arm(&self) -> Result<bool, Status> {
-        // SAFETY: a living worker, used by one thread at a time.
+        // SAFETY: the worker is alive, and one thread at a time uses it.
         match unsafe { (self.functions().arm)(self.worker) } {
             abi::OK => Ok(true),
             abi::BUSY => Ok(false),
@@ -163,7 +163,7 @@ impl Worker {
         let params = RequestParams::new(abi::REQUEST_FLAGS, how);
         let (header, header_length) = (header.as_ptr().cast(), size_of_val(header));
         let (data, length) = (bytes.as_ptr().cast(), bytes.len());
-        // SAFETY: as this function's caller promises.
+        // SAFETY: this function's caller promises what the call of UCX needs.
         StartResult::new(unsafe {
             (self.functions().send)(self.endpoint, MESSAGE, header, header_length, data, length, &params)
         })
@@ -176,7 +176,7 @@ impl Worker {
     /// message's bytes, and no other code may use this room until the operation is complete or this value is dropped.
     pub unsafe fn receive(&self, description: *mut c_void, place: *mut u8, length: usize) -> StartResult {
         let params = RequestParams::new(0, 0);
-        // SAFETY: as this function's caller promises.
+        // SAFETY: this function's caller promises what the call of UCX needs.
         StartResult::new(unsafe { (self.functions().receive)(self.worker, description, place.cast(), length, &params) })
     }
 
@@ -185,7 +185,7 @@ impl Worker {
     /// # Safety
     /// The request must be one of this worker, and must not be freed yet.
     pub unsafe fn status(&self, request: *mut c_void) -> Option<Status> {
-        // SAFETY: as this function's caller promises.
+        // SAFETY: this function's caller promises what the call of UCX needs.
         let status = unsafe { (self.functions().check)(request) };
         (status != abi::IN_PROGRESS).then_some(status)
     }
@@ -195,7 +195,7 @@ impl Worker {
     /// # Safety
     /// The request must be one of this worker, and must not be used again.
     pub unsafe fn free(&self, request: *mut c_void) {
-        // SAFETY: as this function's caller promises.
+        // SAFETY: this function's caller promises what the call of UCX needs.
         unsafe { (self.functions().free)(request) };
     }
 
@@ -211,8 +211,8 @@ impl Worker {
     fn finish(&self, started: StartResult) {
         let StartResult::Goes(request) = started else { return };
         let by = Deadline::after(FLUSH);
-        // SAFETY: the request of an operation that this worker has just started, and that only this function knows. The
-        // descriptor is the worker's own.
+        // SAFETY: the request belongs to an operation that this worker has just started, and only this function knows
+        // the request. The descriptor is the worker's own.
         unsafe {
             while self.status(request).is_none() && !by.passed() {
                 if !self.progress() && self.arm() == Ok(true) {
@@ -236,7 +236,7 @@ impl Drop for Worker {
         }
         if self.is_connected() {
             let params = RequestParams::new(abi::REQUEST_FLAGS, abi::CLOSE_FORCE);
-            // SAFETY: a living endpoint, which is not used again.
+            // SAFETY: the endpoint is alive, and it is not used again.
             let closed = unsafe { (self.functions().endpoint_close)(self.endpoint, &params) };
             self.finish(StartResult::new(closed));
         }
