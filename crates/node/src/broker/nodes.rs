@@ -7,7 +7,7 @@
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
 
-use super::item::{AHEAD, ENDED, FIND, OWN, READ, SHARED, SHARING};
+use super::item::{AHEAD, ENDED, FIND, OWN, READ, SHARED, SHARING, WHERE};
 use super::moves::{MOVE_ENDED, MOVE_STATE};
 use super::removal::REMOVE;
 use super::succession::GIVE_UP;
@@ -268,6 +268,7 @@ impl Broker {
                     READ => self.reading_wanted(&node, &body),
                     SHARED => self.item_shared_elsewhere(&body),
                     FIND => self.item_sought(&body),
+                    WHERE => self.place_wanted(&body),
                     REMOVE => self.removal_wanted(&body),
                     MOVE_ENDED => self.move_ended(&node, &body),
                     MOVE_STATE => self.move_state_wanted(&body),
