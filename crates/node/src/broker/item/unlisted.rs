@@ -128,6 +128,9 @@ impl Broker {
         if to != asked {
             return true;
         }
+        // The item went back to this node, and this node has not heard of it. So no node has the item.
+        let is_back = code == PASSED_ON && Some(&*node) == self.own_node();
+        let code = if is_back { UNKNOWN } else { code };
         let since = match code {
             UNKNOWN => *self.items.unlisted.unknown.entry(item).or_insert(self.now),
             _ => {
@@ -278,6 +281,14 @@ mod tests {
         assert_eq!(node, "c");
         told(&mut bench, id, IS_HERE, "here", 1);
         assert!(has_bytes(&mut bench, item));
+        // The third node has passed the item back to this node, which has not heard of it.
+        for (ms, is_kept) in [(0, true), (UNKNOWN_MS, false)] {
+            bench.tick(ms);
+            let (id, node) = unlisted(&mut bench, item).expect("the third node is asked again");
+            assert_eq!(node, "c");
+            told(&mut bench, id, PASSED_ON, "here", 0);
+            assert_eq!(has_bytes(&mut bench, item), is_kept);
+        }
     }
 
     #[test]
