@@ -237,6 +237,26 @@ pub struct Relay {
     thread: Option<thread::JoinHandle<()>>,
 }
 
+/// What a relay shared with a node at the time when the node's lease ended. What is opened later is not part of it,
+/// because the node may have a lease again.
+#[derive(Clone)]
+pub struct LostNode {
+    channels: Vec<Arc<Channel>>,
+    supplies: Vec<Arc<series::Supply>>,
+    mirrors: Vec<Arc<series::Mirror>>,
+    frozen: Vec<Arc<region::Frozen>>,
+}
+
+impl LostNode {
+    /// Ends all of it, as after a death. The copies of regions that the node was making count as failed.
+    pub fn end(&self) {
+        self.supplies.iter().for_each(|supply| supply.finish());
+        self.mirrors.iter().for_each(|mirror| mirror.gone());
+        self.frozen.iter().for_each(|frozen| frozen.end());
+        self.channels.iter().for_each(|channel| channel.unknown());
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -318,13 +338,16 @@ impl Relay {
 
     /// Notes that the lease of a node has ended. The node's ports, series and regions count as lost.
     pub fn gone(&self, node: &str) {
-        self.shared.series.gone(node);
-        self.shared.regions.gone(node);
-        for channel in self.shared.all() {
-            if channel.peer == node {
-                channel.unknown();
-            }
-        }
+        self.lost(node).end();
+    }
+
+    /// Gives what is shared with a node now. The call does not wait for anything.
+    #[must_use]
+    pub fn lost(&self, node: &str) -> LostNode {
+        let mut channels = self.shared.all();
+        channels.retain(|channel| channel.peer == node);
+        let (supplies, mirrors) = self.shared.series.of_node(node);
+        LostNode { channels, supplies, mirrors, frozen: self.shared.regions.of_node(node) }
     }
 
     /// Answers a request that another node sent to a service of this crate.

@@ -150,7 +150,7 @@ impl Source for Bytes {
 }
 
 /// A region of this node that is frozen for another node.
-struct Frozen {
+pub struct Frozen {
     peer: String,
     request: FreezeRequest,
     offer: FrozenExtents,
@@ -162,7 +162,7 @@ struct Frozen {
 }
 
 impl Frozen {
-    fn end(&self) {
+    pub fn end(&self) {
         *lock(&self.ended) = true;
         self.end.notify_all();
     }
@@ -177,9 +177,9 @@ pub struct RegionTransfers {
 }
 
 impl RegionTransfers {
-    /// Notes that the lease of a node has ended. The copies that the node was making count as failed.
-    pub fn gone(&self, node: &str) {
-        lock(&self.frozen).values().filter(|frozen| frozen.peer == node).for_each(|frozen| frozen.end());
+    /// Gives the regions that are frozen for a node.
+    pub fn of_node(&self, node: &str) -> Vec<Arc<Frozen>> {
+        lock(&self.frozen).values().filter(|frozen| frozen.peer == node).cloned().collect()
     }
 
     /// Unfreezes all regions, because the daemon ends.

@@ -106,7 +106,7 @@ impl Host<'_> {
         news.extend(membership.gateway.news());
         for news in &news {
             if let GatewayEvent::NodeGone { node } = news {
-                membership.reach.gone(node.clone());
+                membership.reach.gone(node);
             }
         }
         for news in news {

@@ -30,8 +30,8 @@ use crate::messages::{BodyField, ChannelKey};
 use crate::reports::AGAIN;
 use crate::{Peers, Shared, find_or_opening, lock, mirror_name};
 use messages::{Find, FoundSeries, Load, Offered, SeriesEnded, Supplied, VersionAck};
-use mirror::Mirror;
-use supply::Supply;
+pub use mirror::Mirror;
+pub use supply::Supply;
 
 /// The numbers of the services that are about series.
 pub const SERVICES: std::ops::RangeInclusive<u32> = messages::FIND..=messages::MIRROR_GONE;
@@ -147,11 +147,10 @@ impl SeriesRelays {
         found.is_some()
     }
 
-    /// Notes that the lease of a node has ended: ends the supplies for that node and its mirrors.
-    pub fn gone(&self, node: &str) {
-        lock(&self.supplies).values().filter(|supply| supply.peer == node).for_each(|supply| supply.finish());
-        let mirrors: Vec<_> = lock(&self.mirrors).iter().filter(|mirror| mirror.peer == node).cloned().collect();
-        mirrors.iter().for_each(|mirror| mirror.gone());
+    /// Gives the supplies for a node and the mirrors of its series.
+    pub fn of_node(&self, node: &str) -> (Vec<Arc<Supply>>, Vec<Arc<Mirror>>) {
+        let supplies = lock(&self.supplies).values().filter(|supply| supply.peer == node).cloned().collect();
+        (supplies, lock(&self.mirrors).iter().filter(|mirror| mirror.peer == node).cloned().collect())
     }
 
     /// Ends all mirrors and supplies, because the daemon ends.
