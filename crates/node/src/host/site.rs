@@ -182,6 +182,7 @@ impl From<GatewayEvent> for SiteEvent {
                 };
                 Self::Claimed { name: here(name), outcome }
             }
+            GatewayEvent::Announced { name } => Self::Announced { name: here(name) },
             GatewayEvent::Contested { name, place } => Self::Contested { name: here(name), node: node(place) },
             GatewayEvent::Node(place) => Self::Node(node(place)),
             GatewayEvent::NodeGone { node } => Self::NodeGone { node },
