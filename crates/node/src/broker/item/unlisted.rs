@@ -28,7 +28,7 @@ pub(in crate::broker) const WHERE: u32 = 14;
 /// that the item has come later than the former node hears that the catalog has no entry of it.
 const UNKNOWN_MS: u64 = 5_000;
 /// The most questions to one node that wait for answers at the same time.
-const QUESTIONS: usize = 8;
+const QUESTIONS: usize = 32;
 
 record! {
     /// The question where an item is that has left the asking node with this epoch.
@@ -60,6 +60,7 @@ pub(super) const PASSED_ON: u32 = 2;
 /// A question about an item that has left this node.
 struct Asked {
     item: SegmentId,
+    epoch: u64,
     node: String,
     /// Whether the catalog has an entry of the item, of an earlier epoch.
     is_listed: bool,
@@ -93,7 +94,7 @@ impl Broker {
             return;
         }
         let id = self.ask_node(&to, WHERE, encode(&PlaceQuestion { version: VERSION, item: item.0, epoch }));
-        self.items.unlisted.asked.insert(id, Asked { item, node: to, is_listed });
+        self.items.unlisted.asked.insert(id, Asked { item, epoch, node: to, is_listed });
     }
 
     /// Answers the question of a node that has passed an item on: where the item is, as far as this node knows.
@@ -117,7 +118,8 @@ impl Broker {
     /// Handles the answer to a question about an item that has left this node. Returns `false` if the answer is to
     /// another kind of question.
     pub(super) fn place_told(&mut self, id: u64, outcome: &Result<Vec<u8>, NodeFailure>) -> bool {
-        let Some(Asked { item, node: asked, is_listed }) = self.items.unlisted.asked.remove(&id) else { return false };
+        let Some(question) = self.items.unlisted.asked.remove(&id) else { return false };
+        let Asked { item, epoch: asked, is_listed, .. } = question;
         let Some(Residence::Left { epoch, to, file, workflow }) = self.lasting.items.residences.get(&item).cloned()
         else {
             return true;
@@ -125,7 +127,8 @@ impl Broker {
         let Some(PlaceAnswer { code, node, left }) = outcome.as_ref().ok().and_then(|body| decode(body)) else {
             return true;
         };
-        if to != asked {
+        // The item may have come back and left again since the question.
+        if (epoch, &to) != (asked, &question.node) {
             return true;
         }
         // The item went back to this node, and this node has not heard of it. So no node has the item.
@@ -245,6 +248,20 @@ mod tests {
         told(&mut bench, id, IS_HERE, "", 0);
         assert!(!has_bytes(&mut bench, item), "the next node has the bytes");
         assert!(!bench.broker.lasting.items.residences.contains_key(&item));
+    }
+
+    #[test]
+    fn an_answer_about_an_earlier_departure_of_an_item_drops_no_bytes() {
+        let (mut bench, item) = left();
+        let (id, _) = unlisted(&mut bench, item).expect("the next node is asked");
+        let Residence::Left { to, file, workflow, .. } = bench.broker.lasting.items.residences[&item].clone() else {
+            panic!("the item has left");
+        };
+        let again = ItemRecord::Left { item, epoch: 3, to, file, workflow };
+        bench.broker.lasting.apply(&Record::Item(again));
+        told(&mut bench, id, IS_HERE, "", 0);
+        assert!(bench.broker.lasting.segments[&file].removed.is_none());
+        assert!(unlisted(&mut bench, item).is_some(), "the next node is asked about the later departure");
     }
 
     #[test]
