@@ -263,6 +263,8 @@ pub(super) struct Site {
     /// objects.
     owned: BTreeSet<SiteName>,
     contested: BTreeMap<SiteName, SiteNode>,
+    /// Contested names of which the catalog has not said, since this node's lease began, which node has them.
+    unconfirmed: BTreeSet<SiteName>,
     claims: BTreeMap<SiteName, Vec<Claim>>,
     /// Names of this node that may not belong to any object any more. The broker checks them and releases the unused
     /// ones.
@@ -287,6 +289,7 @@ impl Site {
             departed: Departed::default(),
             owned: BTreeSet::new(),
             contested: BTreeMap::new(),
+            unconfirmed: BTreeSet::new(),
             claims: BTreeMap::new(),
             touched: BTreeSet::new(),
             given: BTreeSet::new(),
@@ -593,6 +596,7 @@ impl Broker {
                 for (name, node) in site.elsewhere.iter().filter(|(name, _)| site.owned.contains(name)) {
                     site.contested.entry(name.clone()).or_insert_with(|| site_node(&site.nodes, node));
                 }
+                site.unconfirmed = site.contested.keys().cloned().collect();
                 site.lapsed.clear();
                 let names = site.owned.iter().chain(site.claims.keys()).cloned().collect();
                 // A former broker of this node may have taken names of regions that have not moved. They go back before
@@ -623,6 +627,7 @@ impl Broker {
             }
             SiteEvent::Claimed { name, outcome } => self.claimed(name, outcome),
             SiteEvent::Announced { name } => {
+                site.unconfirmed.remove(&name);
                 if site.owned.contains(&name) && site.contested.remove(&name).is_some() {
                     site.elsewhere.remove(&name);
                     self.regions.leaving.remove(&name);
@@ -633,6 +638,7 @@ impl Broker {
                 }
             }
             SiteEvent::Contested { name, node } => {
+                site.unconfirmed.remove(&name);
                 if site.owned.contains(&name) {
                     let line = is_elsewhere(&name, &node, true);
                     self.effects.push(Effect::Log { line });
@@ -741,6 +747,7 @@ impl Broker {
     fn claimed(&mut self, name: SiteName, outcome: Claimed) {
         let Some(site) = &mut self.site else { return };
         let claims = site.claims.remove(&name).unwrap_or_default();
+        site.unconfirmed.remove(&name);
         let (status, text) = match outcome {
             Claimed::Ours => {
                 site.departed.is_back(&name);
@@ -923,7 +930,9 @@ impl Broker {
             }
             let Some(site) = &mut self.site else { return };
             site.promised.remove(&name);
-            let contested = site.contested.remove(&name).is_some();
+            // The announcement may have claimed a name that is not confirmed, so such a name is released, too.
+            let unconfirmed = site.unconfirmed.remove(&name);
+            let contested = site.contested.remove(&name).is_some() && !unconfirmed;
             if site.owned.remove(&name) && !contested {
                 self.succession.released(&name);
                 let order = self.way_back(name);
@@ -998,7 +1007,7 @@ impl Broker {
 #[cfg(test)]
 mod tests {
     use crossdock_layout::Rights;
-    use crossdock_layout::wire::{Answer, OpenMode};
+    use crossdock_layout::wire::{Answer, InUse, OpenMode};
 
     use super::*;
     use crate::broker::bench::{Bench, status};
@@ -1024,6 +1033,25 @@ mod tests {
         match answer {
             Some(Answer::Segment { .. }) => None,
             other => Some(status(other).expect("the request is answered")),
+        }
+    }
+
+    #[test]
+    fn a_name_whose_object_is_removed_before_the_catalog_has_confirmed_it_is_released() {
+        for is_confirmed in [false, true] {
+            let mut bench = Bench::in_site();
+            bench.join(1, MAIN_ENDPOINT, "w", 0);
+            assert_eq!(open(&mut bench, OpenMode::CreateOnly), None);
+            let node = || SiteNode { node: "b".into(), number: 2, address: String::new() };
+            bench.event(Event::Site(SiteEvent::Contested { name: name(), node: node() }));
+            bench.event(Event::Site(SiteEvent::Joined));
+            if is_confirmed {
+                bench.event(Event::Site(SiteEvent::Contested { name: name(), node: node() }));
+            }
+            bench.effects.clear();
+            bench.ask(1, Request::Remove { kind: SegmentKind::Region, in_use: InUse::Keep, name: "x".into() });
+            let release = Effect::Site(SiteOrder::Release(name()));
+            assert_eq!(bench.effects.contains(&release), !is_confirmed);
         }
     }
 
