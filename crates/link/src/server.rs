@@ -455,8 +455,8 @@ impl Shared {
         // One node does not take the places of all others, and data connections leave places for control connections.
         let most = self.options.connections;
         let (places, of_all) =
-            if purpose == Purpose::Data { (&self.data, most - most / 8) } else { (&self.others, most) };
-        let place = places.take(&node, (most / 4).max(1), of_all);
+            if purpose == Purpose::Data { (&self.data, most - most / 4) } else { (&self.others, most) };
+        let place = places.take(&node, (most / 8).max(1), of_all);
         let place =
             place.map_err(|why| wrong(Status::Busy, format!("too many connections: {why}; ask again later")))?;
         let peer = Peer { node: Node { name: node, incarnation }, address: stream.address().to_owned() };
