@@ -122,6 +122,11 @@ pub enum GatewayEvent {
         /// The outcome: the name belongs to this node, or to another node, or the text says why that is not known.
         outcome: Claimed,
     },
+    /// A name that was announced belongs to this node.
+    Announced {
+        /// The name.
+        name: Name,
+    },
     /// A name that was announced belongs to another node.
     Contested {
         /// The name that another node has.

@@ -142,10 +142,10 @@ impl Nodes {
     /// Returns the link to a node. If there is none, opens one.
     ///
     /// # Errors
-    /// `Disconnected` if no node of this name announces an address within three seconds: the site's catalog may not
-    /// have been reached yet. An error also if no thread can be started.
-    pub fn link(&self, node: &str) -> Result<Arc<Link>> {
-        let Some(address) = self.address_of(node) else {
+    /// `Disconnected` if no node of this name announces an address within three seconds or until the deadline: the
+    /// site's catalog may not have been reached yet. An error also if no thread can be started.
+    pub fn link(&self, node: &str, by: Deadline) -> Result<Arc<Link>> {
+        let Some(address) = self.address_of(node, by) else {
             let reason = "no node of this name has announced an address to the site's catalog";
             return Err(Error::new(Status::Disconnected, format!("reach node '{node}'"), reason)
                 .hint("`crossdock ls --nodes` shows the nodes of the site"));
@@ -168,19 +168,19 @@ impl Nodes {
     /// meanwhile, the call waits for the link to that address.
     fn present_link(&self, node: &str, by: Deadline) -> Result<Arc<Link>> {
         loop {
-            let link = self.link(node)?;
+            let link = self.link(node, by)?;
             if link.connected(by).is_ok() || by.passed() || !link.is_closed() {
                 return Ok(link);
             }
         }
     }
 
-    /// Gives the address of a node. If the address is not known, waits up to three seconds for it, because an answer of
-    /// the catalog may name a node before the node's own entry arrives here.
-    fn address_of(&self, node: &str) -> Option<String> {
+    /// Gives the address of a node. If the address is not known, waits for it up to three seconds, or until the
+    /// deadline, because an answer of the catalog may name a node before the node's own entry arrives here.
+    fn address_of(&self, node: &str, by: Deadline) -> Option<String> {
         let unknown = |addresses: &mut BTreeMap<String, String>| addresses.get(node).is_none_or(String::is_empty);
         let addresses = lock(&self.addresses);
-        let waited = self.learned.wait_timeout_while(addresses, ON_ITS_WAY, unknown);
+        let waited = self.learned.wait_timeout_while(addresses, by.left().min(ON_ITS_WAY), unknown);
         let (addresses, _) = waited.unwrap_or_else(PoisonError::into_inner);
         addresses.get(node).cloned().filter(|address| !address.is_empty())
     }
@@ -336,11 +336,20 @@ mod tests {
     fn a_replaced_link_is_closed_even_if_no_thread_can_be_started() {
         let (own, other) = (node("a", false), node("b", true));
         own.learn(&NodeRecord { node: "b".into(), number: 2, token: 1, address: other.address() });
-        let link = own.link("b").unwrap();
+        let link = own.link("b", Deadline::after(Duration::from_secs(60))).unwrap();
         let former = lock(&own.links).remove("b").unwrap();
         // No process has so much memory for a stack, so the system starts no such thread.
         close_in(thread::Builder::new().stack_size(1 << 60), former);
         assert!(link.is_closed());
+    }
+
+    #[test]
+    fn a_question_to_a_node_without_an_address_ends_at_its_deadline() {
+        let own = node("a", false);
+        let began = Instant::now();
+        let failed = own.ask("b", 7, b"?", Deadline::after(Duration::from_millis(50))).unwrap_err();
+        assert_eq!(failed.status, Status::Disconnected);
+        assert!(began.elapsed() < ON_ITS_WAY, "the question took {:?}", began.elapsed());
     }
 
     /// The broker of a node was restarted, and listens at another address than the one that this node knows.

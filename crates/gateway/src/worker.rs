@@ -232,7 +232,7 @@ impl Worker {
             // Claiming many names takes time, and the lease must be kept alive meanwhile.
             self.look_after_lease();
             match self.claim(name, true) {
-                Claimed::Ours => {}
+                Claimed::Ours => self.mailbox.put(GatewayEvent::Announced { name: name.clone() }),
                 Claimed::Theirs(place) => self.mailbox.put(GatewayEvent::Contested { name: name.clone(), place }),
                 Claimed::Failed(why) => return self.announce_again(why),
             }

@@ -318,8 +318,11 @@ fn a_node_that_was_cut_off_says_so_comes_back_and_learns_what_it_lost() {
         _ => None,
     });
     assert_eq!(place, "a");
-    // `b` may still be announcing `y` when it learns that `x` is contested, so the test claims `y` itself.
-    assert_eq!(b.claim(&name("y")), Claimed::Ours);
+    let announced = |news: &GatewayEvent| match news {
+        GatewayEvent::Announced { name } => Some(name.clone()),
+        _ => None,
+    };
+    assert_eq!(b.until("y is announced", announced), name("y"));
     assert!(matches!(a.claim(&name("y")), Claimed::Theirs(place) if place.node == "b"));
 }
 

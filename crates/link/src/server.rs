@@ -21,6 +21,9 @@ use twox_hash::XxHash3_64;
 const GREETING: Duration = Duration::from_secs(5);
 /// The largest number of connections that may be in their greeting at the same time.
 const GREETINGS: usize = 64;
+/// The largest number of connections from one host that may be in their greeting at the same time. So a host whose
+/// programs do not complete their greetings does not keep other hosts away.
+const GREETINGS_OF_HOST: usize = 32;
 /// The largest number of questions of one connection that are answered at the same time.
 const QUESTIONS: usize = 64;
 /// The largest number of threads that answer questions.
@@ -151,6 +154,9 @@ struct Session {
     transport: &'static str,
 }
 
+/// A connection after its greeting, and its session.
+type Greeted = (Frames, Peer, Purpose, [u8; 16]);
+
 struct Shared {
     own: Node,
     options: LinkOptions,
@@ -158,7 +164,12 @@ struct Shared {
     workers: Arc<Workers>,
     counts: Counts,
     stopping: AtomicBool,
-    greeting: AtomicUsize,
+    /// The connections that are in their greeting, by the hosts that they come from.
+    greeting: Arc<Places>,
+    /// The data connections, by their nodes.
+    data: Arc<Places>,
+    /// The other connections that were greeted, by their nodes.
+    others: Arc<Places>,
     /// The control connections, by their identifiers. A data connection names the identifier of its control connection.
     sessions: Mutex<HashMap<[u8; 16], Session>>,
     /// Every connection whose stream is established, so that the server can close it when it stops.
@@ -180,6 +191,48 @@ impl std::fmt::Debug for Server {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many connections there are of each host or node.
+#[derive(Default)]
+struct Places(Mutex<HashMap<String, usize>>);
+
+/// One connection among [`Places`], until this value is dropped.
+struct Place {
+    of: Arc<Places>,
+    name: String,
+}
+
+impl Places {
+    /// Counts a connection of `name`, if `name` has fewer than `of_one` connections and all together have fewer than
+    /// `of_all`.
+    ///
+    /// # Errors
+    /// How many connections there are, as text.
+    fn take(self: &Arc<Self>, name: &str, of_one: usize, of_all: usize) -> std::result::Result<Place, String> {
+        let mut taken = lock(&self.0);
+        let (own, all) = (taken.get(name).copied().unwrap_or(0), taken.values().sum::<usize>());
+        if own >= of_one || all >= of_all {
+            return Err(format!("there are {all} such connections, {own} of them from '{name}'"));
+        }
+        taken.insert(name.to_owned(), own + 1);
+        Ok(Place { of: self.clone(), name: name.to_owned() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = lock(&self.of.0);
+        match taken.get_mut(&self.name) {
+            Some(own) if *own > 1 => *own -= 1,
+            _ => drop(taken.remove(&self.name)),
+        }
+    }
+}
+
+/// Gives the host of an address with a port.
+fn host(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
 /// A value that decrements this counter when it is dropped, also after a panic.
@@ -205,7 +258,9 @@ impl Server {
             workers: Workers::new(WORKERS),
             counts: Counts::default(),
             stopping: AtomicBool::new(false),
-            greeting: AtomicUsize::new(0),
+            greeting: Arc::default(),
+            data: Arc::default(),
+            others: Arc::default(),
             sessions: Mutex::default(),
             streams: Mutex::default(),
         });
@@ -290,25 +345,27 @@ impl Shared {
             };
             threads.retain(|thread| !thread.is_finished());
             self.counts.arrived.fetch_add(1, Ordering::Relaxed);
-            let greeting = self.greeting.fetch_add(1, Ordering::AcqRel);
-            if greeting >= GREETINGS || threads.len() >= self.options.connections {
-                self.greeting.fetch_sub(1, Ordering::AcqRel);
-                let reason = format!("{greeting} connections are greeting, {} stand", threads.len());
-                self.refuse(&Error::new(Status::Busy, "accept", reason).at(arriving.address()));
-                continue;
-            }
+            let greeting = match self.greeting.take(host(arriving.address()), GREETINGS_OF_HOST, GREETINGS) {
+                _ if threads.len() >= self.options.connections => Err(format!("{} connections stand", threads.len())),
+                Err(why) => Err(format!("too many connections are in their greeting: {why}")),
+                Ok(greeting) => Ok(greeting),
+            };
+            let greeting = match greeting {
+                Ok(greeting) => greeting,
+                Err(reason) => {
+                    self.refuse(&Error::new(Status::Busy, "accept", reason).at(arriving.address()));
+                    continue;
+                }
+            };
             number += 1;
             let (shared, key) = (self.clone(), number);
             let thread = std::thread::Builder::new().name("crossdock-node".into()).spawn(move || {
-                shared.take(arriving, key);
+                shared.take(arriving, key, greeting);
                 lock(&shared.streams).remove(&key);
             });
             match thread {
                 Ok(thread) => threads.push(thread),
-                Err(error) => {
-                    self.greeting.fetch_sub(1, Ordering::AcqRel);
-                    self.refuse(&Error::new(Status::System, "start a thread", error.to_string()));
-                }
+                Err(error) => self.refuse(&Error::new(Status::System, "start a thread", error.to_string())),
             }
         }
         // Closes the connections that were established while the server's `drop` closed the others.
@@ -326,10 +383,12 @@ impl Shared {
     }
 
     /// Serves one connection, from its arrival to its end.
-    fn take(self: &Arc<Self>, arriving: Box<dyn Arriving>, key: u64) {
-        let greeted = {
-            let _counted = CounterGuard(&self.greeting);
-            self.greet(arriving, key)
+    fn take(self: &Arc<Self>, arriving: Box<dyn Arriving>, key: u64, greeting: Place) {
+        let greeted = self.greet(arriving, key);
+        drop(greeting);
+        let (greeted, _place) = match greeted {
+            Ok((greeted, place)) => (Ok(greeted), Some(place)),
+            Err(error) => (Err(error), None),
         };
         let ended = match greeted {
             Ok((mut frames, peer, Purpose::Control, session)) => {
@@ -362,7 +421,8 @@ impl Shared {
         }
     }
 
-    fn greet(&self, arriving: Box<dyn Arriving>, key: u64) -> Result<(Frames, Peer, Purpose, [u8; 16])> {
+    /// Greets a peer. The returned place counts the connection until it ends.
+    fn greet(&self, arriving: Box<dyn Arriving>, key: u64) -> Result<(Greeted, Place)> {
         let by = Deadline::after(GREETING);
         let stream = arriving.establish(by)?;
         lock(&self.streams).insert(key, stream.clone());
@@ -392,6 +452,13 @@ impl Shared {
         if !stream.may_be(&node) {
             return Err(wrong(Status::Denied, format!("the peer's certificate is not that of node '{node}'")));
         }
+        // One node does not take the places of all others, and data connections leave places for control connections.
+        let most = self.options.connections;
+        let (places, of_all) =
+            if purpose == Purpose::Data { (&self.data, most - most / 4) } else { (&self.others, most) };
+        let place = places.take(&node, (most / 8).max(1), of_all);
+        let place =
+            place.map_err(|why| wrong(Status::Busy, format!("too many connections: {why}; ask again later")))?;
         let peer = Peer { node: Node { name: node, incarnation }, address: stream.address().to_owned() };
         let session = match purpose {
             Purpose::Control => {
@@ -426,7 +493,7 @@ impl Shared {
             }
             return Err(error);
         }
-        Ok((frames, peer, purpose, session))
+        Ok(((frames, peer, purpose, session), place))
     }
 
     /// Serves a control connection: answers questions until the peer closes it, is silent for too long, or sends a
@@ -574,4 +641,23 @@ impl Shared {
 fn unexpected(message: &NodeMessage, peer: &Peer) -> Error {
     let reason = format!("a message that does not belong here: number {}", message.number());
     Error::new(Status::Corrupt, "listen to the peer", reason).with(&peer.node.name, &peer.address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_host_or_node_does_not_take_the_places_of_all_others() {
+        let places = Arc::new(Places::default());
+        let mut taken: Vec<_> = (0..2).map(|_| places.take("a", 2, 3).unwrap()).collect();
+        assert!(places.take("a", 2, 3).is_err_and(|why| why.contains("2 of them from 'a'")));
+        taken.push(places.take("b", 2, 3).unwrap());
+        assert!(places.take("c", 2, 3).is_err());
+        taken.remove(0);
+        assert!(places.take("c", 2, 3).is_ok());
+        drop(taken);
+        assert!(lock(&places.0).is_empty());
+        assert_eq!([host("10.0.0.1:7"), host("[::1]:7"), host("?")], ["10.0.0.1", "[::1]", "?"]);
+    }
 }

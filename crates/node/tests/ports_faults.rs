@@ -360,6 +360,19 @@ fn a_message_whose_object_was_only_on_a_lost_node_is_lost_also_after_its_produce
 }
 
 #[test]
+fn what_is_opened_after_a_lost_node_has_come_back_stays_although_the_loss_is_handled_later() {
+    let world = World::new(3, Planted::Nothing);
+    let (_producer, consumer) = pair(&world, "p", "a", "a");
+    let lost = world.relays["b"].lost("a");
+    let (next_producer, next_consumer) = pair(&world, "q", "a", "a");
+    lost.end();
+    let received = consumer.port.as_ref().unwrap().receive(Some(Duration::from_secs(60)));
+    assert_eq!(received.map_err(|error| error.status).err(), Some(Status::PeerDied));
+    next_producer.port.as_ref().unwrap().send(&Message::new(Handle::NONE, 7), world.patience).unwrap();
+    assert_eq!(next_consumer.port.as_ref().unwrap().receive(world.patience).unwrap().tag, 7);
+}
+
+#[test]
 fn a_mirror_is_removed_after_its_node_was_lost_although_the_producer_had_closed() {
     let world = World::new(2, Planted::Nothing);
     let (producer, consumer) = pair(&world, "p", "a", "a");

@@ -57,6 +57,8 @@ const AGAIN: Duration = Duration::from_millis(50);
 const SEEN: usize = 4096;
 /// How often a daemon asks the others whether they know the channels that they share with it.
 const COMPARE: Duration = Duration::from_secs(1);
+/// How many other daemons it asks at the same time.
+const AT_ONCE: usize = 32;
 /// The deadline for a request to the daemon of this node.
 const LOCAL: Duration = Duration::from_secs(10);
 /// How long one request to open an end waits for a free place at the port. A task that waits longer sends several
@@ -235,6 +237,26 @@ pub struct Relay {
     thread: Option<thread::JoinHandle<()>>,
 }
 
+/// What a relay shared with a node at the time when the node's lease ended. What is opened later is not part of it,
+/// because the node may have a lease again.
+#[derive(Clone)]
+pub struct LostNode {
+    channels: Vec<Arc<Channel>>,
+    supplies: Vec<Arc<series::Supply>>,
+    mirrors: Vec<Arc<series::Mirror>>,
+    frozen: Vec<Arc<region::Frozen>>,
+}
+
+impl LostNode {
+    /// Ends all of it, as after a death. The copies of regions that the node was making count as failed.
+    pub fn end(&self) {
+        self.supplies.iter().for_each(|supply| supply.finish());
+        self.mirrors.iter().for_each(|mirror| mirror.gone());
+        self.frozen.iter().for_each(|frozen| frozen.end());
+        self.channels.iter().for_each(|channel| channel.unknown());
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -316,13 +338,16 @@ impl Relay {
 
     /// Notes that the lease of a node has ended. The node's ports, series and regions count as lost.
     pub fn gone(&self, node: &str) {
-        self.shared.series.gone(node);
-        self.shared.regions.gone(node);
-        for channel in self.shared.all() {
-            if channel.peer == node {
-                channel.unknown();
-            }
-        }
+        self.lost(node).end();
+    }
+
+    /// Gives what is shared with a node now. The call does not wait for anything.
+    #[must_use]
+    pub fn lost(&self, node: &str) -> LostNode {
+        let mut channels = self.shared.all();
+        channels.retain(|channel| channel.peer == node);
+        let (supplies, mirrors) = self.shared.series.of_node(node);
+        LostNode { channels, supplies, mirrors, frozen: self.shared.regions.of_node(node) }
     }
 
     /// Answers a request that another node sent to a service of this crate.
@@ -629,21 +654,45 @@ impl Shared {
             for (peer, key) in channels.chain(self.series.keys()) {
                 by_peer.entry(peer).or_default().push(key);
             }
-            for (peer, mut keys) in by_peer {
-                // One request has room for at most 4000 keys, so it asks about 3000. The daemon asks about the further
-                // keys later, when some channels have ended.
-                keys.truncate(3000);
-                let Ok(body) = self.ask(&peer, messages::KNOWN, &ChannelKeys(keys).encode(), COMPARE) else { continue };
-                let Ok(ChannelKeys(unknown)) = ChannelKeys::decode(&body) else { continue };
-                for key in unknown {
-                    let channel = lock(&self.channels).get(&key).cloned();
-                    channel.inspect(|channel| channel.unknown());
-                    self.series.unknown(&peer, key);
-                }
-            }
+            self.compare_with(by_peer);
             for channel in self.all() {
                 self.forget(&channel);
             }
+        }
+    }
+}
+
+impl Shared {
+    /// Asks each of these daemons which of these channels it still knows, and ends the others. A daemon that does not
+    /// answer does not hold up the questions to the others.
+    fn compare_with(&self, by_peer: BTreeMap<String, Vec<ChannelKey>>) {
+        let peers: Vec<_> = by_peer.into_iter().collect();
+        for some in peers.chunks(AT_ONCE) {
+            thread::scope(|scope| {
+                let (first, others) = some.split_first().expect("a chunk has an element");
+                for (peer, keys) in others {
+                    let started = thread::Builder::new()
+                        .name("site-compare".into())
+                        .spawn_scoped(scope, || self.compare_with_peer(peer, keys));
+                    if started.is_err() {
+                        self.compare_with_peer(peer, keys);
+                    }
+                }
+                self.compare_with_peer(&first.0, &first.1);
+            });
+        }
+    }
+
+    fn compare_with_peer(&self, peer: &str, keys: &[ChannelKey]) {
+        // One request has room for at most 4000 keys, so it asks about 3000. The daemon asks about the further keys
+        // later, when some channels have ended.
+        let keys = keys[..keys.len().min(3000)].to_vec();
+        let Ok(body) = self.ask(peer, messages::KNOWN, &ChannelKeys(keys).encode(), COMPARE) else { return };
+        let Ok(ChannelKeys(unknown)) = ChannelKeys::decode(&body) else { return };
+        for key in unknown {
+            let channel = lock(&self.channels).get(&key).cloned();
+            channel.inspect(|channel| channel.unknown());
+            self.series.unknown(peer, key);
         }
     }
 }
@@ -748,6 +797,37 @@ mod tests {
         assert_eq!(outcome, Err(Status::Busy));
         assert!(requests <= 4 && took >= Duration::from_millis(1500), "{requests} requests took {took:?}");
         assert!(took < Duration::from_secs(10), "the task waited for {took:?}");
+    }
+
+    /// Nodes of which only the last one answers. Each of the others takes the whole time of a question.
+    struct Silent(Mutex<Vec<String>>);
+
+    impl RelayNetwork for Silent {
+        fn ask(&self, node: &str, _: u32, body: &[u8], by: Deadline) -> crossdock_link::Result<Vec<u8>> {
+            if node != "z" {
+                thread::sleep(by.left());
+                return Err(crossdock_link::Error::new(Status::TimedOut, "ask", "no answer"));
+            }
+            lock(&self.0).push(node.to_owned());
+            Ok(body.to_vec())
+        }
+
+        fn pull(&self, _: &str, _: &SourceId, _: u64, _: &mut [u8], _: Deadline) -> crossdock_link::Result<()> {
+            Err(crossdock_link::Error::new(Status::NotFound, "pull", "there is nothing"))
+        }
+    }
+
+    #[test]
+    fn silent_nodes_do_not_hold_up_the_questions_to_other_nodes() {
+        let nodes = Arc::new(Silent(Mutex::default()));
+        let network = Arc::clone(&nodes) as Arc<dyn RelayNetwork>;
+        let relay = Relay::new(1, network, PathBuf::from("/nowhere"), |_| {}).unwrap();
+        let key = ChannelKey { by: 1, number: 2 };
+        let silent = (0..60).map(|number| format!("n{number}"));
+        let began = Instant::now();
+        relay.shared.compare_with(silent.chain(["z".to_owned()]).map(|node| (node, vec![key])).collect());
+        assert_eq!(*lock(&nodes.0), ["z"]);
+        assert!(began.elapsed() < COMPARE * 20, "the questions took {:?}", began.elapsed());
     }
 
     fn open(port: &str) -> Open {

@@ -40,7 +40,7 @@ use crossdock_os::Deadline;
 use crate::channel::reached;
 use crate::messages::{BodyField, ChannelKey, spell};
 use crate::reports::AGAIN;
-use crate::{Peers, Shared, lock, mirror_name};
+use crate::{Peers, Shared, find_or_opening, lock, mirror_name};
 
 /// Asks the node of a region to freeze the region and to offer its bytes. The body is a [`FreezeRequest`], the answer
 /// is [`FrozenExtents`].
@@ -150,7 +150,7 @@ impl Source for Bytes {
 }
 
 /// A region of this node that is frozen for another node.
-struct Frozen {
+pub struct Frozen {
     peer: String,
     request: FreezeRequest,
     offer: FrozenExtents,
@@ -162,7 +162,7 @@ struct Frozen {
 }
 
 impl Frozen {
-    fn end(&self) {
+    pub fn end(&self) {
         *lock(&self.ended) = true;
         self.end.notify_all();
     }
@@ -177,9 +177,9 @@ pub struct RegionTransfers {
 }
 
 impl RegionTransfers {
-    /// Notes that the lease of a node has ended. The copies that the node was making count as failed.
-    pub fn gone(&self, node: &str) {
-        lock(&self.frozen).values().filter(|frozen| frozen.peer == node).for_each(|frozen| frozen.end());
+    /// Gives the regions that are frozen for a node.
+    pub fn of_node(&self, node: &str) -> Vec<Arc<Frozen>> {
+        lock(&self.frozen).values().filter(|frozen| frozen.peer == node).cloned().collect()
     }
 
     /// Unfreezes all regions, because the daemon ends.
@@ -193,11 +193,18 @@ impl Shared {
     pub(crate) fn copy_region(self: &Arc<Self>, want: &WantedRegion) -> Result<SegmentId> {
         let by = Deadline::after(want.wait);
         let WantedRegion { node, workflow, name, copy, moves, .. } = want;
-        let key = self.new_key();
-        lock(&self.regions.making).insert(key);
-        let request =
-            FreezeRequest { key, workflow: workflow.clone(), name: name.clone(), copy: copy.clone(), moves: *moves };
-        let made = self.freeze_at(node.as_deref(), &request, by).and_then(|offer| self.fill(want, &offer, key, by));
+        let (key, made) = loop {
+            let key = self.new_key();
+            lock(&self.regions.making).insert(key);
+            let (workflow, name, copy) = (workflow.clone(), name.clone(), copy.clone());
+            let request = FreezeRequest { key, workflow, name, copy, moves: *moves };
+            match self.freeze_at(node.as_deref(), &request, by) {
+                Ok(Some(offer)) => break (key, self.fill(want, &offer, key, by)),
+                Ok(None) if !by.passed() => drop(lock(&self.regions.making).remove(&key)),
+                Ok(None) => break (key, Err(Error::new(Status::Disconnected, NOT_KEPT))),
+                Err(error) => break (key, Err(error)),
+            }
+        };
         lock(&self.regions.making).remove(&key);
         // If this report is lost, the node of the original region asks for the state of the copy. The report of a move
         // is needed only if the move was not handed over.
@@ -219,15 +226,28 @@ impl Shared {
         })
     }
 
-    /// Freezes a region on the node that has the region. If `node` is `None`, that is this node.
-    fn freeze_at(self: &Arc<Self>, node: Option<&str>, request: &FreezeRequest, by: Deadline) -> Result<FrozenExtents> {
-        let Some(node) = node else { return self.freeze("", request) };
+    /// Freezes a region on the node that has the region. If `node` is `None`, that is this node. Returns `None` if a
+    /// request whose answer was lost has frozen the region, and this freeze has ended. Then the region is frozen with
+    /// another key.
+    fn freeze_at(
+        self: &Arc<Self>,
+        node: Option<&str>,
+        request: &FreezeRequest,
+        by: Deadline,
+    ) -> Result<Option<FrozenExtents>> {
+        let Some(node) = node else { return self.freeze("", request).map(Some) };
+        let mut is_answer_lost = false;
         loop {
             match self.ask_for_region(node, FREEZE, &request.encode(), by.left().clamp(LEAST, ANSWER)) {
                 Ok(body) => {
-                    return FrozenExtents::decode(&body).map_err(|refusal| Error::new(refusal.status, refusal.text));
+                    let offer = FrozenExtents::decode(&body);
+                    return offer.map(Some).map_err(|refusal| Error::new(refusal.status, refusal.text));
                 }
-                Err(error) if error.status == Status::Disconnected && !by.passed() => thread::sleep(AGAIN),
+                Err(error) if is_answer_lost && error.status == Status::Closed => return Ok(None),
+                Err(error) if error.status == Status::Disconnected && !by.passed() => {
+                    is_answer_lost = true;
+                    thread::sleep(AGAIN);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -329,13 +349,18 @@ impl Shared {
     }
 
     /// Freezes a region of this node for the node `peer`, and offers its bytes. A repeated request gets the same
-    /// answer.
+    /// answer; if the freeze has ended, the call fails with `Closed`.
     fn freeze(self: &Arc<Self>, peer: &str, request: &FreezeRequest) -> Result<FrozenExtents> {
         let key = request.key;
-        if let Some(frozen) = lock(&self.regions.frozen).get(&key).filter(|frozen| frozen.peer == peer) {
-            return Ok(frozen.offer.clone());
+        let is_seen = || lock(&self.seen).contains(&key);
+        // As in `open_for`, `seen` is read before the others and once more behind them.
+        let was_seen = is_seen();
+        match find_or_opening(&self.serving, key, || self.frozen_for(peer, key)) {
+            Ok(frozen) if !*lock(&frozen.ended) => return Ok(frozen.offer.clone()),
+            Ok(_) | Err(false) if was_seen && is_seen() => return Err(Error::new(Status::Closed, NOT_KEPT)),
+            Ok(_) | Err(_) => {}
         }
-        self.open_once(key, "this region is being frozen, or has been", || self.freeze_first(peer, request))
+        self.open_once(key, "this region is being frozen", || self.freeze_first(peer, request))
     }
 
     fn freeze_first(self: &Arc<Self>, peer: &str, request: &FreezeRequest) -> Result<FrozenExtents> {
@@ -456,5 +481,73 @@ impl Shared {
             }
             other => Err(Refusal::new(Status::Incompatible, format!("regions have no service {other}"))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use crossdock_link::SourceId;
+
+    use super::*;
+    use crate::{Relay, RelayNetwork};
+
+    /// Another node: the answer to the first request is lost, and the freeze ends before the request comes again.
+    #[derive(Default)]
+    struct LosesAnAnswer(Mutex<Vec<ChannelKey>>);
+
+    impl RelayNetwork for LosesAnAnswer {
+        fn ask(&self, _: &str, service: u32, body: &[u8], _: Deadline) -> crossdock_link::Result<Vec<u8>> {
+            let failed = |status| Err(crossdock_link::Error::new(status, "ask", "refused"));
+            if service != FREEZE {
+                return Ok(Vec::new());
+            }
+            let mut asked = lock(&self.0);
+            asked.push(FreezeRequest::decode(body).unwrap().key);
+            match asked.len() {
+                1 => failed(Status::Disconnected),
+                2 => failed(Status::Closed),
+                _ => failed(Status::NotFound),
+            }
+        }
+
+        fn pull(&self, _: &str, _: &SourceId, _: u64, _: &mut [u8], _: Deadline) -> crossdock_link::Result<()> {
+            Err(crossdock_link::Error::new(Status::NotFound, "pull", "there is nothing"))
+        }
+    }
+
+    #[test]
+    fn a_freeze_that_ended_before_it_was_confirmed_is_repeated_with_another_key() {
+        let nodes = Arc::new(LosesAnAnswer::default());
+        let network = Arc::clone(&nodes) as Arc<dyn RelayNetwork>;
+        let relay = Relay::new(1, network, PathBuf::from("/nowhere"), |_| {}).unwrap();
+        let want = WantedRegion {
+            order: 1,
+            node: Some("b".into()),
+            workflow: "w".into(),
+            name: "x".into(),
+            copy: "y".into(),
+            moves: false,
+            wait: Duration::from_secs(600),
+        };
+        assert_eq!(relay.copy_region(&want).map_err(|(status, _)| status), Err(Status::NotFound));
+        let asked = std::mem::take(&mut *lock(&nodes.0));
+        assert_eq!(asked.len(), 3);
+        assert!(asked[0] == asked[1] && asked[1] != asked[2], "{asked:?}");
+        assert!(lock(&relay.shared.regions.making).is_empty());
+    }
+
+    #[test]
+    fn a_request_for_a_freeze_that_has_ended_is_refused_for_good() {
+        let relay = Relay::new(1, Arc::new(LosesAnAnswer::default()), PathBuf::from("/nowhere"), |_| {}).unwrap();
+        let key = ChannelKey { by: 2, number: 3 };
+        let (workflow, name, copy) = ("w".into(), "x".into(), "y".into());
+        let request = FreezeRequest { key, workflow, name, copy, moves: false };
+        let freeze = || relay.shared.freeze("b", &request).map(drop).map_err(|error| error.status);
+        lock(&relay.shared.seen).push_back(key);
+        assert_eq!(freeze(), Err(Status::Closed));
+        lock(&relay.shared.serving).insert(key);
+        assert_eq!(freeze(), Err(Status::Disconnected), "the node asks again while the region is being frozen");
     }
 }

@@ -24,6 +24,7 @@ use super::{Broker, Cause, Connection, Effect, NodeFailure, NodeOrder, Requester
 /// A member's request that waits for a mirror.
 struct Opening {
     waits: (Connection, u64),
+    endpoint: u64,
     member: MemberId,
     opcode: u16,
     /// The wanted series; `None` for a port.
@@ -49,6 +50,13 @@ pub(super) struct Mirrors {
     series: BTreeSet<SegmentId>,
 }
 
+impl Mirrors {
+    /// Counts the mirrors that are being opened for members of this endpoint.
+    pub fn opening_of(&self, endpoint: u64) -> usize {
+        self.opening.values().filter(|opening| opening.endpoint == endpoint).count()
+    }
+}
+
 /// Tells whether `name` is the name of a mirror.
 pub(super) fn is_mirror(name: &str) -> bool {
     name.starts_with(MIRROR)
@@ -71,9 +79,7 @@ impl Broker {
             let text = format!("port '{name}' is on node {node}: one end of it can be opened here at a time");
             return self.fail(asker, Status::Invalid, text);
         }
-        if !self.may_wait_for_mirror(asker) {
-            return;
-        }
+        let Some((endpoint, _)) = self.place(asker).filter(|_| self.may_wait_for_mirror(asker)) else { return };
         let Some(member) = self.lasting.members.get(&asker.member) else { return };
         let Some(workflow) = self.lasting.workflows.get(&member.workflow) else { return };
         let (workflow, port) = (workflow.name.clone(), name.clone());
@@ -81,7 +87,7 @@ impl Broker {
         let (sends, wait_ms) = (*access == Rights::PRODUCE, *wait_ms);
         let id = self.node_order_id();
         let waits = (asker.connection, asker.number);
-        let opening = Opening { waits, member: asker.member, opcode: asker.opcode, series: None };
+        let opening = Opening { waits, endpoint, member: asker.member, opcode: asker.opcode, series: None };
         self.mirrors.opening.insert(id, opening);
         self.effects.push(Effect::Nodes(NodeOrder::Mirror { id, node, workflow, port, task, rank, sends, wait_ms }));
     }
@@ -93,7 +99,7 @@ impl Broker {
         node: String,
         (wait_ms, former, series): (u64, bool, String),
     ) {
-        let Some((_, number)) = self.place(asker) else { return };
+        let Some((endpoint, number)) = self.place(asker) else { return };
         if !self.may_wait_for_mirror(asker) {
             return;
         }
@@ -102,19 +108,19 @@ impl Broker {
         let waits = (asker.connection, asker.number);
         let deadline = self.now.saturating_add(wait_ms);
         let wanted = WantedSeries { workflow: number, name: series.clone(), former, deadline };
-        let opening = Opening { waits, member: asker.member, opcode: asker.opcode, series: Some(wanted) };
+        let opening = Opening { waits, endpoint, member: asker.member, opcode: asker.opcode, series: Some(wanted) };
         self.mirrors.opening.insert(id, opening);
         self.effects.push(Effect::Nodes(NodeOrder::MirrorSeries { id, node, workflow, series, former, wait_ms }));
     }
 
     fn may_wait_for_mirror(&mut self, asker: Requester) -> bool {
         let own = self.mirrors.opening.values().filter(|opening| opening.waits.0 == asker.connection).count();
-        self.may_wait_for_node(asker, own)
+        self.may_open_elsewhere(asker, own)
     }
 
     /// Handles the host's answer to an order for a mirror.
     pub(super) fn mirrored(&mut self, id: u64, outcome: Result<SegmentId, NodeFailure>) {
-        let Some(Opening { waits, member, opcode, series }) = self.mirrors.opening.remove(&id) else { return };
+        let Some(Opening { waits, member, opcode, series, .. }) = self.mirrors.opening.remove(&id) else { return };
         let asker = Requester { connection: waits.0, member, number: waits.1, opcode };
         let is_there = self.has_member(waits.0, member);
         match outcome {

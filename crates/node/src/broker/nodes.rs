@@ -7,7 +7,7 @@
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
 
-use super::item::{AHEAD, ENDED, FIND, OWN, READ, SHARED, SHARING};
+use super::item::{AHEAD, ENDED, FIND, OWN, READ, SHARED, SHARING, WHERE};
 use super::moves::{MOVE_ENDED, MOVE_STATE};
 use super::removal::REMOVE;
 use super::succession::GIVE_UP;
@@ -15,6 +15,9 @@ use super::{Broker, Effect, PARKED, Requester};
 
 /// How long the broker waits for the answer to a question.
 const ANSWER_MS: u64 = 5_000;
+/// How many ports, series and regions of other nodes the members of one endpoint may be opening, copying or moving at
+/// the same time. The host has threads for 256 of them, so one task does not take them all.
+const OPENING_OF_ENDPOINT: usize = 192;
 
 /// Why another node did not do what it was asked to do, or why it could not be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -247,6 +250,22 @@ impl Broker {
         own < PARKED
     }
 
+    /// Tells whether this request may wait for a port, series or region of another node. `own` is the number of such
+    /// requests of its connection that already wait. If a limit is reached, the request fails.
+    pub(super) fn may_open_elsewhere(&mut self, asker: Requester, own: usize) -> bool {
+        let Some((endpoint, _)) = self.place(asker) else { return false };
+        let of_endpoint = self.mirrors.opening_of(endpoint) + self.regions.coming_to(endpoint);
+        if of_endpoint >= OPENING_OF_ENDPOINT {
+            let text = format!(
+                "{of_endpoint} requests of this task wait for ports, series and regions of other nodes already; let some \
+                 end first"
+            );
+            self.fail(asker, Status::Busy, text);
+            return false;
+        }
+        self.may_wait_for_node(asker, own)
+    }
+
     /// Handles a report about other nodes.
     pub(super) fn node_news(&mut self, news: NodeEvent) {
         match news {
@@ -268,6 +287,7 @@ impl Broker {
                     READ => self.reading_wanted(&node, &body),
                     SHARED => self.item_shared_elsewhere(&body),
                     FIND => self.item_sought(&body),
+                    WHERE => self.place_wanted(&body),
                     REMOVE => self.removal_wanted(&body),
                     MOVE_ENDED => self.move_ended(&node, &body),
                     MOVE_STATE => self.move_state_wanted(&body),
@@ -298,4 +318,55 @@ impl Broker {
 
 fn is_not_yet(outcome: &Result<Vec<u8>, NodeFailure>) -> bool {
     matches!(outcome, Err(NodeFailure { status: Status::NotYet, .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use crossdock_layout::Rights;
+    use crossdock_layout::wire::{Answer, OpenMode, Request};
+
+    use super::*;
+    use crate::broker::bench::{Bench, status};
+    use crate::broker::{Event, MAIN_ENDPOINT, SiteEvent, SiteName};
+
+    fn open(bench: &mut Bench, connection: u64) -> Option<Status> {
+        let open = Request::Open {
+            kind: SegmentKind::Port,
+            mode: OpenMode::OpenOnly,
+            access: Rights::CONSUME,
+            size: 0,
+            reserve: 0,
+            attribute: 0,
+            wait_ms: 3_600_000,
+            persistent: false,
+            name: "q".into(),
+        };
+        let answer = bench.ask(connection, open);
+        status(answer)
+    }
+
+    #[test]
+    fn the_members_of_one_endpoint_leave_room_for_those_of_others_that_open_ports_of_other_nodes() {
+        let mut bench = Bench::in_site();
+        bench.join(1, MAIN_ENDPOINT, "launcher", 0);
+        let (workflow, task) = ("default".to_owned(), "t".to_owned());
+        let grants = vec![crossdock_layout::wire::Grant {
+            kind: SegmentKind::Port,
+            rights: Rights::CONSUME,
+            pattern: "*".into(),
+        }];
+        let made = bench.ask(1, Request::MakeEndpoint { workflow, task, grants });
+        let Some(Answer::Done { value: endpoint }) = made else { panic!("{made:?}") };
+        let name = SiteName { workflow: "default".into(), kind: SegmentKind::Port, name: "q".into() };
+        bench.event(Event::Site(SiteEvent::Named { name, node: "b".into() }));
+        let mut waiting = 0;
+        for connection in 2..8 {
+            bench.join(connection, endpoint, "t", 0).unwrap();
+            let waits = (0..PARKED).filter(|_| open(&mut bench, connection).is_none()).count();
+            waiting += waits;
+        }
+        assert_eq!(waiting, OPENING_OF_ENDPOINT);
+        assert_eq!(open(&mut bench, 2), Some(Status::Busy));
+        assert_eq!(open(&mut bench, 1), None, "a member of another endpoint is refused");
+    }
 }

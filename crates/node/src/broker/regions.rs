@@ -29,6 +29,7 @@ use super::{
 /// A member's request that waits until a region is copied or moved to this node.
 struct AwaitedRegion {
     waits: (Connection, u64),
+    endpoint: u64,
     member: MemberId,
     opcode: u16,
     workflow: u64,
@@ -62,6 +63,13 @@ pub(super) struct Regions {
 }
 
 const KIND: SegmentKind = SegmentKind::Region;
+
+impl Regions {
+    /// Counts the regions that come to this node for members of this endpoint.
+    pub fn coming_to(&self, endpoint: u64) -> usize {
+        self.coming.values().filter(|coming| coming.endpoint == endpoint).count()
+    }
+}
 
 impl Broker {
     /// Handles a member's request to copy or move a region to this node.
@@ -98,7 +106,7 @@ impl Broker {
             }
         }
         let own = self.regions.coming.values().filter(|coming| coming.waits.0 == asker.connection).count();
-        if !self.journal_works(asker) || !self.may_wait_for_node(asker, own) {
+        if !self.journal_works(asker) || !self.may_open_elsewhere(asker, own) {
             return;
         }
         let Some(of) = self.lasting.workflow_name(workflow) else { return };
@@ -107,6 +115,7 @@ impl Broker {
         let waits = (asker.connection, asker.number);
         let coming = AwaitedRegion {
             waits,
+            endpoint,
             member: asker.member,
             opcode: asker.opcode,
             workflow,

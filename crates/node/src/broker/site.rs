@@ -133,6 +133,11 @@ pub enum SiteEvent {
         /// The outcome of the claim: which node has the name now.
         outcome: Claimed,
     },
+    /// The catalog has given this node a name that it announced.
+    Announced {
+        /// The name.
+        name: SiteName,
+    },
     /// Another node has a name that this node announced.
     Contested {
         /// The name that another node has.
@@ -258,6 +263,8 @@ pub(super) struct Site {
     /// objects.
     owned: BTreeSet<SiteName>,
     contested: BTreeMap<SiteName, SiteNode>,
+    /// Contested names of which the catalog has not said, since this node's lease began, which node has them.
+    unconfirmed: BTreeSet<SiteName>,
     claims: BTreeMap<SiteName, Vec<Claim>>,
     /// Names of this node that may not belong to any object any more. The broker checks them and releases the unused
     /// ones.
@@ -282,6 +289,7 @@ impl Site {
             departed: Departed::default(),
             owned: BTreeSet::new(),
             contested: BTreeMap::new(),
+            unconfirmed: BTreeSet::new(),
             claims: BTreeMap::new(),
             touched: BTreeSet::new(),
             given: BTreeSet::new(),
@@ -359,10 +367,15 @@ impl Site {
             return Some(node.clone());
         }
         let node = self.elsewhere.get(name).filter(|_| !self.owned.contains(name))?;
-        let known = self.nodes.get(node);
-        let (number, address) = known.map_or((0, ""), |known| (known.number, known.address.as_str()));
-        Some(SiteNode { node: node.clone(), number, address: address.to_owned() })
+        Some(site_node(&self.nodes, node))
     }
+}
+
+/// Describes the node `node`, as far as this node knows it.
+fn site_node(nodes: &BTreeMap<String, NodeStatus>, node: &str) -> SiteNode {
+    let known = nodes.get(node);
+    let (number, address) = known.map_or((0, ""), |known| (known.number, known.address.as_str()));
+    SiteNode { node: node.to_owned(), number, address: address.to_owned() }
 }
 
 /// Gives the error for a name that belongs to another node. The error says which node has the name, and what the user
@@ -579,8 +592,11 @@ impl Broker {
                 site.lease = LeaseState::In;
                 site.synced = now;
                 // This node now announces its names. The answers of the catalog will say which of the names are
-                // contested.
-                site.contested.clear();
+                // contested. Until then, a name that belongs to another node, as far as this node knows, is contested.
+                for (name, node) in site.elsewhere.iter().filter(|(name, _)| site.owned.contains(name)) {
+                    site.contested.entry(name.clone()).or_insert_with(|| site_node(&site.nodes, node));
+                }
+                site.unconfirmed = site.contested.keys().cloned().collect();
                 site.lapsed.clear();
                 let names = site.owned.iter().chain(site.claims.keys()).cloned().collect();
                 // A former broker of this node may have taken names of regions that have not moved. They go back before
@@ -610,7 +626,19 @@ impl Broker {
                 site.lease = LeaseState::Out { why, since };
             }
             SiteEvent::Claimed { name, outcome } => self.claimed(name, outcome),
+            SiteEvent::Announced { name } => {
+                site.unconfirmed.remove(&name);
+                if site.owned.contains(&name) && site.contested.remove(&name).is_some() {
+                    site.elsewhere.remove(&name);
+                    self.regions.leaving.remove(&name);
+                    // While the name was contested, no request got the item.
+                    let key = self.local_key(&name).filter(|_| name.kind == SegmentKind::Item);
+                    let item = key.and_then(|key| self.lasting.items.keys.get(&(key.0, key.2)).copied());
+                    item.into_iter().for_each(|item| self.serve_waiting(item));
+                }
+            }
             SiteEvent::Contested { name, node } => {
+                site.unconfirmed.remove(&name);
                 if site.owned.contains(&name) {
                     let line = is_elsewhere(&name, &node, true);
                     self.effects.push(Effect::Log { line });
@@ -719,6 +747,7 @@ impl Broker {
     fn claimed(&mut self, name: SiteName, outcome: Claimed) {
         let Some(site) = &mut self.site else { return };
         let claims = site.claims.remove(&name).unwrap_or_default();
+        site.unconfirmed.remove(&name);
         let (status, text) = match outcome {
             Claimed::Ours => {
                 site.departed.is_back(&name);
@@ -901,7 +930,9 @@ impl Broker {
             }
             let Some(site) = &mut self.site else { return };
             site.promised.remove(&name);
-            let contested = site.contested.remove(&name).is_some();
+            // The announcement may have claimed a name that is not confirmed, so such a name is released, too.
+            let unconfirmed = site.unconfirmed.remove(&name);
+            let contested = site.contested.remove(&name).is_some() && !unconfirmed;
             if site.owned.remove(&name) && !contested {
                 self.succession.released(&name);
                 let order = self.way_back(name);
@@ -970,5 +1001,83 @@ impl Broker {
         let unused = |name: &&SiteName| !self.is_here(name) && !site.touched.contains(*name);
         let unused = site.owned.iter().find(unused).filter(|_| idle);
         assert!(unused.is_none(), "{unused:?} is claimed and does not exist");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossdock_layout::Rights;
+    use crossdock_layout::wire::{Answer, InUse, OpenMode};
+
+    use super::*;
+    use crate::broker::bench::{Bench, status};
+    use crate::broker::{Event, MAIN_ENDPOINT};
+
+    fn name() -> SiteName {
+        SiteName { workflow: "default".into(), kind: SegmentKind::Region, name: "x".into() }
+    }
+
+    fn open(bench: &mut Bench, mode: OpenMode) -> Option<Status> {
+        let open = Request::Open {
+            kind: SegmentKind::Region,
+            mode,
+            access: Rights::WRITE,
+            size: 1 << 20,
+            reserve: 0,
+            attribute: 0,
+            wait_ms: 0,
+            persistent: false,
+            name: "x".into(),
+        };
+        let answer = bench.ask(1, open);
+        match answer {
+            Some(Answer::Segment { .. }) => None,
+            other => Some(status(other).expect("the request is answered")),
+        }
+    }
+
+    #[test]
+    fn a_name_whose_object_is_removed_before_the_catalog_has_confirmed_it_is_released() {
+        for is_confirmed in [false, true] {
+            let mut bench = Bench::in_site();
+            bench.join(1, MAIN_ENDPOINT, "w", 0);
+            assert_eq!(open(&mut bench, OpenMode::CreateOnly), None);
+            let node = || SiteNode { node: "b".into(), number: 2, address: String::new() };
+            bench.event(Event::Site(SiteEvent::Contested { name: name(), node: node() }));
+            bench.event(Event::Site(SiteEvent::Joined));
+            if is_confirmed {
+                bench.event(Event::Site(SiteEvent::Contested { name: name(), node: node() }));
+            }
+            bench.effects.clear();
+            bench.ask(1, Request::Remove { kind: SegmentKind::Region, in_use: InUse::Keep, name: "x".into() });
+            let release = Effect::Site(SiteOrder::Release(name()));
+            assert_eq!(bench.effects.contains(&release), !is_confirmed);
+        }
+    }
+
+    #[test]
+    fn a_name_that_another_node_has_stays_closed_after_a_new_lease_until_the_catalog_has_given_it_back() {
+        let at_b = || SiteNode { node: "b".into(), number: 2, address: String::new() };
+        for is_announced in [true, false] {
+            let mut bench = Bench::in_site();
+            bench.join(1, MAIN_ENDPOINT, "w", 0);
+            assert_eq!(open(&mut bench, OpenMode::CreateOnly), None);
+            let cut_off = SiteEvent::CutOff { why: "the network is cut".into() };
+            match is_announced {
+                // The node has heard from an earlier announcement that the node `b` has the name.
+                true => bench.event(Event::Site(SiteEvent::Contested { name: name(), node: at_b() })),
+                // The node has heard it from its watch of the catalog.
+                false => {
+                    bench.event(Event::Site(cut_off.clone()));
+                    bench.event(Event::Site(SiteEvent::Named { name: name(), node: "b".into() }));
+                }
+            }
+            bench.event(Event::Site(cut_off));
+            bench.event(Event::Site(SiteEvent::Joined));
+            assert_eq!(open(&mut bench, OpenMode::OpenOnly), Some(Status::NotFound), "{is_announced}");
+            assert_eq!(open(&mut bench, OpenMode::Recreate), Some(Status::Exists), "{is_announced}");
+            bench.event(Event::Site(SiteEvent::Announced { name: name() }));
+            assert_eq!(open(&mut bench, OpenMode::OpenOnly), None, "{is_announced}");
+        }
     }
 }

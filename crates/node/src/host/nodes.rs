@@ -181,11 +181,12 @@ impl NodeAccess {
     }
 
     /// Tells the relay that a node's lease has ended.
-    pub fn gone(&self, node: String) {
-        let relay = Arc::clone(&self.relay);
-        // The relay sends requests to this daemon. The broker's thread must not wait for itself, so another thread
-        // calls the relay.
-        self.spare.run(&self.workers, move || relay.gone(&node));
+    pub fn gone(&self, node: &str) {
+        // The node may have a lease again before a thread is free. So what is lost is looked up now.
+        let lost = self.relay.lost(node);
+        // The relay sends requests to this daemon. The broker's thread must not wait for itself, so another thread ends
+        // what is lost.
+        self.spare.run(&self.workers, move || lost.end());
     }
 
     /// Runs `call` in a thread, which puts the result into the broker's queue. Returns whether there was a thread for

@@ -106,7 +106,7 @@ impl Host<'_> {
         news.extend(membership.gateway.news());
         for news in &news {
             if let GatewayEvent::NodeGone { node } = news {
-                membership.reach.gone(node.clone());
+                membership.reach.gone(node);
             }
         }
         for news in news {
@@ -182,6 +182,7 @@ impl From<GatewayEvent> for SiteEvent {
                 };
                 Self::Claimed { name: here(name), outcome }
             }
+            GatewayEvent::Announced { name } => Self::Announced { name: here(name) },
             GatewayEvent::Contested { name, place } => Self::Contested { name: here(name), node: node(place) },
             GatewayEvent::Node(place) => Self::Node(node(place)),
             GatewayEvent::NodeGone { node } => Self::NodeGone { node },

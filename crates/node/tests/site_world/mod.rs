@@ -764,7 +764,8 @@ impl World {
         for item in self.items.keys().copied().collect::<Vec<_>>() {
             self.open_at_last(item)?;
         }
-        for _ in 0..10 {
+        // A node's note of an item that has ended elsewhere goes after a few seconds.
+        for _ in 0..30 {
             self.quiet_round();
         }
         self.check_leftovers()

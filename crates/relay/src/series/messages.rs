@@ -9,8 +9,8 @@ use crate::messages::{BodyField, ChannelKey, EndReason, spell};
 
 /// Asks which series has a name on the asked node. The answer is [`FoundSeries`].
 pub const FIND: u32 = 40;
-/// Asks a node for a supply of one of its series: an observer that offers each version to the mirror. The answer is
-/// [`Supplied`].
+/// Asks a node for a supply of one of its series: an observer that offers each version to the mirror. The answer is a
+/// [`Load`] with the bytes of [`Supplied`].
 pub const SUPPLY: u32 = 41;
 /// Offers a version to a mirror. The answer is empty.
 pub const VERSION: u32 = 42;
@@ -20,6 +20,11 @@ pub const VERSION_ACK: u32 = 43;
 pub const SERIES_ENDED: u32 = 44;
 /// Reports to the supply that the mirror is gone. The answer is empty.
 pub const MIRROR_GONE: u32 = 45;
+
+/// A description of a series with more bytes than this does not fit into the answer to a request, so it is pulled.
+pub const SHORT: usize = 48 << 10;
+/// No description of a series has more bytes than this.
+pub const MOST: u64 = 1 << 20;
 
 /// The maximum size, in bytes, of the list of pieces (runs of changed chunks) in the request that offers a version.
 const PIECES: usize = 24 << 10;
@@ -61,7 +66,7 @@ pub struct Supplied {
     pub publisher: String,
 }
 
-/// How the bytes of an offered version reach the mirror.
+/// How the bytes of an offered version, or the description of a series, reach the mirror.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Load {
     Here(Vec<u8>),
@@ -255,12 +260,23 @@ impl BodyField for Offered {
         self.key.write(to);
         self.head.write(to);
         put_bytes(to, &encode(&self.pieces));
-        match &self.load {
-            Load::Here(bytes) => {
+        self.load.write(to);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        let (key, head, pieces) = (ChannelKey::read(from)?, VersionHead::read(from)?, decode(&from.bytes()?)?);
+        Ok(Self { key, head, pieces, load: Load::read(from)? })
+    }
+}
+
+impl BodyField for Load {
+    fn write(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Here(bytes) => {
                 put(to, 1);
                 put_bytes(to, bytes);
             }
-            Load::Pull(ticket, length) => {
+            Self::Pull(ticket, length) => {
                 put(to, 2);
                 put(to, *ticket);
                 put(to, *length);
@@ -269,13 +285,11 @@ impl BodyField for Offered {
     }
 
     fn read(from: &mut Reader<'_>) -> Read<Self> {
-        let (key, head, pieces) = (ChannelKey::read(from)?, VersionHead::read(from)?, decode(&from.bytes()?)?);
-        let load = match from.number()? {
-            1 => Load::Here(from.bytes()?),
-            2 => Load::Pull(from.number()?, from.number()?),
-            _ => return Err(wrong()),
-        };
-        Ok(Self { key, head, pieces, load })
+        match from.number()? {
+            1 => Ok(Self::Here(from.bytes()?)),
+            2 => Ok(Self::Pull(from.number()?, from.number()?)),
+            _ => Err(wrong()),
+        }
     }
 }
 

@@ -29,9 +29,9 @@ use crossdock_link::Refusal;
 use crate::messages::{BodyField, ChannelKey};
 use crate::reports::AGAIN;
 use crate::{Peers, Shared, find_or_opening, lock, mirror_name};
-use messages::{Find, FoundSeries, Offered, SeriesEnded, Supplied, VersionAck};
-use mirror::Mirror;
-use supply::Supply;
+use messages::{Find, FoundSeries, Load, Offered, SeriesEnded, Supplied, VersionAck};
+pub use mirror::Mirror;
+pub use supply::Supply;
 
 /// The numbers of the services that are about series.
 pub const SERVICES: std::ops::RangeInclusive<u32> = messages::FIND..=messages::MIRROR_GONE;
@@ -147,11 +147,10 @@ impl SeriesRelays {
         found.is_some()
     }
 
-    /// Notes that the lease of a node has ended: ends the supplies for that node and its mirrors.
-    pub fn gone(&self, node: &str) {
-        lock(&self.supplies).values().filter(|supply| supply.peer == node).for_each(|supply| supply.finish());
-        let mirrors: Vec<_> = lock(&self.mirrors).iter().filter(|mirror| mirror.peer == node).cloned().collect();
-        mirrors.iter().for_each(|mirror| mirror.gone());
+    /// Gives the supplies for a node and the mirrors of its series.
+    pub fn of_node(&self, node: &str) -> (Vec<Arc<Supply>>, Vec<Arc<Mirror>>) {
+        let supplies = lock(&self.supplies).values().filter(|supply| supply.peer == node).cloned().collect();
+        (supplies, lock(&self.mirrors).iter().filter(|mirror| mirror.peer == node).cloned().collect())
     }
 
     /// Ends all mirrors and supplies, because the daemon ends.
@@ -231,8 +230,41 @@ impl Shared {
         loop {
             match self.ask(node, messages::SUPPLY, &body, ANSWER) {
                 Err(error) if error.status == Status::Busy && began.elapsed() < ANSWER => thread::sleep(AGAIN),
-                answer => return decoded(&answer?),
+                answer => return self.description(node, decoded(&answer?)?),
             }
+        }
+    }
+
+    /// Decodes the description of a series of the node `node`. Pulls its bytes if the answer does not contain them.
+    fn description(&self, node: &str, load: Load) -> Result<Supplied> {
+        match load {
+            Load::Here(bytes) => decoded(&bytes),
+            Load::Pull(ticket, length) if length <= messages::MOST => {
+                let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+                self.pull_into(node, ticket, 0, &mut bytes, ANSWER)?;
+                decoded(&bytes)
+            }
+            Load::Pull(_, length) => {
+                let text =
+                    format!("node {node} describes a series with {length} bytes; {} are allowed", messages::MOST);
+                Err(Error::new(Status::Invalid, text))
+            }
+        }
+    }
+
+    /// Gives the answer with these bytes. If they do not fit into an answer, they are offered under a ticket.
+    fn load_of(&self, bytes: Vec<u8>) -> Load {
+        let length = bytes.len();
+        if length <= messages::SHORT {
+            Load::Here(bytes)
+        } else {
+            Load::Pull(self.offer(Arc::new(bytes)), length as u64)
+        }
+    }
+
+    fn withdraw_load(&self, load: &Load) {
+        if let Load::Pull(ticket, _) = load {
+            self.withdraw(*ticket);
         }
     }
 
@@ -277,15 +309,15 @@ impl Shared {
 
     /// Makes a supply, which observes a series of this node for a mirror on the node `node`. If a request is repeated,
     /// no second supply is made.
-    fn supply(self: &Arc<Self>, node: &str, question: &messages::Supply) -> Result<Supplied> {
+    fn supply(self: &Arc<Self>, node: &str, question: &messages::Supply) -> Result<Load> {
         let key = question.key;
         if let Some(supply) = self.series.supply(node, key) {
-            return Ok(supply.supplied.clone());
+            return Ok(supply.answer.clone());
         }
         self.open_once(key, "this mirror's supply is being made, or has ended", || self.supply_first(node, question))
     }
 
-    fn supply_first(self: &Arc<Self>, node: &str, question: &messages::Supply) -> Result<Supplied> {
+    fn supply_first(self: &Arc<Self>, node: &str, question: &messages::Supply) -> Result<Load> {
         let messages::Supply { key, workflow, series, segment, former, has } = question;
         let session = self.session_of(node, workflow, *former)?;
         let observer = session.observe_former(series, Duration::ZERO)?;
@@ -294,18 +326,21 @@ impl Shared {
         }
         let publisher = session.task_of(observer.publisher()).unwrap_or_default();
         let supplied = Supplied { original: observer.original(), publisher: publisher.replace('@', "-") };
-        let supply = Supply::new(*key, node, session, supplied.clone());
+        let answer = self.load_of(supplied.encode());
+        let supply = Supply::new(*key, node, session, answer.clone());
         lock(&self.series.supplies).insert(*key, supply.clone());
         let (own, has) = (Arc::clone(self), *has);
         let started = thread::Builder::new().name("series-supply".into()).spawn(move || {
             supply.run(&*own, observer, has);
             lock(&own.series.supplies).remove(&supply.key);
+            own.withdraw_load(&supply.answer);
         });
         if let Err(error) = started {
             lock(&self.series.supplies).remove(key);
+            self.withdraw_load(&answer);
             return Err(Error::system("starting a thread for a series of this node", &error));
         }
-        Ok(supplied)
+        Ok(answer)
     }
 
     /// Makes a session that observes series for the node `node`. With `visitor` set, the session does not take part in
@@ -347,7 +382,7 @@ impl Shared {
             }
             messages::SUPPLY => {
                 let supplied = self.supply(node, &messages::Supply::decode(body)?);
-                return supplied.map(|supplied| supplied.encode()).map_err(refused);
+                return supplied.map(|answer| answer.encode()).map_err(refused);
             }
             messages::VERSION => {
                 let offered = Offered::decode(body)?;
@@ -377,6 +412,8 @@ mod tests {
     use std::collections::VecDeque;
     use std::path::PathBuf;
 
+    use crossdock_client::{Description, FullPolicy, MemberId, Order, Variable};
+    use crossdock_core::series::Original;
     use crossdock_link::SourceId;
     use crossdock_os::Deadline;
 
@@ -434,6 +471,57 @@ mod tests {
         let question = messages::Supply { key, workflow, series, segment: 7, former: false, has: 0 };
         let refused = asked.shared.supplied("b", &question).map_err(|error| error.status);
         assert_eq!(refused.err(), Some(Status::NotFound));
+    }
+
+    /// Another node, whose bytes are pulled from its relay.
+    struct Other(Relay);
+
+    impl RelayNetwork for Other {
+        fn ask(&self, _: &str, _: u32, _: &[u8], _: Deadline) -> crossdock_link::Result<Vec<u8>> {
+            Err(crossdock_link::Error::new(Status::Disconnected, "ask", "it does not answer"))
+        }
+
+        fn pull(&self, _: &str, id: &SourceId, _: u64, to: &mut [u8], _: Deadline) -> crossdock_link::Result<()> {
+            let source = self.0.source(id).expect("the bytes are offered");
+            to.copy_from_slice(source.bytes(0, to.len() as u64, &mut crossdock_link::Buffer::default()).unwrap());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_description_of_a_series_that_fits_into_no_answer_is_pulled() {
+        let long = |number: usize| format!("{number:03}{}", "x".repeat(1000));
+        let variable = |number: usize| Variable {
+            name: long(number),
+            ty: long(number),
+            shape: vec![1],
+            max_shape: vec![1],
+            order: Order::C,
+            constants: vec![],
+        };
+        let description = Description {
+            variables: (0..64).map(variable).collect(),
+            attributes: vec![],
+            constants: vec![],
+            chunk: 4096,
+            publisher: MemberId(1),
+            created: 1,
+            full: FullPolicy::Withhold,
+        };
+        let original = Original { description, keep: 1, observers: 1, slots: 1 };
+        let supplied = Supplied { original, publisher: "t".into() };
+        let body = supplied.encode();
+        assert!(body.len() > crossdock_layout::link::MAX_BODY);
+        let other = relay([Err(Status::Disconnected)]);
+        let load = other.shared.load_of(body);
+        assert!(load.encode().len() <= crossdock_layout::link::MAX_BODY);
+        let shared = Arc::clone(&other.shared);
+        let own = Relay::new(1, Arc::new(Other(other)), PathBuf::from("/nowhere"), |_| {}).unwrap();
+        assert!(own.shared.description("b", Load::decode(&load.encode()).unwrap()).unwrap() == supplied);
+        shared.withdraw_load(&load);
+        assert!(lock(&shared.offered).is_empty());
+        let long = Load::Pull(7, messages::MOST + 1);
+        assert_eq!(own.shared.description("b", long).err().map(|error| error.status), Some(Status::Invalid));
     }
 
     #[test]

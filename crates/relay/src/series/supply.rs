@@ -13,7 +13,7 @@ use crossdock_client::{Observer, Session, Status, Version};
 use crossdock_core::series::{ChunkRun, VersionHead, pieces};
 use crossdock_link::{Buffer, Refusal, Source};
 
-use super::messages::{Load, Offered, SERIES_ENDED, SeriesEnded, Supplied, VERSION, VersionAck, fit};
+use super::messages::{Load, Offered, SERIES_ENDED, SeriesEnded, VERSION, VersionAck, fit};
 use crate::messages::{BodyField, ChannelKey, EndReason};
 use crate::reports::{ReportOutcome, Reporter, tell};
 use crate::{Peers, lock};
@@ -37,7 +37,7 @@ pub struct Supply {
     /// The node that has the mirror.
     pub peer: String,
     /// The answer to the request for this supply. A repeated request gets the same answer.
-    pub supplied: Supplied,
+    pub answer: Load,
     _session: Session,
     progress: Mutex<Progress>,
     changed: Condvar,
@@ -57,9 +57,9 @@ impl Reporter for Supply {
 }
 
 impl Supply {
-    pub fn new(key: ChannelKey, peer: &str, session: Session, supplied: Supplied) -> Arc<Self> {
+    pub fn new(key: ChannelKey, peer: &str, session: Session, answer: Load) -> Arc<Self> {
         let (progress, changed) = (Mutex::default(), Condvar::new());
-        Arc::new(Self { key, peer: peer.to_owned(), supplied, _session: session, progress, changed })
+        Arc::new(Self { key, peer: peer.to_owned(), answer, _session: session, progress, changed })
     }
 
     pub fn is_over(&self) -> bool {

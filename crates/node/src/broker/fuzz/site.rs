@@ -254,6 +254,7 @@ impl World {
             6 => SiteEvent::Unnamed { name: name(which) },
             _ if which % 4 == 0 => SiteEvent::NoItem { item: SegmentId(self.some_item(which)) },
             _ if which % 4 == 1 => SiteEvent::Contested { name: name(which), node: place_of(which) },
+            _ if which % 4 == 2 => SiteEvent::Announced { name: name(which) },
             _ => SiteEvent::Synced,
         };
         self.event(Event::Site(news));

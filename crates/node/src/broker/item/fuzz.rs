@@ -9,6 +9,7 @@ use super::memory_of;
 use super::ownership::{ENDED, Ended, OWN, OwnershipReply, OwnershipRequest, VERSION};
 use super::readers::{READ, ReadReply, ReadRequest, SHARED, SharingReport};
 use super::residence::ItemSummary;
+use super::unlisted::{PlaceAnswer, PlaceQuestion, WHERE};
 use crate::broker::stored::{decode, encode};
 
 const TASKS: [&str; 2] = ["t", "program"];
@@ -41,6 +42,7 @@ pub(in crate::broker) fn question(which: u8, item: u64, sharing: u64) -> (u32, V
             (AHEAD, [head, vec![which; memory_of(5000) as usize]].concat())
         }
         5 => (SHARED, encode(&SharingReport { version, workflow, key })),
+        6 if which & 4 == 0 => (WHERE, encode(&PlaceQuestion { version, item, epoch: u64::from(which % 3) })),
         6 => (FIND, encode(&DescriptionRequest { version, workflow, key })),
         _ => (ENDED, encode(&Ended { version, workflow, key, item, why: "it was destroyed".into() })),
     }
@@ -59,6 +61,10 @@ pub(in crate::broker) fn answer(service: u32, which: u8, item: u64) -> Vec<u8> {
             level: LEVELS[usize::from(which / 4) % 2],
             on_death: ON_DEATH[usize::from(which / 8) % 2],
         }),
+        WHERE => {
+            let node = ["", "there", "here"][usize::from(which / 8) % 3].to_owned();
+            encode(&PlaceAnswer { code, node, left: u64::from(which % 3) })
+        }
         _ => encode(&OwnershipReply { item, code, text }),
     }
 }

@@ -1,6 +1,6 @@
 //! Passes an item to another node. First the kernel proves that no process has the item's file open, and then one
 //! commit of the catalog moves the item. The file stays on this node until the item's catalog entry says that the bytes
-//! are elsewhere.
+//! are elsewhere, or, if there is no entry, until the item's node says so ([`super::unlisted`]).
 
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
@@ -145,9 +145,10 @@ impl Broker {
             }
             return;
         };
-        // A report of an earlier epoch is older than what this node knows.
+        // A report of an earlier epoch is older than what this node knows, or the catalog was put back to an older
+        // state.
         if epoch < known.epoch() {
-            return;
+            return self.ask_for_place(item, true);
         }
         match known {
             Residence::Here { .. } => {}
@@ -155,16 +156,21 @@ impl Broker {
                 self.item_left(item, &to);
                 self.item_place(place);
             }
-            Residence::Left { epoch: left, file, .. } => {
+            Residence::Left { epoch: left, to, file, workflow } => {
+                self.items.unlisted.is_listed(item);
                 let about = ItemSummary::decode(&place.about);
                 let source = about.as_ref().and_then(ItemSummary::source);
-                let is_needed = source.is_some_and(|from| from.left == left && Some(&*from.node) == self.own_node());
+                let is_needed =
+                    source.as_ref().is_some_and(|from| from.left == left && Some(&*from.node) == self.own_node());
                 if is_own && is_needed {
                     return self.item_came(place, file);
                 }
-                if !is_needed {
-                    self.commit(Record::Item(ItemRecord::Settled { item }));
-                    self.drop_left_file(file);
+                let is_kept = source.is_some_and(|from| self.keeps_left(&from.node, from.left, left, file));
+                if is_own || !is_kept {
+                    self.settle_left(item, file);
+                } else if place.node != to {
+                    let to = place.node.clone();
+                    self.commit(Record::Item(ItemRecord::Left { item, epoch: left, to, file, workflow }));
                 }
                 if is_own {
                     self.item_came(place, SegmentId(0));
@@ -187,15 +193,11 @@ impl Broker {
         self.site.as_ref().map(|site| site.node())
     }
 
-    /// Handles the report that the catalog has no entry of an item any more. The item has ended, on whichever node it
-    /// was last.
+    /// Handles the report that the catalog has no entry of an item any more: the item has ended, on whichever node it
+    /// was last, or the catalog has lost its entries.
     pub(in crate::broker) fn item_unknown(&mut self, item: SegmentId) {
         match self.lasting.items.residences.get(&item) {
-            Some(Residence::Left { file, .. }) => {
-                let file = *file;
-                self.commit(Record::Item(ItemRecord::Settled { item }));
-                self.drop_left_file(file);
-            }
+            Some(Residence::Left { .. }) => self.ask_for_place(item, false),
             Some(Residence::Ended { .. }) => self.commit(Record::Item(ItemRecord::Settled { item })),
             _ => {}
         }

@@ -39,6 +39,7 @@ mod readers;
 mod record;
 mod residence;
 mod serve;
+mod unlisted;
 mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,6 +56,7 @@ use handover::{Handovers, Phase};
 use ownership::{Question, RemoteWaiters};
 use queue::Waits;
 use readers::Readers;
+use unlisted::UnlistedItems;
 
 pub(super) use ahead::AHEAD;
 pub(super) use find::FIND;
@@ -62,6 +64,7 @@ pub(super) use ownership::{ENDED, OWN};
 pub(super) use readers::{READ, SHARED, SHARING};
 pub use record::{Item, ItemRecord, Items, memory_of};
 pub use residence::{BytesSource, Residence};
+pub(super) use unlisted::WHERE;
 
 /// The kernel's answer about an item's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +132,8 @@ pub(super) struct TransientItems {
     /// Requests of other nodes for the bytes of items that are leaving this node. Each has the request's id and the
     /// item's epoch.
     openings: BTreeMap<SegmentId, Vec<(u64, u64)>>,
+    /// Questions about items that have left this node, and of which the catalog has no entry.
+    unlisted: UnlistedItems,
 }
 
 impl TransientItems {

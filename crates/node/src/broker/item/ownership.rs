@@ -340,7 +340,7 @@ impl Broker {
 
     /// Handles the answer to a question about an item that this node has asked.
     pub(in crate::broker) fn item_question_answered(&mut self, id: u64, outcome: Result<Vec<u8>, NodeFailure>) {
-        if self.item_found(id, &outcome) {
+        if self.item_found(id, &outcome) || self.place_told(id, &outcome) {
             return;
         }
         let Some(question) = self.items.asked.remove(&id) else { return };

@@ -13,7 +13,8 @@
 //!
 //! An item may go on to a third node while its bytes are still on the first one. The catalog's entry then names the
 //! first node, and the epoch with which the bytes left it. The first node keeps the bytes until the entry says that
-//! they are elsewhere.
+//! they are elsewhere. The second node keeps its note of the item as long, because the first node asks it where the
+//! item is if the catalog loses its entry (see `unlisted`).
 
 #![allow(missing_docs, reason = "plain fields, named as in the records")]
 
