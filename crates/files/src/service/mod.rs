@@ -335,6 +335,8 @@ impl Service {
         // it announces the end.
         state.take_in(&self.shared);
         if matches!(phase, Phase::Ended | Phase::Failed) {
+            // The files of a folder that could not be watched before are published before the end, too.
+            state.enter_again(Duration::ZERO);
             state.visit_all(&self.shared);
             let is_well = phase == Phase::Ended;
             if state.how.takes_found(is_well) {
@@ -434,9 +436,9 @@ impl Shared {
             state.take_in(self);
             state.take_in_reads();
             state.drop_consumed();
+            state.enter_again(AFTER_FAILURE);
             state.visit(self, Some(Deadline::after(ROUND)));
             if ready.is_empty() && !is_behind {
-                state.enter_again();
                 let may_try =
                     |rest: &&PathBuf| state.failed.get(*rest).is_none_or(|last| last.elapsed() > AFTER_FAILURE);
                 let again: Vec<PathBuf> = state.written.iter().filter(may_try).cloned().collect();
@@ -724,12 +726,14 @@ impl State {
         self.trouble_once(format!("{} cannot be watched yet: {error}", rest.display()));
     }
 
-    /// Notes the folders that could not be watched for another visit.
-    fn enter_again(&mut self) {
-        let due = self.unentered.iter().filter(|(_, (last, _))| last.elapsed() > AFTER_FAILURE);
+    /// Notes the folders that could not be watched for another visit, if their last attempt was `pause` ago.
+    fn enter_again(&mut self, pause: Duration) {
+        let due = self.unentered.iter().filter(|(_, (last, _))| last.elapsed() >= pause);
         let due: Vec<_> = due.map(|(rest, (_, came))| (rest.clone(), Visit::Enter(*came))).collect();
-        self.unentered.retain(|_, (last, _)| last.elapsed() <= AFTER_FAILURE);
-        due.into_iter().for_each(|(rest, what)| self.visit_later(rest, what));
+        for (rest, what) in due {
+            self.unentered.remove(&rest);
+            self.visit_later(rest, what);
+        }
     }
 
     /// Notes a folder for a visit. If a rename of the folder is already noted, the rename counts: it has finished the
@@ -1050,7 +1054,7 @@ fn plain(error: crossdock_os::OsError) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use crossdock_os::testing::until;
+    use crossdock_os::testing::{until, until_within};
 
     use super::*;
     use crate::rules::Keep;
@@ -1224,12 +1228,60 @@ mod tests {
             fs::create_dir_all(folder.join("a")).unwrap();
             fs::write(folder.join("a/f"), "half").unwrap();
             state.take_in(shared);
-            state.enter_again();
+            state.enter_again(AFTER_FAILURE);
             state.visit_all(shared);
             assert!(state.folders.has(&below), "the new folder is watched");
             assert_eq!(state.report.published, 0, "{has_failed}: the file is not finished");
             fs::remove_dir_all(&folder).unwrap();
         }
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_could_not_be_watched_is_visited_before_consumers_hear_of_the_end() {
+        for how in [Publish::Rename, Publish::Marker(".done".into())] {
+            let root = PathBuf::from(format!("/dev/shm/crossdock-visit-at-end-{}", std::process::id()));
+            let notice = root.with_extension("notice");
+            let service = Service::start(&root, &notice, "simulate", how.clone(), Keep::All).unwrap();
+            let mut state = service.shared.state();
+            let folder = state.store.layout.stage.join("d");
+            fs::create_dir(&folder).unwrap();
+            state.take_in(&service.shared);
+            state.withdraw(Path::new("d"));
+            state.unentered.insert("d".into(), (Instant::now(), NameChange::Made));
+            fs::write(folder.join(".f"), "x").unwrap();
+            fs::rename(folder.join(".f"), folder.join("f")).unwrap();
+            fs::write(folder.join("f.done"), "").unwrap();
+            drop(state);
+            service.producers(Phase::Ended);
+            assert!(is_seen(&service, "d/f"), "{how:?}: {:?}", service.report());
+            drop(service);
+            fs::remove_dir_all(&root).unwrap();
+            fs::remove_file(&notice).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_folder_that_could_not_be_watched_is_visited_again_also_while_producers_are_busy() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-visit-busy-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let service = Service::start(&root, &notice, "simulate", Publish::Close, Keep::All).unwrap();
+        let mut state = service.shared.state();
+        let stage = state.store.layout.stage.clone();
+        fs::create_dir(stage.join("d")).unwrap();
+        state.take_in(&service.shared);
+        state.withdraw(Path::new("d"));
+        state.unentered.insert("d".into(), (Instant::now(), NameChange::Made));
+        fs::write(stage.join("d/f"), "x").unwrap();
+        drop(state);
+        // An event comes every few milliseconds, so the service never waits in vain for one.
+        until_within(Duration::from_secs(30), "the file", || {
+            fs::create_dir(stage.join("busy")).unwrap();
+            fs::remove_dir(stage.join("busy")).unwrap();
+            is_seen(&service, "d/f")
+        });
         drop(service);
         fs::remove_dir_all(&root).unwrap();
         fs::remove_file(&notice).unwrap();
