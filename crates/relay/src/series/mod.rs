@@ -188,6 +188,8 @@ impl Shared {
     fn find_series(&self, want: &WantedSeries) -> Result<FoundSeries> {
         let WantedSeries { node, workflow, series, former, wait } = want;
         let (began, mut pause) = (Instant::now(), AGAIN);
+        // An observer that does not want to wait is not refused because of the other node's other requests, either.
+        let patience = if wait.is_zero() { SLICE } else { *wait };
         loop {
             let asked = Instant::now();
             let left = wait.saturating_sub(began.elapsed());
@@ -202,9 +204,9 @@ impl Shared {
                     thread::sleep(AGAIN.min(left));
                     return Err(error);
                 }
-                Err(error) if error.status == Status::Busy && began.elapsed() < (*wait).max(SLICE) => {
+                Err(error) if error.status == Status::Busy && began.elapsed() < patience => {
                     // The link refuses a request at once if too many requests of this node are in progress.
-                    thread::sleep(pause);
+                    thread::sleep(pause.min(patience.saturating_sub(began.elapsed())));
                     pause = (pause * 2).min(PAUSE);
                 }
                 Err(error) if error.status == Status::TimedOut && !left.is_zero() && asked.elapsed() < slice / 2 => {
@@ -421,8 +423,9 @@ mod tests {
         // An observer that does not want to wait is not refused because of others, which have their answers soon.
         let hasty = relay([Err(Status::Busy), Err(Status::Busy), Ok(found.encode())]);
         assert_eq!(find(&hasty, Duration::ZERO), Ok(found));
-        let never = relay([Err(Status::Busy)]);
-        assert_eq!(find(&never, Duration::from_millis(10)), Err(Status::Busy));
+        // The pause before the second request ends with the time, and the third request comes too late.
+        let short = relay([Err(Status::Busy), Err(Status::Busy), Ok(found.encode())]);
+        assert_eq!(find(&short, Duration::from_millis(10)), Err(Status::Busy));
         let late = relay([Err(Status::TimedOut)]);
         assert_eq!(find(&late, Duration::from_millis(300)), Err(Status::TimedOut));
     }
