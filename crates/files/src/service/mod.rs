@@ -31,7 +31,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crossdock_layout::files::Phase;
 use crossdock_os::event::{self, Epoll};
 use crossdock_os::fs;
-use crossdock_os::inotify::{FolderWatch, NameChange};
+use crossdock_os::inotify::{FolderEvent, FolderWatch, NameChange};
 use crossdock_os::{Deadline, OsResult};
 
 #[doc(hidden)]
@@ -517,7 +517,8 @@ impl State {
             }
         };
         let by = Deadline::after(ROUND);
-        for event in events {
+        let last_gone = self.last_gone(&events);
+        for (at, event) in events.into_iter().enumerate() {
             if event.change == NameChange::Overflow {
                 are_lost = true;
                 continue;
@@ -534,12 +535,25 @@ impl State {
                 // The file was made after its folder was watched, so an event tells of its rename, too.
                 self.found.remove(&rest);
             }
-            self.act(shared, event.change, &rest, event.is_folder);
+            // What has the name now did not get it by this rename, if the name or that of a folder above has disappeared
+            // since. A rename finishes only what was renamed. A marker's file may be finished although the marker is gone.
+            let is_outdated = event.change == NameChange::Arrived
+                && (event.is_folder || self.how == Publish::Rename)
+                && rest.ancestors().any(|name| last_gone.get(name).is_some_and(|gone| *gone > at));
+            let change = if is_outdated { NameChange::Made } else { event.change };
+            self.act(shared, change, &rest, event.is_folder);
             // No event tells what happens in a folder before it is watched, so the folders in a new folder are watched
             // as soon as possible. An event that was not handled yet may be about another noted folder.
             self.visit_below(shared, &rest, Some(by));
         }
         are_lost
+    }
+
+    /// Finds the names that have disappeared, each with the place of its last such event in the list.
+    fn last_gone(&self, events: &[FolderEvent]) -> BTreeMap<PathBuf, usize> {
+        let is_gone = |event: &FolderEvent| matches!(event.change, NameChange::Removed | NameChange::Left);
+        let gone = events.iter().enumerate().filter(|(_, event)| is_gone(event));
+        gone.filter_map(|(at, event)| Some((self.folders.path(event.folder)?.join(&event.name), at))).collect()
     }
 
     /// Compares the folders after events were lost: takes the names that producers have removed away from consumers,
@@ -1282,6 +1296,43 @@ mod tests {
             fs::remove_dir(stage.join("busy")).unwrap();
             is_seen(&service, "d/f")
         });
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
+    }
+
+    #[test]
+    fn a_rename_finishes_no_file_that_got_its_name_or_its_folders_name_afterwards() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-late-rename-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let service = Service::start(&root, &notice, "simulate", Publish::Rename, Keep::All).unwrap();
+        let mut state = service.shared.state();
+        let stage = state.store.layout.stage.clone();
+        let (folder, file) = (stage.join("d"), stage.join("f"));
+        fs::create_dir_all(folder.join("a")).unwrap();
+        state.take_in(&service.shared);
+        state.visit_all(&service.shared);
+        // The service learns of all that follows at once.
+        for name in ["d/a/f", "f"] {
+            fs::write(stage.join(".f"), "x").unwrap();
+            fs::rename(stage.join(".f"), stage.join(name)).unwrap();
+        }
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, "half").unwrap();
+        fs::rename(&folder, stage.join(".former")).unwrap();
+        fs::create_dir_all(stage.join(".d/a")).unwrap();
+        fs::rename(stage.join(".d"), &folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        fs::create_dir_all(folder.join("a")).unwrap();
+        fs::write(folder.join("a/f"), "half").unwrap();
+        fs::write(stage.join(".g"), "x").unwrap();
+        fs::rename(stage.join(".g"), stage.join("g")).unwrap();
+        state.take_in(&service.shared);
+        state.visit_all(&service.shared);
+        assert!(state.folders.has(Path::new("d/a")), "the new folder is watched");
+        assert_eq!(state.report.published, 1, "only the file g is finished");
+        drop(state);
+        assert!(is_seen(&service, "g"));
         drop(service);
         fs::remove_dir_all(&root).unwrap();
         fs::remove_file(&notice).unwrap();
