@@ -704,6 +704,10 @@ impl State {
             if !is_shown(rest, inode) {
                 self.found.insert(rest.to_owned(), inode);
             }
+            // The service could not watch the folder before the end.
+            if self.own == Some(Phase::Ended) {
+                self.publish_unsure(shared);
+            }
             return Ok(());
         }
         let name = rest.file_name().unwrap_or_default();
@@ -1270,6 +1274,29 @@ mod tests {
             fs::write(folder.join("f.done"), "").unwrap();
             drop(state);
             service.producers(Phase::Ended);
+            assert!(is_seen(&service, "d/f"), "{how:?}: {:?}", service.report());
+            drop(service);
+            fs::remove_dir_all(&root).unwrap();
+            fs::remove_file(&notice).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_folder_that_can_be_watched_only_after_the_producers_end_shows_its_files_late() {
+        for how in [Publish::Rename, Publish::Marker(".done".into())] {
+            let root = PathBuf::from(format!("/dev/shm/crossdock-visit-late-{}", std::process::id()));
+            let notice = root.with_extension("notice");
+            let service = Service::start(&root, &notice, "simulate", how.clone(), Keep::All).unwrap();
+            service.producers(Phase::Ended);
+            let mut state = service.shared.state();
+            let folder = state.store.layout.stage.join("d");
+            fs::create_dir(&folder).unwrap();
+            state.take_in(&service.shared);
+            state.withdraw(Path::new("d"));
+            fs::write(folder.join("f"), "x").unwrap();
+            fs::write(folder.join("f.done"), "").unwrap();
+            state.visit_one(&service.shared, Path::new("d"), Visit::Enter(NameChange::Made));
+            drop(state);
             assert!(is_seen(&service, "d/f"), "{how:?}: {:?}", service.report());
             drop(service);
             fs::remove_dir_all(&root).unwrap();
