@@ -535,8 +535,8 @@ impl State {
                 // The file was made after its folder was watched, so an event tells of its rename, too.
                 self.found.remove(&rest);
             }
-            // What has the name now did not get it by this rename, if the name or that of a folder above has disappeared
-            // since. A rename finishes only what was renamed. A marker's file may be finished although the marker is gone.
+            // If the name or that of a folder above has disappeared since, this rename did not give the name to what
+            // has it now. A rename finishes only what was renamed. A marker may be gone although its file is finished.
             let is_outdated = event.change == NameChange::Arrived
                 && (event.is_folder || self.how == Publish::Rename)
                 && rest.ancestors().any(|name| last_gone.get(name).is_some_and(|gone| *gone > at));

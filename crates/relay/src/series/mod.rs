@@ -49,8 +49,8 @@ const LOOK: Duration = Duration::from_millis(1);
 /// How long a request is repeated while the series has as many observers as it was published for. Requests of other
 /// tasks observe the series only for a moment, and all tasks of a node need one place when its mirror is made.
 const FULL: Duration = Duration::from_secs(1);
-/// How many requests of other nodes may observe a series for a moment at the same time, so that they leave places of the
-/// series to its observers.
+/// How many requests of other nodes may observe a series for a moment at the same time. The other places of the series
+/// are for its observers.
 const LOOKS: usize = 4;
 /// When a mirror is opened, the minimum time to wait until the mirror shows the newest version.
 const FIRST: Duration = Duration::from_secs(1);
