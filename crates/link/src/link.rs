@@ -5,7 +5,7 @@
 //! connection without help of the thread, and waits until the thread has read the answer.
 
 use crate::frame::{Frames, send};
-use crate::greeting::{GreetedConnection, Route, greet};
+use crate::greeting::{GreetedConnection, Route, greet, not_reached};
 use crate::peer::LastHeard;
 use crate::pull_transport::{OtherTransport, PullTransport, PullTransports};
 use crate::transport_trials::TransportTrials;
@@ -417,7 +417,7 @@ impl Shared {
                     index = trials.found().unwrap_or(index);
                     ended
                 }
-                Err(error) => error,
+                Err(error) => not_reached(error),
             };
             let mut state = self.down(error);
             let until = Deadline::after(pause);

@@ -8,7 +8,7 @@
 //! has succeeded.
 
 use crate::frame::{Frames, send};
-use crate::greeting::{Route, greet};
+use crate::greeting::{Route, greet, not_reached};
 use crate::link::{ControlConnection, Shared};
 use crate::pull_transport::{PullTransport, TRIAL};
 use crate::{Error, Link, Result, SourceId, Stream};
@@ -203,7 +203,8 @@ impl PulledPart<'_> {
                     return Ok(kept);
                 }
                 let route = self.shared.route(control.index);
-                (PullTransport::Usual, greet(&route, Purpose::Data, control.session, by)?)
+                let greeted = greet(&route, Purpose::Data, control.session, by);
+                (PullTransport::Usual, greeted.map_err(not_reached)?)
             }
         };
         if incarnation != control.incarnation {

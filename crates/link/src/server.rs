@@ -447,7 +447,7 @@ impl Shared {
         };
         if to != self.own.name {
             let reason = format!("this is node '{}', not '{to}'; correct the address", self.own.name);
-            return Err(wrong(Status::Disconnected, reason));
+            return Err(wrong(Status::NotFound, reason));
         }
         if !stream.may_be(&node) {
             return Err(wrong(Status::Denied, format!("the peer's certificate is not that of node '{node}'")));

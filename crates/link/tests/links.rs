@@ -5,11 +5,11 @@ mod common;
 
 use common::*;
 use crossdock_layout::Status;
-use crossdock_link::{Link, LinkOptions, Presence, Source};
+use crossdock_link::{Accept, Error, Link, LinkOptions, Presence, Result, Source, Stream, Transport};
 use crossdock_os::testing::until;
 use crossdock_os::{Access, Deadline, Mapping, memfd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn with_object(bytes: &[u8]) -> Arc<Store> {
@@ -356,6 +356,39 @@ fn a_node_of_another_name_is_not_taken_for_the_one_that_was_meant() {
     let error = link.connected(Deadline::after(500 * MS)).unwrap_err();
     assert_eq!(error.status, Status::Denied, "{error}");
     assert!(error.to_string().contains("not that of node 'x'"), "{error}");
+}
+
+/// A transport that only counts how often it is to dial.
+struct Undialled(AtomicUsize);
+
+impl Transport for Undialled {
+    fn name(&self) -> &'static str {
+        "undialled"
+    }
+
+    fn why_not_better(&self) -> &'static str {
+        ""
+    }
+
+    fn dial(&self, _: &str, _: &str, _: Deadline) -> Result<Arc<dyn Stream>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Err(Error::new(Status::Disconnected, "dial", "this transport reaches no node"))
+    }
+
+    fn listen(&self, _: &str) -> Result<Box<dyn Accept>> {
+        Err(Error::new(Status::Invalid, "listen", "this transport only dials"))
+    }
+}
+
+#[test]
+fn a_node_of_another_name_is_not_tried_by_another_transport() {
+    let (a, b) = transports().remove(0);
+    let server = serve(&b, "127.0.0.1:0", 5, &Arc::new(Store::default()));
+    let other = Arc::new(Undialled(AtomicUsize::new(0)));
+    let link = Link::negotiate(vec![a, other.clone()], node("a", 1), "c", server.address(), quick()).unwrap();
+    until("three refusals", || server.counts().refused.load(Ordering::Relaxed) >= 3);
+    assert_eq!(link.connected(Deadline::after(MS)).unwrap_err().status, Status::Disconnected);
+    assert_eq!(other.0.load(Ordering::Relaxed), 0, "node 'b' has answered by the first transport");
 }
 
 #[test]

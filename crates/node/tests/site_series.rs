@@ -227,6 +227,57 @@ fn many_tasks_of_a_node_observe_a_series_of_another_node_at_the_same_time() {
 }
 
 #[test]
+fn all_tasks_of_a_node_need_one_place_of_a_series_of_another_node() {
+    let world = World::new(2);
+    let (on_a, on_b) = (world.session(0, "solver"), world.session(1, "early"));
+    let mut publisher = on_a.publisher("field", &SeriesOptions { max_observers: 64, ..options(4) }).unwrap();
+    publish(&mut publisher, 1);
+    let here = world.session(0, "viewer");
+    // One observer is the supply of the mirror on node b.
+    let all: Vec<_> =
+        std::iter::once(observe(&on_b, "field")).chain((0..63).map(|_| observe(&here, "field"))).collect();
+    assert_eq!(failed(here.observe("field", LONG)).0, Status::NoSpace);
+    let sessions: Vec<_> = (0..60).map(|number| world.session(1, &format!("viewer{number}"))).collect();
+    let together = Barrier::new(sessions.len());
+    std::thread::scope(|scope| {
+        for session in &sessions {
+            scope.spawn(|| {
+                together.wait();
+                shows(&observe(session, "field").latest().unwrap(), 1);
+            });
+        }
+    });
+    drop(all);
+}
+
+#[test]
+fn tasks_that_come_together_leave_room_for_observers_on_the_node_of_the_series() {
+    let world = World::new(2);
+    let (on_a, on_b) = (world.session(0, "solver"), world.session(1, "early"));
+    let mut publisher = on_a.publisher("field", &SeriesOptions { max_observers: 64, ..options(4) }).unwrap();
+    publish(&mut publisher, 1);
+    let here = world.session(0, "viewer");
+    let some: Vec<_> =
+        std::iter::once(observe(&on_b, "field")).chain((0..40).map(|_| observe(&here, "field"))).collect();
+    let sessions: Vec<_> = (0..60).map(|number| world.session(1, &format!("viewer{number}"))).collect();
+    let together = Barrier::new(sessions.len() + 1);
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for session in &sessions {
+            threads.push(scope.spawn(|| {
+                together.wait();
+                drop(observe(session, "field"));
+            }));
+        }
+        together.wait();
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            drop(observe(&here, "field"));
+        }
+    });
+    drop(some);
+}
+
+#[test]
 fn the_end_of_a_series_comes_behind_its_last_version() {
     let world = World::new(2);
     let (on_a, on_b) = (world.session(0, "solver"), world.session(1, "viewer"));

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crossdock_layout::files::Phase;
 use crossdock_os::event::{self, Epoll};
 use crossdock_os::fs;
-use crossdock_os::inotify::{FolderWatch, NameChange};
+use crossdock_os::inotify::{FolderEvent, FolderWatch, NameChange};
 use crossdock_os::{Deadline, OsResult};
 
 #[doc(hidden)]
@@ -335,6 +335,8 @@ impl Service {
         // it announces the end.
         state.take_in(&self.shared);
         if matches!(phase, Phase::Ended | Phase::Failed) {
+            // The files of a folder that could not be watched before are published before the end, too.
+            state.enter_again(Duration::ZERO);
             state.visit_all(&self.shared);
             let is_well = phase == Phase::Ended;
             if state.how.takes_found(is_well) {
@@ -434,9 +436,9 @@ impl Shared {
             state.take_in(self);
             state.take_in_reads();
             state.drop_consumed();
+            state.enter_again(AFTER_FAILURE);
             state.visit(self, Some(Deadline::after(ROUND)));
             if ready.is_empty() && !is_behind {
-                state.enter_again();
                 let may_try =
                     |rest: &&PathBuf| state.failed.get(*rest).is_none_or(|last| last.elapsed() > AFTER_FAILURE);
                 let again: Vec<PathBuf> = state.written.iter().filter(may_try).cloned().collect();
@@ -515,7 +517,8 @@ impl State {
             }
         };
         let by = Deadline::after(ROUND);
-        for event in events {
+        let last_gone = self.last_gone(&events);
+        for (at, event) in events.into_iter().enumerate() {
             if event.change == NameChange::Overflow {
                 are_lost = true;
                 continue;
@@ -532,12 +535,25 @@ impl State {
                 // The file was made after its folder was watched, so an event tells of its rename, too.
                 self.found.remove(&rest);
             }
-            self.act(shared, event.change, &rest, event.is_folder);
+            // If the name or that of a folder above has disappeared since, this rename did not give the name to what
+            // has it now. A rename finishes only what was renamed. A marker may be gone although its file is finished.
+            let is_outdated = event.change == NameChange::Arrived
+                && (event.is_folder || self.how == Publish::Rename)
+                && rest.ancestors().any(|name| last_gone.get(name).is_some_and(|gone| *gone > at));
+            let change = if is_outdated { NameChange::Made } else { event.change };
+            self.act(shared, change, &rest, event.is_folder);
             // No event tells what happens in a folder before it is watched, so the folders in a new folder are watched
             // as soon as possible. An event that was not handled yet may be about another noted folder.
             self.visit_below(shared, &rest, Some(by));
         }
         are_lost
+    }
+
+    /// Finds the names that have disappeared, each with the place of its last such event in the list.
+    fn last_gone(&self, events: &[FolderEvent]) -> BTreeMap<PathBuf, usize> {
+        let is_gone = |event: &FolderEvent| matches!(event.change, NameChange::Removed | NameChange::Left);
+        let gone = events.iter().enumerate().filter(|(_, event)| is_gone(event));
+        gone.filter_map(|(at, event)| Some((self.folders.path(event.folder)?.join(&event.name), at))).collect()
     }
 
     /// Compares the folders after events were lost: takes the names that producers have removed away from consumers,
@@ -688,6 +704,10 @@ impl State {
             if !is_shown(rest, inode) {
                 self.found.insert(rest.to_owned(), inode);
             }
+            // The service could not watch the folder before the end.
+            if self.own == Some(Phase::Ended) {
+                self.publish_unsure(shared);
+            }
             return Ok(());
         }
         let name = rest.file_name().unwrap_or_default();
@@ -724,12 +744,14 @@ impl State {
         self.trouble_once(format!("{} cannot be watched yet: {error}", rest.display()));
     }
 
-    /// Notes the folders that could not be watched for another visit.
-    fn enter_again(&mut self) {
-        let due = self.unentered.iter().filter(|(_, (last, _))| last.elapsed() > AFTER_FAILURE);
+    /// Notes the folders that could not be watched for another visit, if their last attempt was `pause` ago.
+    fn enter_again(&mut self, pause: Duration) {
+        let due = self.unentered.iter().filter(|(_, (last, _))| last.elapsed() >= pause);
         let due: Vec<_> = due.map(|(rest, (_, came))| (rest.clone(), Visit::Enter(*came))).collect();
-        self.unentered.retain(|_, (last, _)| last.elapsed() <= AFTER_FAILURE);
-        due.into_iter().for_each(|(rest, what)| self.visit_later(rest, what));
+        for (rest, what) in due {
+            self.unentered.remove(&rest);
+            self.visit_later(rest, what);
+        }
     }
 
     /// Notes a folder for a visit. If a rename of the folder is already noted, the rename counts: it has finished the
@@ -1050,7 +1072,7 @@ fn plain(error: crossdock_os::OsError) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use crossdock_os::testing::until;
+    use crossdock_os::testing::{until, until_within};
 
     use super::*;
     use crate::rules::Keep;
@@ -1224,12 +1246,120 @@ mod tests {
             fs::create_dir_all(folder.join("a")).unwrap();
             fs::write(folder.join("a/f"), "half").unwrap();
             state.take_in(shared);
-            state.enter_again();
+            state.enter_again(AFTER_FAILURE);
             state.visit_all(shared);
             assert!(state.folders.has(&below), "the new folder is watched");
             assert_eq!(state.report.published, 0, "{has_failed}: the file is not finished");
             fs::remove_dir_all(&folder).unwrap();
         }
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_could_not_be_watched_is_visited_before_consumers_hear_of_the_end() {
+        for how in [Publish::Rename, Publish::Marker(".done".into())] {
+            let root = PathBuf::from(format!("/dev/shm/crossdock-visit-at-end-{}", std::process::id()));
+            let notice = root.with_extension("notice");
+            let service = Service::start(&root, &notice, "simulate", how.clone(), Keep::All).unwrap();
+            let mut state = service.shared.state();
+            let folder = state.store.layout.stage.join("d");
+            fs::create_dir(&folder).unwrap();
+            state.take_in(&service.shared);
+            state.withdraw(Path::new("d"));
+            state.unentered.insert("d".into(), (Instant::now(), NameChange::Made));
+            fs::write(folder.join(".f"), "x").unwrap();
+            fs::rename(folder.join(".f"), folder.join("f")).unwrap();
+            fs::write(folder.join("f.done"), "").unwrap();
+            drop(state);
+            service.producers(Phase::Ended);
+            assert!(is_seen(&service, "d/f"), "{how:?}: {:?}", service.report());
+            drop(service);
+            fs::remove_dir_all(&root).unwrap();
+            fs::remove_file(&notice).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_folder_that_can_be_watched_only_after_the_producers_end_shows_its_files_late() {
+        for how in [Publish::Rename, Publish::Marker(".done".into())] {
+            let root = PathBuf::from(format!("/dev/shm/crossdock-visit-late-{}", std::process::id()));
+            let notice = root.with_extension("notice");
+            let service = Service::start(&root, &notice, "simulate", how.clone(), Keep::All).unwrap();
+            service.producers(Phase::Ended);
+            let mut state = service.shared.state();
+            let folder = state.store.layout.stage.join("d");
+            fs::create_dir(&folder).unwrap();
+            state.take_in(&service.shared);
+            state.withdraw(Path::new("d"));
+            fs::write(folder.join("f"), "x").unwrap();
+            fs::write(folder.join("f.done"), "").unwrap();
+            state.visit_one(&service.shared, Path::new("d"), Visit::Enter(NameChange::Made));
+            drop(state);
+            assert!(is_seen(&service, "d/f"), "{how:?}: {:?}", service.report());
+            drop(service);
+            fs::remove_dir_all(&root).unwrap();
+            fs::remove_file(&notice).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_folder_that_could_not_be_watched_is_visited_again_also_while_producers_are_busy() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-visit-busy-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let service = Service::start(&root, &notice, "simulate", Publish::Close, Keep::All).unwrap();
+        let mut state = service.shared.state();
+        let stage = state.store.layout.stage.clone();
+        fs::create_dir(stage.join("d")).unwrap();
+        state.take_in(&service.shared);
+        state.withdraw(Path::new("d"));
+        state.unentered.insert("d".into(), (Instant::now(), NameChange::Made));
+        fs::write(stage.join("d/f"), "x").unwrap();
+        drop(state);
+        // An event comes every few milliseconds, so the service never waits in vain for one.
+        until_within(Duration::from_secs(30), "the file", || {
+            fs::create_dir(stage.join("busy")).unwrap();
+            fs::remove_dir(stage.join("busy")).unwrap();
+            is_seen(&service, "d/f")
+        });
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
+    }
+
+    #[test]
+    fn a_rename_finishes_no_file_that_got_its_name_or_its_folders_name_afterwards() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-late-rename-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let service = Service::start(&root, &notice, "simulate", Publish::Rename, Keep::All).unwrap();
+        let mut state = service.shared.state();
+        let stage = state.store.layout.stage.clone();
+        let (folder, file) = (stage.join("d"), stage.join("f"));
+        fs::create_dir_all(folder.join("a")).unwrap();
+        state.take_in(&service.shared);
+        state.visit_all(&service.shared);
+        // The service learns of all that follows at once.
+        for name in ["d/a/f", "f"] {
+            fs::write(stage.join(".f"), "x").unwrap();
+            fs::rename(stage.join(".f"), stage.join(name)).unwrap();
+        }
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, "half").unwrap();
+        fs::rename(&folder, stage.join(".former")).unwrap();
+        fs::create_dir_all(stage.join(".d/a")).unwrap();
+        fs::rename(stage.join(".d"), &folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        fs::create_dir_all(folder.join("a")).unwrap();
+        fs::write(folder.join("a/f"), "half").unwrap();
+        fs::write(stage.join(".g"), "x").unwrap();
+        fs::rename(stage.join(".g"), stage.join("g")).unwrap();
+        state.take_in(&service.shared);
+        state.visit_all(&service.shared);
+        assert!(state.folders.has(Path::new("d/a")), "the new folder is watched");
+        assert_eq!(state.report.published, 1, "only the file g is finished");
+        drop(state);
+        assert!(is_seen(&service, "g"));
         drop(service);
         fs::remove_dir_all(&root).unwrap();
         fs::remove_file(&notice).unwrap();

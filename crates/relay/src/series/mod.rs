@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossdock_client::{Error, Result, SegmentId, Session, Status};
+use crossdock_client::{Error, Result, SegmentId, SegmentInfo, SegmentKind, Session, Status};
 use crossdock_layout::name;
 use crossdock_link::Refusal;
 
@@ -46,6 +46,12 @@ const PAUSE: Duration = Duration::from_millis(800);
 const FINDS_OF_NODE: usize = 16;
 /// The shortest time for which a request waits for a series. It applies if too many requests of its node wait already.
 const LOOK: Duration = Duration::from_millis(1);
+/// How long a request is repeated while the series has as many observers as it was published for. Requests of other
+/// tasks observe the series only for a moment, and all tasks of a node need one place when its mirror is made.
+const FULL: Duration = Duration::from_secs(1);
+/// How many requests of other nodes may observe a series for a moment at the same time. The other places of the series
+/// are for its observers.
+const LOOKS: usize = 4;
 /// When a mirror is opened, the minimum time to wait until the mirror shows the newest version.
 const FIRST: Duration = Duration::from_secs(1);
 /// How long the other node may take to answer a request on behalf of a waiting observer.
@@ -94,6 +100,34 @@ impl Drop for WaitingFind<'_> {
     }
 }
 
+/// The number of requests of other nodes that observe a series for a moment now, and a signal when one ends.
+#[derive(Default)]
+struct Looks(Mutex<usize>, Condvar);
+
+/// A request that observes a series until this value is dropped.
+struct Looking<'a>(&'a Looks);
+
+impl Looks {
+    /// Waits until few requests observe a series. `BUSY` after the time `wait` means that the broker answers slowly.
+    fn begin(&self, wait: Duration) -> Result<Looking<'_>> {
+        let are_many = |looks: &mut usize| *looks >= LOOKS;
+        let waited = self.1.wait_timeout_while(lock(&self.0), wait, are_many);
+        let (mut looks, waited) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        if waited.timed_out() {
+            return Err(Error::new(Status::Busy, "too many requests look for series at the same time; ask again"));
+        }
+        *looks += 1;
+        Ok(Looking(self))
+    }
+}
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.0) -= 1;
+        self.0.1.notify_one();
+    }
+}
+
 /// All mirrors and supplies of a daemon.
 #[derive(Default)]
 pub struct SeriesRelays {
@@ -103,6 +137,7 @@ pub struct SeriesRelays {
     making: Mutex<BTreeSet<(String, u64)>>,
     made: Condvar,
     finds: WaitingFinds,
+    looks: Looks,
 }
 
 impl SeriesRelays {
@@ -186,7 +221,9 @@ impl Shared {
     /// means that the name no longer belongs to the other node. `DISCONNECTED` means that the node cannot be reached.
     fn find_series(&self, want: &WantedSeries) -> Result<FoundSeries> {
         let WantedSeries { node, workflow, series, former, wait } = want;
-        let (began, mut pause) = (Instant::now(), AGAIN);
+        let (began, mut pause, mut full_since) = (Instant::now(), AGAIN, None);
+        // An observer that does not want to wait is not refused because of the other node's other requests, either.
+        let patience = if wait.is_zero() { SLICE } else { *wait };
         loop {
             let asked = Instant::now();
             let left = wait.saturating_sub(began.elapsed());
@@ -201,10 +238,17 @@ impl Shared {
                     thread::sleep(AGAIN.min(left));
                     return Err(error);
                 }
-                Err(error) if error.status == Status::Busy && began.elapsed() < (*wait).max(SLICE) => {
+                Err(error) if error.status == Status::Busy && began.elapsed() < patience => {
                     // The link refuses a request at once if too many requests of this node are in progress.
-                    thread::sleep(pause);
+                    thread::sleep(pause.min(patience.saturating_sub(began.elapsed())));
                     pause = (pause * 2).min(PAUSE);
+                }
+                Err(error)
+                    if error.status == Status::NoSpace
+                        && began.elapsed() < patience
+                        && full_since.get_or_insert(asked).elapsed() < FULL =>
+                {
+                    thread::sleep(AGAIN.min(patience.saturating_sub(began.elapsed())));
                 }
                 Err(error) if error.status == Status::TimedOut && !left.is_zero() && asked.elapsed() < slice / 2 => {
                     // The other node lets no more requests of this node wait.
@@ -230,6 +274,7 @@ impl Shared {
         loop {
             match self.ask(node, messages::SUPPLY, &body, ANSWER) {
                 Err(error) if error.status == Status::Busy && began.elapsed() < ANSWER => thread::sleep(AGAIN),
+                Err(error) if error.status == Status::NoSpace && began.elapsed() < FULL => thread::sleep(AGAIN),
                 answer => return self.description(node, decoded(&answer?)?),
             }
         }
@@ -327,7 +372,7 @@ impl Shared {
         let publisher = session.task_of(observer.publisher()).unwrap_or_default();
         let supplied = Supplied { original: observer.original(), publisher: publisher.replace('@', "-") };
         let answer = self.load_of(supplied.encode());
-        let supply = Supply::new(*key, node, session, answer.clone());
+        let supply = Supply::new(*key, node, *segment, session, answer.clone());
         lock(&self.series.supplies).insert(*key, supply.clone());
         let (own, has) = (Arc::clone(self), *has);
         let started = thread::Builder::new().name("series-supply".into()).spawn(move || {
@@ -351,13 +396,46 @@ impl Shared {
 
     fn find(&self, node: &str, question: &Find) -> Result<FoundSeries> {
         let session = self.session_of(node, &question.workflow, true)?;
-        let (wait, waiting) = (Duration::from_millis(question.wait_ms), self.series.finds.begin(node));
-        let wait = if waiting.is_some() { wait } else { wait.min(LOOK) };
-        let observer = match question.former {
-            true => session.observe_former(&question.series, wait)?,
-            false => session.observe(&question.series, wait)?,
+        let observe = |wait| -> Result<FoundSeries> {
+            let observer = match question.former {
+                true => session.observe_former(&question.series, wait)?,
+                false => session.observe(&question.series, wait)?,
+            };
+            Ok(FoundSeries { segment: observer.id().0, newest: observer.newest() })
         };
-        Ok(FoundSeries { segment: observer.id().0, newest: observer.newest() })
+        let found = {
+            let _looking = self.series.looks.begin(ANSWER / 2)?;
+            observe(Duration::ZERO)
+        };
+        let found = match found {
+            Err(error) if matches!(error.status, Status::NotFound | Status::Busy) && question.wait_ms > 0 => {
+                let (wait, waiting) = (Duration::from_millis(question.wait_ms), self.series.finds.begin(node));
+                observe(if waiting.is_some() { wait } else { wait.min(LOOK) })
+            }
+            found => found,
+        };
+        match found {
+            Err(error) if error.status == Status::NoSpace => self.find_supplied(node, &session, question).ok_or(error),
+            found => found,
+        }
+    }
+
+    /// Finds a series without becoming its observer, if a supply already observes the series for the node `node`. Then
+    /// the node's tasks need no further place.
+    fn find_supplied(&self, node: &str, session: &Session, question: &Find) -> Option<FoundSeries> {
+        let listing = session.list().ok()?;
+        let is_wanted = |found: &&SegmentInfo| {
+            found.kind == SegmentKind::Series
+                && (&found.workflow, &found.name) == (&question.workflow, &question.series)
+                && !found.removed
+                && (question.former || !found.former)
+        };
+        let id = listing.segments.iter().find(is_wanted)?.id;
+        let is_for_node = |supply: &Arc<Supply>| supply.peer == node && supply.segment == id.0 && !supply.is_over();
+        if !lock(&self.series.supplies).values().any(is_for_node) {
+            return None;
+        }
+        Some(FoundSeries { segment: id.0, newest: session.series_report(id).ok()?.newest })
     }
 
     /// Answers a request of another node to one of [`SERVICES`].
@@ -455,18 +533,24 @@ mod tests {
         let refusals = [Status::Busy, Status::TimedOut, Status::Busy, Status::TimedOut];
         let patient = relay(refusals.map(Err).into_iter().chain([Ok(found.encode())]));
         assert_eq!(find(&patient, Duration::from_secs(60)), Ok(found));
+        let full = relay([Err(Status::NoSpace), Err(Status::NoSpace), Ok(found.encode())]);
+        assert_eq!(find(&full, Duration::from_secs(60)), Ok(found));
+        let full = relay([Err(Status::NoSpace)]);
+        assert_eq!(find(&full, Duration::from_secs(60)), Err(Status::NoSpace));
         // An observer that does not want to wait is not refused because of others, which have their answers soon.
         let hasty = relay([Err(Status::Busy), Err(Status::Busy), Ok(found.encode())]);
         assert_eq!(find(&hasty, Duration::ZERO), Ok(found));
-        let never = relay([Err(Status::Busy)]);
-        assert_eq!(find(&never, Duration::from_millis(10)), Err(Status::Busy));
+        // The pause before the second request ends with the time, and the third request comes too late.
+        let short = relay([Err(Status::Busy), Err(Status::Busy), Ok(found.encode())]);
+        assert_eq!(find(&short, Duration::from_millis(10)), Err(Status::Busy));
         let late = relay([Err(Status::TimedOut)]);
         assert_eq!(find(&late, Duration::from_millis(300)), Err(Status::TimedOut));
     }
 
     #[test]
-    fn a_supply_is_asked_for_again_while_the_other_node_has_too_many_requests() {
-        let asked = relay([Err(Status::Busy), Err(Status::Busy), Err(Status::NotFound)]);
+    fn a_supply_is_asked_for_again_while_the_other_node_has_too_many_requests_or_the_series_is_full() {
+        let refusals = [Status::Busy, Status::NoSpace, Status::Busy, Status::NotFound];
+        let asked = relay(refusals.map(Err));
         let (key, workflow, series) = (asked.shared.new_key(), "w".into(), "s".into());
         let question = messages::Supply { key, workflow, series, segment: 7, former: false, has: 0 };
         let refused = asked.shared.supplied("b", &question).map_err(|error| error.status);
@@ -522,6 +606,19 @@ mod tests {
         assert!(lock(&shared.offered).is_empty());
         let long = Load::Pull(7, messages::MOST + 1);
         assert_eq!(own.shared.description("b", long).err().map(|error| error.status), Some(Status::Invalid));
+    }
+
+    #[test]
+    fn few_requests_observe_a_series_at_the_same_time() {
+        let looks = Looks::default();
+        let mut all: Vec<_> = (0..LOOKS).map(|_| looks.begin(Duration::ZERO).unwrap()).collect();
+        assert_eq!(looks.begin(Duration::from_millis(1)).err().map(|error| error.status), Some(Status::Busy));
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| looks.begin(Duration::from_secs(60)).is_ok());
+            all.pop();
+            assert!(next.join().unwrap());
+        });
+        assert!(looks.begin(Duration::ZERO).is_ok(), "the thread's request has ended");
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub struct Supply {
     pub key: ChannelKey,
     /// The node that has the mirror.
     pub peer: String,
+    /// The id of the series' segment.
+    pub segment: u64,
     /// The answer to the request for this supply. A repeated request gets the same answer.
     pub answer: Load,
     _session: Session,
@@ -57,9 +59,9 @@ impl Reporter for Supply {
 }
 
 impl Supply {
-    pub fn new(key: ChannelKey, peer: &str, session: Session, answer: Load) -> Arc<Self> {
+    pub fn new(key: ChannelKey, peer: &str, segment: u64, session: Session, answer: Load) -> Arc<Self> {
         let (progress, changed) = (Mutex::default(), Condvar::new());
-        Arc::new(Self { key, peer: peer.to_owned(), answer, _session: session, progress, changed })
+        Arc::new(Self { key, peer: peer.to_owned(), segment, answer, _session: session, progress, changed })
     }
 
     pub fn is_over(&self) -> bool {
