@@ -12,7 +12,8 @@ can_install() { have apt-get && { [ "$(id -u)" = 0 ] || can_sudo; }; }
 installs_nothing() { [ -n "${NO_INSTALL:-}" ] && [ "$NO_INSTALL" != 0 ]; }
 must_install() { ! installs_nothing || die "NO_INSTALL=1: not installed: $*"; }
 
-# The lists of packages may be missing (in new container images) or too old for the server.
+# The lists of packages may be missing (in new container images) or too old for the server, so the set-up
+# fetches them once, before it looks for packages.
 APT_IS_FRESH=
 refresh_apt() {
     [ -z "$APT_IS_FRESH" ] || return 0

@@ -271,7 +271,7 @@ extern "C" fn crossdock_item_share(item: u64) -> i32 {
 extern "C" fn crossdock_item_unshare(item: u64, timeout_ms: i64) -> i32 {
     call(|| {
         let wait = optional_wait(timeout_ms)?;
-        // The item is out of the lock during the wait, so calls of other threads go on at once.
+        // The item is out of the lock during the wait, so calls of other threads do not wait.
         let held = ITEMS.hold(item)?;
         let mut shared = {
             let mut state = held.lock()?;
