@@ -24,7 +24,7 @@ refresh_apt() {
 
 apt_knows() { [ "$(apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: //p')" ] && ! apt-cache policy "$1" | grep -q 'Candidate: (none)'; }
 
-# Debian 12's libboost-dev is 1.74, which is too old. It has 1.81 under a name of its own.
+# Debian 12's libboost-dev is 1.74, which is too old. Debian 12 also has 1.81, as libboost1.81-dev.
 boost_package() {
     local newest
     newest=$(apt-cache pkgnames libboost1. 2>/dev/null | grep -E '^libboost1\.[0-9]+-dev$' | sort -V | tail -n 1)

@@ -38,7 +38,7 @@ impl Heap for Crossdock {
     }
 }
 
-/// mimalloc. It is called as the global allocator of a program would call it.
+/// mimalloc, called in the way in which a program calls its global allocator.
 pub struct Mimalloc;
 
 impl Heap for Mimalloc {

@@ -77,7 +77,7 @@ impl World {
     }
 }
 
-/// Pins this process to a CPU, if the machine has a CPU with this number.
+/// Pins this process to the CPU with this number, modulo the number of CPUs.
 pub fn pin(processor: usize) {
     // SAFETY: a zeroed `cpu_set_t` is a valid, empty set; the last call only reads it.
     unsafe {

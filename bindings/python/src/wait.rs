@@ -108,7 +108,7 @@ pub fn wait_in_line<T: Send + 'static>(
 }
 
 thread_local! {
-    /// The exception that a handler of a signal raised during the call that this thread is in.
+    /// The exception that a handler of a signal has raised during this thread's present call of the library.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 

@@ -26,7 +26,7 @@ enum State {
     Shared(SharedItem),
     /// An item of another task that this process reads.
     Read(ItemView),
-    /// An item of this key that another thread has taken out of the lock, because the thread ends its sharing.
+    /// Another thread has taken the item out of the lock, to end its sharing. This is the key of the item.
     Moving(String),
 }
 
