@@ -440,7 +440,8 @@ crossdock_status crossdock_vector_open(crossdock_region *region, const char *nam
  * vector's elements; if the vector is a named object or a part of one, this is checked. Errors: NO_SPACE (the region
  * is full) and WRONG_TYPE (`element_size` is wrong): the vector is as it was. INVALID (the header is not in the
  * region, or `element_size` is 0), BAD_HANDLE (no vector can lie at this address), CORRUPT (the header holds what no
- * correct member writes), BUSY (a stopped member holds the region's lock). Waits for nothing else.
+ * correct member writes), BUSY (a stopped member holds the region's lock). The call waits only for this
+ * lock, or for one answer of the daemon.
  *
  * Elements may be or contain vectors, strings and ndarrays. Their contents stay as they are when the elements move, and
  * are freed when the elements go (if the process is killed meanwhile, some of the elements that were to go are empty).
@@ -723,10 +724,10 @@ typedef enum crossdock_detect {
 } crossdock_detect;
 
 typedef struct crossdock_series_options {
-    uint64_t capacity;      /* bytes of the pool at most, which wins over `keep`; 0: the workflow's quota is the limit */
+    uint64_t capacity;      /* the pool's largest size in bytes, even if `keep` versions do not fit; 0: the quota */
     uint32_t chunk;         /* bytes of a chunk, a power of two from 4 KiB to 2 MiB; 0: by the size of the data */
-    uint32_t keep;          /* versions kept besides the latest, though no observer holds them */
-    uint32_t max_observers; /* at a time; at most 1024 */
+    uint32_t keep;          /* versions kept besides the latest, even if no observer holds them */
+    uint32_t max_observers; /* observers at a time; at most 1024 */
     crossdock_full full;
     crossdock_detect detect;
     crossdock_pages pages;
