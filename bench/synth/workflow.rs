@@ -99,8 +99,8 @@ fn quoted(word: &str) -> String {
     serde_json::Value::from(word).to_string()
 }
 
-/// Makes the command that starts the MPI job. Each MPI is called as its documentation says for one node. To run as
-/// root, or with more ranks than CPUs, needs an option.
+/// Makes the command that starts the MPI job. Each MPI is called as its documentation says for one node. Some MPIs
+/// need an option to run as root, or to run more ranks than there are CPUs.
 fn mpirun(graph: &Graph, mpi: Mpi, folder: &Path) -> Result<Vec<String>, String> {
     let mut words = match mpi {
         Mpi::Mpich => vec![first_of(&["mpiexec.mpich", "mpiexec.hydra", "mpiexec"])?],

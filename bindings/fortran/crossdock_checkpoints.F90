@@ -83,12 +83,12 @@ contains
     call open_publisher(session, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect)
   end subroutine
 
-  !> Fills a publisher's arrays from the newest undamaged checkpoint of its series. `folder` may also be the path of one
-  !> checkpoint file, which another rank of the program has chosen. `step` and `time` get the attributes
-  !> of these names, and `skipped` gets one line for each newer checkpoint that is damaged. If there is no checkpoint,
-  !> because the program starts for the first time, nothing changes and the status is OK. CORRUPT: all checkpoints are
-  !> damaged. INVALID: the checkpoint is of another number of ranks, or does not fit into the publisher's arrays.
-  !> WRONG_TYPE: a stored array has another type than the publisher's.
+  !> Fills a publisher's arrays from the newest undamaged checkpoint of its series. `folder` may also be the path of
+  !> one checkpoint file, which another rank of the program has chosen. `step` and `time` get the attributes of these
+  !> names, and `skipped` gets one line for each newer checkpoint that is damaged. If there is no checkpoint, because
+  !> the program starts for the first time, nothing changes and the status is OK. CORRUPT: all checkpoints are damaged.
+  !> INVALID: the checkpoint is of another number of ranks, or does not fit into the publisher's arrays. WRONG_TYPE: a
+  !> stored array has another type than the publisher's.
   subroutine crossdock_restart(publisher, folder, stat, step, time, skipped)
     type(crossdock_publisher), intent(in) :: publisher
     character(*), intent(in) :: folder

@@ -613,7 +613,7 @@ contains
     if (stat == CROSSDOCK_OK) call take(version, reference)
   end subroutine
 
-  !> Waits for the version only if timeout_ms asks for it.
+  !> Gets the version with this number. Waits for the version only if timeout_ms is given.
   subroutine observer_at(observer, sequence, version, stat, timeout_ms)
     class(crossdock_observer), intent(in) :: observer
     integer(int64), intent(in) :: sequence

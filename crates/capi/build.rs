@@ -9,7 +9,8 @@ const SONAME: &str = "libcrossdock.so.0";
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,{SONAME}");
-    // The library is never unloaded, because threads of a program may still have thread-local messages of the library.
+    // The library is never unloaded, because threads of the program may still have thread-local error messages, whose
+    // destructors are code of the library.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     link_beside();
 }

@@ -198,8 +198,8 @@ def main():
     if ran.returncode != 0:
         print(ran.stdout[-3000:], ran.stderr[-3000:], sep="\n", file=sys.stderr)
     written = {p.name: hashlib.sha256(content(p.name)).hexdigest() for p in present}
-    # The checksums: for each program, that of the file that it wrote; for each reader and each file name, that of the
-    # reader's output.
+    # `told` has the checksum of the file that each program wrote. `read` has the checksum of each reader's output, by
+    # the reader and the name of the file that it read.
     told, read = {}, {}
     for number, program in enumerate(present):
         told[program.name] = checksums_of(logs / f"write-{number}.log").get(files[program.name])

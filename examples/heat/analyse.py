@@ -50,7 +50,7 @@ def common_versions(blocks):
     while True:
         try:
             versions = [block.next(timeout=60) for block in blocks]
-            while len({version.sequence for version in versions}) > 1:  # some are newer: the others catch up
+            while len({version.sequence for version in versions}) > 1:  # the blocks with older versions catch up
                 top = max(version.sequence for version in versions)
                 versions = [v if v.sequence == top else b.next(timeout=60) for b, v in zip(blocks, versions)]
         except (crossdock.ClosedError, crossdock.PeerDiedError) as end:
@@ -83,7 +83,7 @@ class Modes:
         self.decay = 1 + 2 * R * (np.cos(2 * np.pi * y) + np.cos(2 * np.pi * x) - 2)
         self.shell = np.rint(np.hypot(y, x) * n).astype(int)
         self.shells = n // 2
-        self.weight = np.full(self.start.shape, 2.0)  # the other half of the plane has the same energies
+        self.weight = np.full(self.start.shape, 2.0)  # for the half of the plane that rfft2 leaves out
         self.weight[:, 0] = 1
         if n % 2 == 0:
             self.weight[:, -1] = 1
@@ -94,8 +94,8 @@ class Modes:
     def take(self, plate, step, spectrum):
         now = np.fft.rfft2(plate)
         exact = self.start * self.decay ** (step - self.first)
-        # Rounding leaves noise of about 1e-16 of the largest mode. Modes that are not much larger than that are left
-        # out.
+        # Rounding leaves noise of about 1e-16 of the largest mode. Modes that are so small that the noise matters are
+        # left out.
         clear = np.abs(exact) > 1e-5 * np.abs(exact).max()
         self.worst = max(self.worst, float(np.max(np.abs(now - exact)[clear] / np.abs(exact)[clear])))
         energy = np.bincount(self.shell.ravel(), (self.weight * np.abs(now) ** 2).ravel(), self.shells)[: self.shells]

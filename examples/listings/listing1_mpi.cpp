@@ -1,5 +1,5 @@
-// Listing 1: a vector is handed to another task by a handle instead of being sent. Lines with "-" in the paper show the
-// code before the change.
+// Listing 1: a vector is handed to another task by a handle instead of being sent. The comments show lines of the
+// paper: "-" is a line before the change, and "+" is the paper's line where this program differs from it.
 #include <crossdock/mpi.hpp>
 
 #include <cstdio>

@@ -40,8 +40,8 @@ def compared(where, lines, truth, options):
     for _ in range(options.repeat):
         # The transports alternate, so that a machine that becomes slower slows all of them down alike.
         for transport in options.transports:
-            # First, one frame at a time is sent. Only then is the latency that of the hand-overs, and not the time
-            # that a frame waits for a detector.
+            # First, one frame at a time is sent. So no frame waits for a detector, and the latency is only the time of
+            # the hand-overs.
             single, _ = run(where, transport, lines, one_at_a_time(options, len(truth)), truth, subprocess.Popen.wait)
             full = run(where, transport, lines, options, truth, lambda launched: Watch(launched, where.roots))
             yield figures.of_runs(where.nodes, transport, lines, single, full)

@@ -10,7 +10,7 @@ PIXELS_AT = 4096
 HEADER = np.dtype([
     ("number", "<i8"),          # the number of the frame in the video, from 0
     ("height", "<i4"), ("width", "<i4"),
-    ("ends", "<i4"),            # not 0: no frame, the video has ended, and this many frames and ends there are in all
+    ("ends", "<i4"),            # 0 for a frame; in an end mark, the number of frames and end marks in all
     ("people", "<i4"),          # the number of valid boxes
     ("stored", "<f8"), ("received", "<f8"), ("detected", "<f8"),   # seconds of the node's monotonic clock
     ("boxes", "<i4", (PEOPLE_MAX, 4)),                             # x, y, width, height

@@ -21,11 +21,11 @@ import frames
 cv2.setNumThreads(1)
 
 LINES = 576             # the lines of the copy that is searched
-DIFFERS = 28            # of 255 in any colour: not the empty street
-LEAST_LINES = 28        # a person has at least as many lines
+DIFFERS = 28            # a larger difference in any colour (of 255) is something in front of the empty street
+LEAST_LINES = 28        # the least number of lines of a person
 PERSON = 120            # the number of lines to which small things are enlarged
 SURE = 0.3              # the least weight of the classifier for a person
-OVERLAP = 0.5           # of the smaller of two boxes: they are one person
+OVERLAP = 0.5           # two boxes are one person if they share a larger part of the smaller box
 
 
 class Detector:
@@ -72,8 +72,8 @@ class Detector:
                   for (bx, by, bw, bh), weight in zip(boxes, np.ravel(weights)) if weight > SURE]
         at_edge = x == 0 or y == 0 or x + width == picture.shape[1] or y + height == picture.shape[0]
         if not people and at_edge and 1.5 * width < height < 6 * width and height > 40:
-            # The box is upright, alone, and at the edge of the picture. It may be a person who is only half in the
-            # picture, which the classifier has not learnt to find.
+            # The thing is upright, at the edge of the picture, and the classifier has found no person in it. It may be
+            # a person who is only half in the picture: the classifier has not learnt to find such people.
             people.append(((x, y, width, height), 0.0))
         return people
 

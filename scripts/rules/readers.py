@@ -12,8 +12,9 @@ import re
 
 from . import source
 
-# For each type of a header in shared memory: the module of `layout` with the type, the name of the type, and the file of its
-# reader. An entry may name a second file, which maps the header: it makes the reader from the address, and nothing else.
+# For each type of a header in shared memory: the module of `layout` with the type, the name of the type, and the file
+# of its reader. An entry may name a second file, which maps the header. The second file may only make the reader from
+# the address.
 READERS = [
     ("queue", "Cell", "crates/core/src/queue/cell.rs", "crates/core/src/queue/ring.rs"),
     ("queue", "EndSlot", "crates/core/src/queue/slot.rs", "crates/core/src/queue/ring.rs"),

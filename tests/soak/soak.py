@@ -225,7 +225,8 @@ class Soak:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
                 probe.connect(str(self.socket))
                 listener = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-            # If the keeper was killed, its broker may listen for a moment longer.
+            # If the keeper was killed, its broker may listen for a moment longer. So the listening process must be
+            # this keeper or a child of it.
             stat = pathlib.Path(f"/proc/{listener}/stat").read_text()
             return self.keeper.pid in (listener, int(stat.rpartition(")")[2].split()[1]))
         except OSError:

@@ -114,7 +114,7 @@ static void heap_round(uint64_t round)
     }
     if (!vector && !WORKS(crossdock_vector_open(region, vector_name, "i64", CROSSDOCK_OPEN_OR_CREATE, WAIT, &vector)))
         return;
-    /* The first element is the stamp of the other elements, or 0 while they are being written. */
+    /* The first element is the number from which the others were computed, or 0 while they are being written. */
     uint64_t *words = crossdock_vector_data(vector);
     if (vector->size > 1 && words[0])
         check("vector", words + 1, vector->size - 1, words[0]);
@@ -214,7 +214,7 @@ static void item_round(uint64_t round)
     uint64_t size;
     crossdock_status status = half ? crossdock_item_access(session, item_name, SHORT, &item)
                                    : crossdock_item_create(session, item_name, ITEM, NULL, &item);
-    if (!half && status == CROSSDOCK_EXISTS) /* one that was not handed on yet */
+    if (!half && status == CROSSDOCK_EXISTS) /* the last round has not handed the item on */
         status = crossdock_item_access(session, item_name, CROSSDOCK_NO_WAIT, &item);
     if (!works("create or access", status))
         return;

@@ -111,7 +111,7 @@ class worker {
     check("block", block.span(), stamp);
     region_->destroy(block);
     auto& v = region_->container<crossdock::vector<std::int64_t>>("v" + std::to_string(number_));
-    // The first element is the stamp of the other elements, or 0 while they are being written.
+    // The first element is the number from which the other elements were computed, or 0 while they are being written.
     if (v.size() > 1 && v[0] != 0) check("vector", v.span().subspan(1), static_cast<std::uint64_t>(v[0]));
     if (v.size() > 0) std::atomic_ref(v[0]).store(0);
     v.resize(2 + mix(stamp + 2) % 5000);

@@ -122,7 +122,7 @@ contains
       has_vector = works('vector', stat)
       if (.not. has_vector) return
     end if
-    ! The first element is the stamp of the other elements, or 0 while they are being written.
+    ! The first element is the number from which the other elements were computed, or 0 while they are being written.
     call vector%view(words, stat)
     if (.not. works('view', stat)) return
     if (size(words) > 1) then

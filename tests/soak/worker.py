@@ -63,7 +63,8 @@ class Worker:
         if self.vector is None:
             self.vector = self.region.vector(f"v{self.number}", dtype="u8")
         vector = self.vector
-        # The first element is the stamp of the other elements, or 0 while they are being written.
+        # The first element is the number from which the other elements were computed, or 0 while they are being
+        # written.
         if len(vector) > 1:
             words = vector.array
             if words[0]:

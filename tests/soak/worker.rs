@@ -108,7 +108,8 @@ impl Worker {
         }
         let Some(region) = &self.region else { return Ok(()) };
         let vector = region.vector::<i64>(&format!("v{}", self.number), ObjectMode::OpenOrCreate, Some(WAIT))?;
-        // The first element is the stamp of the other elements, or 0 while they are being written.
+        // The first element is the number from which the other elements were computed, or 0 while they are being
+        // written.
         let before = vector.to_vec()?;
         if before.len() > 1 && before[0] != 0 {
             check("vector", &before[1..], before[0] as u64);

@@ -154,7 +154,7 @@ def death_of_a_task(run):
         browser.open(run.url)
         browser.until("document.querySelectorAll('#tasks tbody tr').length === 4")
         browser.eval("const menu = document.querySelector('#log-task'); menu.value = 'plot'; menu.dispatchEvent(new Event('change'))")
-        # The run ends with the first failure. A task that ignores the signal keeps the run there for a moment, because
+        # The run ends with the first failure. A task that ignores the signal keeps the run alive for a moment, because
         # the page polls only once a second.
         (run.folder / "fail").touch()
         browser.until("/failed \\(3\\)|server has ended/.test(document.body.innerText)")

@@ -32,30 +32,31 @@ impl Heap for Crossdock {
 
     #[inline]
     fn touch(&mut self, block: u64) {
-        // SAFETY: the block lies in the region and is this program's.
+        // SAFETY: the byte belongs to a block that this program allocated in the region, and no other code uses the
+        // block.
         unsafe { self.0.base().add(block as usize).write(1) };
     }
 }
 
-/// mimalloc. It is called as the global allocator of a program would call it.
+/// mimalloc, called in the way in which a program calls its global allocator.
 pub struct Mimalloc;
 
 impl Heap for Mimalloc {
     #[inline]
     fn allocate(&mut self, size: u64) -> u64 {
-        // SAFETY: sizes are not 0, 16 is a power of two.
+        // SAFETY: the layout is valid: no caller passes the size 0, and the alignment 16 is a power of two.
         unsafe { mimalloc::MiMalloc.alloc(Layout::from_size_align_unchecked(size as usize, 16)) as u64 }
     }
 
     #[inline]
     fn free(&mut self, block: u64) {
-        // SAFETY: the block is from `allocate`; mimalloc does not look at the size.
+        // SAFETY: `allocate` gave this block. The layout has another size than the block, but mimalloc ignores it.
         unsafe { mimalloc::MiMalloc.dealloc(block as *mut u8, Layout::from_size_align_unchecked(1, 16)) }
     }
 
     #[inline]
     fn touch(&mut self, block: u64) {
-        // SAFETY: the block is this program's.
+        // SAFETY: the byte belongs to a block that this program allocated, and no other code uses the block.
         unsafe { (block as *mut u8).write(1) };
     }
 }

@@ -29,7 +29,7 @@ impl World {
     /// The shared word with this index.
     pub fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < WORDS);
-        // SAFETY: within the shared words, which are atomics.
+        // SAFETY: the address lies within the mapped words, and processes access these words only as atomics.
         unsafe { self.words.start().cast::<AtomicU64>().add(index).as_ref() }
     }
 
@@ -49,11 +49,12 @@ impl World {
 
     /// Runs `work` in a new process.
     pub fn spawn(&self, counter: u64, work: impl FnOnce(Arc<Region>)) -> i32 {
-        // SAFETY: the program has one thread; the child runs the closure and leaves.
+        // SAFETY: the program has only one thread, so the child's memory is consistent. The child runs the closure and
+        // ends.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             work(self.attach(counter));
-            // SAFETY: the call ends the child process.
+            // SAFETY: the call ends the child process, and has no conditions.
             unsafe { libc::_exit(0) }
         }
         pid
@@ -62,12 +63,12 @@ impl World {
     /// Waits for the end of a child process.
     pub fn wait(&self, pid: i32) {
         let mut status = 0;
-        // SAFETY: waits for a child of this process.
+        // SAFETY: the call waits for a child of this process, and writes its status to `status`.
         unsafe { libc::waitpid(pid, &mut status, 0) };
         assert_eq!(status, 0, "the other process failed");
     }
 
-    /// Waits until `count` processes have called this with the same word.
+    /// Waits until `count` processes have called this function with the same word.
     pub fn meet(&self, word: usize, count: u64) {
         self.word(word).fetch_add(1, Ordering::AcqRel);
         while self.word(word).load(Ordering::Acquire) < count {
@@ -76,7 +77,7 @@ impl World {
     }
 }
 
-/// Pins this process to a CPU, if the machine has a CPU with this number.
+/// Pins this process to the CPU with this number, modulo the number of CPUs.
 pub fn pin(processor: usize) {
     // SAFETY: a zeroed `cpu_set_t` is a valid, empty set; the last call only reads it.
     unsafe {

@@ -17,7 +17,8 @@ inline std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
-/// The ends of a task's ports. Their maker decides where the memory lies and which method carries the data.
+/// The ends of a task's ports. The code that makes them decides where the memory lies and which method carries the
+/// data.
 struct Ends {
   Slots own;     // the buffers that the task fills and, unless it has staged buffers, sends
   Slots staged;  // for a task with private data: the buffers to which it copies the data for its consumers

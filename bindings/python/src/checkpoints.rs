@@ -22,9 +22,10 @@ pub struct Checkpoint {
     found: Restart,
 }
 
-/// Opens the newest undamaged checkpoint of a folder. If the folder holds checkpoints of several names, `name` is the
-/// beginning of the files' names. `folder` may also be the path of one checkpoint file. In a program of several ranks,
-/// one rank should choose the newest and tell the others its path, because a checkpoint may be saved between two calls.
+/// Opens the newest undamaged checkpoint of a folder. `name` is the part of the file names before the number
+/// ('field'). It is needed if the folder holds checkpoints of several names. `folder` may also be the path of one
+/// checkpoint file. In a program of several ranks, one rank should choose the newest and tell the others its path,
+/// because a checkpoint may be saved between two calls.
 ///
 /// Raises NotFoundError if there is no checkpoint, so the program starts for the first time. Raises CorruptError if all
 /// checkpoints are damaged. `.skipped` lists damaged checkpoints that are newer than this one.

@@ -432,7 +432,8 @@ fn can_change_shape(version: &InnerVersion) -> bool {
 #[pyfunction]
 pub fn diff(py: Python<'_>, before: &Version, after: &Version) -> PyResult<Vec<(String, u64, u64)>> {
     let found = before.pinned.read(py, |one| {
-        // The lock of one version is not taken twice, because `refresh` may wait for it meanwhile.
+        // If both are the same version, its lock is taken only once. A second `read` in this thread could wait for a
+        // `refresh` that waits for the first one.
         if Arc::ptr_eq(&before.pinned, &after.pinned) {
             return crossdock_client::diff(one, one);
         }

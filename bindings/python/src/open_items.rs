@@ -230,7 +230,7 @@ impl OpenItem {
     }
 }
 
-/// Says that so many arrays are views of an item.
+/// The words of an error that say how many arrays are views of an item.
 fn viewed(count: usize) -> String {
     match count {
         1 => "1 array is a view of it; let go of it (del) first".to_owned(),

@@ -62,7 +62,7 @@ impl Region {
         }
         match (options.mode, options.timeout) {
             // Without a timeout, this call waits only while another member constructs the object. That member finishes
-            // or dies soon.
+            // or dies soon, so the wait needs no slices.
             (ObjectMode::OpenOnly, None) => py.detach(|| region.claim(name, ty, options.mode, None)).or_raise(py),
             (_, timeout) => {
                 let total = timeout.unwrap_or(deadline(py, None)?);

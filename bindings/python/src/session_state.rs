@@ -18,7 +18,8 @@ use crate::views::{OpenRegion, lock};
 pub struct SessionState {
     session: Mutex<Option<Own<Inner>>>,
     /// The open regions by their segment ids. If the program opens a region several times, all views of it are counted
-    /// together. Heaps in several files of one item may be open; the newest is the last.
+    /// together. One id has several regions if an item with a heap has moved to another file while its heap in the
+    /// former file was still mapped. The newest region is the last.
     regions: Mutex<HashMap<u64, Vec<Weak<OpenRegion>>>>,
     ports: Mutex<Vec<Weak<OpenPort>>>,
     items: Mutex<Vec<Weak<OpenItem>>>,

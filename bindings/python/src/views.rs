@@ -177,7 +177,8 @@ pub struct ArrayBase {
     view: CountedView,
     /// The address and the number of the viewed bytes.
     pub extent: (usize, u64),
-    /// This field is dropped after the view count was decremented, and before the message's credit is given back.
+    /// Fields are dropped in their order: first the view count is decremented, then the region is given up, and at
+    /// last the message's credit goes back.
     _region: Own<Region>,
     _credit: Option<Arc<Credit>>,
 }

@@ -17,7 +17,8 @@ const SLICE: Duration = Duration::from_millis(100);
 const FIRST: Duration = Duration::from_millis(1);
 /// The timeout for `None`, equal to the library's default for ports. Every wait has a deadline.
 const DEFAULT: Duration = Duration::from_secs(60);
-/// The longest timeout, a year in seconds. A longer timeout is a mistake or infinity.
+/// The longest timeout, a year in seconds. A longer one, such as infinity, is refused, because every wait has a
+/// deadline.
 const LONGEST_S: f64 = 365.0 * 86400.0;
 
 /// Converts a timeout in seconds to a duration. `None` stands for the default of ports, 60 s.
@@ -96,7 +97,8 @@ pub fn wait_in_line<T: Send + 'static>(
     step: impl Fn(Option<Duration>) -> Result<T> + Send + Sync + 'static,
 ) -> PyResult<T> {
     let end = Instant::now() + total;
-    // Without a timeout, `step` waits for the daemon if the daemon has to copy the item. With one, it ends in time.
+    // The first attempt waits at most `FIRST`. If `total` is 0, `step` gets no time: it does not wait for the item's
+    // owner, but it waits for the daemon if the daemon has to copy the item.
     let first = (!total.is_zero()).then(|| total.min(FIRST));
     match interruptible(py, || step(first))? {
         Err(e) if first.is_some() && matches!(e.status, Status::NotYet | Status::NotFound | Status::TimedOut) => {}
@@ -106,7 +108,7 @@ pub fn wait_in_line<T: Send + 'static>(
 }
 
 thread_local! {
-    /// The exception that a handler of a signal raised during the call that this thread is in.
+    /// The exception that a handler of a signal has raised during this thread's present call of the library.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 

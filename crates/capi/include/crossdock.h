@@ -440,7 +440,8 @@ crossdock_status crossdock_vector_open(crossdock_region *region, const char *nam
  * vector's elements; if the vector is a named object or a part of one, this is checked. Errors: NO_SPACE (the region
  * is full) and WRONG_TYPE (`element_size` is wrong): the vector is as it was. INVALID (the header is not in the
  * region, or `element_size` is 0), BAD_HANDLE (no vector can lie at this address), CORRUPT (the header holds what no
- * correct member writes), BUSY (a stopped member holds the region's lock). Waits for nothing else.
+ * correct member writes), BUSY (a stopped member holds the region's lock). The call waits only for this
+ * lock, or for one answer of the daemon.
  *
  * Elements may be or contain vectors, strings and ndarrays. Their contents stay as they are when the elements move, and
  * are freed when the elements go (if the process is killed meanwhile, some of the elements that were to go are empty).
@@ -506,8 +507,8 @@ typedef enum crossdock_pattern {
 
 typedef struct crossdock_port_options {
     crossdock_pattern pattern;
-    uint32_t capacity; /* messages in flight; a power of two, 1 to 4096; 0: what the port has, 8 if it is made by this */
-    uint32_t persistent; /* not 0: if it is made by this, it outlasts the run, with its messages, until it is removed */
+    uint32_t capacity;   /* messages in flight; a power of two, 1 to 4096; 0: as the port has, or 8 for a new port */
+    uint32_t persistent; /* not 0: if this call makes the port, it and its messages stay after the run, until removed */
 } crossdock_port_options;
 
 #define CROSSDOCK_PORT_OPTIONS_INIT {CROSSDOCK_ANY_PATTERN, 0, 0}
@@ -692,7 +693,7 @@ typedef struct crossdock_variable {
     const char *name;
     const char *type;                         /* of its elements, in the grammar above: "f64", "{f64,i32}" */
     uint32_t dimensions;                      /* 0 for a single value */
-    crossdock_order order;                    /* told to observers; crossdock itself sees bytes */
+    crossdock_order order;                    /* for observers; crossdock treats the data as bytes */
     uint64_t shape[CROSSDOCK_RANK_MAX];       /* at present */
     uint64_t max_shape[CROSSDOCK_RANK_MAX];   /* what it can grow to; 0: this dimension stays as it is */
     const crossdock_attribute *constants;     /* what never changes: spacing, units; NULL for none */
@@ -723,10 +724,10 @@ typedef enum crossdock_detect {
 } crossdock_detect;
 
 typedef struct crossdock_series_options {
-    uint64_t capacity;      /* bytes of the pool at most, which wins over `keep`; 0: the workflow's quota is the limit */
+    uint64_t capacity;      /* the pool's largest size in bytes, even if `keep` versions do not fit; 0: the quota */
     uint32_t chunk;         /* bytes of a chunk, a power of two from 4 KiB to 2 MiB; 0: by the size of the data */
-    uint32_t keep;          /* versions kept besides the latest, though no observer holds them */
-    uint32_t max_observers; /* at a time; at most 1024 */
+    uint32_t keep;          /* versions kept besides the latest, even if no observer holds them */
+    uint32_t max_observers; /* observers at a time; at most 1024 */
     crossdock_full full;
     crossdock_detect detect;
     crossdock_pages pages;
@@ -791,8 +792,8 @@ typedef struct crossdock_publisher_statistics {
     uint64_t slots_reserved; /* chunks that the pool has memory for */
     uint64_t copied;         /* chunks copied so far */
     uint64_t shared;         /* chunks taken over from the version before */
-    uint64_t last_ns;        /* the last publish */
-    uint64_t longest_ns;     /* the longest */
+    uint64_t last_ns;        /* how long the last publish took */
+    uint64_t longest_ns;     /* how long the longest publish took */
     uint64_t no_space;       /* publishes that failed for lack of room */
     uint64_t taken_back;     /* versions taken back from observers */
     uint64_t method;         /* how changes are found now: 0 copy all, 1 hints, 2 private copies, 3 write protection,
@@ -924,13 +925,14 @@ crossdock_status crossdock_series_version_diff(crossdock_series_version *before,
  * checksum is right. */
 typedef struct crossdock_checkpoint crossdock_checkpoint; /* a counted reference, as sessions are */
 
-/* Open the newest undamaged checkpoint of a folder. `name` is the beginning of the files' names (`field`); it may be
- * NULL if there is only one. Damaged checkpoints are skipped (crossdock_checkpoint_skipped lists them). The whole file
- * is read once. `folder` may also be the path of one checkpoint file, which is then taken: in a program of several
- * ranks, one rank chooses the newest and tells the others its path, because a checkpoint may be saved between the calls
- * of two ranks. Errors: NOT_FOUND (there is none, so the program starts for the first time), CORRUPT (all are damaged),
- * INVALID (`name` is NULL, and the folder has checkpoints with several names; or the given file does not exist), DENIED
- * (this user may not read the folder or a file), SYSTEM (the kernel refuses another call). */
+/* Open the newest undamaged checkpoint of a folder. `name` is the part of the file names before the number (`field`);
+ * it may be NULL if the folder has checkpoints of only one name. Damaged checkpoints are skipped
+ * (crossdock_checkpoint_skipped lists them). The whole file is read once. `folder` may also be the path of one
+ * checkpoint file, which is then taken: in a program of several ranks, one rank chooses the newest and tells the others
+ * its path, because a checkpoint may be saved between the calls of two ranks. Errors: NOT_FOUND (there is none, so the
+ * program starts for the first time), CORRUPT (all are damaged), INVALID (`name` is NULL, and the folder has
+ * checkpoints of several names; or the given file does not exist), DENIED (this user may not read the folder or a
+ * file), SYSTEM (the kernel refuses another call). */
 crossdock_status crossdock_checkpoint_restart(const char *folder, const char *name, crossdock_checkpoint **checkpoint);
 /* Open the checkpoint file at this path. Errors: NOT_FOUND (there is no such file), CORRUPT (it is damaged or no
  * checkpoint), DENIED (this user may not read it), SYSTEM (the kernel refuses another call). */

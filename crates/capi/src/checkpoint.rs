@@ -128,7 +128,7 @@ unsafe extern "C" fn crossdock_checkpoint_sequence(reference: u64, series: *cons
 /// Gets an attribute of a series in the checkpoint, with the name of the attribute.
 ///
 /// # Safety
-/// Both must be zero-terminated; `series` may be NULL.
+/// `series` and `name` must be zero-terminated; `series` may be NULL.
 unsafe fn attribute(reference: u64, series: *const c_char, name: *const c_char) -> Result<(Value, String)> {
     // SAFETY: the caller promises this, as the `# Safety` section asks.
     let (series, name) = unsafe { (optional_text(series, "series")?.unwrap_or(""), text(name, "attribute")?) };

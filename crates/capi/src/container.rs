@@ -152,7 +152,7 @@ unsafe extern "C" fn crossdock_string_assign(
         let (data, size) = vector_view(region, string, 1)?;
         if length > 0 {
             // SAFETY: the view was checked against the region and has room for `size` bytes, of which no more than
-            // `length` are written; the header asks for `length` readable bytes that do not lie in the string.
+            // `length` are written; `crossdock.h` asks for `length` readable bytes that do not lie in the string.
             unsafe { std::ptr::copy_nonoverlapping(bytes, data.cast(), size.min(length) as usize) };
         }
         Ok(())

@@ -26,7 +26,7 @@ enum State {
     Shared(SharedItem),
     /// An item of another task that this process reads.
     Read(ItemView),
-    /// An item of this key that another thread has taken out of the lock, because the thread ends its sharing.
+    /// Another thread has taken the item out of the lock, to end its sharing. This is the key of the item.
     Moving(String),
 }
 
@@ -271,7 +271,7 @@ extern "C" fn crossdock_item_share(item: u64) -> i32 {
 extern "C" fn crossdock_item_unshare(item: u64, timeout_ms: i64) -> i32 {
     call(|| {
         let wait = optional_wait(timeout_ms)?;
-        // The item is out of the lock during the wait, so calls of other threads go on at once.
+        // The item is out of the lock during the wait, so calls of other threads do not wait.
         let held = ITEMS.hold(item)?;
         let mut shared = {
             let mut state = held.lock()?;

@@ -21,7 +21,7 @@ static OBSERVERS: Table<Guarded<Mutex<Observer>>> = Table::new(6, "observer", St
 const DECISION: Duration = Duration::from_millis(1);
 
 /// Gives the observer that a reference refers to, for use in one call. No call waits for a version while it has the
-/// observer, so calls of other threads go on at once.
+/// observer, so other threads can use the observer meanwhile.
 fn observer(reference: &u64) -> Result<MutexGuard<'_, Observer>> {
     // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
     // file keeps the value after its call.

@@ -18,7 +18,7 @@ static PORTS: Table<Port> = Table::new(3, "port", Status::Closed);
 fn port(reference: &u64) -> Result<&Port> {
     // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
     // file keeps the value after its call.
-    // A closed port stays in the table of references until its last reference is given up.
+    // No code calls `close` on this table: a closed port stays in it until its last reference is given up.
     unsafe { PORTS.peek(*reference) }
 }
 

@@ -20,7 +20,7 @@ static REGIONS: Table<Region> = Table::new(2, "region", Status::Closed);
 pub(crate) fn region(reference: &u64) -> Result<&Region> {
     // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
     // file keeps the value after its call.
-    // A region cannot be closed; a program can only give up its references.
+    // No code calls `close` on this table: a region cannot be closed, and a program can only give up its references.
     unsafe { REGIONS.peek(*reference) }
 }
 

@@ -203,8 +203,9 @@ unsafe extern "C" fn crossdock_series_version_diff(
         if room > 0 && (changes.is_null() || !changes.is_aligned()) {
             return Err(invalid("the place for the changes is NULL or misaligned"));
         }
-        // Each call locks a version once, and two versions in the order of their references. Otherwise calls that wait
-        // for each other's versions beside calls of `refresh` would wait for ever.
+        // The lock of each version is taken once, and two locks are taken in the order of the references. Otherwise
+        // two calls of this function could wait for each other for ever, or one call for itself, if calls of `refresh`
+        // wait for the locks meanwhile.
         let (low, high) = (before.min(after), before.max(after));
         let first = version(&low)?;
         let second = if low == high { None } else { Some(version(&high)?) };

@@ -90,7 +90,7 @@ pub(crate) unsafe fn declared(given: *const plain::Attribute, count: usize) -> R
 /// Reads the descriptions of variables from C.
 ///
 /// # Safety
-/// `given` must be NULL or have `count` readable elements, whose texts and constants are as the header asks.
+/// `given` must be NULL or have `count` readable elements, whose texts and constants are as `crossdock.h` asks.
 pub(crate) unsafe fn variables(given: *const plain::Variable, count: usize) -> Result<Vec<Variable>> {
     // SAFETY: the caller promises this, as the `# Safety` section asks.
     let given = unsafe { list(given, count, "variables")? };

@@ -3,7 +3,7 @@ import java.io.FileOutputStream;
 import java.io.IOException;
 import java.nio.file.Path;
 
-/** Java: `Files read FILE` copies a file to standard output, `Files write FILE` the other way round. */
+/** Java: `Files read FILE` copies a file to standard output, `Files write FILE` copies standard input to a file. */
 public class Files {
   public static void main(String[] words) throws IOException {
     if (words[0].equals("write")) {

@@ -2,7 +2,7 @@
 
 import threading
 
-# For each task: the index of its host's address, and the index of its port (of the port of its first rank).
+# For each task: the index of its host's address, and the index of the port at which its first rank listens.
 PLACES = {"extract": (0, 0), "detect": (1, 2), "combine": (2, 1)}
 
 class Frame:

@@ -283,7 +283,7 @@ static void c6(const char *role, const char *argument)
     void *base, *block;
     uint64_t capacity;
     OK(crossdock_region_base(region(), &base, &capacity));
-    for (int i = 0; i < 2; i++) /* so that this thread has the region at hand */
+    for (int i = 0; i < 2; i++) /* afterwards this thread remembers the region by its base */
         OK(crossdock_allocate_at(base, 64, 8, &block));
     *(int *)n.address = 7;
     pid_t child = fork();
@@ -447,7 +447,7 @@ static void c9(const char *role, const char *argument)
     OK(crossdock_port_close(in));
     pthread_join(thread, NULL);
     CHECK(peer_now_ms() - begin < 2000);
-    for (int i = 0; i < 8; i++) /* the ring may still have room */
+    for (int i = 0; i < 8; i++) /* fills the ring, which may still have room */
         if (crossdock_port_send(out, &message, 0, 0) != CROSSDOCK_OK)
             break;
     WANT(CROSSDOCK_CLOSED, crossdock_port_send(out, &message, 0, 1000));

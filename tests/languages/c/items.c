@@ -81,7 +81,7 @@ static bool belongs_to(const crossdock_item_info *info, const char *task)
     return strncmp(info->owner, task, length) == 0 && (info->owner[length] == 0 || info->owner[length] == '/');
 }
 
-/* Waits until the item is as wanted, at most 2 s. */
+/* Waits at most 2 s until crossdock_item_find gives the wanted status. */
 static void becomes(crossdock_status wanted, const char *suffix)
 {
     long long until = peer_now_ms() + 2000;
@@ -285,7 +285,7 @@ static void i8(const char *role, const char *argument)
     expect(b, "reading");
     crossdock_item_info info = found("");
     EQUAL(info.state, CROSSDOCK_ITEM_SHARED);
-    EQUAL(info.readers, 2); /* the owner is one */
+    EQUAL(info.readers, 2); /* the owner is one of them */
     /* While one thread waits for the reader, calls of another thread give BUSY and do not wait. */
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, take_back, item) == 0);

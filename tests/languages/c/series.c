@@ -189,7 +189,7 @@ static void *wait_for_version(void *observer)
     return NULL;
 }
 
-/* Calls of this thread do not wait for the wait of another thread. */
+/* Checks that calls of this thread return in time while another thread waits for a version. */
 static void use_beside_a_wait(crossdock_observer *observer, crossdock_publisher *publisher)
 {
     pthread_t thread;
@@ -577,7 +577,7 @@ static void s18(const char *role, const char *argument)
             publish(publisher);
         tell(0, "three");
         expect(0, "go");
-        return; /* and main ends */
+        return; /* the process then ends with status 0, with the publisher open */
     }
     int b = start("B", NULL);
     expect(b, "three");

@@ -13,7 +13,7 @@ enum { FAILED = 1, SKIPPED = 77, LEFT_MAX = 16 };
 static char prefix[64], row_id[8];
 static const char *own_role = "";
 static bool is_peer;
-static int report = -1; /* where a row's process says why it failed */
+static int report = -1; /* the pipe by which a row's process reports why it failed */
 static crossdock_session *own;
 
 static struct {

@@ -76,7 +76,8 @@ void stays(const part&) {
   FAILS(busy, SAYS("u"), std::vector<double, crossdock::series_allocator<double>>(20, crossdock::series_allocator<double>(p, "u")));
   own = decltype(own)(own.get_allocator());
   CHECK(decltype(own)(20, crossdock::series_allocator<double>(p, "u")).data() == p.span<double>("u").data());
-  // A vector whose elements were moved away can be used again.
+  // A vector whose elements were moved away still has its allocator. Using it again fails, because `taken` has the
+  // variable.
   decltype(own) moved(20, crossdock::series_allocator<double>(p, "u"));
   auto taken = std::move(moved);
   FAILS(busy, SAYS("u"), moved.resize(3));

@@ -257,8 +257,8 @@ contains
       call check(stat /= 0 .or. flushed /= 0, 'writing 2 000 000 bytes into 1 MiB fails')
       close (unit, iostat=stat)
       call check(c_remove(place('stage', 'big') // c_null_char) == 0, 'remove')
-      ! A file whose name begins with a dot is not managed. But it needs room in the file system of the managed
-      ! directory.
+      ! Waits until the file system has room again. A file whose name begins with a dot is not managed, but it needs
+      ! room in the file system of the managed directory, so it shows whether there is room.
       do attempt = 1, 1000
         open (newunit=unit, file=place('stage', '.room'), access='stream', form='unformatted', status='replace', iostat=stat)
         call check(stat == 0, 'open for writing')

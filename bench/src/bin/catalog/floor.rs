@@ -19,7 +19,8 @@ const CALL: usize = 100;
 const CALLS: u8 = b'c';
 const WATCH: u8 = b'w';
 
-/// The floor's server, which does the least that a catalog must do, in a separate process, and the connections to it.
+/// The floor's server, which is a separate process and does the least that a catalog must do, and the connections to
+/// it.
 pub struct Floor {
     server: Child,
     _input: Option<ChildStdin>,

@@ -49,8 +49,8 @@ impl Side for Futex<'_> {
         if asks {
             Self::wait_until(self.back, Self::READY);
         } else {
-            // The word still has the value of the last round. It is reset, so that it is not taken for a signal of this
-            // round.
+            // `back` still has the value of the last round. It is reset, so that this value is not taken for a signal
+            // of this round.
             self.back.store(0, Ordering::Release);
             self.there.store(Self::READY, Ordering::Release);
             futex::wake(self.there, 1);
@@ -58,7 +58,8 @@ impl Side for Futex<'_> {
     }
 
     fn send(&mut self) {
-        // The signal carries the number of the trip. The asking side has not yet received the signal of this trip.
+        // The signal carries the number of the trip. `trip` counts the signals that this side has received. The asking
+        // side sends first, before it has received the signal of this trip, so it adds 1.
         self.there.store(self.trip + u32::from(self.asks), Ordering::Release);
         futex::wake(self.there, 1);
     }

@@ -51,7 +51,7 @@ fn soon() -> Deadline {
 
 /// The range of [`WAYS`] that has the links of crossdock.
 const LINKS: std::ops::Range<usize> = 2..WAYS.len();
-/// The range of [`WAYS`] for which the project has an aim, a limit of the time.
+/// The range of [`WAYS`] for which the project has an aim, which is a limit for the time.
 const OURS: std::ops::Range<usize> = 2..6;
 /// The name, in the results, of a unary gRPC call between two programs that do not use crossdock.
 const UNARY: &str = "gRPC";

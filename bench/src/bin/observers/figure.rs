@@ -38,7 +38,7 @@ pub fn figure(daemon: &Daemon, sizes: &[usize], runs: usize, seconds: f64) -> Ve
     points
 }
 
-/// Measures one way: seconds per iteration of the producer, and seconds per version of the observer.
+/// Measures one way of sharing: seconds per iteration of the producer, and seconds per version of the observer.
 fn one(daemon: &Daemon, way: &str, size: usize, runs: usize, seconds: f64) -> (Vec<f64>, Option<f64>) {
     let mut data = vec![0.0f64; size / 8];
     match way {

@@ -45,8 +45,8 @@ impl Queue {
         format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd())
     }
 
-    /// Gives one of the counters. Word 0 is the number of messages put in, word 1 the number taken out, and word 2
-    /// tells the end. Each word has a cache line of its own.
+    /// Gives one of the counters. Word 0 is the number of messages put in, word 1 the number taken out. Word 2 is not
+    /// 0 if no more data will come. Each word has a cache line of its own.
     fn word(&self, n: u64) -> &AtomicU32 {
         self.memory.word32(n * 64).expect("within the first page")
     }

@@ -49,7 +49,7 @@ pub fn measure(runs: usize, seconds: f64, mut iteration: impl FnMut()) -> Vec<f6
     (0..runs).map(|_| timed(count, &mut iteration)).collect()
 }
 
-/// Finds the number of iterations that takes about this many seconds.
+/// Finds how many iterations take about this many seconds together.
 pub fn often_enough(seconds: f64, iteration: &mut dyn FnMut()) -> u32 {
     let mut count = 1u32;
     loop {

@@ -101,10 +101,11 @@ class checkpoint {
 };
 
 /// Opens the newest undamaged checkpoint of a folder. Returns nothing if the folder has no checkpoint, so the program
-/// starts for the first time. `name` is the beginning of the files' names, if there are several. `folder` may also be
-/// the path of one checkpoint file, which another rank of the program has chosen. Errors: corrupt (all checkpoints are
-/// damaged), invalid (`name` is needed, because there are several names; or the given file does not exist), denied
-/// (this user may not read the folder or a file), system (the kernel refuses another call).
+/// starts for the first time. `name` is the part of the file names before the number (`field`). It may be empty if the
+/// folder has checkpoints of only one name. `folder` may also be the path of one checkpoint file, which another rank
+/// of the program has chosen. Errors: corrupt (all checkpoints are damaged), invalid (`name` is empty, and the folder
+/// has checkpoints of several names; or the given file does not exist), denied (this user may not read the folder or a
+/// file), system (the kernel refuses another call).
 inline std::optional<checkpoint> restart(const std::string& folder, const std::string& name = {}) {
   crossdock_checkpoint* given = nullptr;
   const auto status = crossdock_checkpoint_restart(folder.c_str(), name.empty() ? nullptr : name.c_str(), &given);
@@ -113,13 +114,12 @@ inline std::optional<checkpoint> restart(const std::string& folder, const std::s
   return checkpoint(given);
 }
 
-/// Fills the arrays of a publisher from the newest undamaged checkpoint of its series. `folder` may also be the path of
-/// one checkpoint file, which another rank of the program has chosen. If there is no checkpoint,
-/// because the program starts for the first time, the arrays are not changed and nothing is returned. Errors: corrupt
-/// (all checkpoints are damaged), invalid (the checkpoint is of another number of ranks, or the publisher lacks a
-/// stored variable, or its largest shape is smaller than the stored one), wrong_type (a stored array has another type
-/// than the publisher's), denied (this user may not read the folder or a file), system (the kernel refuses another
-/// call).
+/// Fills the arrays of a publisher from the newest undamaged checkpoint of its series. `folder` may also be the path
+/// of one checkpoint file, which another rank of the program has chosen. If there is no checkpoint, because the
+/// program starts for the first time, the arrays are not changed and nothing is returned. Errors: corrupt (all
+/// checkpoints are damaged), invalid (the checkpoint is of another number of ranks, or the publisher lacks a stored
+/// variable, or its largest shape is smaller than the stored one), wrong_type (a stored array has another type than
+/// the publisher's), denied (this user may not read the folder or a file), system (the kernel refuses another call).
 inline std::optional<checkpoint> restart(const publisher& into, const std::string& folder) {
   crossdock_checkpoint* given = nullptr;
   const auto status = crossdock_publisher_restart(into.get(), folder.c_str(), &given);

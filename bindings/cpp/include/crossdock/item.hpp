@@ -195,7 +195,7 @@ class item : public item_base {
   /// zero bytes. The heap is handed on together with the item. While such a region is open, the item cannot be handed
   /// on (status::busy).
   crossdock::region region(mode m = open_or_create) & {
-    crossdock::session s = session_;  // may fail, and does so before there is a region
+    crossdock::session s = session_;  // may fail, so it comes before the region is opened
     crossdock_region* given = nullptr;
     detail::check(crossdock_item_region(get(), static_cast<crossdock_mode>(m), &given));
     return crossdock::region::taken(given, std::move(s));

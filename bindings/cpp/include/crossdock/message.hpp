@@ -17,7 +17,7 @@
 namespace crossdock {
 
 namespace detail {
-/// Tells whether a later attempt to load the same object may succeed.
+/// Tells whether an attempt to load an object that failed with this status may succeed later.
 inline bool passes(status s) noexcept {
   return s == status::no_space || s == status::busy || s == status::disconnected || s == status::timed_out || s == status::system;
 }
@@ -73,9 +73,9 @@ class message_base {
  protected:
   message_base(std::shared_ptr<transport> via, const crossdock_message& m) noexcept : via_(std::move(via)), message_(m) {}
 
-  /// The object that the handle names. If the object is not in the port's region, its own region is kept open
-  /// together with the message. If the object cannot be loaded for a passing reason, this message object does not
-  /// release the message.
+  /// The object that the handle names. If the object is not in the port's region, its own region is kept open together
+  /// with the message. If the object cannot be loaded now but perhaps later, this message object does not release the
+  /// message, so that the caller can put it back.
   template <class T>
   T* find(const region& home) {
     try {
@@ -103,7 +103,7 @@ class message_base {
   std::shared_ptr<transport> via_;
   crossdock_message message_;
   std::optional<region> elsewhere_{};
-  const void* data_ = nullptr;  // for the sanitizer
+  const void* data_ = nullptr;  // the object, for detail::hand_over
 };
 
 /// A message whose handle names a T. Keep the message as long as the data is being read.

@@ -67,7 +67,7 @@ class ndarray {
   using const_iterator = const T*;
   static constexpr std::size_t max_rank = CROSSDOCK_RANK_MAX;
 
-  ndarray(const allocator_type& a) noexcept : region_(detail::relative(&region_, a.base())) {}  // NOLINT: as vector
+  ndarray(const allocator_type& a) noexcept : region_(detail::relative(&region_, a.base())) {}  // NOLINT: implicit
   ndarray(std::initializer_list<size_type> shape, const allocator_type& a) : ndarray(shape, order::c, a) {}
   ndarray(std::initializer_list<size_type> shape, crossdock::order o, const allocator_type& a) : ndarray(a) { reshape(shape, o); }
   ndarray(const ndarray& other) : ndarray(other, other.get_allocator()) {}

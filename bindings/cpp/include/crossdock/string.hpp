@@ -25,7 +25,7 @@ class string {
   using const_reference = const char&;
   static constexpr size_type npos = std::string_view::npos;
 
-  string(const allocator_type& a) noexcept : bytes_(a) {}  // NOLINT: as vector
+  string(const allocator_type& a) noexcept : bytes_(a) {}  // NOLINT: implicit
   string(std::string_view text, const allocator_type& a) : bytes_(text, a) {}
   string(const char* text, const allocator_type& a) : string(std::string_view(text), a) {}
   string(const string& other) = default;

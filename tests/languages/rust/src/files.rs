@@ -49,7 +49,7 @@ fn writes(_: &Context, step: &str, row: &[&str]) -> Outcome {
             let mut file = io(File::create(at("slow")?))?;
             io(file.write_all(&[b'x'; SIZE / 2]))?;
             say_ready();
-            // The consumer makes this link when it has looked for the file.
+            // The producer waits for this link, which the consumer makes when it has looked for the file.
             let began = Instant::now();
             while fs::read_link(at(".looked")?).is_err() {
                 if began.elapsed() > Duration::from_secs(10) {
@@ -80,8 +80,8 @@ fn writes(_: &Context, step: &str, row: &[&str]) -> Outcome {
             }
             drop(file);
             io(fs::remove_file(at("big")?))?;
-            // A file whose name begins with a dot is not managed. But it needs room in the file system of the managed
-            // directory.
+            // Waits until the file system has room again. A file whose name begins with a dot is not managed, but it
+            // needs room in the file system of the managed directory, so it shows whether there is room.
             for _ in 0..1000 {
                 let fits = fs::write(at(".room")?, [b'x'; 2 * SIZE]).is_ok();
                 io(fs::remove_file(at(".room")?))?;

@@ -205,7 +205,7 @@ fn i8_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
         say_ready();
         std::thread::sleep(Duration::from_millis(300));
     }
-    // The owner gets the item for itself as soon as the reader closes it.
+    // The owner has the item for itself as soon as this reader has closed it, so the item can no longer be read.
     std::thread::sleep(Duration::from_millis(200));
     fails(Status::NotYet, context.session.read_item(&key, POLL).map(drop)).map(drop)
 }

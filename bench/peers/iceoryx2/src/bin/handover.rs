@@ -73,11 +73,11 @@ fn produce(run: &str, spin: bool) -> Result<(), Error> {
         let publisher = topic.publisher_builder().initial_max_slice_len(size / 8).create()?;
         let bell = node.service_builder(&names.bell).event().open_or_create()?;
         let notifier = bell.notifier_builder().create()?;
-        hear()?; // the subscriber is there
+        hear()?; // the subscriber has connected
         publisher.update_connections()?;
         let (mut times, mut right, mut other) = (Vec::new(), true, Vec::new());
         for seed in 0..rounds + WARM_UP {
-            hear()?; // it waits
+            hear()?; // the subscriber waits
             let sample = publisher.loan_slice_uninit(size / 8)?;
             let sample = sample.write_from_fn(|i| seed.wrapping_add((i as u64).wrapping_mul(STEP)));
             other_work(&mut other);

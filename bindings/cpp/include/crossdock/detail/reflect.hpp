@@ -110,14 +110,14 @@ consteval std::size_t swallowed_one_by_one() {
 /// How many initialisers the field at initialiser I takes: 1, or the number of elements of an array.
 template <class T, std::size_t I>
 consteval std::size_t swallowed() {
-  if constexpr (nested<T, I>::template check<2>::value) {  // a long array is found by halving
+  if constexpr (nested<T, I>::template check<2>::value) {  // the length of a long array is found by halving
     constexpr std::size_t k = last_true_from<nested<T, I>::template check, 2>();
     if constexpr (array_of<T, I, k>) {
       return k;
     } else {
       return swallowed_one_by_one<T, I>();
     }
-  } else {  // what follows may have no default constructor, then only the exact number compiles
+  } else {  // a later field may have no default constructor: only the exact number compiles
     return swallowed_one_by_one<T, I>();
   }
 }
