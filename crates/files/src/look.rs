@@ -131,8 +131,8 @@ pub struct DirectorySnapshot {
     pub refused: Vec<Refused>,
 }
 
-/// Writes the producers' phase to JSON and similar formats as a number. The crate that defines [`Phase`] does not
-/// depend on `serde`.
+/// Writes the producers' phase to JSON and similar formats as a number. This module is needed because the crate that
+/// defines [`Phase`] does not depend on `serde`.
 mod number {
     use super::Phase;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -348,7 +348,8 @@ mod tests {
             names
         };
         assert_eq!((seen(""), seen("a/b")), (vec![PathBuf::from("a/b/file")], vec![PathBuf::from("a/b/file")]));
-        // The walk has seen the folder `a` already when its producer replaces it.
+        // A producer replaces the folder `a` by a link. The calls with `a` and `a/b` stand for a walk that has found
+        // these folders before.
         fs::rename(stage.join("a"), folder.join("gone")).unwrap();
         std::os::unix::fs::symlink(&outside, stage.join("a")).unwrap();
         for rest in ["", "a", "a/b", "none"] {

@@ -331,8 +331,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a published file from the folders of producers and consumers. The service does this again when it notes
-    /// that the file was dropped, and then reports an error.
+    /// Removes a published file from the folders of producers and consumers. Errors are ignored here: the service
+    /// removes the file once more when it notes that the file was dropped, and reports an error then.
     pub(crate) fn drop_file(&self, rest: &Path) {
         let _ = self.remove_staged(rest);
         let _ = self.withdraw(rest);

@@ -155,7 +155,8 @@ fn most_unread_answers(daemon: &Daemon) -> u64 {
     while ask_in_vain(&raw, number) {
         number += 1;
     }
-    // Before the answers, the kernel may report that the connection was reset.
+    // The first `None` may be the kernel's report that the connection was reset, and answers may follow it. So only the
+    // second `None` is the end.
     let (mut answers, mut ends) = (0, 0);
     while ends < 2 {
         match raw.receive() {

@@ -14,7 +14,7 @@ const ON_A: usize = 0;
 const ON_B: usize = 2;
 const A: usize = 0;
 const B: usize = 1;
-/// A number of effects that is greater than that of any move.
+/// More effects than any move has.
 const EFFECTS: usize = 400;
 
 fn is_report(message: &Message) -> bool {
@@ -80,7 +80,7 @@ fn settled(world: &mut World, line: u64) -> Vec<(usize, String)> {
     world.places(line)
 }
 
-/// The bytes on node a are older than what the task on node b wrote, so node a must not open them.
+/// Checks that node a does not open the region again: its bytes are older than those that the task on node b wrote.
 fn node_a_never_opens_it(world: &mut World, line: u64) {
     for _ in 0..10 {
         world.want(ON_A, "x");
