@@ -238,8 +238,8 @@ impl Store {
         is_torn: &mut dyn FnMut() -> bool,
         before: &mut dyn FnMut(&Self),
     ) -> io::Result<PublishOutcome> {
-        // The link leads to another file than the one that `meta` describes, because another file took the name `rest`
-        // before the link was made.
+        // If another file took the name `rest` before the link was made, the link leads to that file, and not to the
+        // one that `meta` describes.
         let is_same = same(waiting, meta)?;
         let Some(file) = ordinary(waiting)?.filter(|_| is_same) else { return Ok(PublishOutcome::Written) };
         let Some(held) = lease::hold(&file, Proof::NoWriter).map_err(|e| e.reason())? else {

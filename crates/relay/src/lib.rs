@@ -431,7 +431,7 @@ impl Shared {
         }
     }
 
-    /// Opens an end with this key. Returns `None` if the end was lost, and needs another key.
+    /// Opens an end with this key. Returns `None` if the end was lost; the caller then needs another key.
     fn open(self: &Arc<Self>, key: ChannelKey, want: &WantedEnd, wait: Duration) -> Result<Option<SegmentId>> {
         let WantedEnd { node, workflow, port, task, rank, sends, .. } = want;
         let question = Open {

@@ -228,9 +228,9 @@ impl Shared {
         })
     }
 
-    /// Freezes a region on the node that has the region. If `node` is `None`, that is this node. Returns `None` if a
-    /// request whose answer was lost has frozen the region, and this freeze has ended. Then the region is frozen with
-    /// another key.
+    /// Freezes a region on the node that has the region. If `node` is `None`, this node has the region. Returns `None`
+    /// if a request whose answer was lost has frozen the region, and this freeze has ended. The caller then freezes the
+    /// region with another key.
     fn freeze_at(
         self: &Arc<Self>,
         node: Option<&str>,
@@ -289,8 +289,8 @@ impl Shared {
             let wait = || by.left().max(ANSWER);
             if let Some(node) = node.as_deref().filter(|_| want.moves) {
                 session.adopt_region(*order, &region, former, false, wait())?;
-                // The other daemon may have restarted since the freeze, and may have opened the region to its tasks.
-                // Then it refuses to hand the region over.
+                // The other daemon may have restarted since the freeze, and may have opened the region to its tasks. In
+                // this case it refuses to hand the region over.
                 let hand_over = HandOver { key, becomes: region.id().0 };
                 self.ask_for_region(node, HAND_OVER, &hand_over.encode(), ANSWER)?;
             }

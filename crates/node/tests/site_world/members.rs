@@ -34,8 +34,8 @@ pub struct Member {
     /// Items for which the member's next message reports that it has closed them. The message is sent after the host
     /// has carried out all effects of the present event.
     closes: Vec<SegmentId>,
-    /// The key of the item that the member looks up, if the item has existed since the member asked. The answer must
-    /// then not be NOT_FOUND.
+    /// The key of the item that the member looks up, if the item has existed all the time since the member asked. The
+    /// answer must then not be NOT_FOUND.
     pub(super) must_find: Option<String>,
     /// The key of the item that the member looks up without waiting, if no item of this key has existed since the
     /// member asked. The answer must then be neither NOT_YET nor a description.
