@@ -35,11 +35,11 @@ pub enum FileState {
     Cut,
     /// The file was published, and was then dropped, as the key `keep` of the workflow file says.
     Dropped,
-    /// Another host has published the file, and this host fetches it as soon as there is room.
+    /// Another host has published the file, and this host fetches the file as soon as its store has enough free space.
     NoRoom,
     /// Another host has published the file and is lost, and this host had not fetched the file.
     Lost,
-    /// This host gave up fetching the file, for example because there was no room for too long. The log says why.
+    /// This host gave up fetching the file, for example because its store was full for too long. The log says why.
     NotFetched,
     /// A consumer waits for a file of this name.
     Awaited,

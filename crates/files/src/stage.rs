@@ -16,7 +16,7 @@ use crossdock_os::fs;
 
 use crate::store::{Layout, same};
 
-/// A name in the producers' folder, or a folder there. Its path is valid as long as this value exists.
+/// A path to a name or a folder below the producers' folder. The path is valid as long as this value exists.
 #[derive(Debug)]
 pub(crate) struct StagedPath {
     /// The open folder to which the path refers; `None` if the path begins with `stage` itself, which no producer can

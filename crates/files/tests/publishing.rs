@@ -84,8 +84,8 @@ impl Drop for Fixture {
     }
 }
 
-/// A file cannot be published, because a folder has its name among the published files. When the reason is gone, the
-/// service publishes the file, although the producer does nothing more.
+/// A file cannot be published, because among the published files a folder has the file's name. When the folder is gone,
+/// the service publishes the file, although the producer does nothing more.
 #[test]
 fn a_file_that_could_not_be_published_is_published_when_the_reason_has_passed() {
     let directory = Fixture::new(Publish::Close);

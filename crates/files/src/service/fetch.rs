@@ -388,7 +388,7 @@ impl Fetcher {
         self.backlog().finish(&work);
     }
 
-    /// Fetches a file, or gives it up. The error means that there was no room.
+    /// Fetches a file, or gives it up. The error means that this host has no room for the file now.
     fn fetch(&self, work: &PendingChange, meta: &FileMetadata) -> Result<(), NoRoom> {
         let mut tries = 0;
         let why = loop {

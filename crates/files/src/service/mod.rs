@@ -1011,14 +1011,14 @@ impl State {
         }
     }
 
-    /// Notes for `crossdock ls --files` that a file of another host waits for room.
+    /// Notes for `crossdock ls --files` that a file of another host waits until this host has room for it.
     fn waits_for_room(&mut self, rest: &Path, bytes: u64) {
         if self.without_room.insert(rest.to_owned()) {
             self.store.note(&format!("room {bytes}"), rest);
         }
     }
 
-    /// Notes that this file, and all files below this name, no longer wait for room.
+    /// Notes that this file, and all files below this name, no longer wait until this host has room for them.
     fn waits_no_longer(&mut self, rest: &Path) {
         let names: Vec<PathBuf> = self.without_room.iter().filter(|name| name.starts_with(rest)).cloned().collect();
         for name in names {

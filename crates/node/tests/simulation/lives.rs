@@ -14,7 +14,8 @@ use crossdock_node::broker::{Attachment, Event};
 use crate::sabotage::Sabotage;
 use crate::world::World;
 
-/// The words of one daemon's liveness table, by slot.
+/// The liveness table of one daemon: for each slot, the id of the member that has or had the slot, with the bit
+/// [`DEAD`] if this member is dead.
 pub type Table = BTreeMap<usize, u64>;
 
 impl World {

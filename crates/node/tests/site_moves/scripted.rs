@@ -168,8 +168,8 @@ fn a_report_about_another_move_changes_nothing() {
     assert_eq!(settled(&mut world, line), [(B, "x".to_owned())]);
 }
 
-/// Node b forgets a move that has not happened only after node a has promised not to hand the region over any more. So a
-/// HAND_OVER that arrives then does not leave node a with a region about which no node decides.
+/// Node b forgets a move that has not happened only after node a has promised not to hand the region over any more. So
+/// a HAND_OVER that arrives after that does not leave node a with a region about which no node decides.
 #[test]
 fn a_hand_over_that_arrives_after_the_end_of_its_move_is_refused() {
     let (mut world, line, segment) = world();

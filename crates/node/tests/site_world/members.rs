@@ -386,7 +386,8 @@ impl World {
         }
     }
 
-    /// Checks what a reader gets: it has the bytes that the owner shared, and its node has only one copy.
+    /// Checks what a reader gets: the file has the bytes that the owner shared, and the reader's node has only one
+    /// copy.
     fn given_to_read(&mut self, m: usize, item: SegmentId, file: SegmentId) {
         let node = self.members[m].node;
         let Some(bytes) = self.nodes[node].files.get(&file).copied() else {

@@ -163,7 +163,7 @@ struct Node {
 struct Known {
     /// The bytes that the last owner wrote.
     written: u64,
-    /// The bytes that owners shared, each with the time at which it was overwritten.
+    /// The bytes that owners shared, with the time at which they were overwritten; `u64::MAX` if they were not.
     shared: BTreeMap<u64, u64>,
     /// True if the item was destroyed, or may have been, or ended because another item has its key.
     doubtful: bool,
@@ -765,7 +765,7 @@ impl World {
         for item in self.items.keys().copied().collect::<Vec<_>>() {
             self.open_at_last(item)?;
         }
-        // A node's note of an item that has ended elsewhere goes after a few seconds.
+        // A node forgets an item that has ended on another node only after a few seconds.
         for _ in 0..30 {
             self.quiet_round();
         }
