@@ -317,7 +317,8 @@ fn an_observer_waits_for_the_series_and_not_beyond_its_deadline() {
         .collect();
     std::thread::sleep(Duration::from_millis(50));
     let publisher = Publisher::new(join(&daemon), "field", 3);
-    // All of them stay connected until the slots are compared, because a slot that is left is given again.
+    // All observers stay connected until the slots are compared, because the slot of an observer that leaves is given
+    // to another observer.
     let seen: Vec<_> = waiting.into_iter().map(|w| w.join().unwrap()).collect();
     let slots: BTreeSet<_> = seen.iter().map(|(entry, _)| (entry.segment, entry.slot)).collect();
     assert_eq!(slots, (0..3).map(|slot| (publisher.segment, slot)).collect());

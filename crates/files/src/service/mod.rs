@@ -59,7 +59,7 @@ use crate::writers::Writers;
 /// another descriptor of the file, and no event tells that a mapping was removed. Other changes cause events, which
 /// come sooner.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How long the service waits before it tries again to publish a file, after a call failed.
+/// The shortest time between a failed attempt to publish a file, or to watch a folder, and the next attempt.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// How long an empty file without a close event may still have a producer inside the `open` that made it.
@@ -205,7 +205,7 @@ struct State {
 /// What the service does in a folder.
 #[derive(Clone, Copy, Debug)]
 enum Visit {
-    /// Watches the folder, which has appeared in this way, and looks at what is in it.
+    /// Watches the folder, which has appeared by this change, and looks at what is in it.
     Enter(NameChange),
     /// Publishes every finished file in the folder.
     Look,
