@@ -35,11 +35,11 @@ pub enum FileState {
     Cut,
     /// The file was published, and was then dropped, as the key `keep` of the workflow file says.
     Dropped,
-    /// Another host has published the file, and this host fetches it as soon as there is room.
+    /// Another host has published the file, and this host fetches the file as soon as its store has enough free space.
     NoRoom,
     /// Another host has published the file and is lost, and this host had not fetched the file.
     Lost,
-    /// This host gave up fetching the file, for example because there was no room for too long. The log says why.
+    /// This host gave up fetching the file, for example because its store was full for too long. The log says why.
     NotFetched,
     /// A consumer waits for a file of this name.
     Awaited,
@@ -131,8 +131,8 @@ pub struct DirectorySnapshot {
     pub refused: Vec<Refused>,
 }
 
-/// Writes the producers' phase to JSON and similar formats as a number. The crate that defines [`Phase`] does not
-/// depend on `serde`.
+/// Writes the producers' phase to JSON and similar formats as a number. This module is needed because the crate that
+/// defines [`Phase`] does not depend on `serde`.
 mod number {
     use super::Phase;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -348,7 +348,8 @@ mod tests {
             names
         };
         assert_eq!((seen(""), seen("a/b")), (vec![PathBuf::from("a/b/file")], vec![PathBuf::from("a/b/file")]));
-        // The walk has seen the folder `a` already when its producer replaces it.
+        // A producer replaces the folder `a` by a link. The calls with `a` and `a/b` stand for a walk that has found
+        // these folders before.
         fs::rename(stage.join("a"), folder.join("gone")).unwrap();
         std::os::unix::fs::symlink(&outside, stage.join("a")).unwrap();
         for rest in ["", "a", "a/b", "none"] {

@@ -23,9 +23,10 @@ use crossdock_os::event::{self, Epoll};
 use crossdock_os::{Deadline, clock, datagram, fs};
 use serde::{Deserialize, Serialize};
 
-/// The most messages of one task that are read before other tasks have their turn.
+/// The most messages of one task that are read before the messages of other tasks are read.
 const ROUND: usize = 64;
-/// The pause after each round, so that a task that sends without end costs little time of a CPU.
+/// The pause after at most [`ROUND`] messages of each task were read. So a task that sends without end costs little
+/// time of a CPU.
 const PAUSE: Duration = Duration::from_millis(2);
 /// How long the service waits at least before it writes changed records to their files again.
 const SAVE: Duration = Duration::from_millis(100);
@@ -234,7 +235,7 @@ impl State {
         let last = shown(rest);
         let record = self.records[index].entry(gate.task.clone());
         let record = record.or_insert(RefusalCount { times: 0, last_ns: 0, last: String::new() });
-        // The task can report any number of refusals, and only the task's own record shows this number.
+        // The task can report any number of refusals. A false number changes only the task's own record.
         record.times = record.times.saturating_add(count.clamped(u64::from(u32::MAX)).max(1));
         record.last_ns = clock::now_ns();
         record.last = last;

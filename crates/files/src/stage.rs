@@ -3,8 +3,8 @@
 //! A producer can replace a folder by a symbolic link at any moment, also between two calls of the service. A plain path
 //! would then lead to files outside of the managed directory, where the service may have rights that the producer lacks.
 //! So the service opens one folder after the other, never through a link, and reaches a file from the folder that it
-//! has open. The kernel reports no open to the thread that answers opens, because these folders are opened as places
-//! only (`O_PATH`).
+//! has open. It opens the folders with `O_PATH`. The kernel does not report such an open to the thread that answers
+//! opens.
 
 use std::io;
 use std::ops::Deref;
@@ -16,7 +16,7 @@ use crossdock_os::fs;
 
 use crate::store::{Layout, same};
 
-/// A name in the producers' folder, or a folder there. Its path is valid as long as this value exists.
+/// A path to a name or a folder below the producers' folder. The path is valid as long as this value exists.
 #[derive(Debug)]
 pub(crate) struct StagedPath {
     /// The open folder to which the path refers; `None` if the path begins with `stage` itself, which no producer can
@@ -62,8 +62,9 @@ impl StagedPath {
 }
 
 impl Layout {
-    /// Gives the place of the name `rest` in the producers' folder; `None` if its folder does not exist. The last part of
-    /// the name may be a symbolic link, so calls that use the place must not follow links.
+    /// Gives the place of the name `rest` in the producers' folder; `None` if the folder above the name does not exist
+    /// or is reached through a symbolic link. The last part of `rest` may be a symbolic link, so calls that use the
+    /// place must not follow links.
     pub(crate) fn staged(&self, rest: &Path) -> io::Result<Option<StagedPath>> {
         match (rest.parent().filter(|folder| !folder.as_os_str().is_empty()), rest.file_name()) {
             (Some(folder), Some(name)) => StagedPath::below(&self.stage, folder, Path::new(name)),

@@ -238,8 +238,8 @@ impl Store {
         is_torn: &mut dyn FnMut() -> bool,
         before: &mut dyn FnMut(&Self),
     ) -> io::Result<PublishOutcome> {
-        // The link leads to another file than the one that `meta` describes, because another file took the name `rest`
-        // before the link was made.
+        // If another file took the name `rest` before the link was made, the link leads to that file, and not to the
+        // one that `meta` describes.
         let is_same = same(waiting, meta)?;
         let Some(file) = ordinary(waiting)?.filter(|_| is_same) else { return Ok(PublishOutcome::Written) };
         let Some(held) = lease::hold(&file, Proof::NoWriter).map_err(|e| e.reason())? else {
@@ -331,8 +331,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a published file from the folders of producers and consumers. The service does this again when it notes
-    /// that the file was dropped, and then reports an error.
+    /// Removes a published file from the folders of producers and consumers. Errors are ignored here: the service
+    /// removes the file once more when it notes that the file was dropped, and reports an error then.
     pub(crate) fn drop_file(&self, rest: &Path) {
         let _ = self.remove_staged(rest);
         let _ = self.withdraw(rest);

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use crossdock_os::fanotify::OpenWatch;
 use crossdock_os::process::{self, ProcessState};
 
-/// The number of known processes at which the dead ones are looked for the first time.
+/// If fewer processes than this are known, the service does not look for dead ones among them.
 const MANY: usize = 32;
 
 /// The processes that opened files, and how the files' writers closed them.
@@ -20,7 +20,7 @@ pub(crate) struct Writers {
     openers: Option<OpenWatch>,
     /// The processes that opened files, by their numbers. Each has one descriptor here, however many files it opens.
     processes: HashMap<i32, OwnedFd>,
-    /// The number of processes at which the dead ones are removed.
+    /// As soon as this many processes are known, the service removes the dead ones.
     many: usize,
     /// The files that were closed after writing, by inode number: how each was closed, and when this was noted.
     closed: HashMap<u64, (Closed, SystemTime)>,
@@ -30,12 +30,12 @@ pub(crate) struct Writers {
 /// How a file was closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Closed {
-    /// Since the last look, each writer closed the file itself.
+    /// Since the last call of [`Writers::is_torn`] for the file, each writer closed the file itself.
     Well,
-    /// Since the last look, a writer was killed while it had the file open.
+    /// Since the last call of [`Writers::is_torn`] for the file, a writer was killed while it had the file open.
     Killed,
-    /// A writer was killed before the last look, and no writer closed the file since then. A second event about the
-    /// same close must not publish the file.
+    /// A writer was killed before the last call of [`Writers::is_torn`] for the file, and no writer has closed the file
+    /// since that call. A second event about the same close must not publish the file.
     Torn,
 }
 
@@ -93,8 +93,8 @@ impl Writers {
                 if event.closed {
                     self.processes.entry(pid).or_insert(pidfd);
                 } else {
-                    // A process that waits for the answer to its open is alive. So this number does not belong to an
-                    // older process any more.
+                    // This process waits for the answer to its open, so it is alive. An older entry under `pid` may be
+                    // that of a dead process, so it is replaced.
                     self.processes.insert(pid, pidfd);
                 }
             }
@@ -126,7 +126,7 @@ impl Writers {
         self.take_in();
         match self.closed.remove(&inode) {
             None | Some((Closed::Well, _)) => false,
-            // The file that was closed then had the same inode number and was removed.
+            // The killed writer had an older file open, which had the same inode number and was removed.
             Some((_, noted)) if made.is_some_and(|made| made > noted) => false,
             Some((_, noted)) => {
                 self.closed.insert(inode, (Closed::Torn, noted));

@@ -55,7 +55,8 @@ fn two() -> (Host, Host, Arc<Memory>, Memory) {
     (a, b, of_a, catalog)
 }
 
-/// The host dies: its lease ends, because it is not kept alive, and it does not answer.
+/// Lets the host `a` die: it does not answer any more, and its lease ends, because its client `its` cannot renew the
+/// lease.
 fn kill(a: &mut Host, its: &Memory) {
     cut(its, true);
     a.end();
@@ -139,7 +140,8 @@ fn a_host_whose_producers_have_ended_and_whose_files_have_all_come_may_go() {
 fn a_wait_for_a_host_that_does_not_answer_names_it_and_says_since_when() {
     let (mut a, b, _of_a, catalog) = two();
     a.end();
-    // The host is still in the catalog, so it may only be cut off from this host.
+    // The test writes the entry of the ended host `a` into the catalog again. So host `b` cannot know whether `a` is
+    // lost or only cut off.
     let seen = site(Arc::new(catalog.client()), "s");
     let entry = crossdock_files::entry_key("s", "flow/x", "frames", "a");
     let value = b"1 7 produces producing 1 1 0 0 127.0.0.1:1";
@@ -219,6 +221,6 @@ fn a_host_ends_soon_although_the_catalog_does_not_answer() {
     std::thread::sleep(Duration::from_millis(300));
     let began = Instant::now();
     host.end();
-    // The call that gets a lease takes up to two seconds. A list would take ten.
+    // The call that gets a lease takes up to two seconds. A call that lists entries would take ten.
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }

@@ -263,8 +263,9 @@ fn a_service_that_dies_while_it_moves_a_file_to_the_disk_loses_nothing_and_the_n
         );
         fs::write(root.join("stage/b"), "later").unwrap();
         until("the next file", || faces.iter().any(|face| fs::read(face.join("b")).is_ok_and(|b| b == b"later")));
-        // The service removes its own names from `stage` before it sees the event of `b`. If the service took them for
-        // removals by a producer, it would have taken the file away from consumers by now.
+        // If the next service itself has removed the name `a` from `stage`, the event of this removal came before the
+        // event of `b`. If the service took the removal for one by a producer, it would have taken `a` away from
+        // consumers by now.
         assert!(place.is_seen(&faces[1]), "{point}: the file is lost");
         drop(next);
     }

@@ -84,8 +84,8 @@ impl Drop for Fixture {
     }
 }
 
-/// A file cannot be published, because a folder has its name among the published files. When the reason is gone, the
-/// service publishes the file, although the producer does nothing more.
+/// A file cannot be published, because among the published files a folder has the file's name. When the folder is gone,
+/// the service publishes the file, although the producer does nothing more.
 #[test]
 fn a_file_that_could_not_be_published_is_published_when_the_reason_has_passed() {
     let directory = Fixture::new(Publish::Close);
@@ -227,7 +227,8 @@ fn a_file_is_not_torn_by_the_death_of_the_writer_of_a_removed_file_with_the_same
         Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().unwrap();
         f.settle();
         fs::remove_file(f.stage(".scratch")).unwrap();
-        // The time at which a file was made is exact to a few milliseconds.
+        // The service compares the time at which a file was made with the time at which a writer was killed. The first
+        // is exact only to a few milliseconds, so the test waits.
         std::thread::sleep(Duration::from_millis(50));
         let name = format!("whole-{number}");
         fs::write(f.stage(&name), "whole").unwrap();

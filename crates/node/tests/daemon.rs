@@ -31,7 +31,8 @@ fn a_workflow_that_came_too_late_does_not_keep_its_name() {
     kill(broker, "STOP");
     assert_eq!(session.make_workflow("w", 0).unwrap_err().status, Status::TimedOut);
     kill(broker, "CONT");
-    // This request's answer comes after the late answer, so the session has read the late answer.
+    // The broker answers the first request late. The answer to `list` comes after that answer, so the session has read
+    // both now.
     session.list().unwrap();
     session.make_workflow("w", 0).unwrap();
     session.list().unwrap();
@@ -55,14 +56,16 @@ fn a_region_and_a_port_that_were_made_too_late_stay_if_another_member_has_had_th
         let late = session.port("p", End::Producer, &PortOptions::default(), None).map(drop);
         assert_eq!(late.unwrap_err().status, Status::TimedOut);
         kill(broker, "CONT");
-        // The first session reads the late answers only with the answer to its next request.
+        // The broker has made both objects, although `session` has given its requests up. `session` reads these late
+        // answers only with the answer to its next request.
         until("both are there", || other.list().unwrap().segments.len() == 2);
         if used {
             let region = other.region("r", Mode::OpenOrCreate, 1 << 20, None).unwrap();
             region.vector::<u64>("v", ObjectMode::CreateOnly, None).unwrap().resize(7).unwrap();
             other.port("p", End::Producer, &PortOptions::default(), None).map(drop).unwrap();
         }
-        // The second request comes after the messages that the late answers caused.
+        // With the answer to the first `list`, the session reads the late answers, and sends messages because of them.
+        // The broker handles these messages before the second `list`.
         session.list().unwrap();
         session.list().unwrap();
         assert_eq!(other.list().unwrap().segments.len(), if used { 2 } else { 0 });

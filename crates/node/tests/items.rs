@@ -60,7 +60,7 @@ fn an_item_that_was_made_too_late_by_a_broker_that_died_does_not_keep_its_name()
         assert!(other.find_item("x").is_ok());
         daemon.kill_broker();
         daemon.wait_until_up();
-        // A request that comes after the given-up one waits for its end.
+        // This request waits until the broker has ended the request that the session has given up.
         drop(session.create_item("x", &options(level, OnDeath::Keep)).unwrap());
         assert_eq!(session.find_item("kept").unwrap().key, "kept");
         drop((kept, other, session));
@@ -83,7 +83,7 @@ fn the_next_owner_of_a_file_that_lacks_memory_takes_the_memory_and_not_the_daemo
         let (level, on_death, keys) = (ItemLevel::Verified, OnDeath::Keep, vec![key.to_owned()]);
         let create = ItemRequest::Create { size, level, on_death, key: key.into() };
         let Some((Answer::Item(given), fds)) = one.ask(&Request::Item(create)) else { panic!("no item") };
-        // The first owner takes no memory for the item.
+        // The first owner gives the item away without writing into its file, so the file has no memory yet.
         drop(fds);
         one.ask(&Request::Item(ItemRequest::Transfer { item: given.item, to: Party::task("two") })).unwrap();
         let access = ItemRequest::Access { read: false, wait_ms: 5000, keys };

@@ -1,6 +1,6 @@
 //! What a former owner or reader can keep of an item, with the daemon of an ordinary user, which has no doors: a path
-//! descriptor, a spliced page, a file mode. With these it must neither read, write nor truncate the data of the next
-//! owner.
+//! descriptor, a spliced page, a file mode. With what it keeps, the former user must neither read, write nor truncate
+//! the data of the next owner.
 
 mod support;
 

@@ -197,8 +197,8 @@ fn helper_has_a_region() {
     std::thread::sleep(Duration::from_secs(30));
 }
 
-/// A daemon whose journal is on a small disk. It needs a file system of its own. An ordinary user gets one in a
-/// namespace, if the system allows it.
+/// A daemon whose journal is on a small disk. The disk is a file system that the test mounts in a namespace, if the
+/// system allows this.
 struct OnSmallDisk {
     keeper: std::process::Child,
     socket: PathBuf,

@@ -72,7 +72,8 @@ impl Drop for Limited {
 /// the task cannot see its own cgroup.
 fn in_cgroup(test: &str, folder: &Path, daemon: &Daemon, blind: bool) -> Output {
     let program = std::env::current_exe().unwrap();
-    // Without `/sys/fs/cgroup` a task does not see its limit, as in bubblewrap. Then the daemon must respect it.
+    // Without `/sys/fs/cgroup`, as in bubblewrap, a task does not see the limit of its memory. In this case the daemon
+    // must keep to the limit.
     let hide = if blind { "mount -t tmpfs none /sys/fs/cgroup && " } else { "" };
     let script = format!(
         "echo $$ > {}/cgroup.procs && {hide}exec {} --exact {test} --nocapture",

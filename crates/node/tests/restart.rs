@@ -137,7 +137,8 @@ fn a_session_with_more_objects_than_a_socket_takes_messages_outlives_the_broker_
     let mut items: Vec<_> = (0..700).map(item).collect();
     daemon.kill_broker();
     assert_eq!(session.find_item("k0").unwrap().state, ItemState::Held);
-    // No call of this session waits for the daemon, so the session sends the messages without a call.
+    // This session makes no further call that waits for the daemon. The messages about the closed items must reach the
+    // daemon nevertheless.
     items.truncate(350);
     until("the daemon hears that an item was closed", || other.find_item("k699").unwrap().state != ItemState::Held);
     kill(daemon.broker(), "STOP");

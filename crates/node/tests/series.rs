@@ -155,7 +155,8 @@ fn most_unread_answers(daemon: &Daemon) -> u64 {
     while ask_in_vain(&raw, number) {
         number += 1;
     }
-    // Before the answers, the kernel may report that the connection was reset.
+    // The first `None` may be the kernel's report that the connection was reset, and answers may follow it. So only the
+    // second `None` is the end.
     let (mut answers, mut ends) = (0, 0);
     while ends < 2 {
         match raw.receive() {
@@ -316,7 +317,8 @@ fn an_observer_waits_for_the_series_and_not_beyond_its_deadline() {
         .collect();
     std::thread::sleep(Duration::from_millis(50));
     let publisher = Publisher::new(join(&daemon), "field", 3);
-    // All of them stay connected until the slots are compared, because a slot that is left is given again.
+    // All observers stay connected until the slots are compared, because the slot of an observer that leaves is given
+    // to another observer.
     let seen: Vec<_> = waiting.into_iter().map(|w| w.join().unwrap()).collect();
     let slots: BTreeSet<_> = seen.iter().map(|(entry, _)| (entry.segment, entry.slot)).collect();
     assert_eq!(slots, (0..3).map(|slot| (publisher.segment, slot)).collect());

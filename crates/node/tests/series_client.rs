@@ -68,7 +68,8 @@ fn a_publisher_that_came_too_late_does_not_keep_the_name() {
     kill(broker, "STOP");
     assert_eq!(failed(session.publisher("field", &options())).0, Status::TimedOut);
     kill(broker, "CONT");
-    // This request's answer comes after the late answer, so the session has read the late answer.
+    // The broker answers the first request late. The answer to `list` comes after that answer, so the session has read
+    // both now.
     session.list().unwrap();
     let mut publisher = session.publisher("field", &options()).unwrap();
     publish(&mut publisher, 1);

@@ -133,7 +133,7 @@ impl World {
         Session::connect(&ConnectOptions { task: Some(task.into()), timeout, ..self.daemons[node].options() }).unwrap()
     }
 
-    /// Cuts the network between random nodes for a moment, again and again, until `stop`.
+    /// Cuts the network between random nodes for a moment, again and again, until `stop` is true.
     fn weather(&self, seed: u64, stop: &AtomicBool) {
         let random = Random::new(seed ^ 0xc0ffee);
         while !stop.load(Ordering::Relaxed) {

@@ -66,7 +66,7 @@ impl Shifted {
         Self { daemon, shift }
     }
 
-    /// Lets the clock jump.
+    /// Lets the wall clock jump: from now on it is `days` days ahead of the clock of the machine.
     fn jump(&self, days: i64) {
         use std::os::unix::fs::FileExt;
         let file = std::fs::File::options().write(true).open(&self.shift).unwrap();

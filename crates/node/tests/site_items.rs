@@ -58,8 +58,9 @@ fn a_proof_ends_when_another_node_begins_to_read() {
     assert!(outcome.is_ok(), "{}", outcome.err().unwrap_or_default());
 }
 
-/// This schedule found a defect: a member got a shared item to read while the item was about to leave its node. When the
-/// item came back before another node had pulled its bytes, it left again although that member had its file open.
+/// This schedule found a defect: a member got a shared item to read while the item was about to leave its node. When
+/// the item came back before another node had pulled the bytes, the item left the node again although that member had
+/// the item's file open.
 #[test]
 fn an_item_that_is_about_to_leave_gets_no_new_reader() {
     let outcome = run(41_623, Planted::Nothing, Form::Whole);

@@ -152,8 +152,6 @@ fn kills_of_brokers_during_transfers_lose_nothing() {
     until("nothing is left", || nodes.iter().all(|node| files(node) == 0));
 }
 
-/// An item with readers on two other nodes. Each node has one copy for all of its readers, and the owner waits until
-/// the last reader has closed it.
 #[test]
 fn an_item_is_not_lost_while_its_node_does_not_know_how_to_reach_the_bytes() {
     // The lease is so long that no node is lost while the catalog does not answer.

@@ -376,7 +376,7 @@ fn ports_regions_and_series_are_removed_from_another_node() {
     let series = SeriesOptions { variables: vec![Variable::new("u", "f64", &[4])], ..SeriesOptions::default() };
     let publisher = a.publisher("s", &series).unwrap();
     drop(region(&a, "r"));
-    // The answer is that of the object's node, which knows the members that use the object.
+    // The object's node gives the answer, because it knows the members that use the object.
     let is_busy = |outcome: crossdock_client::Result<()>| outcome.is_err_and(|error| error.status == Status::Busy);
     until("node b knows the port", || is_busy(b.remove(SegmentKind::Port, "p", InUse::Refuse)));
     let busy = b.remove(SegmentKind::Port, "p", InUse::Refuse).unwrap_err();

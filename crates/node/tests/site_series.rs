@@ -529,7 +529,7 @@ fn the_next_publisher_may_be_on_another_node_once_the_former_has_ended_or_died()
         "{living:?}"
     );
     end(doomed);
-    // The publisher's death is first known on its own node.
+    // Node a notices the death of the publisher first. Until node b knows of it, node b refuses another publisher.
     let mut publisher = None;
     until("the name is free", || {
         publisher = sessions[1].publisher("field", &options(4)).ok();

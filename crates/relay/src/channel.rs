@@ -412,7 +412,7 @@ impl Channel {
         let mut held = lock(&self.held);
         held.taken(&body.taken);
         for position in body.released {
-            // A message that is not held any more was reported before.
+            // If the message is not held any more, an earlier report has released it.
             let Some((message, ticket)) = held.messages.remove(&position) else { continue };
             if let Some(ticket) = ticket {
                 peers.withdraw(ticket);
@@ -513,8 +513,8 @@ impl Channel {
                 }
                 continue;
             }
-            // The lock `sent` is held until the message is noted. Otherwise the other thread could miss the release of
-            // the message.
+            // The lock `sent` is held until the message is noted. Otherwise the thread of `watch` could miss the
+            // release of the message.
             let mut all = lock(&self.sent);
             match self.end().send(&message, bytes, Duration::ZERO) {
                 Ok(position) => {
@@ -633,8 +633,8 @@ impl Channel {
         while !self.is_over() && !self.end().is_closed() {
             let mut found = UnreportedReleases::default();
             let untaken = is_shared && lock(&self.sent).values().any(|sent| !sent.taken);
-            // Taking a message changes no word on which a thread could wait, so this thread looks again after a short
-            // pause.
+            // A consumer that takes a message does not wake `wait_for_releases`. So this thread looks again after a
+            // short pause.
             pause = if untaken { (pause * 2).min(Duration::from_millis(4)) } else { Duration::from_micros(200) };
             let slice = if untaken { pause } else { SLICE };
             let Some(work) = self.work() else { return };

@@ -55,19 +55,20 @@ pub fn serves(service: u32) -> bool {
 const AGAIN: Duration = Duration::from_millis(50);
 /// How many keys of channels are remembered, in order to recognise repeated requests.
 const SEEN: usize = 4096;
-/// How often a daemon asks the others whether they know the channels that they share with it.
+/// How often a daemon asks the other daemons whether they know the channels that they share with it.
 const COMPARE: Duration = Duration::from_secs(1);
-/// How many other daemons it asks at the same time.
+/// How many other daemons a daemon asks at the same time.
 const AT_ONCE: usize = 32;
 /// The deadline for a request to the daemon of this node.
 const LOCAL: Duration = Duration::from_secs(10);
-/// How long one request to open an end waits for a free place at the port. A task that waits longer sends several
-/// requests. One that waits less waits for this time, because an earlier end of the same task may be about to close.
+/// How long one request to open an end waits for a free place at the port. For a task that waits longer, several
+/// requests are sent. The request of a task that waits less also waits for this time, because an earlier end of the
+/// same task may be about to close.
 const PLACE: Duration = Duration::from_secs(1);
 /// The longest pause before a request to open an end is repeated because the port has no free place.
 const PLACE_PAUSE: Duration = Duration::from_millis(800);
 /// How many requests of another node to open ends of one port may be in progress at the same time. While such a request
-/// waits, it takes one of the places for requests that the link has. Messages need other places.
+/// waits, it takes one of the places for requests that the link has. The other places stay free for messages.
 const OPENS_OF_PORT: usize = 8;
 /// How many requests of another node to open ends of any ports may be in progress at the same time.
 const OPENS_OF_NODE: usize = 32;
@@ -213,8 +214,8 @@ struct Shared {
     socket: PathBuf,
     /// The number of the next key.
     next: AtomicU64,
-    /// The next ticket. The first ticket is the token, so the tickets of an earlier broker of this node are not given
-    /// again.
+    /// The next ticket. The first ticket is the token, a random number of this start of the broker. So the tickets of
+    /// an earlier broker of this node are not given again.
     next_ticket: AtomicU64,
     channels: Mutex<BTreeMap<ChannelKey, Arc<Channel>>>,
     series: series::SeriesRelays,
@@ -248,7 +249,8 @@ pub struct LostNode {
 }
 
 impl LostNode {
-    /// Ends all of it, as after a death. The copies of regions that the node was making count as failed.
+    /// Ends everything that was shared with the node, as after a death. The copies of regions that the node was making
+    /// count as failed.
     pub fn end(&self) {
         self.supplies.iter().for_each(|supply| supply.finish());
         self.mirrors.iter().for_each(|mirror| mirror.gone());
@@ -429,7 +431,7 @@ impl Shared {
         }
     }
 
-    /// Opens an end with this key. Returns `None` if the end was lost, and needs another key.
+    /// Opens an end with this key. Returns `None` if the end was lost; the caller then needs another key.
     fn open(self: &Arc<Self>, key: ChannelKey, want: &WantedEnd, wait: Duration) -> Result<Option<SegmentId>> {
         let WantedEnd { node, workflow, port, task, rank, sends, .. } = want;
         let question = Open {
@@ -459,10 +461,10 @@ impl Shared {
         Ok(Some(id))
     }
 
-    /// Asks the other node to open an end. If the connection was lost before the answer came, asks again. Asks again as
-    /// well if the port had no free place, until the task does not wait any longer. The other node keeps nothing of a
-    /// request that it has refused, so it does not matter if no further request comes. Returns `None` if a request
-    /// whose answer was lost has opened an end, and this end is lost.
+    /// Asks the other node to open an end. Asks again if the connection was lost before the answer came, and as long as
+    /// the port has no free place and the task still waits. The other node keeps nothing of a request that it has
+    /// refused, so the task may stop waiting at any time. Returns `None` if a request whose answer was lost has opened
+    /// an end, and this end is lost.
     fn ask_to_open(&self, node: &str, question: &Open, wait: Duration) -> Result<Option<Vec<u8>>> {
         let (by, until) = (Deadline::after(REACH.saturating_add(wait)), Deadline::after(wait.max(PLACE)));
         let (mut pause, mut is_answer_lost) = (AGAIN, false);
@@ -498,7 +500,8 @@ impl Shared {
         let key = open.key;
         let is_seen = || lock(&self.seen).contains(&key);
         // A new request is in `serving` before it is in `seen`. It leaves `serving` when its channel can be found, or,
-        // if it failed, after it has left `seen`. So `seen` is read before the others and once more behind them.
+        // if it failed, after it has left `seen`. So this function reads `seen` before and after it reads `serving` and
+        // `channels`.
         let was_seen = is_seen();
         match find_or_opening(&self.serving, key, || lock(&self.channels).get(&key).cloned()) {
             Ok(channel) if channel.peer == node && !channel.has_ended() => return Ok(Self::opened(&channel)),
@@ -663,8 +666,8 @@ impl Shared {
 }
 
 impl Shared {
-    /// Asks each of these daemons which of these channels it still knows, and ends the others. A daemon that does not
-    /// answer does not hold up the questions to the others.
+    /// Asks each daemon in `by_peer` which of its channels the daemon still knows, and ends the channels that the
+    /// daemon does not know. A daemon that does not answer does not hold up the questions to the other daemons.
     fn compare_with(&self, by_peer: BTreeMap<String, Vec<ChannelKey>>) {
         let peers: Vec<_> = by_peer.into_iter().collect();
         for some in peers.chunks(AT_ONCE) {
@@ -684,8 +687,8 @@ impl Shared {
     }
 
     fn compare_with_peer(&self, peer: &str, keys: &[ChannelKey]) {
-        // One request has room for at most 4000 keys, so it asks about 3000. The daemon asks about the further keys
-        // later, when some channels have ended.
+        // One request has room for at most 4000 keys, so this request names at most 3000. This daemon asks about the
+        // further keys later, when some channels have ended.
         let keys = keys[..keys.len().min(3000)].to_vec();
         let Ok(body) = self.ask(peer, messages::KNOWN, &ChannelKeys(keys).encode(), COMPARE) else { return };
         let Ok(ChannelKeys(unknown)) = ChannelKeys::decode(&body) else { return };
@@ -885,7 +888,7 @@ mod tests {
         let (opening, channels) = (Mutex::new(BTreeSet::from([key])), Mutex::new(BTreeSet::new()));
         let found = find_or_opening(&opening, key, || {
             let found = lock(&channels).get(&key).copied();
-            // The thread that opens the channel goes on here.
+            // At this moment another thread finishes opening the channel.
             lock(&channels).insert(key);
             lock(&opening).remove(&key);
             found

@@ -69,14 +69,16 @@ const PIECE: usize = 256 << 10;
 const PULL: Duration = Duration::from_secs(3);
 /// How long one request to another node waits for its answer.
 const ANSWER: Duration = Duration::from_secs(5);
-/// The minimum time for freezing a region. It lets the answer, which says why a region is refused, arrive in time.
+/// The minimum time for freezing a region. With less time, an answer that says why the region is refused could come too
+/// late.
 const LEAST: Duration = Duration::from_secs(1);
 /// How often the daemon of the original region asks for the state of the copy.
 const ASK: Duration = Duration::from_secs(1);
 /// If the copying node does not answer for this time, the freeze ends. A move that was handed over is not affected,
 /// because its region is not frozen any more, but closed by the broker.
 const SILENT: Duration = Duration::from_secs(30);
-/// The text of the refusal for a node that still pulls a region, or wants it handed over, after its freeze has ended.
+/// The text of the refusal if a node still pulls a region, or wants it handed over, after the freeze of the region has
+/// ended.
 const NOT_KEPT: &str = "the region is not kept for this node any more; try again";
 
 /// The request of a task of this node to copy or move a region to this node.
@@ -226,9 +228,9 @@ impl Shared {
         })
     }
 
-    /// Freezes a region on the node that has the region. If `node` is `None`, that is this node. Returns `None` if a
-    /// request whose answer was lost has frozen the region, and this freeze has ended. Then the region is frozen with
-    /// another key.
+    /// Freezes a region on the node that has the region. If `node` is `None`, this node has the region. Returns `None`
+    /// if a request whose answer was lost has frozen the region, and this freeze has ended. The caller then freezes the
+    /// region with another key.
     fn freeze_at(
         self: &Arc<Self>,
         node: Option<&str>,
@@ -287,8 +289,8 @@ impl Shared {
             let wait = || by.left().max(ANSWER);
             if let Some(node) = node.as_deref().filter(|_| want.moves) {
                 session.adopt_region(*order, &region, former, false, wait())?;
-                // The other daemon may have restarted since the freeze, and may have opened the region to its tasks.
-                // Then it refuses to hand the region over.
+                // The other daemon may have restarted since the freeze, and may have opened the region to its tasks. In
+                // this case it refuses to hand the region over.
                 let hand_over = HandOver { key, becomes: region.id().0 };
                 self.ask_for_region(node, HAND_OVER, &hand_over.encode(), ANSWER)?;
             }
@@ -353,7 +355,8 @@ impl Shared {
     fn freeze(self: &Arc<Self>, peer: &str, request: &FreezeRequest) -> Result<FrozenExtents> {
         let key = request.key;
         let is_seen = || lock(&self.seen).contains(&key);
-        // As in `open_for`, `seen` is read before the others and once more behind them.
+        // This function reads `seen` before and after it reads `serving` and the frozen regions; `open_for` explains
+        // why.
         let was_seen = is_seen();
         match find_or_opening(&self.serving, key, || self.frozen_for(peer, key)) {
             Ok(frozen) if !*lock(&frozen.ended) => return Ok(frozen.offer.clone()),

@@ -13,7 +13,7 @@ use crossdock_link::bad_node_name;
 
 /// The longest value, in bytes, of a host's entry in the catalog for a directory.
 const VALUE_MAX: usize = 512;
-/// The longest address in such a value, in bytes.
+/// The longest address in the value of an entry, in bytes.
 const ADDRESS_MAX: usize = 255;
 
 /// What a host does with the files of a directory.
@@ -50,7 +50,7 @@ pub struct Announcement {
     pub phase: Option<Phase>,
     /// How many files the producers of the host have published.
     pub published: u64,
-    /// How many bytes these files have together.
+    /// The total size in bytes of the files that the producers of the host have published.
     pub bytes: u64,
     /// How many files of the host were not published because their writer was killed.
     pub torn: u64,

@@ -1,8 +1,9 @@
 //! Finds out for which files consumers of this host wait, because these files are fetched first.
 //!
 //! A consumer's thread that waits for a file sleeps in a system call, and an argument of this call points to the name
-//! of the file. The kernel shows both ([`crate::look::awaited`]), so a consumer needs no channel to this service. If
-//! this user may not inspect the consumers' threads, files are fetched in the order of their publication.
+//! of the file. The kernel shows the call and its argument ([`crate::look::awaited`]), so a consumer needs no channel
+//! to this service. If the service's user may not inspect the consumers' threads, files are fetched in the order of
+//! their publication.
 
 use std::collections::HashSet;
 use std::io;

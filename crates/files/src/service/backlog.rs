@@ -1,5 +1,5 @@
-//! The backlog of one host: the changes that are still to be carried out, and which of them comes next. It makes no
-//! system call and reads no clock.
+//! The backlog: the changes that one other host has reported and that this host must still carry out, and which of them
+//! comes next. The backlog makes no system call and reads no clock.
 //!
 //! Several files are fetched at once, each by a thread called a lane. A file that a consumer waits for comes before the
 //! files that no consumer has opened. One lane is kept free for the files that consumers wait for, so that none of

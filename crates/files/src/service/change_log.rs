@@ -206,7 +206,7 @@ mod tests {
         ledger.note(Path::new("a"), file(1));
         ledger.done(0, 1);
         ledger.dropped(Path::new("a"));
-        // The removal of the name that follows a drop is not a change of its own.
+        // After a drop, the removal of the file name does not become another change.
         ledger.gone(Path::new("a"));
         assert_eq!(changes_after(&ledger, 0), [("a".into(), ChangeKind::Dropped)]);
         ledger.done(0, 2);

@@ -183,7 +183,8 @@ impl Shared {
         let origin = |node: &String| Origin { node: node.clone(), phase: Phase::Coming, torn: 0, silent: None };
         state.origins = across.origins.iter().map(origin).collect();
         if state.ledger.readers() > 0 {
-            // Until now, only the consumers of this host counted.
+            // All consumers of this host have read the files in `consumed`, but the other hosts have not fetched these
+            // files. So they are not dropped yet.
             state.consumed.clear();
             state.note_all(std::path::Path::new(""));
         }

@@ -9,10 +9,10 @@
 //!
 //! What if this host's service dies? The next one removes what is in `fetched`, asks for all changes again, and skips
 //! the files that consumers see already. What if the other host's service dies? Its successor has another `life`, so
-//! all changes are asked for again. What if the other host is lost: it does not answer, and its entry in the catalog is
-//! gone? The consumers' logs say so, and what is lost with it. After a while its producers count as failed, and waits
-//! for the files that are still in the backlog end with an error. If the host comes back, everything continues where it
-//! was.
+//! all changes are asked for again. What if the other host is lost, so that it does not answer and its entry in the
+//! catalog is gone? The consumers' logs say that the host is lost, and which files are lost with it. After a while the
+//! host's producers count as failed, and waits for the files that are still in the backlog end with an error. If the
+//! host comes back, the fetching continues where it stopped.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
@@ -311,7 +311,7 @@ impl Fetcher {
                 state.trouble(lost(&self.node, &missing));
             }
         }
-        // The other host is in the catalog again, so it may answer soon.
+        // The other host is in the catalog again, so the files that are still missing do not count as lost any more.
         if level == SilenceLevel::Silent {
             missing.iter().for_each(|rest| state.is_found(rest));
         }
@@ -321,7 +321,7 @@ impl Fetcher {
     fn tell_silence(&self, silence: &mut Silence, why: &str) -> Instant {
         let is_met = self.hosts.is_met(&self.node);
         if is_met && std::mem::take(&mut silence.is_before) {
-            // The other host has just started, so its silence begins now.
+            // The other host has announced itself for the first time. Only its silence from now on counts.
             silence.since = None;
         }
         silence.is_before = !is_met;
@@ -388,7 +388,7 @@ impl Fetcher {
         self.backlog().finish(&work);
     }
 
-    /// Fetches a file, or gives it up. The error means that there was no room.
+    /// Fetches a file, or gives it up. The error means that this host has no room for the file now.
     fn fetch(&self, work: &PendingChange, meta: &FileMetadata) -> Result<(), NoRoom> {
         let mut tries = 0;
         let why = loop {
@@ -456,7 +456,8 @@ impl Fetcher {
         fs::set_len(made, meta.size).map_err(|error| Failed::Here(error.to_string()))?;
         let mapped = Mapping::for_huge_pages(made, length, Access::ReadWrite);
         let mut mapped = mapped.map_err(|error| Failed::Here(error.to_string()))?;
-        // In memory, a huge page is made in a third of the time that its small pages take.
+        // If the file lies in memory, the kernel makes a huge page in a third of the time that it needs for as much
+        // memory in small pages.
         mapped.take_huge_pages(made, 0, meta.size);
         file::extend(made, 0, meta.size).map_err(|error| match error.reason().kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Failed::Room(error.to_string()),

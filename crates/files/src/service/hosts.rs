@@ -27,7 +27,7 @@ struct KnownHosts {
 
 #[derive(Default)]
 struct Host {
-    /// The address that the host announced last, and the number of that start of its service.
+    /// The address and the `life` (the number of the start of its service) that the host announced last.
     at: (String, u64),
     link: Option<Arc<Link>>,
     /// The directories for which the host has an entry in the catalog.

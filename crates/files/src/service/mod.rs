@@ -59,7 +59,7 @@ use crate::writers::Writers;
 /// another descriptor of the file, and no event tells that a mapping was removed. Other changes cause events, which
 /// come sooner.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How long the service waits before it tries again to publish a file, after a call failed.
+/// The shortest time between a failed attempt to publish a file, or to watch a folder, and the next attempt.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// How long an empty file without a close event may still have a producer inside the `open` that made it.
@@ -75,7 +75,8 @@ const SPILL_LOOK: Duration = Duration::from_millis(20);
 /// How long the watching thread visits folders before it lets other threads use the state. A producer can make very
 /// many folders in a short time.
 const ROUND: Duration = Duration::from_millis(20);
-/// How long the watching thread waits after such a round.
+/// How long the watching thread waits at most, after it has visited folders for [`ROUND`], so that other threads can
+/// use the state.
 const PAUSE: Duration = Duration::from_millis(1);
 
 const EVENTS: u64 = 1;
@@ -204,7 +205,7 @@ struct State {
 /// What the service does in a folder.
 #[derive(Clone, Copy, Debug)]
 enum Visit {
-    /// Watches the folder, which has appeared in this way, and looks at what is in it.
+    /// Watches the folder, which has appeared by this change, and looks at what is in it.
     Enter(NameChange),
     /// Publishes every finished file in the folder.
     Look,
@@ -261,12 +262,12 @@ impl Service {
         let shared =
             Arc::new(Shared { state, writers, stop_watching, stop_answering, nudge, room, news, awaited_names });
         let mut service = Self { shared: shared.clone(), answers: None, watcher: None, mover: None };
-        // The kernel asks before each open in a watched folder, also before an open by the service. So a separate
-        // thread, which opens no files, answers. It must run before the first folder is watched.
+        // Before each open in a watched folder, also before an open by the service, the kernel asks and waits for an
+        // answer. So a separate thread, which opens no files, answers. It must run before the first folder is watched.
         if let Some(descriptor) = shared.writers().descriptor() {
             let for_thread = shared.clone();
-            // The kernel asks before each open as long as any copy of this descriptor is open. So the thread that
-            // answers owns it, and closes it when the thread ends.
+            // As long as any copy of this descriptor is open, each open waits for an answer. So the thread that answers
+            // owns this copy, and closes the copy when the thread ends.
             let epoll = two(&shared.stop_answering, (&descriptor, OPENERS)).map_err(plain)?;
             let answers = move || {
                 for_thread.answer_opens(&epoll);
@@ -619,7 +620,7 @@ impl State {
         self.visit_below(shared, Path::new(""), by);
     }
 
-    /// Visits this folder and those below it, as far as they are noted.
+    /// Visits the folders that are noted for a visit, among this folder and all folders below it.
     fn visit_below(&mut self, shared: &Shared, folder: &Path, by: Option<Deadline>) {
         let first = |state: &Self| {
             let mut from = state.unvisited.range::<Path, _>((Bound::Included(folder), Bound::Unbounded));
@@ -639,8 +640,8 @@ impl State {
     fn visit_one(&mut self, shared: &Shared, rest: &Path, what: Visit) {
         let (visited, came) = match what {
             Visit::Enter(came) => {
-                // This visit takes the place of the noted ones. A later one would take files that were made since for
-                // files that came with the folder.
+                // This visit replaces the visits of this folder that are noted. If a noted visit were made later, it
+                // would take files that are made from now on for files that came with the folder.
                 self.unvisited.remove(rest);
                 self.unentered.remove(rest);
                 (self.enter(shared, rest, came), came)
@@ -721,7 +722,7 @@ impl State {
         // marker will cause an event. A program can set `mtime` to any time, but not `ctime`.
         let changed = (file.mtime(), file.mtime_nsec()).min((file.ctime(), file.ctime_nsec()));
         let is_marked = changed <= (marker.ctime(), marker.ctime_nsec());
-        // If the marker cannot be looked at, the file cannot either, and the publication reports it.
+        // If `is_written` fails for the marker, publishing the file fails for the same reason, and reports the error.
         if is_marked && !self.store.is_written(rest).unwrap_or(false) {
             self.publish(shared, &finished);
         }
@@ -898,7 +899,8 @@ impl State {
         self.failed.remove(rest);
         self.folders.remove(rest);
         take_below(&mut self.found, rest);
-        // Another folder may get this name. The rename of the former one says nothing about files in the new one.
+        // Another folder may get this name. If the former folder was renamed, this says nothing about the files in the
+        // new folder.
         take_below(&mut self.unvisited, rest);
         take_below(&mut self.unentered, rest);
         self.ledger.gone(rest);
@@ -937,7 +939,7 @@ impl State {
         for old in outdated {
             if let Err(error) = self.drop_file(&old) {
                 self.trouble_once(format!("{} cannot be dropped yet: {error}", old.display()));
-                // The next publication drops it, because it is the oldest file.
+                // The next publication tries again to drop this file, because it is the oldest one.
                 self.order.insert(0, old);
             }
         }
@@ -984,7 +986,8 @@ impl State {
         let hosts = if self.fetched.contains_key(&rest) { 0 } else { self.ledger.readers() };
         let wanted: Vec<u32> = readers.iter().copied().chain(std::iter::repeat_n(1, hosts)).collect();
         let counts = self.read.entry(rest.clone()).or_default();
-        // The other hosts become known only when the exchange with them starts.
+        // The other hosts become known only when the exchange with them starts, so `counts` may be shorter than
+        // `wanted`.
         counts.resize(wanted.len(), 0);
         let Some(count) = counts.get_mut(consumer) else { return };
         *count += 1;
@@ -1021,7 +1024,7 @@ impl State {
                 unused => unused,
             };
             if let Err(error) = &dropped {
-                // The cause may pass, for example a lack of descriptors.
+                // The cause may pass, for example a lack of descriptors, so the service tries again later.
                 self.trouble_once(format!("{} cannot be dropped yet: {error}", rest.display()));
             }
             if !matches!(dropped, Ok(true)) {
@@ -1030,14 +1033,14 @@ impl State {
         }
     }
 
-    /// Notes for `crossdock ls --files` that a file of another host waits for room.
+    /// Notes for `crossdock ls --files` that a file of another host waits until this host has room for it.
     fn waits_for_room(&mut self, rest: &Path, bytes: u64) {
         if self.without_room.insert(rest.to_owned()) {
             self.store.note(&format!("room {bytes}"), rest);
         }
     }
 
-    /// Notes that this file, and all files below this name, no longer wait for room.
+    /// Notes that this file, and all files below this name, no longer wait until this host has room for them.
     fn waits_no_longer(&mut self, rest: &Path) {
         let names: Vec<PathBuf> = self.without_room.iter().filter(|name| name.starts_with(rest)).cloned().collect();
         for name in names {
@@ -1052,7 +1055,8 @@ impl State {
         }
     }
 
-    /// Reports a problem that may come again and again, for example with each attempt. Only its first line is kept.
+    /// Reports a problem that may come again and again, for example with each attempt. A line that was reported already
+    /// is not reported again.
     fn trouble_once(&mut self, line: String) {
         if !self.report.troubles.contains(&shown(&line)) {
             self.trouble(line);
@@ -1446,7 +1450,8 @@ mod tests {
         let root = PathBuf::from(format!("/dev/shm/crossdock-drop-told-{}", std::process::id()));
         let service = with_file_to_read(&root);
         let mut state = service.shared.state();
-        // The producers have put a folder in the place of the file, which the service removes as a file.
+        // Producers have put a folder in the place of the file. The service tries to remove the folder as a file, which
+        // fails.
         let name = PathBuf::from("a\u{1b}b");
         fs::create_dir(state.store.layout.stage.join(&name)).unwrap();
         fs::write(state.store.layout.published.join(&name), "x").unwrap();

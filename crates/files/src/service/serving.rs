@@ -140,9 +140,10 @@ impl Shared {
             let system = |error: std::io::Error| Refusal::new(Status::System, format!("{}: {error}", rest.display()));
             let Some(file) = ordinary(&path).map_err(system)? else { continue };
             let meta = FileMetadata::of(&file.metadata().map_err(system)?);
-            // A producer may set the time of a published file. Without an entry in `fetched`, the file of this name is
-            // the one of the newest change of this name. If a file of another host may have taken the name, the size
-            // and the time tell whether it is this file; its copy on a disk has them too.
+            // A producer may set the time of a published file, so the time may differ from the one in the change log.
+            // If the name has no entry in `fetched`, the name belongs to the file of the change, whatever the file's
+            // time is. Otherwise the name may belong to a fetched file, so the time must be right, too. A copy on a
+            // disk has the time of its original.
             let is_known = meta.modified == wanted.modified || !state.fetched.contains_key(&rest);
             if meta.size == wanted.size && is_known {
                 let file = Arc::new(Bytes::of(file, meta.size));

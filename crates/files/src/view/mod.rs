@@ -54,7 +54,7 @@ pub type MovedFiles = Arc<Mutex<std::collections::HashMap<(u64, u64), (u64, u64)
 #[derive(Debug)]
 pub struct View {
     at: PathBuf,
-    /// True if the view made the folder `at`. It then removes the folder at its end.
+    /// True if the view made the folder `at`. In this case the view removes the folder when it ends.
     made: bool,
     shared: Arc<Shared>,
     session: Option<BackgroundSession>,
@@ -122,7 +122,7 @@ impl View {
         i32::try_from(self.guard.id()).unwrap_or(0)
     }
 
-    /// Removes the mount on the folder `at` if it is that of a view whose server is dead.
+    /// Removes the mount on the folder `at`, if a view has made this mount and the view's server is dead.
     pub fn unmount_dead(at: &Path) {
         if fs::metadata(at).is_err_and(|error| error.raw_os_error() == Some(ENOTCONN)) {
             mount::unmount(at);
@@ -146,8 +146,8 @@ impl Drop for View {
         self.shared.end();
         mount::unmount(&self.at);
         let _ = self.guard.kill().and_then(|()| self.guard.wait());
-        // The session's threads may live on, until the last process has closed the view's files. A tool of the host may
-        // keep a file open.
+        // This call does not wait for the session's threads. They live until the last process has closed the view's
+        // files, and a tool of the host may keep a file open for a long time.
         drop(self.session.take());
         if self.made {
             let _ = fs::remove_dir(&self.at);

@@ -338,7 +338,7 @@ impl Filesystem for Server {
                 let number = shared.state().nodes.look_up(&rest, None);
                 reply.entry(&NO_TIME, &awaited(number), Generation(0));
             }
-            // No producer can publish the name any more, so this wait ends at once, and says why.
+            // No producer can publish the name any more, so `wait` returns at once. It reports the reason.
             None => {
                 let _ = shared.wait(&rest, request.pid());
                 reply.error(Errno::ENOENT);

@@ -95,7 +95,7 @@ impl Host {
         fs::write(self.root.join("stage").join(name), name).unwrap();
     }
 
-    /// Writes a file for which no host has room. It takes no memory.
+    /// Writes a sparse file. No host has room to fetch the file, but the file takes no memory on this host.
     pub fn write_huge(&self, name: &str) {
         let file = fs::File::create(self.root.join("stage").join(name)).unwrap();
         file.set_len(1 << 42).unwrap();

@@ -108,7 +108,7 @@ fn access(session: &Session, log: &mut Log, held: &mut BTreeMap<u64, Item>, key:
             Status::NotYet => log.answer(call, Outcome::NotYet),
             // Across nodes the end of a wait says nothing about the item: it may be on its way.
             Status::TimedOut if across => log.answer(call, Outcome::Failed),
-            // The item may be this task's already, and the daemon had not copied it in time.
+            // The item may already belong to this task, but the daemon has not copied the item in time.
             Status::TimedOut if error.to_string().contains("it is being copied") => log.answer(call, Outcome::Failed),
             // This error comes at the deadline of a wait. It only says that the item did not exist at that moment.
             Status::TimedOut if error.to_string().contains("there was no item") => log.answer(call, Outcome::NotFound),

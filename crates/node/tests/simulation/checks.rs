@@ -14,7 +14,7 @@ impl World {
         broker.check_at_rest();
         let (lasting, model) = (broker.lasting(), &self.model);
 
-        // No quota is exceeded, and the counted bytes are those of the segments.
+        // No quota is exceeded, and each workflow counts exactly the bytes that its segments have reserved.
         let mut total = 0;
         for (number, workflow) in &lasting.workflows {
             let reserved: u64 = lasting.segments.values().filter(|s| s.workflow == *number).map(|s| s.reserved).sum();

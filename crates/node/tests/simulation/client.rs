@@ -11,7 +11,7 @@ use crossdock_node::broker::{Descriptor, Peer};
 pub struct Asked {
     pub request: Request,
     pub descriptors: Vec<Descriptor>,
-    /// The deadline of the answer, from the time when the request has reached the daemon.
+    /// The deadline of the answer; `None` until the request has reached the daemon.
     pub due: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ pub struct Client {
     pub workflow_name: String,
     /// Whether the client's process is alive.
     pub alive: bool,
-    /// True if the client has left in order, or the broker has told it that its session is over. The client does
+    /// True if the client has left in order, or the broker has told it that its session is over. Such a client does
     /// nothing any more.
     pub over: bool,
     /// True if the client has left in order, and has closed everything.

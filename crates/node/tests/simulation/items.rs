@@ -64,7 +64,8 @@ impl ItemModel {
 }
 
 impl World {
-    /// Tells whether any process except that of the client `but` has this file open, as the kernel counts.
+    /// Tells whether a process has this file open, as the kernel counts. The process of the client `but` does not
+    /// count.
     fn is_open(&self, file: SegmentId, but: Option<usize>) -> bool {
         let clings = self.clients.iter().enumerate().filter(|(n, c)| c.alive && Some(*n) != but).any(|(_, c)| {
             let own = c.items.values().any(|own| own.file == file && own.open);
@@ -286,8 +287,8 @@ impl World {
                 } else {
                     let own = Own { file: given.file, open: true, shared: false, busy: false };
                     client.items.insert(given.item, own);
-                    // This client itself may have secretly kept the file open. From now on it may have the file open,
-                    // because it owns the item.
+                    // If this client itself has secretly kept the file open, it is allowed to have the file open from
+                    // now on, because it owns the item.
                     client.clings.remove(&given.file);
                 }
             }

@@ -14,12 +14,13 @@ use crossdock_node::broker::{Attachment, Event};
 use crate::sabotage::Sabotage;
 use crate::world::World;
 
-/// The words of one daemon's liveness table, by slot.
+/// The liveness table of one daemon: for each slot, the id of the member that has or had the slot, with the bit
+/// [`DEAD`] if this member is dead.
 pub type Table = BTreeMap<usize, u64>;
 
 impl World {
-    /// Tells whether this table proves a member's death. The planted bug is a former rule: a member that is not in the
-    /// table is dead.
+    /// Tells whether this table proves a member's death. With the bug [`Sabotage::AbsenceIsDeath`], a member that is
+    /// not in the table counts as dead. This was the rule in an earlier version.
     fn says_dead(&self, table: &Table, member: MemberId) -> bool {
         let word = table.get(&member.slot()).copied().unwrap_or(0);
         if self.sabotage == Sabotage::AbsenceIsDeath { word != member.0 } else { is_proof(word, member) }

@@ -42,11 +42,12 @@ pub struct Model {
     pub told_segments: BTreeSet<SegmentId>,
     told_as_new: BTreeSet<SegmentId>,
     pub sizes: BTreeMap<SegmentId, u64>,
-    /// True if a bug is planted: endpoints get one grant too many, or workflows get twice their quota.
+    /// True if a planted bug gives endpoints one grant too many. `planted_quota` is true if a planted bug gives
+    /// workflows twice their quota.
     pub planted_grant: bool,
     pub planted_quota: bool,
     pub told_members: BTreeSet<MemberId>,
-    /// For each id, the simulated inode number of its memory, as the journal has it.
+    /// For each segment, the simulated inode number of its memory, as the journal has it.
     pub numbers: BTreeMap<SegmentId, u64>,
     pub promises: BTreeMap<SegmentId, Promise>,
     /// The largest ids that the journal ever had.

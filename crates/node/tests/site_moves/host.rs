@@ -557,8 +557,8 @@ impl World {
         }
     }
 
-    /// Ends the freeze of a region if it is over. Otherwise asks the copying node now and then whether it still makes
-    /// the copy.
+    /// Unfreezes a region if its freeze is over or the copying node is silent for too long. Otherwise asks the copying
+    /// node now and then whether it still makes the copy.
     fn frozen_step(&mut self, n: usize, key: u64) {
         let now = self.now();
         let Some(frozen) = self.nodes[n].host.frozen.get_mut(&key) else { return };

@@ -34,7 +34,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// Cuts the connection between two nodes, or one direction of it. If there are cuts already, heals them instead.
+    /// Cuts the connection between two nodes, or only the direction from `a` to `b`. Ends all cuts instead if three
+    /// directions are cut already, or if `a` and `b` are the same node.
     pub fn cut(&mut self, a: usize, b: usize, both: bool) {
         match self.cuts.len() < 3 && a != b {
             true => self.cuts.extend([(a, b), (b, a)].into_iter().take(1 + usize::from(both))),
@@ -52,7 +53,7 @@ impl Network {
         self.cuts.clear();
     }
 
-    /// Makes the links between two nodes slow. For a node with itself: makes all links fast again.
+    /// Makes the links between two nodes slow. If `a` and `b` are the same node, makes all links fast again.
     pub fn slow_down(&mut self, a: usize, b: usize, delay_ms: u64) {
         match a == b {
             true => self.slow.clear(),

@@ -14,7 +14,7 @@ const ON_A: usize = 0;
 const ON_B: usize = 2;
 const A: usize = 0;
 const B: usize = 1;
-/// A number of effects that is greater than that of any move.
+/// More effects than any move has.
 const EFFECTS: usize = 400;
 
 fn is_report(message: &Message) -> bool {
@@ -80,7 +80,7 @@ fn settled(world: &mut World, line: u64) -> Vec<(usize, String)> {
     world.places(line)
 }
 
-/// The bytes on node a are older than what the task on node b wrote, so node a must not open them.
+/// Checks that node a does not open the region again: its bytes are older than those that the task on node b wrote.
 fn node_a_never_opens_it(world: &mut World, line: u64) {
     for _ in 0..10 {
         world.want(ON_A, "x");
@@ -168,8 +168,8 @@ fn a_report_about_another_move_changes_nothing() {
     assert_eq!(settled(&mut world, line), [(B, "x".to_owned())]);
 }
 
-/// Node b forgets a move that has not happened only after node a has promised not to hand the region over any more. So a
-/// HAND_OVER that arrives then does not leave node a with a region about which no node decides.
+/// Node b forgets a move that has not happened only after node a has promised not to hand the region over any more. So
+/// a HAND_OVER that arrives after that does not leave node a with a region about which no node decides.
 #[test]
 fn a_hand_over_that_arrives_after_the_end_of_its_move_is_refused() {
     let (mut world, line, segment) = world();

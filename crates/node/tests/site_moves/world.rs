@@ -169,7 +169,8 @@ pub struct World {
     pub fuse: Option<usize>,
     /// True if `fuse` kills the whole daemon, and not only its broker.
     pub fuse_loses_daemon: bool,
-    /// If set: a node that is lost soon after a region has moved to it, the region, and the number of steps until then.
+    /// If set: a node that is lost soon after a region has moved to it, the region's name, and the number of steps
+    /// until the node is lost.
     doomed: Option<(usize, String, u64)>,
     /// True if no more faults come.
     is_settling: bool,
@@ -401,7 +402,8 @@ impl World {
         }
         self.totals.checked += 1;
         let is_torn = parts.iter().any(|part| *part != parts[0]);
-        // A plain copy may be older than the region: the region's daemon may have started anew since it was frozen.
+        // A plain copy may be older than the region: if the daemon of the region has started anew since the freeze,
+        // tasks may have written the region meanwhile.
         if is_torn || moves == Some(true) && parts != last {
             self.fail(format!("{segment} gets its name on node {} with {parts:?}; {last:?} were written", NAMES[n]));
         }
@@ -649,7 +651,7 @@ impl World {
         }
     }
 
-    /// Gives the places of a region: the node, the name, and whether the node gives the name out.
+    /// Gives the places of a region: each node that has it, with the name that it has there.
     pub fn places(&self, line: u64) -> Vec<(usize, String)> {
         let mut places = Vec::new();
         for (n, node) in self.nodes.iter().enumerate() {

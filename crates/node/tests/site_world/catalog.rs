@@ -36,9 +36,9 @@ pub const LEADERLESS_MS: [u64; 4] = [500, 3000, 8000, 20_000];
 pub struct Leader {
     is_lost: AtomicBool,
     pub losses: AtomicU64,
-    /// How many commits were made whose caller got no answer, because a fault hit the catalog meanwhile.
+    /// How many commits were made although their callers got no answer, because the catalog lost its leader.
     pub made: AtomicU64,
-    /// How many commits were not made and got no answer, because a fault hit the catalog meanwhile.
+    /// How many commits were neither made nor answered, because the catalog lost its leader.
     pub dropped: AtomicU64,
     /// How many calls failed because there was no leader.
     pub refused: AtomicU64,

@@ -34,8 +34,8 @@ pub struct Member {
     /// Items for which the member's next message reports that it has closed them. The message is sent after the host
     /// has carried out all effects of the present event.
     closes: Vec<SegmentId>,
-    /// The key of the item that the member looks up, if the item has existed since the member asked. The answer must
-    /// then not be NOT_FOUND.
+    /// The key of the item that the member looks up, if the item has existed all the time since the member asked. The
+    /// answer must then not be NOT_FOUND.
     pub(super) must_find: Option<String>,
     /// The key of the item that the member looks up without waiting, if no item of this key has existed since the
     /// member asked. The answer must then be neither NOT_YET nor a description.
@@ -386,7 +386,8 @@ impl World {
         }
     }
 
-    /// Checks what a reader gets: it has the bytes that the owner shared, and its node has only one copy.
+    /// Checks what a reader gets: the file has the bytes that the owner shared, and the reader's node has only one
+    /// copy.
     fn given_to_read(&mut self, m: usize, item: SegmentId, file: SegmentId) {
         let node = self.members[m].node;
         let Some(bytes) = self.nodes[node].files.get(&file).copied() else {

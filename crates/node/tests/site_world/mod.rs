@@ -163,7 +163,7 @@ struct Node {
 struct Known {
     /// The bytes that the last owner wrote.
     written: u64,
-    /// The bytes that owners shared, each with the time at which it was overwritten.
+    /// The bytes that owners shared, with the time at which they were overwritten; `u64::MAX` if they were not.
     shared: BTreeMap<u64, u64>,
     /// True if the item was destroyed, or may have been, or ended because another item has its key.
     doubtful: bool,
@@ -491,7 +491,7 @@ impl World {
         }
     }
 
-    /// Tells whether another item has this item's key on its node, and no member has this item open. The broker ends
+    /// Tells whether another item of node `n` has this item's key, and no member has this item open. The broker ends
     /// such an item.
     fn is_replaced(&self, n: usize, item: SegmentId) -> bool {
         let items = &self.nodes[n].lasting.items;
@@ -499,7 +499,7 @@ impl World {
         items.all.get(&item).is_some_and(|found| found.holder == MemberId::NONE && !is_named(found))
     }
 
-    /// Notes that the item of this key does not exist any more. Without a key: that no item is certain to exist.
+    /// Notes that the item of this key does not exist any more. Without a key, notes that no item is certain to exist.
     pub(crate) fn end_keys(&mut self, key: Option<&str>) {
         let is_it = |other: &String| key.is_none_or(|key| key == other);
         self.alive.retain(|other| !is_it(other));
@@ -714,7 +714,8 @@ impl World {
         let at = self.random.below(self.nodes[n].told.len());
         let mut place = self.nodes[n].told[at].clone();
         let known = self.nodes[n].lasting.items.residences.get(&place.item);
-        // The node has forgotten this item, so the node has got the last report about the item.
+        // The node has forgotten this item, so it has got the last report about the item. After the last report, no
+        // older report is repeated.
         if known.is_none() {
             return;
         }
@@ -764,7 +765,7 @@ impl World {
         for item in self.items.keys().copied().collect::<Vec<_>>() {
             self.open_at_last(item)?;
         }
-        // A node's note of an item that has ended elsewhere goes after a few seconds.
+        // A node forgets an item that has ended on another node only after a few seconds.
         for _ in 0..30 {
             self.quiet_round();
         }
@@ -806,7 +807,7 @@ impl World {
             return Err(format!("{item} is nowhere"));
         };
         let found = self.nodes[home].lasting.items.all[&item].clone();
-        // The name may belong to another node, which made an item of that name while this one was cut off.
+        // The name may belong to another node, which made an item of that name while the node `home` was cut off.
         let (_, names) = self.nodes[home].broker.as_ref().unwrap().site_names();
         if !names.iter().any(|name| name.name == found.key) {
             return Ok(());
@@ -861,8 +862,8 @@ impl World {
             let stray = node.files.keys().find(|file| !used.contains(file));
             let left = node.lasting.items.residences.iter().filter(|(_, at)| !matches!(at, Residence::Here { .. }));
             let left: Vec<_> = left.collect();
-            // A file whose item is known to have left waits until the item's node pulls it. If no member can name the
-            // item any more, it waits for ever.
+            // If a node knows that an item has left, it keeps the item's file until the item's present node has pulled
+            // the bytes. If no member can name the item any more, the file stays for ever.
             let waits = |file: &&SegmentId| {
                 left.iter().any(|(_, at)| matches!(at, Residence::Left { file: of, .. } if of == *file))
             };

@@ -66,7 +66,8 @@ struct Sent {
     message: Message,
 }
 
-/// A question or request that waits for a broker's reply. Its key is the id that this broker has for it.
+/// A question or request that waits for the reply of a broker. In [`Network::waiting`], its key is the node of this
+/// broker and the id that this broker has for it.
 enum Waiting {
     Question { from: usize, id: u64 },
     Opening { from: usize, id: u64, into: SegmentId },
@@ -87,7 +88,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// Cuts the connection between two nodes, or one direction of it. If there are cuts already, heals them instead.
+    /// Cuts the connection between two nodes, or only the direction from `a` to `b`. Ends all cuts instead if three
+    /// directions are cut already, or if `a` and `b` are the same node.
     pub fn cut(&mut self, a: usize, b: usize, both: bool) {
         match self.cuts.len() < 3 && a != b {
             true => self.cuts.extend([(a, b), (b, a)].into_iter().take(1 + usize::from(both))),

@@ -138,7 +138,7 @@ pub struct Raw {
     pub socket: OwnedFd,
     next: u64,
     /// The descriptors that came with the welcome, with the client's lock on the roll. The client counts as dead after
-    /// it has closed these and its connection.
+    /// it has closed these descriptors and its connection.
     papers: std::cell::RefCell<Vec<OwnedFd>>,
 }
 
