@@ -19,7 +19,7 @@ fn make(region: &Arc<Region>, name: &str, of: &str) -> u64 {
 }
 
 fn address(region: &Region, header: u64) -> u64 {
-    // SAFETY: reads the data word of a header in this test's own region.
+    // SAFETY: the call reads the data word of a header in this test's own region.
     (header + 8).wrapping_add(unsafe { region.base().add(header as usize + 8).cast::<u64>().read() })
 }
 
@@ -379,7 +379,7 @@ fn a_damaged_header_is_corrupt_and_never_an_offset_or_a_length() {
         (array, 4, u64::MAX),    // extents overflow
     ];
     for (header, word, value) in damages {
-        // SAFETY: a header's word in this test's own region.
+        // SAFETY: the word lies in a header in this test's own region, and no other code uses it now.
         let word = unsafe { &mut *region.base().add(header as usize + 8 * word).cast::<u64>() };
         let good = std::mem::replace(word, value);
         let read = if header == vector {

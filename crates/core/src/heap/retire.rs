@@ -45,8 +45,8 @@ impl Region {
                     }
                 }
             }
-            // Only a small block is ever marked. If a large block begins there now, the small block is freed, and its
-            // slice was used again.
+            // If a record has the phase MARKED, its block was small. If a large block begins there now, the small
+            // block was freed before, and its slice was used again.
             Some(Block::Large { slice, run, .. }) if phase != PHASE_MARKED => {
                 // The lock can be missing only if another process has overwritten the slice's head since the caller
                 // looked at it. Then the block stays allocated.

@@ -56,9 +56,9 @@ impl Ring {
     /// Takes an end slot of `side`. After that, the caller wakes the other side, whose members may be waiting for a
     /// peer.
     ///
-    /// First the function heals all dead members of the side, even those whose slot is not needed. Joining clears the
-    /// record of how members left, so a death must be recorded before a new member joins. If `patient` is `false`,
-    /// the result is `NOT_YET` while another member is healing.
+    /// First the function heals the ends of all dead members of the side, even if this member does not need their
+    /// slots. Joining clears the record of how members left, so a death must be recorded before a new member joins. If
+    /// `patient` is `false`, the result is `NOT_YET` while another member is healing.
     pub(super) fn join(
         &self,
         side: Side,
@@ -67,8 +67,8 @@ impl Ring {
         alive: &dyn LivenessSource,
         patient: bool,
     ) -> Result<Joined, Error> {
-        // Another thread may have ended the session while this one waited for a free end. All members would heal the end
-        // of a dead member while this thread used it.
+        // Another thread may have ended the session while this thread waited for a free end. Then this member counts
+        // as dead. If it took an end, other members would heal the end while this thread used it.
         if alive.table().says_dead(me) {
             return Err(Error::new(Status::Closed, "the session was closed while this call waited for an end"));
         }
@@ -170,9 +170,10 @@ impl Ring {
         let died_since = word & !departure::HOW != found.deaths;
         match Departure::from_number(word & departure::HOW) {
             Some(Departure::Left) => PeersGone::Left,
-            // If a member died after this end joined, the answer is `Died`. An earlier death gives `Died` only if no
-            // living member was there when this end joined: this consumer has received the dead member's messages, but
-            // that member may have meant to send more.
+            // If a member died after this end joined, the answer is `Died`. If the death was earlier, and a living
+            // member was there when this end joined, the answer is `Left`. If no living member was there, this end has
+            // met the dead member only through its messages. That member may have meant to send more, so the answer is
+            // `Died`.
             Some(Departure::Died) if died_since || !found.peers => PeersGone::Died,
             Some(Departure::Died) => PeersGone::Left,
             _ => PeersGone::Unsettled,
@@ -216,8 +217,8 @@ impl Ring {
         slot.free();
     }
 
-    /// Counts the death of an end's owner. This comes before the owner's messages and its room become usable for other
-    /// members: an end that gets one of them sees the new count, and so its process learns of the death.
+    /// Counts the death of an end's owner. The caller does this before other members can get the owner's messages or
+    /// use its cells. So an end that gets one of these sees the new count, and its process learns of the death.
     pub(super) fn count_death(&self, side: Side, slot: SlotRef<'_>) {
         if slot.is_here() {
             self.members(side).departed.fetch_add(departure::DEATH, AcqRel);

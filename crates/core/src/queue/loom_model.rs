@@ -344,8 +344,8 @@ fn a_producer_that_came_and_left_before_is_not_met() {
     });
 }
 
-/// A producer finishes a skipped message and sends another one while two consumers look for messages. Each consumer
-/// gets the producer's messages in the order in which they were sent.
+/// Two consumers look for messages while a producer finishes a message that they may have skipped, and sends another
+/// one. Each consumer gets the producer's messages in the order in which they were sent.
 #[test]
 fn each_worker_gets_a_producers_messages_in_order() {
     explore(|| {
@@ -370,8 +370,8 @@ fn each_worker_gets_a_producers_messages_in_order() {
     });
 }
 
-/// A consumer moves the tail past the cell of a dead consumer, which is given back at this moment. One of the two living
-/// consumers finds the message.
+/// A dead consumer's message is given back while another consumer moves the tail past the message's cell. One of the
+/// two living consumers finds the message.
 #[test]
 fn a_message_that_is_given_back_while_the_tail_passes_it_is_found() {
     explore(|| {
@@ -394,8 +394,8 @@ fn a_message_that_is_given_back_while_the_tail_passes_it_is_found() {
     });
 }
 
-/// A consumer of a work queue leaves with a message that it has not released. Another consumer, which waits, does not take
-/// the port for ended before it has that message.
+/// A consumer of a work queue leaves with a message that it has not released. Another consumer waits at this moment.
+/// The waiting consumer must not find that the port has ended before it has that message.
 #[test]
 fn a_work_queue_does_not_end_while_a_message_is_given_back() {
     explore(|| {
@@ -407,7 +407,8 @@ fn a_work_queue_does_not_end_while_a_message_is_given_back() {
         ring.leave(Side::Producer, from.slot, ALICE);
         let theirs = ring.clone();
         let thread = thread::spawn(move || theirs.leave(Side::Consumer, leaver.slot, BOB));
-        // What a waiting call does: an attempt, the question whether the port has ended, and one more attempt.
+        // The next lines do what a waiting call does: an attempt, the question whether the port has ended, and one
+        // more attempt.
         let early = receive(&ring, &mut worker).is_some();
         if !early && !ring.others_still_work(worker.slot) {
             assert!(receive(&ring, &mut worker).is_some(), "the port counts as ended, and a message is there");

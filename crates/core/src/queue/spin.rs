@@ -1,9 +1,9 @@
 //! How long an end spins before it sleeps.
 //!
 //! Spinning pays if the peer answers sooner than a sleep and a wake take, and if the peer has a CPU of its own. So an
-//! end learns how long to spin. If the awaited change comes during the spin, the score rises; otherwise the score is
-//! halved. At a score of zero only every sixteenth wait tries spinning. A spin may last as long as a sleep and a wake
-//! take, and up to four times as long after spinning has paid many times.
+//! end learns how long to spin, and keeps a score for it. If the awaited change comes during the spin, the score
+//! rises; otherwise the score is halved. At a score of zero only every sixteenth wait tries spinning. A spin may last
+//! as long as a sleep and a wake take, and up to four times as long after spinning has paid many times.
 //!
 //! If there are more tasks than CPUs, spinning keeps the peer that this end waits for off its CPU. In this case it pays
 //! to yield the CPU to other threads before sleeping. The other threads run until they have to wait themselves. In this

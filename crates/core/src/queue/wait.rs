@@ -407,8 +407,10 @@ impl Ring {
             let seen = cell.state();
             seen.phase() == Some(Phase::Taken) && seen.end() != own && works(seen.end())
         });
-        // The order matters: a cell that was given back before this call looked at it has an owner that is seen here, or
-        // the owner is gone, and then the caller's next attempt sees the count.
+        // The order matters: the cells were looked at first, the owners come second. If a consumer gave a message
+        // back before the message's cell was looked at, this line sees that the consumer's end is being left or healed,
+        // or the end is free already. If it is free, the counter `returned` has changed, and the caller's next attempt
+        // finds the message.
         taken || self.slots(Side::Consumer).any(|slot| slot.owner().is_healing())
     }
 

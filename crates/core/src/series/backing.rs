@@ -38,8 +38,8 @@ pub(super) enum Backing {
 
 /// After each publish, at least one in `LEAST` of all chunks gets the kind of memory that the method needs.
 const LEAST: u32 = 16;
-/// A publish gives the needed kind of memory to more chunks than the minimum by [`LEAST`], as long as this takes less
-/// time than `SHARE` of a copy of all data.
+/// A publish that has changed the minimum of chunks ([`LEAST`]) changes more chunks as long as the changes take less
+/// time than `SHARE` of the time for a copy of all data.
 const SHARE: f64 = 0.25;
 
 impl Publisher {
@@ -260,7 +260,8 @@ mod tests {
             while !publisher.settled {
                 publisher.change_over();
             }
-            // No chunk is changed over yet when the program writes all of them and names only the first one.
+            // No chunk has the new kind of memory yet when the program writes all chunks. The program's hint names
+            // only the first chunk.
             wants(&mut publisher, goal);
             publisher.elements::<u64>("u").unwrap().fill(2);
             publisher.touched("u", 0..8).unwrap();

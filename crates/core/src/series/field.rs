@@ -108,7 +108,7 @@ impl Field {
         }
         let other = Reservation::reserve(length)?;
         other.put_memory(0, length)?;
-        // SAFETY: both ranges are mapped for `length` bytes, the target is this function's own.
+        // SAFETY: both ranges are mapped for `length` bytes, and only this function uses the target.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 self.reservation.start().as_ptr().cast_const(),

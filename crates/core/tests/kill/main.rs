@@ -253,7 +253,7 @@ fn who_opens_a_container_after_a_death_finds_the_change_finished() {
 
 /// The header of a vector: the distance to the region's first byte, the pointer, the size, the capacity.
 fn header_of(region: &Region, at: u64) -> [u64; 4] {
-    // SAFETY: reads the vector's header in this test's own region.
+    // SAFETY: the call reads the vector's header in this test's own region.
     unsafe { region.base().add(at as usize).cast::<[u64; 4]>().read_volatile() }
 }
 
@@ -308,7 +308,8 @@ fn a_death_while_a_vector_loses_elements_leaves_no_damaged_ones() {
             peer.ndarray_reshape(first + 128 * i, 8, Order::C, &[3, 5]).unwrap();
         }
         let pid = world.spawn(2, |region| {
-            // The first lock is the one under which the member gets its heap slot.
+            // These calls get the member's heap slot, and take the lock for that. The fault point is armed after them,
+            // so that the member dies in the call of `vector_resize`.
             region.deallocate(region.allocate(64, 64).unwrap()).unwrap();
             fault::arm(point, 1);
             region.vector_resize(list, 128, 0).unwrap();
@@ -326,8 +327,8 @@ fn a_death_while_a_vector_loses_elements_leaves_no_damaged_ones() {
     }
 }
 
-/// A member gives up an object that a dead member was changing. Healing must not write to the object's memory when the
-/// memory has another owner.
+/// A member frees a block that a dead member was changing, and gets the block again for another purpose. Healing must
+/// not write to the block after that.
 #[test]
 fn who_frees_an_object_after_a_death_finds_the_dead_members_change_finished() {
     for point in ["replace.begun", "replace.writing", "replace.written", "retire.marked", "retire.freed"] {
@@ -353,7 +354,7 @@ fn who_frees_an_object_after_a_death_finds_the_dead_members_change_finished() {
             // SAFETY: the block is this test's own.
             unsafe { bytes.write_volatile([0x55; 64]) };
             peer.heal().unwrap();
-            // SAFETY: as above.
+            // SAFETY: the block is this test's own.
             let found = unsafe { bytes.read_volatile() };
             assert_eq!(found, [0x55; 64], "{what}: healing wrote to a block of another owner");
         }
