@@ -205,7 +205,7 @@ impl Ring {
     pub(super) fn leave(&self, side: Side, index: u8, me: MemberId) {
         let slot = self.slot(self.slot_index(side, index));
         if !slot.change_owner(me, Owner::healing(me)) {
-            return; // another member has healed this end (or overwritten the word): it is not this member's any more
+            return; // this member has lost the end: another member has healed it or overwritten the word
         }
         crate::fault_point!("queue.leave.claimed");
         self.settle(side, index);

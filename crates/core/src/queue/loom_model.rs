@@ -278,8 +278,8 @@ fn either_of_two_consumers_frees_a_fan_outs_cell_as_the_last_one() {
         let theirs = ring.clone();
         let other = thread::spawn(move || theirs.release(first, one.next, one.slot).unwrap());
         // The producer looks for stray bits, which no consumer will clear, in the cell of the first message. Meanwhile
-        // the thread `other` releases this message: it clears its consumer's bit and then frees the cell. The test would
-        // find a bug by which both threads free the same cell.
+        // the thread `other` releases this message: it clears its consumer's bit and then frees the cell. The test
+        // would find a bug by which both threads free the same cell.
         ring.look_after_strays(from.next, ALICE, &*everybody_lives());
         let last = ring.release(second, two.next, two.slot).unwrap();
         ring.look_after_strays(from.next, ALICE, &*everybody_lives());
@@ -381,7 +381,8 @@ fn a_message_that_is_given_back_while_the_tail_passes_it_is_found() {
         let mut own = join(&ring, Side::Consumer, ALICE);
         send(&ring, &mut from, 0).unwrap();
         receive(&ring, &mut dead).unwrap();
-        // A consumer that is killed right after it has taken a message leaves the tail before the message.
+        // A consumer that is killed right after it has taken a message does not move the tail. So the tail is put back
+        // to the message here.
         ring.header().taking.tail.store(0, std::sync::atomic::Ordering::Relaxed);
         let theirs = ring.clone();
         let thread = thread::spawn(move || receive(&theirs, &mut other).is_some());

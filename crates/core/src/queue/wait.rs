@@ -396,8 +396,8 @@ impl Ring {
 
     /// Work queue: tells whether another consumer has a message that it has not released. If that consumer dies, this
     /// message comes to one of the waiting consumers. A consumer that is itself waiting does not count, because
-    /// otherwise two consumers that each hold a message would wait for each other. A consumer's end that is left or healed
-    /// at this moment counts, because its messages may be ready again and not counted as given back yet.
+    /// otherwise two consumers that each hold a message would wait for each other. A consumer's end that is left or
+    /// healed at this moment counts, because its messages may be ready again and not counted as given back yet.
     pub(super) fn others_still_work(&self, own: u8) -> bool {
         if self.shape.pattern != Pattern::WorkQueue {
             return false;

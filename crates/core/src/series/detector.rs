@@ -2,9 +2,9 @@
 //! what each costs.
 //!
 //! Copying everything always works, and so does comparing everything. While everything is copied, a few chunks are
-//! compared with the last version to estimate how much changes; all other methods give the exact amount. After the
-//! first publish one step is always tracked or compared, as a trial. So a program that changes little never needs
-//! memory for two whole versions.
+//! compared with the last version to estimate how much changes; all other methods give the exact amount. In one step
+//! after the first publish, the publisher always uses a method that tracks writes or compares data, as a trial. So a
+//! program that changes little never needs memory for two whole versions.
 //!
 //! The cost of each method per step is estimated from the amount of changes and the measured costs. The estimate
 //! includes the program's first writes to pages, although they happen outside of the publish. If one method is clearly

@@ -38,7 +38,7 @@ pub(super) struct Field {
     pub bytes: u64,
     /// The present number of chunks.
     pub chunks: u32,
-    /// The number of chunks that this process has given memory so far. It stays the same when the variable shrinks.
+    /// The number of chunks that have got memory so far. It stays the same when the variable shrinks.
     pub mapped: u32,
     /// The range of addresses reserved for this variable. It has room for the variable's largest shape.
     pub reservation: Reservation,

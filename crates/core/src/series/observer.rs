@@ -226,8 +226,8 @@ impl Observer {
         Err(self.attached.corrupt(format!("none of its versions after {given} can be taken")))
     }
 
-    /// Waits a moment, because the publisher is about to decide whether it recycles a version. A publisher that has lost
-    /// its CPU or is stopped decides later.
+    /// Waits a moment, because the publisher is about to decide whether it recycles a version. A publisher that has
+    /// lost its CPU or is stopped decides later.
     fn wait_decided(&self, deadline: Deadline, timeout: Duration) -> Result<()> {
         if deadline.passed() {
             let status = if timeout.is_zero() { Status::NotYet } else { Status::TimedOut };

@@ -366,7 +366,8 @@ fn a_small_block_that_a_dead_member_freed_stays_freed_if_a_large_block_lies_ther
     let world = World::new(SIZE);
     let (owner, peer) = (world.attach(1), world.attach(4));
     let vector = ten_numbers(&peer);
-    // A large block lies at the beginning of a slice. The block `first` does, too, and its slice has no other block.
+    // `first` is a small block at the beginning of a slice, where a large block can begin, too. No other block of the
+    // slice is in use, so the slice can become a part of a large block when `first` is free.
     let large = owner.allocate(100_000, 64).unwrap();
     let mut small = std::iter::repeat_with(|| owner.allocate(20_000, 64).unwrap());
     let first = small.find(|block| block % SLICE == large % SLICE).unwrap();
