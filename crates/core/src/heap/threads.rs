@@ -192,7 +192,8 @@ impl Drop for Region {
         let slots = state.all.into_iter().map(|slot| unsafe { Box::from_raw(slot.as_ptr()) });
         let mut slots: Vec<_> = slots.chain(lock(&self.locals.shared).take()).collect();
         slots.sort_unstable_by_key(|slot| slot.index);
-        // If an object under construction stays, so do the slots, because its removal will be recorded in one of them.
+        // If an object under construction cannot be removed, this process keeps its slots, because the object's
+        // removal will be recorded in one of them.
         if slots.first().is_some_and(|slot| self.abandon_all(slot.index)) {
             self.leave_slots(&slots);
         }

@@ -152,10 +152,10 @@ impl End {
         Ok(end)
     }
 
-    /// Sends a message, and waits up to `timeout` for room. Gives the message's position.
+    /// Sends a message, and waits up to `timeout` for a free cell. Gives the message's position.
     ///
     /// # Errors
-    /// `TIMED_OUT` if there is no room before the timeout; `NOT_YET` if there is none and the timeout is zero. `CLOSED`
+    /// `TIMED_OUT` if no cell is free before the timeout; `NOT_YET` if there is none and the timeout is zero. `CLOSED`
     /// if all consumers that this end has met have left, `PEER_DIED` if one of them died, and `CLOSED` after
     /// [`End::close`]. `INVALID` if this end is no producer. `CORRUPT` if the port's memory holds what no correct
     /// member writes. `DISCONNECTED` in a forked child, or if the daemon has declared this member dead. In each case
@@ -170,8 +170,8 @@ impl End {
         }
     }
 
-    /// Waits for room and then sends. This is a function of its own, so that a send that finds room at once does not
-    /// have to save the registers that a wait needs.
+    /// Waits for a free cell and then sends. This is a function of its own, so that a send that finds a free cell at
+    /// once does not have to save the registers that a wait needs.
     #[cold]
     #[inline(never)]
     fn send_after_waiting(&self, message: &Message, bytes: u64, timeout: Duration) -> Result<u64, Error> {
@@ -249,9 +249,9 @@ impl End {
     /// Repeats an action whose first attempt found nothing, and waits between attempts if necessary. `what` says in
     /// error messages what the end waits for.
     ///
-    /// If an end spins for a long time, this loop comes back to the same code at every turn. So the code is in the
-    /// CPU's caches when the message comes. A separate loop would jump to code that has not run for a long time,
-    /// which takes 2 to 5 µs.
+    /// If an end spins for a long time, this loop runs the same code for each attempt. So the code is in the CPU's
+    /// caches when the message comes. A separate loop would jump to code that has not run for a long time, which takes
+    /// 2 to 5 µs.
     #[inline(always)]
     fn attempt(&self, timeout: Duration, what: &'static str, act: &mut impl Operation) -> Result<u64, Error> {
         let mut spin_wait = None;

@@ -139,9 +139,9 @@ impl Ring {
         Ok(Joined { slot: index, next, met: self.acquaint(side, alive) })
     }
 
-    /// Finds out the present state of the other side. The function loads `joined` first and looks at the members
-    /// after that. A member that joins after the load increments `joined`. A member that joined before the load is
-    /// found by the look. So no member is missed.
+    /// Finds out the present state of the other side. The function loads `joined` first and looks at the members after
+    /// that. It sees each member that joined before the load, and each member that joins after the load increments
+    /// `joined`. So no member is missed.
     fn acquaint(&self, side: Side, alive: &dyn LivenessSource) -> MetPeers {
         let members = self.members(side.other());
         let joined = members.joined.load(Acquire);

@@ -30,7 +30,7 @@ const ASK_EVERY: u64 = 20_000_000;
 /// The longest wait: a year. A limit is needed, because sums of times must not overflow.
 const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 
-/// The state of a wait that spins until its deadline. Such a wait adds its time to the statistics at each turn, so
+/// The state of a wait that spins until its deadline. The wait adds its time to the statistics after each attempt, so
 /// that it need not do so after the message has come.
 pub(super) struct SpinWait {
     /// The time when the wait began, in nanoseconds of the monotonic clock. The other times have the same unit.
@@ -293,8 +293,8 @@ impl End {
     /// Heals what dead members left at this port. If it healed anything, it wakes all members and gives `true`, and the
     /// caller tries again.
     pub(super) fn look_after(&self) -> bool {
-        // The kernel is asked only after `ASK_EVERY` has passed. So an end that polls or spins does not ask it at each
-        // turn.
+        // The kernel is asked only after `ASK_EVERY` has passed. So an end that polls or spins does not ask it after
+        // each attempt.
         let alive = if self.may_ask() { self.host.liveness() } else { self.host.liveness().table() };
         let mut healed = self.ring.look_after_all(self.me, alive);
         if self.side == Side::Producer && self.shape().pattern == Pattern::FanOut {

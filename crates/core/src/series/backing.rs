@@ -11,9 +11,8 @@
 //! new memory, page tables and marks on pages cost time. So only some chunks change after each publish. Until all have
 //! changed, the changes in each chunk are found by the method that fits the chunk's present memory.
 //!
-//! A mapped slot becomes ordinary memory in the simplest way. If the program has written all of the chunk's pages,
-//! they are private copies, and nothing is mapped anew. Otherwise the kernel is asked to make private copies of the
-//! other pages as well.
+//! A mapped slot becomes ordinary memory without a new mapping. The pages that the program has written are private
+//! copies already. If the chunk has other pages, the kernel is asked to make private copies of them as well.
 
 use std::ops::Range;
 use std::time::Instant;

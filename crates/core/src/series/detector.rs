@@ -148,8 +148,7 @@ impl ChangeDetector {
         &self.unavailable
     }
 
-    /// Tells whether the publisher uses the program's hints about what it wrote, in a step in which the program gives
-    /// hints.
+    /// Tells whether the publisher uses the program's hints, in a step in which the program gives hints.
     pub fn detect_allows_hints(&self) -> bool {
         matches!(self.detect, Detect::Auto | Detect::Hints)
     }

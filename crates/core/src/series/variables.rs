@@ -170,7 +170,8 @@ impl Publisher {
         }
         if old < new.min(field.mapped) {
             let again = new.min(field.mapped) - old;
-            // SAFETY: the range is memory of this process, which the variable had before and has again.
+            // SAFETY: the range is the memory of chunks that the variable had before and gets again now, so it is
+            // mapped in this process.
             unsafe { field.address(old, chunk).write_bytes(0, again as usize * chunk) };
         }
         if new > field.mapped {

@@ -339,7 +339,8 @@ impl Version {
         }
         fault_point!("series.refresh.copied");
         other.check_valid()?;
-        // Only the permission to write can fail. So all variables get it before one of them shows other bytes.
+        // Only the calls that make the copies writable can fail. So they are made for all variables before one of them
+        // shows other bytes.
         let views = || prepared.iter().filter_map(|(variable, _)| self.views[*variable].get());
         if let Err(error) = views().try_for_each(|view| view.set_writable(true)) {
             views().for_each(|view| drop(view.set_writable(false)));

@@ -293,7 +293,8 @@ fn who_changes_a_container_after_the_roll_proved_a_death_finds_the_dead_members_
     }
 }
 
-/// The elements that a dead member was taking away are valid: whole, or empty.
+/// If a member dies while it removes elements of a vector, each of these elements is valid: it has its old contents or
+/// is empty.
 #[test]
 fn a_death_while_a_vector_loses_elements_leaves_no_damaged_ones() {
     for point in ["replace.noted", "replace.begun", "replace.written", "retire.freed", "lock.leaving"] {
@@ -437,8 +438,9 @@ fn holders(region: &Region) -> Vec<u64> {
     slots.iter().map(|slot| slot.holder.load(Ordering::SeqCst)).collect()
 }
 
-/// A member that leaves a region while a stopped member holds the lock does not wait for the lock once for each of its
-/// threads. It keeps its slots, because the object that it was constructing is recorded in one of them.
+/// If a stopped member holds the lock, a member that leaves the region waits for the lock once, and not once for each
+/// of its threads. The leaving member keeps its slots, because the object that it was constructing is recorded in one
+/// of them.
 #[test]
 fn who_leaves_without_the_lock_keeps_the_slots_until_its_death_is_healed() {
     let world = World::new(SIZE);
