@@ -39,7 +39,8 @@ impl Region {
         report.slots += first.slots;
         report.operations += first.operations;
         report.objects += first.objects;
-        // If the lock cannot be had any more, the unused slices stay with their slots. The healing is done all the same.
+        // An error is ignored, because the healing is complete. If the lock cannot be had any more, the unused slices
+        // stay with their slots.
         let _ = self.trim_vacant();
         Ok(report)
     }

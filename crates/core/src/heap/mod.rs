@@ -2,8 +2,8 @@
 //! any instruction.
 //!
 //! - `memory` turns numbers into checked addresses; `states` reads many state bytes at once.
-//! - `hints`, `local` and `thread_cache` are a thread's fast paths; `refill` and `rescan` find free blocks for the thread;
-//!   `threads` and `slots` give the thread its slot.
+//! - `hints`, `local` and `thread_cache` are a thread's fast paths; `refill` and `rescan` find free blocks for the
+//!   thread; `threads` and `slots` give the thread its slot.
 //! - `pool` and `grow` manage the slices under `lock`.
 //! - `operation` and `retire` make changes that are done completely or not at all if a member dies; `heal` completes
 //!   them.

@@ -93,9 +93,9 @@ impl Region {
     #[expect(clippy::mut_from_ref, reason = "the reference is of this thread's own slot, not of the region")]
     pub(super) fn cached_local(&self) -> Option<&mut LocalSlot> {
         let (serial, slot) = RECENT.with(|last| last[self.serial as usize % WAYS].get());
-        // SAFETY: serial numbers are never used again, so this is this region's slot, boxed there as long as the
-        // region lives; it belongs to this thread alone, and no other reference to it exists, as this function's
-        // comment says.
+        // SAFETY: no serial number is used twice, so this is a slot of this region, which keeps the slot in a box as
+        // long as the region lives. The slot belongs to this thread alone, and no other reference to it exists (see
+        // this function's comment).
         (serial == self.serial).then(|| unsafe { &mut *slot })
     }
 
@@ -181,7 +181,8 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         thread_cache::region_goes();
-        // A forked child has copies of these lists but may not use them. It cannot rely on the mutexes either.
+        // A forked child has copies of its parent's lists of slots, but may not use them. It cannot rely on the
+        // mutexes of these lists either.
         if !self.is_own() {
             return;
         }

@@ -109,7 +109,8 @@ impl Publisher {
         let Some(open) = &mut self.children.watch else { return true };
         let mapped = self.begun || self.backing.contains(&Backing::Slot);
         if open.watch.is_alone() {
-            // A child that is forked from now on has no slot of an older version mapped.
+            // No child has the watch. A child that is forked from now on has no slot of an older version mapped, so
+            // the range of versions for such a child begins here.
             open.first = self.sequence;
             open.kept.drain(..).for_each(|slot| self.slots.let_go(slot));
             if !mapped {
