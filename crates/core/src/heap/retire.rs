@@ -1,10 +1,10 @@
 //! Frees a block exactly once, although the member that frees it may die at any instruction.
 //!
 //! A plain free is a single store and needs nothing more. But if a record says that a block is to be freed, and the
-//! member dies, the healing member must know whether that happened: the block may belong to another object by now. So
-//! the block is freed in three steps. It is marked DYING with the slot's number, then the record notes that, and then
-//! the block becomes FREE. Only this slot sets this mark. So if the record says that the mark was set, healing frees
-//! the block if and only if it still carries the mark.
+//! member dies, the healing member must know whether the block was freed: it may belong to another object by now. So
+//! the block is freed in three steps. First the block is marked DYING with the number of the heap slot that has the
+//! record. Then the record notes that the mark was set. Last, the block becomes FREE. Only this slot sets this mark.
+//! So if the record says that the mark was set, healing frees the block if and only if it still carries the mark.
 //!
 //! Large blocks are freed under the region's lock. A member that takes the lock from a dead holder heals the region
 //! before any other member can take the slices. So for a large block its head alone says whether the block was freed.

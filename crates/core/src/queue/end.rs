@@ -155,8 +155,8 @@ impl End {
     /// Sends a message, and waits up to `timeout` for a free cell. Gives the message's position.
     ///
     /// # Errors
-    /// `TIMED_OUT` if no cell is free before the timeout; `NOT_YET` if there is none and the timeout is zero. `CLOSED`
-    /// if all consumers that this end has met have left, `PEER_DIED` if one of them died, and `CLOSED` after
+    /// `TIMED_OUT` if no cell is free before the timeout; `NOT_YET` if no cell is free and the timeout is zero.
+    /// `CLOSED` if all consumers that this end has met have left, `PEER_DIED` if one of them died, and `CLOSED` after
     /// [`End::close`]. `INVALID` if this end is no producer. `CORRUPT` if the port's memory holds what no correct
     /// member writes. `DISCONNECTED` in a forked child, or if the daemon has declared this member dead. In each case
     /// nothing was sent.
