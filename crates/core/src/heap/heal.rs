@@ -119,7 +119,7 @@ impl Region {
     }
 
     /// Handles a slice that a dead member was about to put on the stack of the slot that owns the slice. The function
-    /// asks that slot's holder to search its slices.
+    /// asks that slot's holder to search the slot's slices.
     fn orphan(&self, slot: &HeapSlot, by: u16) -> bool {
         let Some(slice) = slot.pushing.load(Ordering::Acquire).checked_sub(1) else { return false };
         if let Some(head) = self.memory.head(slice) {

@@ -174,7 +174,7 @@ impl ChangeDetector {
         self.notes.as_ref()
     }
 
-    /// Finds the pages in a range of addresses that changed, in the order of addresses. The time that the search takes
+    /// Finds the changed pages in a range of addresses, in the order of addresses. The time that the search takes
     /// updates the measured cost of a search.
     pub fn scan(&mut self, addresses: Range<usize>, method: Method, found: &mut Vec<Range<usize>>) -> OsResult<()> {
         let Some(map) = &self.map else { return Err(OsError::last("PAGEMAP_SCAN", "a series")) };

@@ -63,8 +63,8 @@ impl Field {
         unsafe { self.reservation.start().as_ptr().add(index as usize * chunk) }
     }
 
-    /// The address at which the program writes the variable at present. If a version is begun, it is in that version;
-    /// otherwise it is the variable's usual address.
+    /// The address at which the program writes the variable at present. If a version is begun, this is an address in
+    /// the begun version; otherwise it is the variable's usual address.
     pub fn memory(&self, pool: &Pool) -> *mut u8 {
         match &self.begun {
             None => self.reservation.start().as_ptr(),
