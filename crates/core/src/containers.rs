@@ -24,10 +24,11 @@ pub use crossdock_layout::region::Order;
 
 impl Region {
     /// Changes the vector at `header` to `n` elements; new ones are zero. `elem_size` is the size of an element in
-    /// bytes, 1 for a string. Containers in the elements keep their contents when the elements move. What the elements
-    /// own that go is freed; if the task dies meanwhile, some of these elements are empty. Both need the type of the
-    /// vector, which the directory does not tell if the header lies in a block that the program allocated, or in an
-    /// object of an opaque type. Elements of such a vector must not have containers.
+    /// bytes, 1 for a string. If the elements move, containers in them keep their contents. If elements are removed,
+    /// the blocks that they own are freed; if the task dies meanwhile, some of the elements that were to be removed
+    /// are empty. For both, the directory must tell the type of the vector. It does not tell the type if the header
+    /// lies in a block that the program allocated, or in an object of an opaque type. Elements of such a vector must
+    /// not have containers.
     ///
     /// # Errors
     /// `WRONG_TYPE` if the directory says that the vector's elements have another size. The directory says this of a

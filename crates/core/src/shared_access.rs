@@ -20,7 +20,7 @@ pub unsafe trait Plain: Copy + Send + Sync + 'static {
 
 macro_rules! plain {
     ($($rust:ty => $name:literal),* $(,)?) => {$(
-        // SAFETY: a primitive number: every bit pattern is a value.
+        // SAFETY: the type is a primitive number, and every bit pattern is a value of it.
         unsafe impl Plain for $rust {
             fn type_name() -> String {
                 $name.into()
@@ -54,8 +54,8 @@ fn address<T: Plain>(mapping: &Mapping, offset: u64, count: u64) -> Option<*mut 
 /// The element at `offset`; `None` if it does not lie within the mapping or is not aligned.
 pub fn load<T: Plain>(mapping: &Mapping, offset: u64) -> Option<T> {
     let address = address::<T>(mapping, offset, 1)?;
-    // SAFETY: in bounds of a live mapping and aligned; every bit pattern is a T. The read is volatile, because
-    // another process may write the element at any time.
+    // SAFETY: the address is within a live mapping and aligned, and every bit pattern is a T. The read is volatile,
+    // because another process may write the element at any time.
     Some(unsafe { address.read_volatile() })
 }
 
@@ -63,8 +63,8 @@ pub fn load<T: Plain>(mapping: &Mapping, offset: u64) -> Option<T> {
 /// is not aligned.
 pub fn store<T: Plain>(mapping: &Mapping, offset: u64, value: T) -> Option<()> {
     let address = address::<T>(mapping, offset, 1)?;
-    // SAFETY: in bounds of a live writable mapping and aligned. The write is volatile, because another process may
-    // read the element at any time.
+    // SAFETY: the address is within a live writable mapping and aligned. The write is volatile, because another
+    // process may read the element at any time.
     unsafe { address.write_volatile(value) };
     Some(())
 }

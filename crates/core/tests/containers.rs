@@ -19,12 +19,12 @@ fn make(region: &Arc<Region>, name: &str, of: &str) -> u64 {
 }
 
 fn address(region: &Region, header: u64) -> u64 {
-    // SAFETY: reads the data word of a header in this test's own region.
+    // SAFETY: the call reads the data word of a header in this test's own region.
     (header + 8).wrapping_add(unsafe { region.base().add(header as usize + 8).cast::<u64>().read() })
 }
 
 fn words<const N: usize>(region: &Region, header: u64) -> [u64; N] {
-    // SAFETY: reads a header of N words in this test's own region.
+    // SAFETY: the call reads a header of N words in this test's own region.
     unsafe { region.base().add(header as usize).cast::<[u64; N]>().read() }
 }
 
@@ -364,22 +364,22 @@ fn a_damaged_header_is_corrupt_and_never_an_offset_or_a_length() {
     assert_eq!((found.shape(), found.bytes, found.order), (&[10, 3][..], 120, Order::Fortran));
     let capacity = region.vector_at(vector, 8).unwrap().capacity;
     let damages = [
-        (vector, 1, 0),                         // elements, but nowhere
-        (vector, 1, 1 << 40),                   // far outside
-        (vector, 1, vector.wrapping_neg() - 8), // the region's own header
-        (vector, 1, 4),                         // not where elements begin
+        (vector, 1, 0),                         // no address, although there are elements
+        (vector, 1, 1 << 40),                   // far outside of the region
+        (vector, 1, vector.wrapping_neg() - 8), // the address of the region's own header
+        (vector, 1, 4),                         // an offset at which no elements can begin
         (vector, 2, capacity + 1),              // more than there is room for
-        (vector, 3, u64::MAX),                  // bytes overflow
+        (vector, 3, u64::MAX),                  // the number of bytes overflows
         (vector, 3, 1 << 30),                   // room beyond the region
         (array, 1, 0),
         (array, 1, (1 << 40) + 24),
         (array, 2, 100),         // less room than the shape takes
-        (array, 3, 9 | 1 << 32), // rank
-        (array, 3, 2 | 2 << 32), // order
-        (array, 4, u64::MAX),    // extents overflow
+        (array, 3, 9 | 1 << 32), // a rank above 8
+        (array, 3, 2 | 2 << 32), // no valid order
+        (array, 4, u64::MAX),    // the product of the extents overflows
     ];
     for (header, word, value) in damages {
-        // SAFETY: a header's word in this test's own region.
+        // SAFETY: the word lies in a header in this test's own region, and no other code uses it now.
         let word = unsafe { &mut *region.base().add(header as usize + 8 * word).cast::<u64>() };
         let good = std::mem::replace(word, value);
         let read = if header == vector {

@@ -263,7 +263,7 @@ fn a_member_that_cannot_abandon_its_objects_keeps_the_slot_in_which_their_remova
     holder.store(common::member(3).0, Ordering::SeqCst);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The lock becomes free after the member has given up to abandon the object.
+            // The lock becomes free only after the leaving member has stopped trying to abandon the object.
             std::thread::sleep(Duration::from_secs(13));
             holder.store(0, Ordering::SeqCst);
         });
@@ -304,7 +304,7 @@ fn of_two_threads_that_commit_or_abandon_an_object_only_one_does_it() {
             ready.wait();
             holder.store(common::member(3).0, Ordering::SeqCst);
             ready.wait();
-            // Now both calls wait for the lock, unless a thread gets no CPU. Then the calls run one after the other.
+            // Now both calls wait for the lock. If a thread gets no CPU, the calls run one after the other instead.
             std::thread::sleep(Duration::from_millis(100));
             holder.store(0, Ordering::SeqCst);
             threads.map(|thread| thread.join().unwrap())

@@ -370,7 +370,7 @@ fn a_forked_child_is_refused() {
         unsafe { libc::_exit(i32::from(!ok)) }
     }
     let mut status = 0;
-    // SAFETY: waits for the child that this test has forked.
+    // SAFETY: the call waits for the child that this test has forked.
     unsafe { libc::waitpid(pid, &mut status, 0) };
     assert_eq!(status, 0);
     region.deallocate(offset).unwrap();

@@ -143,7 +143,7 @@ fn a_forked_child_has_no_region_near() {
         unsafe { libc::_exit(i32::from(!ok)) }
     }
     let mut status = 0;
-    // SAFETY: waits for the child that this test has forked.
+    // SAFETY: the call waits for the child that this test has forked.
     unsafe { libc::waitpid(pid, &mut status, 0) };
     assert_eq!(status, 0);
     assert!(deallocate_at(base, block));

@@ -56,11 +56,11 @@ impl World {
         if child == 0 {
             fault::arm(point, 1);
             part();
-            // SAFETY: ends the child without running the parent's exit handlers.
+            // SAFETY: the call ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(0) }
         }
         let mut status = 0;
-        // SAFETY: waits for the child that this function has forked.
+        // SAFETY: the call waits for the child that this function has forked.
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         self.table().set_dead(B);
         libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == SIGKILL

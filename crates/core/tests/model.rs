@@ -70,7 +70,8 @@ proptest! {
                 }
                 Call::FreeAgain { member, which } if !freed.is_empty() => {
                     let offset = freed[which % freed.len()];
-                    // Another allocation may have made this block a part of a named object or a vector by now.
+                    // The model does not know which blocks the named objects and their vectors have. If there are
+                    // named objects, this block may belong to one of them by now, and must not be freed.
                     if names.is_empty() {
                         prop_assert_eq!(members[member].deallocate(offset).unwrap_err().status, Status::BadHandle);
                     }

@@ -81,7 +81,7 @@ fn while_a_member_scribbles_others_get_answers_or_errors_in_time() {
                 while !over.load(Relaxed) {
                     let offset = dice.offset(raw.length() as u64);
                     let address = raw.at(offset, 8).unwrap();
-                    // SAFETY: in bounds, aligned; all other users of this memory use atomics too.
+                    // SAFETY: the word is in bounds of `raw` and aligned, and all code accesses it only as an atomic.
                     unsafe { AtomicU64::from_ptr(address.as_ptr().cast()) }.store(dice.value(), Relaxed);
                     std::thread::yield_now();
                 }

@@ -44,7 +44,8 @@ fn check(detect: Detect, pages: Pages, begins: bool, closes: bool) {
         while world.word(READ).load(Ordering::SeqCst) == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // SAFETY: the variable's memory as the child inherited it. No thread of the child writes to it.
+        // SAFETY: the range is the variable's memory, which the child has inherited. No thread of the child writes to
+        // it.
         let seen = unsafe { std::slice::from_raw_parts(start, NUMBERS) };
         let differing = seen.iter().filter(|number| **number != 1).count();
         println!("the child sees {differing} other numbers");
@@ -101,7 +102,7 @@ fn a_child_that_writes_a_begun_version_after_it_was_given_up_changes_no_other_ve
     let start = publisher.memory("u").unwrap().cast::<u64>();
     let pid = world.fork(|| {
         while world.word(STOP).load(Ordering::SeqCst) == 0 {
-            // SAFETY: the begun memory as the child inherited it: `NUMBERS` numbers.
+            // SAFETY: the word is one of the `NUMBERS` numbers of the begun version, which the child has inherited.
             (0..NUMBERS).for_each(|n| unsafe { start.add(n).write_volatile(666) });
             world.word(PASSES).fetch_add(1, Ordering::SeqCst);
         }

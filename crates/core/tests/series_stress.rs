@@ -4,7 +4,7 @@
 //!
 //! The test takes half a minute. With `CROSSDOCK_STRESS_SECONDS=600` it runs for ten minutes.
 
-#![cfg(not(feature = "fault-points"))] // half a minute once is enough
+#![cfg(not(feature = "fault-points"))] // the test takes half a minute, so it runs in one build only
 
 mod series_world;
 

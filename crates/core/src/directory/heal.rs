@@ -25,7 +25,8 @@ impl Region {
             }
             let by = entry::slot_of(entry, self.memory.slots());
             let Some(slot) = self.memory.slot(by.into()) else { continue };
-            // The entry names a slot that its owner has left. The slot's records are those of its present holder.
+            // A living member holds the slot that the entry names. The slot's records are that member's, so the
+            // removal cannot be recorded in them.
             if self.is_held(slot) {
                 continue;
             }

@@ -63,8 +63,9 @@ impl Region {
                 std::hint::spin_loop();
                 continue;
             }
-            // A member is changing the directory, or died while it changed it. So a member with write access waits
-            // for the lock, which heals the directory.
+            // Another member is changing the directory, or died while it changed it. If this member has write access,
+            // it takes the lock. To take the lock it waits for a living member, and heals the directory after a dead
+            // one.
             if self.writable && self.is_own() {
                 let _guard = self.lock()?;
                 return Ok(look());

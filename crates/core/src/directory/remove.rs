@@ -27,7 +27,7 @@ impl Region {
                 if owner == self.member && self.take_leftover(index) {
                     self.drop_entry(index, entry, local.shared(self), local.index(), &guard)?;
                 } else if !self.host.liveness().is_dead(owner) {
-                    // The daemon may be asked who this member is.
+                    // The lock is given back first, because `describe` may ask the daemon who this member is.
                     drop(guard);
                     let who = self.host.describe(owner);
                     return Err(self.error(Status::Busy, format!("object '{name}' is being constructed by {who}")));

@@ -44,8 +44,8 @@ impl Region {
         Ok(walk.removed)
     }
 
-    /// Frees what the containers own that are in `n` elements of a container, which lie one after another from `at` on.
-    /// If this member dies meanwhile, some of these elements are empty.
+    /// Frees what the containers in `n` values of type `of` own. The values are elements of one container, and lie one
+    /// after another from `at` on. If this member dies meanwhile, some of these elements are empty.
     pub(crate) fn empty_elements(self: &Arc<Self>, of: &Type, at: u64, n: u64) -> Result<()> {
         self.with_local(|local| {
             let guard = self.lock()?;

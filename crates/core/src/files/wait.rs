@@ -128,8 +128,8 @@ impl View {
 }
 
 impl WaitFailure {
-    /// Gives the same failure with the path by which the program knows the file. A view waits for the file at another
-    /// path.
+    /// Gives the same failure with the path by which the program knows the file. A view needs this, because it waits
+    /// for the file at another path than the program.
     #[must_use]
     pub fn about(self, path: &[u8]) -> Self {
         Self { path: OsStr::from_bytes(path).to_string_lossy().into_owned(), ..self }

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 use crossdock_os::file;
 use crossdock_os::fork::PerProcess;
 
-/// The environment variable that lists these directories, one per line. The fields of a line are separated by tabs: the
-/// path of the directory, the path of the socket that takes reports of refusals, and the producers' names if this
-/// process only reads the directory.
+/// The environment variable that lists the directories in which a process's opens for writing are watched, one per
+/// line. The fields of a line are separated by tabs: the path of the directory, the path of the socket that takes
+/// reports of refusals, and the producers' names if this process only reads the directory.
 pub const WATCHED: &str = "CROSSDOCK_WATCHED";
 
 /// All directories in which this process's opens for writing are watched.
@@ -64,7 +64,7 @@ impl Watched {
         OWN.get_or_make(|| Some(read())).expect("the closure always makes one")
     }
 
-    /// Tells whether this process's opens for writing are watched in no directory.
+    /// Tells whether there is no directory in which this process's opens for writing are watched.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -82,7 +82,8 @@ impl Watched {
 /// Tells for how long the file at this path of a producer's folder has been published. `None` if it is not published;
 /// `Some(None)` if the clock was set back after it was published.
 ///
-/// When the service publishes a file, it makes the file read-only and gives it a second name.
+/// When the service publishes a file, it makes the file read-only and gives it a second name. So a file that is
+/// read-only and has a second name counts as published.
 pub(super) fn published(path: &CString) -> Option<Option<Duration>> {
     let seen = file::look(path).ok()?;
     let is_final = seen.is_ordinary && seen.mode & 0o222 == 0 && seen.links > 1;

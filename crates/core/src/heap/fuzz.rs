@@ -19,7 +19,7 @@ use crate::{Error, Result};
 const SIZE: u64 = 1 << 20;
 const NAMES: [&str; 4] = ["plain", "vector", "nested", "array"];
 
-/// Both members count as alive, even if an overwritten lock names one of them as its holder.
+/// The two members that use the region. Both count as alive, so a lock that names one of them is never taken over.
 static MEMBERS: [MemberId; 2] = [MemberId::new(1, 1), MemberId::new(2, 2)];
 
 /// Makes a region with a few objects of each kind, overwrites words in it as `data` says, and makes every call of a

@@ -39,7 +39,8 @@ impl Region {
         report.slots += first.slots;
         report.operations += first.operations;
         report.objects += first.objects;
-        // If the lock cannot be had any more, the unused slices stay with their slots. The healing is done all the same.
+        // An error is ignored, because the healing is complete. If the lock cannot be had any more, the unused slices
+        // stay with their slots.
         let _ = self.trim_vacant();
         Ok(report)
     }
@@ -118,7 +119,7 @@ impl Region {
     }
 
     /// Handles a slice that a dead member was about to put on the stack of the slot that owns the slice. The function
-    /// asks that slot's holder to search its slices.
+    /// asks that slot's holder to search the slot's slices.
     fn orphan(&self, slot: &HeapSlot, by: u16) -> bool {
         let Some(slice) = slot.pushing.load(Ordering::Acquire).checked_sub(1) else { return false };
         if let Some(head) = self.memory.head(slice) {

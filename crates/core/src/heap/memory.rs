@@ -92,7 +92,7 @@ impl Memory {
 
     #[inline]
     pub(crate) fn slot(&self, index: u64) -> Option<&HeapSlot> {
-        // SAFETY: at `slots_at` there is room for `geometry.slots` heap slots.
+        // SAFETY: the index is below `geometry.slots`, and at `slots_at` there is room for this many heap slots.
         (index < self.geometry.slots)
             .then(|| unsafe { self.at(self.geometry.slots_at + index * size_of::<HeapSlot>() as u64) })
     }
@@ -105,11 +105,11 @@ impl Memory {
 
     #[inline]
     pub(crate) fn head(&self, slice: u64) -> Option<&SliceHead> {
-        // SAFETY: at `heads` there is room for `geometry.slices` slice heads.
+        // SAFETY: the index is below `geometry.slices`, and at `heads` there is room for this many slice heads.
         (slice < self.geometry.slices).then(|| unsafe { &*self.heads.add(slice as usize) })
     }
 
-    /// The number of slices that the large block at the head of a slice takes: from 1 to `most`.
+    /// The number of slices of the large block whose first slice has this head: from 1 to `most`.
     pub(crate) fn run_within(head: &SliceHead, most: u64) -> u64 {
         head.run.load(Ordering::Acquire).clamped(most).max(1)
     }
@@ -118,7 +118,8 @@ impl Memory {
     #[inline]
     pub(crate) fn state(&self, slice: u64, block: u64) -> Option<&AtomicU8> {
         let inside = slice < self.geometry.slices && block < STATES_PER_SLICE;
-        // SAFETY: at `states` there is room for STATES_PER_SLICE state bytes of each slice.
+        // SAFETY: `inside` says that the indexes are in range, and at `states` there is room for STATES_PER_SLICE
+        // state bytes of each slice.
         inside.then(|| unsafe { &*self.states.add((slice * STATES_PER_SLICE + block) as usize) })
     }
 
@@ -128,15 +129,16 @@ impl Memory {
         if slice >= self.geometry.slices || index >= STATES_PER_SLICE / 8 {
             return u64::MAX;
         }
-        // SAFETY: the geometry has room for STATES_PER_SLICE state bytes for each slice; a group of eight begins at a
-        // multiple of eight.
+        // SAFETY: both indexes were checked, and at `states_at` there is room for STATES_PER_SLICE state bytes of each
+        // slice. A group of eight begins at a multiple of eight, so the word is aligned.
         load_eight(unsafe { self.at(self.geometry.states_at + slice * STATES_PER_SLICE + index * 8) })
     }
 
     /// Word `index` of the bitmap of used slices.
     #[inline]
     pub(crate) fn used(&self, index: u64) -> Option<&AtomicU64> {
-        // SAFETY: at `used_at` there is room for one bit per slice, in words of 64 bits.
+        // SAFETY: the index is below the number of words, and at `used_at` there is room for one bit per slice, in
+        // words of 64 bits.
         (index < self.geometry.slices.div_ceil(64)).then(|| unsafe { self.at(self.geometry.used_at + index * 8) })
     }
 
@@ -163,7 +165,8 @@ impl Memory {
 
     #[inline]
     pub(crate) fn entry(&self, index: u64) -> Option<&Entry> {
-        // SAFETY: at `entries_at` there is room for `geometry.entries` directory entries.
+        // SAFETY: the index is below `geometry.entries`, and at `entries_at` there is room for this many directory
+        // entries.
         (index < self.geometry.entries)
             .then(|| unsafe { self.at(self.geometry.entries_at + index * size_of::<Entry>() as u64) })
     }

@@ -2,8 +2,8 @@
 //! any instruction.
 //!
 //! - `memory` turns numbers into checked addresses; `states` reads many state bytes at once.
-//! - `hints`, `local` and `thread_cache` are a thread's fast paths; `refill` and `rescan` find free blocks for the thread;
-//!   `threads` and `slots` give the thread its slot.
+//! - `hints`, `local` and `thread_cache` are a thread's fast paths; `refill` and `rescan` find free blocks for the
+//!   thread; `threads` and `slots` give the thread its slot.
 //! - `pool` and `grow` manage the slices under `lock`.
 //! - `operation` and `retire` make changes that are done completely or not at all if a member dies; `heal` completes
 //!   them.
@@ -87,8 +87,9 @@ impl Region {
         self.with_local(|local| self.take(local, want, STATE_USED))
     }
 
-    /// Frees a block. Any member may have allocated it. After a death it first finishes what the dead member left half
-    /// done: that change may write to the block, which may soon belong to another object.
+    /// Frees a block. Any member may have allocated it. After a death, this call first finishes what the dead member
+    /// left half done. If that change were finished later, it could write to the block after the block was allocated
+    /// again for another object.
     ///
     /// # Errors
     /// `BAD_HANDLE` if no block in use starts at `offset`. `BUSY` if the block belongs to a named object, or if a

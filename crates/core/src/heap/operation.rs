@@ -197,7 +197,8 @@ impl Region {
     fn free_record<'a>(&self, slot: &'a HeapSlot, by: u16, guard: Option<&LockGuard<'_>>) -> Result<&'a Operation> {
         if let Some(guard) = guard {
             for record in &slot.operations {
-                // A member that healed this slot may have died in the middle of a replacement that it recorded here.
+                // A member that healed this slot may have recorded a replacement here and died before it was complete.
+                // Then this call completes the replacement, so that the record becomes free.
                 if record.kind.load(Ordering::Relaxed) == OP_REPLACING {
                     self.finish_replace(record, slot, by, Some(guard));
                 }

@@ -16,8 +16,8 @@ impl Region {
     /// Finds a group of blocks of `class` with at least one free block, and makes it the thread's current group.
     #[cold]
     pub(super) fn refill(&self, local: &mut LocalSlot, class: usize) -> Result<()> {
-        // Each round uses up a slice or takes a new one. The limit matters only if another process has overwritten the
-        // memory.
+        // Each pass of this loop uses up a slice or takes a new one. The limit matters only if another process has
+        // overwritten the memory.
         for _ in 0..=2 * self.memory.geometry().slices + 16 {
             if local.classes[class].slice != NONE {
                 let slice = u64::from(local.classes[class].slice);

@@ -83,7 +83,8 @@ impl Region {
         for class in 0..CLASSES.len() {
             let known = &mut local.classes[class];
             if known.slice != super::hints::NONE {
-                // The current slice has the state `Active`, as the slices in `partial` have.
+                // The current slice has the state `Active`, as the slices in `partial` have. So it is examined
+                // together with them.
                 known.partial.push(known.slice);
             }
             known.forget();

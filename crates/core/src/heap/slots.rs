@@ -55,8 +55,8 @@ impl Region {
         Ok(Some(ready))
     }
 
-    /// Leaves slots in order; they are sorted by their numbers. Their prepared blocks are freed, as after a death, and
-    /// their slices without used blocks return to the pool.
+    /// Leaves these slots in order. The caller has sorted them by number. Their prepared blocks are freed, as after a
+    /// death, and their slices without used blocks return to the pool.
     pub(super) fn leave_slots(&self, slots: &[Box<LocalSlot>]) {
         let Ok(guard) = self.lock() else { return };
         for local in slots {

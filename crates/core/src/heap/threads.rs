@@ -93,9 +93,9 @@ impl Region {
     #[expect(clippy::mut_from_ref, reason = "the reference is of this thread's own slot, not of the region")]
     pub(super) fn cached_local(&self) -> Option<&mut LocalSlot> {
         let (serial, slot) = RECENT.with(|last| last[self.serial as usize % WAYS].get());
-        // SAFETY: serial numbers are never used again, so this is this region's slot, boxed there as long as the
-        // region lives; it belongs to this thread alone, and no other reference to it exists, as this function's
-        // comment says.
+        // SAFETY: no serial number is used twice, so this is a slot of this region, which keeps the slot in a box as
+        // long as the region lives. The slot belongs to this thread alone, and no other reference to it exists (see
+        // this function's comment).
         (serial == self.serial).then(|| unsafe { &mut *slot })
     }
 
@@ -181,7 +181,8 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         thread_cache::region_goes();
-        // A forked child has copies of these lists but may not use them. It cannot rely on the mutexes either.
+        // A forked child has copies of its parent's lists of slots, but may not use them. It cannot rely on the
+        // mutexes of these lists either.
         if !self.is_own() {
             return;
         }
@@ -192,7 +193,8 @@ impl Drop for Region {
         let slots = state.all.into_iter().map(|slot| unsafe { Box::from_raw(slot.as_ptr()) });
         let mut slots: Vec<_> = slots.chain(lock(&self.locals.shared).take()).collect();
         slots.sort_unstable_by_key(|slot| slot.index);
-        // If an object under construction stays, so do the slots, because its removal will be recorded in one of them.
+        // If an object under construction cannot be removed, this process keeps its slots, because the object's
+        // removal will be recorded in one of them.
         if slots.first().is_some_and(|slot| self.abandon_all(slot.index)) {
             self.leave_slots(&slots);
         }

@@ -14,8 +14,8 @@ use loom::sync::atomic::{AtomicBool, AtomicU64};
 use loom::thread;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Alice is the member that owns the block. When Alice is dead, her slot in the liveness tables is given to the
-/// member `NEXT`.
+/// Alice is the member that owns the block, the memory that is healed. When Alice is dead, her slot in the liveness
+/// tables is given to the member `NEXT`.
 const ALICE: MemberId = MemberId::new(1, 5);
 const NEXT: MemberId = MemberId::new(2, 5);
 

@@ -10,8 +10,8 @@ use super::error::{Attempt, Error, corrupt};
 use super::message::Message;
 use super::ring::Ring;
 
-/// How often a consumer goes back to a message that was finished after it had skipped it, in one attempt. After that
-/// the attempt ends without a message.
+/// The number of times, in one attempt, that a consumer goes back to a message that it has skipped and that its
+/// producer has finished since. After that the attempt ends without a message.
 const MOST_STEPS_BACK: u32 = 64;
 
 impl Ring {
@@ -61,9 +61,9 @@ impl Ring {
                         return Ok(Some(position));
                     }
                 }
-                // This consumer skips the cell: a former consumer in its end slot released the message, the message is
-                // void, or (fan-out) the message was never for this consumer.
-                // If several producers died while they wrote to this cell, its lap is later by more than one.
+                // This consumer skips the cell: a former consumer in the same end slot released the message, the
+                // message is void, or (fan-out) the message was never for this consumer. If several producers died
+                // while they wrote to this cell, the cell's lap is greater by more than one.
                 Some(_) if seen.lap() > lap => {}
                 _ => return Err(wrong(position, seen)),
             }
@@ -91,8 +91,8 @@ impl Ring {
     /// written are skipped, so that a producer that was stopped while writing delays no consumer.
     ///
     /// A producer may finish a skipped message and a later one while this call looks at the cells between them. So
-    /// before a later message is taken, the skipped cells are looked at once more, each time. The messages of a
-    /// producer thus keep their order.
+    /// each time before this call takes a message, it looks at the skipped cells once more. The messages of a producer
+    /// thus keep their order.
     fn take_any(&self, end: u8, out: &mut Message) -> Attempt<u64> {
         let taking = &self.header().taking;
         let returned = taking.returned.load(Acquire);
@@ -105,8 +105,9 @@ impl Ring {
         let mut position = taking.tail.load(Acquire);
         let mut all_taken = true;
         let mut skipped = None;
-        // After a step back the whole ring may be looked at again. If no member is faulty, a producer has finished a
-        // message before each step back.
+        // After each step back, the search may go through the whole ring again. If no member is faulty, a producer has
+        // finished a message before each step back. A faulty member cannot keep the search going, because the number
+        // of steps back is limited.
         let all = 2 * self.capacity() + 2;
         let (mut left, mut steps_back) = (all, 0);
         while left > 0 && steps_back < MOST_STEPS_BACK {
@@ -155,8 +156,8 @@ impl Ring {
     /// had taken it died or left.
     #[cold]
     fn take_returned(&self, end: u8, out: &mut Message) -> Attempt<u64> {
-        // This fence belongs to those in `look_again` and `give_back_taken`. Either the load below sees the tail that
-        // another consumer moved, or that consumer sees the message that was given back, and counts it.
+        // This fence pairs with the fences in `look_again` and `give_back_taken`. Either the load below sees the tail
+        // that another consumer moved, or that consumer sees the message that was given back, and counts the message.
         fence(SeqCst);
         let tail = self.header().taking.tail.load(Acquire);
         for position in tail.saturating_sub(self.capacity())..tail {
@@ -232,7 +233,8 @@ mod tests {
         for dead in 2..4 {
             let ring = open(dead);
             let joined = ring.join(Side::Producer, member(dead), "dead", host.liveness(), true).unwrap();
-            // It is killed after it has claimed the cell. Another member makes the message void and frees the end.
+            // Acts as a producer that is killed after it has claimed the cell. Then acts as the member that heals this
+            // producer's end: makes the message void and frees the end.
             ring.cell(joined.next).claim_alone(State::claimed(ring.lap(joined.next), joined.slot));
             ring.settle(Side::Producer, joined.slot);
             ring.slot(ring.slot_index(Side::Producer, joined.slot)).free();

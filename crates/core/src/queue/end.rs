@@ -61,9 +61,9 @@ struct LocalState {
     /// For a single producer: the position of its next message. For a consumer with its own cursor: the position that
     /// it reads next.
     next: u64,
-    /// Messages that this end has taken from the ring and not given to the program yet: one that `has_event` found, and
-    /// those that the program put back. The next calls of `receive` return them, the oldest first. It is the last in
-    /// this list.
+    /// Messages that this end has taken from the ring and not given to the program yet: one that `has_event` found,
+    /// and those that the program put back. The next calls of `receive` return them, the oldest first. The oldest one
+    /// is the last in this list.
     found: Vec<Message>,
 }
 
@@ -143,7 +143,8 @@ impl End {
             asked: AtomicU64::new(0),
             process: fork::ProcessToken::current(),
         };
-        // The end may have belonged to a member that died, and its messages may come again.
+        // A member that had this end slot before may have died, and this end may get messages that the dead member
+        // left. So the regions are healed first.
         end.note_deaths(Side::Producer);
         end.note_deaths(Side::Consumer);
         end.call(Side::Producer);
@@ -151,11 +152,11 @@ impl End {
         Ok(end)
     }
 
-    /// Sends a message, and waits up to `timeout` for room. Gives the message's position.
+    /// Sends a message, and waits up to `timeout` for a free cell. Gives the message's position.
     ///
     /// # Errors
-    /// `TIMED_OUT` if there is no room before the timeout; `NOT_YET` if there is none and the timeout is zero. `CLOSED`
-    /// if all consumers that this end has met have left, `PEER_DIED` if one of them died, and `CLOSED` after
+    /// `TIMED_OUT` if no cell is free before the timeout; `NOT_YET` if no cell is free and the timeout is zero.
+    /// `CLOSED` if all consumers that this end has met have left, `PEER_DIED` if one of them died, and `CLOSED` after
     /// [`End::close`]. `INVALID` if this end is no producer. `CORRUPT` if the port's memory holds what no correct
     /// member writes. `DISCONNECTED` in a forked child, or if the daemon has declared this member dead. In each case
     /// nothing was sent.
@@ -169,8 +170,8 @@ impl End {
         }
     }
 
-    /// Waits for room and then sends. This is a function of its own, so that a send that finds room at once does not
-    /// have to save the registers that a wait needs.
+    /// Waits for a free cell and then sends. This is a function of its own, so that a send that finds a free cell at
+    /// once does not have to save the registers that a wait needs.
     #[cold]
     #[inline(never)]
     fn send_after_waiting(&self, message: &Message, bytes: u64, timeout: Duration) -> Result<u64, Error> {
@@ -185,7 +186,8 @@ impl End {
         self.call(Side::Consumer);
         self.count_message(&local, bytes.wrapping_add(u64::from(message.inline.len() as u32)));
         drop(local);
-        // The cell may be free because of the death of a consumer that had the message of the lap before.
+        // The cell may be free because a consumer that had the message of the lap before has died. So the regions are
+        // healed before the program goes on.
         self.note_deaths(Side::Consumer);
         Ok(Some(position))
     }
@@ -247,9 +249,9 @@ impl End {
     /// Repeats an action whose first attempt found nothing, and waits between attempts if necessary. `what` says in
     /// error messages what the end waits for.
     ///
-    /// If an end spins for a long time, this loop comes back to the same code at every turn. So the code is in the
-    /// CPU's caches when the message comes. A separate loop would jump to code that has not run for a long time,
-    /// which takes 2 to 5 µs.
+    /// If an end spins for a long time, this loop runs the same code for each attempt. So the code is in the CPU's
+    /// caches when the message comes. A separate loop would jump to code that has not run for a long time, which takes
+    /// 2 to 5 µs.
     #[inline(always)]
     fn attempt(&self, timeout: Duration, what: &'static str, act: &mut impl Operation) -> Result<u64, Error> {
         let mut spin_wait = None;
@@ -313,7 +315,8 @@ impl End {
         self.slot().set_cursor(position.wrapping_add(1));
         drop(local);
         if self.shape().pattern.many_produce() {
-            // Another consumer may have taken the message before, and died.
+            // Another consumer may have taken the message before, and died. So the regions are healed before the
+            // program gets the message.
             self.note_deaths(Side::Consumer);
         }
         Ok(Some(position))
@@ -387,7 +390,8 @@ impl End {
     /// Tells whether a call with timeout zero would give anything but "not yet". A wrong `true` is possible, a wrong
     /// `false` is not. In a forked child the answer is `true`, because each call gives `DISCONNECTED` there.
     pub fn has_event(&self) -> bool {
-        // In a forked child a call gives an error, and the lock of the end may be held for ever.
+        // In a forked child the end's lock may be held for ever, because another thread of the parent held it during
+        // the fork. So the child gets `true` before a later step takes the lock.
         self.check_process().is_err() || self.look_after() || self.something_to_do() || self.over().is_some()
     }
 
@@ -556,8 +560,9 @@ impl End {
         self.ring.slot(self.slot_index)
     }
 
-    /// Heals the session's regions after a death at one side of the port. The program must not go on with what a dead
-    /// member left before they are healed. The caller does not hold the end's lock.
+    /// Heals the session's regions if a member at one side of the port has died since this was last done. The end
+    /// calls this function before the program gets anything that the dead member left. The caller does not hold the
+    /// end's lock.
     #[inline]
     pub(super) fn note_deaths(&self, side: Side) {
         let deaths = self.ring.deaths(side);
@@ -566,12 +571,13 @@ impl End {
         }
     }
 
-    /// Counts the deaths at one side of the port, because this process may have learned of them only from the port:
-    /// another process may have proved them. Then heals the regions.
+    /// Heals the session's regions after a death at one side of the port. First counts the death, because this process
+    /// may have learned of it only from the port, if another process proved it.
     #[cold]
     fn learn_deaths(&self, side: Side, deaths: u32) {
         count_shown();
-        // The program learns nothing from a closed end, and the session of such an end may have left.
+        // If the end is closed, the regions are not healed: the program gets nothing from the end any more, and the
+        // end's session may have left.
         if !self.is_closed() {
             heal_all(self.host.liveness());
         }

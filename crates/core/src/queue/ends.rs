@@ -56,9 +56,9 @@ impl Ring {
     /// Takes an end slot of `side`. After that, the caller wakes the other side, whose members may be waiting for a
     /// peer.
     ///
-    /// First the function heals all dead members of the side, even those whose slot is not needed. Joining clears the
-    /// record of how members left, so a death must be recorded before a new member joins. If `patient` is `false`,
-    /// the result is `NOT_YET` while another member is healing.
+    /// First the function heals the ends of all dead members of the side, even if this member does not need their
+    /// slots. Joining clears the record of how members left, so a death must be recorded before a new member joins. If
+    /// `patient` is `false`, the result is `NOT_YET` while another member is healing.
     pub(super) fn join(
         &self,
         side: Side,
@@ -67,8 +67,8 @@ impl Ring {
         alive: &dyn LivenessSource,
         patient: bool,
     ) -> Result<Joined, Error> {
-        // Another thread may have ended the session while this one waited for a free end. All members would heal the end
-        // of a dead member while this thread used it.
+        // Another thread may have ended the session while this thread waited for a free end. Then this member counts
+        // as dead. If it took an end, other members would heal the end while this thread used it.
         if alive.table().says_dead(me) {
             return Err(Error::new(Status::Closed, "the session was closed while this call waited for an end"));
         }
@@ -139,9 +139,9 @@ impl Ring {
         Ok(Joined { slot: index, next, met: self.acquaint(side, alive) })
     }
 
-    /// Finds out the present state of the other side. The function loads `joined` first and looks at the members
-    /// after that. A member that joins after the load increments `joined`. A member that joined before the load is
-    /// found by the look. So no member is missed.
+    /// Finds out the present state of the other side. The function loads `joined` first and looks at the members after
+    /// that. It sees each member that joined before the load, and each member that joins after the load increments
+    /// `joined`. So no member is missed.
     fn acquaint(&self, side: Side, alive: &dyn LivenessSource) -> MetPeers {
         let members = self.members(side.other());
         let joined = members.joined.load(Acquire);
@@ -170,9 +170,10 @@ impl Ring {
         let died_since = word & !departure::HOW != found.deaths;
         match Departure::from_number(word & departure::HOW) {
             Some(Departure::Left) => PeersGone::Left,
-            // If a member died after this end joined, the answer is `Died`. An earlier death gives `Died` only if no
-            // living member was there when this end joined: this consumer has received the dead member's messages, but
-            // that member may have meant to send more.
+            // If a member died after this end joined, the answer is `Died`. If the death was earlier, and a living
+            // member was there when this end joined, the answer is `Left`. If no living member was there, this end has
+            // met the dead member only through its messages. That member may have meant to send more, so the answer is
+            // `Died`.
             Some(Departure::Died) if died_since || !found.peers => PeersGone::Died,
             Some(Departure::Died) => PeersGone::Left,
             _ => PeersGone::Unsettled,
@@ -204,7 +205,7 @@ impl Ring {
     pub(super) fn leave(&self, side: Side, index: u8, me: MemberId) {
         let slot = self.slot(self.slot_index(side, index));
         if !slot.change_owner(me, Owner::healing(me)) {
-            return; // another member has healed this end (or overwritten the word): it is not this member's any more
+            return; // this member has lost the end: another member has healed it or overwritten the word
         }
         crate::fault_point!("queue.leave.claimed");
         self.settle(side, index);
@@ -216,8 +217,8 @@ impl Ring {
         slot.free();
     }
 
-    /// Counts the death of an end's owner. This comes before the owner's messages and its room become usable for other
-    /// members: an end that gets one of them sees the new count, and so its process learns of the death.
+    /// Counts the death of an end's owner. The caller does this before other members can get the owner's messages or
+    /// use its cells. So an end that gets one of these sees the new count, and its process learns of the death.
     pub(super) fn count_death(&self, side: Side, slot: SlotRef<'_>) {
         if slot.is_here() {
             self.members(side).departed.fetch_add(departure::DEATH, AcqRel);

@@ -111,8 +111,9 @@ impl Ring {
                 crate::fault_point!("queue.heal.half");
             }
         }
-        // The counter `returned` changes after the cells. It changes even if this call changed no cell, because a
-        // member that healed the end before may have died between its changes of the cells and of the counter.
+        // The counter `returned` is incremented after the cells were changed. This is done even if this call changed
+        // no cell, because a member that healed the end before may have died after it changed the cells and before it
+        // incremented the counter.
         fence(SeqCst);
         self.header().taking.returned.fetch_add(1, SeqCst);
     }

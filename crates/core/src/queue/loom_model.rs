@@ -278,8 +278,8 @@ fn either_of_two_consumers_frees_a_fan_outs_cell_as_the_last_one() {
         let theirs = ring.clone();
         let other = thread::spawn(move || theirs.release(first, one.next, one.slot).unwrap());
         // The producer looks for stray bits, which no consumer will clear, in the cell of the first message. Meanwhile
-        // the thread `other` releases this message: it clears its consumer's bit and then frees the cell. The test would
-        // find a bug by which both threads free the same cell.
+        // the thread `other` releases this message: it clears its consumer's bit and then frees the cell. The test
+        // would find a bug by which both threads free the same cell.
         ring.look_after_strays(from.next, ALICE, &*everybody_lives());
         let last = ring.release(second, two.next, two.slot).unwrap();
         ring.look_after_strays(from.next, ALICE, &*everybody_lives());
@@ -344,8 +344,8 @@ fn a_producer_that_came_and_left_before_is_not_met() {
     });
 }
 
-/// A producer finishes a skipped message and sends another one while two consumers look for messages. Each consumer
-/// gets the producer's messages in the order in which they were sent.
+/// Two consumers look for messages while a producer finishes a message that they may have skipped, and sends another
+/// one. Each consumer gets the producer's messages in the order in which they were sent.
 #[test]
 fn each_worker_gets_a_producers_messages_in_order() {
     explore(|| {
@@ -370,8 +370,8 @@ fn each_worker_gets_a_producers_messages_in_order() {
     });
 }
 
-/// A consumer moves the tail past the cell of a dead consumer, which is given back at this moment. One of the two living
-/// consumers finds the message.
+/// A dead consumer's message is given back while another consumer moves the tail past the message's cell. One of the
+/// two living consumers finds the message.
 #[test]
 fn a_message_that_is_given_back_while_the_tail_passes_it_is_found() {
     explore(|| {
@@ -381,7 +381,8 @@ fn a_message_that_is_given_back_while_the_tail_passes_it_is_found() {
         let mut own = join(&ring, Side::Consumer, ALICE);
         send(&ring, &mut from, 0).unwrap();
         receive(&ring, &mut dead).unwrap();
-        // A consumer that is killed right after it has taken a message leaves the tail before the message.
+        // A consumer that is killed right after it has taken a message does not move the tail. So the tail is put back
+        // to the message here.
         ring.header().taking.tail.store(0, std::sync::atomic::Ordering::Relaxed);
         let theirs = ring.clone();
         let thread = thread::spawn(move || receive(&theirs, &mut other).is_some());
@@ -394,8 +395,8 @@ fn a_message_that_is_given_back_while_the_tail_passes_it_is_found() {
     });
 }
 
-/// A consumer of a work queue leaves with a message that it has not released. Another consumer, which waits, does not take
-/// the port for ended before it has that message.
+/// A consumer of a work queue leaves with a message that it has not released. Another consumer waits at this moment.
+/// The waiting consumer must not find that the port has ended before it has that message.
 #[test]
 fn a_work_queue_does_not_end_while_a_message_is_given_back() {
     explore(|| {
@@ -407,7 +408,8 @@ fn a_work_queue_does_not_end_while_a_message_is_given_back() {
         ring.leave(Side::Producer, from.slot, ALICE);
         let theirs = ring.clone();
         let thread = thread::spawn(move || theirs.leave(Side::Consumer, leaver.slot, BOB));
-        // What a waiting call does: an attempt, the question whether the port has ended, and one more attempt.
+        // The next lines do what a waiting call does: an attempt, the question whether the port has ended, and one
+        // more attempt.
         let early = receive(&ring, &mut worker).is_some();
         if !early && !ring.others_still_work(worker.slot) {
             assert!(receive(&ring, &mut worker).is_some(), "the port counts as ended, and a message is there");

@@ -16,11 +16,11 @@
 //! | `end` | one end of a port, for the client library |
 //! | `report` | counters and states, for programs that only look |
 //!
-//! **Why a death at any instruction loses nothing.** Each change of a cell is one store or one compare-and-swap of
-//! its state word, and the word names the end that works on the cell. A member claims an end by one compare-and-swap
-//! of the end's owner word, which then contains the member's id. So if a member finds a half-done change, it knows
-//! which member made it. If the liveness table says that this member is dead, the finder finishes or undoes the
-//! change. If the finder dies during such a step, another member does the step again.
+//! **Why a death at any instruction loses nothing.** Each change of a cell is one store or one compare-and-swap of its
+//! state word, and the word names the end that works on the cell. A member claims an end by one compare-and-swap of
+//! the end's owner word, which then contains the member's id. So if a member finds a half-done change, it knows which
+//! member made it. If the liveness table says that this member is dead, the finder finishes or undoes the change. If
+//! the finder dies during this work, another member does the work again.
 
 mod cell;
 mod consume;

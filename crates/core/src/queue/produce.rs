@@ -51,9 +51,9 @@ impl Ring {
     /// state then contains the number of the producer's end, so that other members can free the cell if the producer
     /// dies.
     fn try_send_among_many(&self, end: u8, message: &Message) -> Attempt<u64> {
-        // A round fails only if another producer claimed the cell first, or took the cell's credit. So the producers
-        // as a whole make progress, and this loop does not wait for any of them. The number of rounds is limited all
-        // the same. After the last round the caller waits, with its deadline.
+        // A pass of this loop fails only if another producer claimed the cell first, or took the cell's credit. So the
+        // producers as a whole make progress, and this loop does not wait for any of them. The number of passes is
+        // limited all the same. After the last pass the caller waits, with its deadline.
         for _ in 0..64 {
             let Some((position, free)) = self.free_position()? else { return Ok(None) };
             let (cell, lap) = (self.cell(position), self.lap(position));
@@ -67,8 +67,8 @@ impl Ring {
             cell.put(message);
             crate::fault_point!("queue.send.filled");
             if !cell.publish(claimed, State::ready(lap)) {
-                // Only a member that heals this end can have changed the claimed cell. So the node daemon has
-                // declared this member dead, although it still runs.
+                // Another member has changed the cell that this thread claimed. Only a member that heals this end may
+                // do that. So the daemon has declared this process dead although it still runs.
                 return Err(Error::new(
                     Status::Disconnected,
                     "this member was declared dead while it was sending; connect again",

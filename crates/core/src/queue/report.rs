@@ -57,7 +57,7 @@ pub struct EndInfo {
     pub wait_ns: u64,
     /// The time since the member last sent, received, slept or woke at this end.
     pub last_seen: Duration,
-    /// True if the member is asleep at present, waiting for a message or for room.
+    /// True if the member is asleep at present, waiting for a message or a free cell.
     pub waiting: bool,
 }
 

@@ -30,7 +30,7 @@ const ASK_EVERY: u64 = 20_000_000;
 /// The longest wait: a year. A limit is needed, because sums of times must not overflow.
 const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 
-/// The state of a wait that spins until its deadline. Such a wait adds its time to the statistics at each turn, so
+/// The state of a wait that spins until its deadline. The wait adds its time to the statistics after each attempt, so
 /// that it need not do so after the message has come.
 pub(super) struct SpinWait {
     /// The time when the wait began, in nanoseconds of the monotonic clock. The other times have the same unit.
@@ -293,8 +293,8 @@ impl End {
     /// Heals what dead members left at this port. If it healed anything, it wakes all members and gives `true`, and the
     /// caller tries again.
     pub(super) fn look_after(&self) -> bool {
-        // The kernel is asked only after `ASK_EVERY` has passed. So an end that polls or spins does not ask it at each
-        // turn.
+        // The kernel is asked only after `ASK_EVERY` has passed. So an end that polls or spins does not ask it after
+        // each attempt.
         let alive = if self.may_ask() { self.host.liveness() } else { self.host.liveness().table() };
         let mut healed = self.ring.look_after_all(self.me, alive);
         if self.side == Side::Producer && self.shape().pattern == Pattern::FanOut {
@@ -396,8 +396,8 @@ impl Ring {
 
     /// Work queue: tells whether another consumer has a message that it has not released. If that consumer dies, this
     /// message comes to one of the waiting consumers. A consumer that is itself waiting does not count, because
-    /// otherwise two consumers that each hold a message would wait for each other. A consumer's end that is left or healed
-    /// at this moment counts, because its messages may be ready again and not counted as given back yet.
+    /// otherwise two consumers that each hold a message would wait for each other. A consumer's end that is left or
+    /// healed at this moment counts, because its messages may be ready again and not counted as given back yet.
     pub(super) fn others_still_work(&self, own: u8) -> bool {
         if self.shape.pattern != Pattern::WorkQueue {
             return false;
@@ -407,8 +407,10 @@ impl Ring {
             let seen = cell.state();
             seen.phase() == Some(Phase::Taken) && seen.end() != own && works(seen.end())
         });
-        // The order matters: a cell that was given back before this call looked at it has an owner that is seen here, or
-        // the owner is gone, and then the caller's next attempt sees the count.
+        // The order matters: the cells were looked at first, the owners come second. If a consumer gave a message
+        // back before the message's cell was looked at, this line sees that the consumer's end is being left or healed,
+        // or the end is free already. If it is free, the counter `returned` has changed, and the caller's next attempt
+        // finds the message.
         taken || self.slots(Side::Consumer).any(|slot| slot.owner().is_healing())
     }
 

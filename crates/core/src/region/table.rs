@@ -56,7 +56,8 @@ pub(crate) fn heal_all(alive: &dyn LivenessSource) {
     let deaths = std::ptr::from_ref(epoch_word(alive)).addr();
     let known: Vec<_> = table().read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
     for mapped in known.iter().filter(|mapped| mapped.deaths == deaths) {
-        // Another thread may drop the region meanwhile. So it is held only for its own healing.
+        // The list has only weak references, because another thread may drop a region meanwhile. So each region is
+        // kept alive only while it is healed.
         if let Some(region) = mapped.region.upgrade().filter(|region| region.writable() && !region.is_in_item()) {
             let _ = region.check_succession();
         }

@@ -11,9 +11,8 @@
 //! new memory, page tables and marks on pages cost time. So only some chunks change after each publish. Until all have
 //! changed, the changes in each chunk are found by the method that fits the chunk's present memory.
 //!
-//! A mapped slot becomes ordinary memory in the simplest way. If the program has written all of the chunk's pages,
-//! they are private copies, and nothing is mapped anew. Otherwise the kernel is asked to make private copies of the
-//! other pages as well.
+//! A mapped slot becomes ordinary memory without a new mapping. The pages that the program has written are private
+//! copies already. If the chunk has other pages, the kernel is asked to make private copies of them as well.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -38,8 +37,8 @@ pub(super) enum Backing {
 
 /// After each publish, at least one in `LEAST` of all chunks gets the kind of memory that the method needs.
 const LEAST: u32 = 16;
-/// A publish gives the needed kind of memory to more chunks than the minimum by [`LEAST`], as long as this takes less
-/// time than `SHARE` of a copy of all data.
+/// A publish that has changed the minimum of chunks ([`LEAST`]) changes more chunks as long as the changes take less
+/// time than `SHARE` of the time for a copy of all data.
 const SHARE: f64 = 0.25;
 
 impl Publisher {
@@ -260,7 +259,8 @@ mod tests {
             while !publisher.settled {
                 publisher.change_over();
             }
-            // No chunk is changed over yet when the program writes all of them and names only the first one.
+            // No chunk has the new kind of memory yet when the program writes all chunks. The program's hint names
+            // only the first chunk.
             wants(&mut publisher, goal);
             publisher.elements::<u64>("u").unwrap().fill(2);
             publisher.touched("u", 0..8).unwrap();

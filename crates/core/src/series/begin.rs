@@ -36,7 +36,8 @@ impl Publisher {
             return Err(self.error(Status::Busy, "a version was begun already; publish or abandon it first"));
         }
         let room = self.make_room(self.chunks());
-        // To make room, `make_room` may have ended the watch for children, because no slot was mapped yet.
+        // To make room, `make_room` may have ended the watch for children, because no slot was mapped yet. In this
+        // case the next line begins another watch.
         self.watch_children().map_err(|error| failed(&self.name, &error))?;
         match room {
             Err(error) if error.status == Status::NoSpace && self.full == FullPolicy::Withhold => {
@@ -194,7 +195,7 @@ impl Publisher {
 
     fn end_begun(&mut self) {
         self.begun = false;
-        // Hints that the program gave since `begin` are about the begun version.
+        // Hints that the program gave since `begin` are about the begun version, so the next version must not use them.
         self.hinted = false;
         self.fields.iter_mut().for_each(|field| field.begun = None);
     }

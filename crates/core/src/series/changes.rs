@@ -172,8 +172,8 @@ impl Publisher {
         let asked: Vec<u32> = part.filter(|index| !self.pending.has(*index)).collect();
         let here = |index: u32| {
             let slot = self.pool.slot(self.current[index as usize]);
-            // SAFETY: both ranges are whole chunks: one of the variable's memory, which the program does not write
-            // during a publish, and a slot of the newest version, which the publisher does not write.
+            // SAFETY: the call reads two whole chunks. One is in the variable's memory, which the program does not
+            // write during a publish. The other is a slot of the newest version, which the publisher does not write.
             unsafe { same(self.fields[field].address(index - first, chunk), slot, chunk) }
         };
         let differs: Vec<AtomicBool> = asked.iter().map(|_| AtomicBool::new(false)).collect();
@@ -255,7 +255,7 @@ unsafe fn same(here: *const u8, there: *const u8, length: usize) -> bool {
 
 fn differing_pages(here: *const u8, there: *const u8, length: usize) -> usize {
     let page = |address: *const u8, n: usize| {
-        // SAFETY: both ranges consist of whole chunks of memory that no thread writes while the publisher publishes.
+        // SAFETY: the page lies within a whole chunk of memory that no thread writes while the publisher publishes.
         unsafe { std::slice::from_raw_parts(address.add(n * PAGE), PAGE) }
     };
     (0..length / PAGE).filter(|n| page(here, *n) != page(there, *n)).count()

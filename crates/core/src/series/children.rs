@@ -43,10 +43,10 @@ struct OpenWatch {
 struct Forked {
     /// The watch, which is closed now.
     watch: ForkWatch,
-    /// The versions whose slots such a child may have mapped.
+    /// The versions whose slots one of these children may have mapped.
     versions: RangeInclusive<u64>,
-    /// The slots that are kept for the children: those of these versions, once for each version, and those of begun
-    /// versions that were given up.
+    /// The slots that are kept for these children: slots of recycled versions in the range `versions`, each listed
+    /// once for each such version that had it, and slots of begun versions that were given up.
     kept: Vec<u32>,
 }
 
@@ -109,7 +109,8 @@ impl Publisher {
         let Some(open) = &mut self.children.watch else { return true };
         let mapped = self.begun || self.backing.contains(&Backing::Slot);
         if open.watch.is_alone() {
-            // A child that is forked from now on has no slot of an older version mapped.
+            // No child has the watch. A child that is forked from now on has no slot of an older version mapped, so
+            // the range of versions for such a child begins here.
             open.first = self.sequence;
             open.kept.drain(..).for_each(|slot| self.slots.let_go(slot));
             if !mapped {
@@ -155,8 +156,8 @@ mod tests {
     use crate::host::StandaloneHost;
     use std::sync::Arc;
 
-    /// Begins a version, and gives its first slot and what a child inherits that is forked now. If `pipe` is true, the
-    /// watch is a pipe.
+    /// Begins a version. Gives the version's first slot, and the watch that a child would inherit if it were forked
+    /// now. If `pipe` is true, the watch is a pipe.
     fn begin(publisher: &mut Publisher, pipe: bool) -> (u32, ForkWatch) {
         publisher.begin().unwrap();
         if pipe {

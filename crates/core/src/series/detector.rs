@@ -2,9 +2,9 @@
 //! what each costs.
 //!
 //! Copying everything always works, and so does comparing everything. While everything is copied, a few chunks are
-//! compared with the last version to estimate how much changes; all other methods give the exact amount. After the
-//! first publish one step is always tracked or compared, as a trial. So a program that changes little never needs
-//! memory for two whole versions.
+//! compared with the last version to estimate how much changes; all other methods give the exact amount. In one step
+//! after the first publish, the publisher always uses a method that tracks writes or compares data, as a trial. So a
+//! program that changes little never needs memory for two whole versions.
 //!
 //! The cost of each method per step is estimated from the amount of changes and the measured costs. The estimate
 //! includes the program's first writes to pages, although they happen outside of the publish. If one method is clearly
@@ -148,8 +148,7 @@ impl ChangeDetector {
         &self.unavailable
     }
 
-    /// Tells whether the publisher uses the program's hints about what it wrote, in a step in which the program gives
-    /// hints.
+    /// Tells whether the publisher uses the program's hints, in a step in which the program gives hints.
     pub fn detect_allows_hints(&self) -> bool {
         matches!(self.detect, Detect::Auto | Detect::Hints)
     }
@@ -175,7 +174,7 @@ impl ChangeDetector {
         self.notes.as_ref()
     }
 
-    /// Finds the pages in a range of addresses that changed, in the order of addresses. The time that the search takes
+    /// Finds the changed pages in a range of addresses, in the order of addresses. The time that the search takes
     /// updates the measured cost of a search.
     pub fn scan(&mut self, addresses: Range<usize>, method: Method, found: &mut Vec<Range<usize>>) -> OsResult<()> {
         let Some(map) = &self.map else { return Err(OsError::last("PAGEMAP_SCAN", "a series")) };

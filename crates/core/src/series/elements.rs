@@ -31,10 +31,10 @@ impl Publisher {
         check::<T>(variable, &field.ty).map_err(|error| error.about(SegmentKind::Series, &self.name))?;
         assert!(start.cast::<T>().is_aligned(), "chunks are aligned for every plain type");
         let count = (field.bytes / size_of::<T>().max(1) as u64) as usize;
-        // SAFETY: the range is the variable's own memory, mapped for as long as `self` and not moved while it is
-        // borrowed; it has `count` elements, is aligned, and every bit pattern is a T. No other code has a reference:
-        // `self` is borrowed mutably, and the pool's readers copy or map pages, never through references of this
-        // process.
+        // SAFETY: the range is the variable's own memory, which stays mapped for as long as `self` and is not moved
+        // while `self` is borrowed. It is aligned and has `count` elements, and every bit pattern is a T. No other
+        // code has a reference to this memory: `self` is borrowed mutably, and the pool's readers copy or map its
+        // pages, and make no references to this memory.
         Ok(unsafe { std::slice::from_raw_parts_mut(start.cast(), count) })
     }
 }

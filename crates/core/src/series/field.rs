@@ -38,7 +38,7 @@ pub(super) struct Field {
     pub bytes: u64,
     /// The present number of chunks.
     pub chunks: u32,
-    /// The number of chunks that this process has given memory so far. It stays the same when the variable shrinks.
+    /// The number of chunks that have got memory so far. It stays the same when the variable shrinks.
     pub mapped: u32,
     /// The range of addresses reserved for this variable. It has room for the variable's largest shape.
     pub reservation: Reservation,
@@ -63,8 +63,8 @@ impl Field {
         unsafe { self.reservation.start().as_ptr().add(index as usize * chunk) }
     }
 
-    /// The address at which the program writes the variable at present. If a version is begun, it is in that version;
-    /// otherwise it is the variable's usual address.
+    /// The address at which the program writes the variable at present. If a version is begun, this is an address in
+    /// the begun version; otherwise it is the variable's usual address.
     pub fn memory(&self, pool: &Pool) -> *mut u8 {
         match &self.begun {
             None => self.reservation.start().as_ptr(),
@@ -108,7 +108,7 @@ impl Field {
         }
         let other = Reservation::reserve(length)?;
         other.put_memory(0, length)?;
-        // SAFETY: both ranges are mapped for `length` bytes, the target is this function's own.
+        // SAFETY: both ranges are mapped for `length` bytes, and only this function uses the target.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 self.reservation.start().as_ptr().cast_const(),

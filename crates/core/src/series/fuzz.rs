@@ -181,7 +181,7 @@ fn look(version: &Version) {
 
 fn copy_pool(offer: &Offer, to: &Mapping) {
     let from = Mapping::new(&offer.pool, offer.size as usize, Access::Read).expect("a mapping");
-    // SAFETY: both mappings are as long as the pool; this process has the only writer of either mapping.
+    // SAFETY: both mappings are as long as the pool, and only this thread writes to their memory.
     unsafe { std::ptr::copy_nonoverlapping(from.start().as_ptr(), to.start().as_ptr(), offer.size as usize) };
 }
 
@@ -196,6 +196,6 @@ fn decode(scribble: &[u8]) -> (u64, u64) {
 
 fn overwrite(raw: &Mapping, offset: u64, value: u64) {
     let Some(address) = raw.at(offset, 8) else { return };
-    // SAFETY: in bounds and aligned; other references to this memory are to atomics only.
+    // SAFETY: the word lies within the mapping and is aligned; other references to this memory are to atomics only.
     unsafe { AtomicU64::from_ptr(address.as_ptr().cast()) }.store(value, Relaxed);
 }

@@ -226,8 +226,8 @@ impl Observer {
         Err(self.attached.corrupt(format!("none of its versions after {given} can be taken")))
     }
 
-    /// Waits a moment, because the publisher is about to decide whether it recycles a version. A publisher that has lost
-    /// its CPU or is stopped decides later.
+    /// Waits a moment, because the publisher is about to decide whether it recycles a version. A publisher that has
+    /// lost its CPU or is stopped decides later.
     fn wait_decided(&self, deadline: Deadline, timeout: Duration) -> Result<()> {
         if deadline.passed() {
             let status = if timeout.is_zero() { Status::NotYet } else { Status::TimedOut };
@@ -413,7 +413,9 @@ mod tests {
             protocol::settle(state(), 1, true);
             assert_eq!(waits.join().unwrap(), 1);
         });
-        // The version comes late, and its publisher stops before it decides about it: both waits share the timeout.
+        // Version 2 becomes visible late, and stays marked as one that the publisher may recycle, as if the publisher
+        // had been stopped. So `at` first waits for the version and then for the publisher's decision. One timeout
+        // must limit both waits together.
         let timeout = Duration::from_secs(8);
         let record = publisher.records.iter().position(|sequence| *sequence == 2).unwrap() as u32;
         let version_words = &publisher.pool.header().version_words;

@@ -9,8 +9,8 @@ use crate::Result;
 /// A series has room for at least this many attributes. So a publish can add attributes if fewer were declared when the
 /// series was made.
 const SPARE_ATTRIBUTES: u32 = 16;
-/// The number of chunks of a version at most, if the program leaves the chunk size to the library. Each chunk may
-/// become a mapping of its own, and a process may have 65530 mappings.
+/// The largest number of chunks of a version, if the program leaves the choice of the chunk size to the library. Each
+/// chunk may become a mapping of its own, and a process may have 65530 mappings.
 const MANY_CHUNKS: u64 = 16384;
 
 /// The largest size, in bytes, of a pool for which the program gave no capacity. Observers map the whole pool, and a

@@ -74,8 +74,9 @@ pub(super) fn exists_after_reads(state: &AtomicU64, sequence: u64) -> bool {
     look(state, sequence) != PinResult::Gone
 }
 
-/// Marks one version as *retiring*: the publisher's step (a) in this file's first comment. After it has marked all
-/// versions to retire, the publisher calls [`retire_fence`], looks at all pins, and calls [`settle`] for each version.
+/// Marks one version as *retiring*: the publisher's step (a) in this file's first comment. After the publisher has
+/// marked all versions that it wants to retire, it calls [`retire_fence`], looks at all pins, and calls [`settle`] for
+/// each version.
 pub(super) fn mark(state: &AtomicU64, sequence: u64) {
     state.store(State::new(sequence, Phase::Retiring).0, Relaxed);
 }

@@ -49,7 +49,7 @@ impl Publisher {
     /// carries its changes, together with that publish's own attributes.
     ///
     /// `attributes` are the attributes of this version. If one of them was not declared before, this call declares it,
-    /// as long as there is room for it. It stays declared if no version is published.
+    /// as long as there is room for it. It stays declared even if no version is published.
     ///
     /// # Errors
     /// `NO_SPACE` under the policy [`super::FullPolicy::Fail`]; nothing is lost, and the next publish carries the

@@ -215,7 +215,7 @@ impl Publisher {
             descriptor: descriptor.clone(),
             name: identity.name,
         };
-        // In tests, `host` may have pin pages before the publisher exists.
+        // In tests, `host` may have pin pages before the publisher exists, so the publisher asks for them here.
         publisher.pins.update(&*publisher.host);
         // Memory for one version is reserved now, so that the first publish causes no page faults.
         publisher

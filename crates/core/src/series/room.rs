@@ -136,8 +136,8 @@ impl Publisher {
     fn add_slots(&mut self, more: u32) -> Result<()> {
         let geometry = *self.pool.geometry();
         let (at, length) = (geometry.slot(self.slots.committed()), u64::from(more) * u64::from(geometry.counts.chunk));
-        // If the memory is refused afterwards, these bytes stay counted against the quota. A later attempt asks for
-        // them again.
+        // If the memory is refused afterwards, these bytes stay counted against the quota. A later attempt passes a
+        // new total, so that no bytes are counted twice.
         let total = self.counts.reserved + length;
         self.host.reserve(total)?;
         let mapping = self.pool.mapping();

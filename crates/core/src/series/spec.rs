@@ -41,15 +41,16 @@ impl Variable {
         }
     }
 
-    /// Gives the shape in C order of elements that have this shape in the variable's order. For a shape in C order,
-    /// gives the shape in the variable's order.
+    /// Converts a shape from the variable's order of elements to C order, or from C order to the variable's order.
+    /// Both conversions are the same calculation.
     #[must_use]
     pub fn c_shape(&self, shape: &[u64]) -> Vec<u64> {
         c_shape(self.order, shape)
     }
 }
 
-/// Reverses the extents if the order is Fortran's: the same elements in memory have the reversed extents in C order.
+/// Reverses the extents if the order is Fortran's. The reversed extents describe the same elements of memory in C
+/// order.
 pub(super) fn c_shape(order: Order, shape: &[u64]) -> Vec<u64> {
     match order {
         Order::C => shape.to_vec(),

@@ -49,7 +49,7 @@ impl VariableMapping {
         let reservation = Reservation::reserve(room as usize * pool.chunk())?;
         reservation.put_memory(0, reservation.length())?;
         for (index, slot) in slots.iter().enumerate() {
-            // SAFETY: the reservation has room for all chunks, and was made just now.
+            // SAFETY: the reservation has room for all chunks. It was made just now, so no other code uses it.
             unsafe {
                 copy_racing(reservation.start().as_ptr().add(index * pool.chunk()), pool.slot(*slot), pool.chunk())
             };
@@ -66,7 +66,8 @@ impl VariableMapping {
         let indices: Vec<usize> = differing.collect();
         let mut bytes = vec![0; indices.len() * chunk];
         for (piece, index) in bytes.chunks_exact_mut(chunk).zip(&indices) {
-            // SAFETY: copies a whole slot of the mapped pool to as many bytes of memory that only this function has.
+            // SAFETY: the call copies a whole slot of the mapped pool to `piece`, which is as long, and which only
+            // this function has.
             unsafe { copy_racing(piece.as_mut_ptr(), pool.slot(slots[*index]), chunk) };
         }
         PreparedChunks { slots: slots.to_vec(), indices, bytes }
@@ -172,7 +173,8 @@ impl VariableMapping {
     fn copy(&self, index: usize, slot: u32, pool: &Pool) {
         let chunk = pool.chunk();
         assert!((index + 1) * chunk <= self.reservation.length());
-        // SAFETY: copies a whole slot of the mapped pool to a chunk of this value's own memory, which is writable now.
+        // SAFETY: the call copies a whole slot of the mapped pool to a chunk of this value's own memory, which is
+        // writable now.
         unsafe {
             std::ptr::copy_nonoverlapping(pool.slot(slot), self.reservation.start().as_ptr().add(index * chunk), chunk)
         };

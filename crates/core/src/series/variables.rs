@@ -58,8 +58,8 @@ impl Publisher {
         Ok(&self.fields[self.index(variable)?].ty)
     }
 
-    /// Gives the shape in C order of elements that have this shape in the order of a variable. For a shape in C order,
-    /// gives the shape in the variable's order.
+    /// Converts a shape from the variable's order of elements to C order, or from C order to the variable's order.
+    /// Both conversions are the same calculation.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such variable.
@@ -155,8 +155,8 @@ impl Publisher {
 
     /// Changes a variable's memory from `old` to `new` chunks; new chunks are zero. When a variable shrinks, its pages
     /// stay, because they may be registered with a device. They are zeroed when the variable grows again. But if some
-    /// of the removed chunks are mapped slots, so that pages may move, all removed chunks are replaced by ordinary
-    /// memory. After an error the chunks that the variable has are as before.
+    /// of the removed chunks are mapped slots, the program has allowed pages to move, and all removed chunks are
+    /// replaced by ordinary memory. After an error the chunks that the variable has are as before.
     fn change_memory(&mut self, variable: usize, old: u32, new: u32) -> OsResult<()> {
         let chunk = self.pool.chunk();
         let field = &mut self.fields[variable];
@@ -170,7 +170,8 @@ impl Publisher {
         }
         if old < new.min(field.mapped) {
             let again = new.min(field.mapped) - old;
-            // SAFETY: the range is memory of this process, which the variable had before and has again.
+            // SAFETY: the range is the memory of chunks that the variable had before and gets again now, so it is
+            // mapped in this process.
             unsafe { field.address(old, chunk).write_bytes(0, again as usize * chunk) };
         }
         if new > field.mapped {

@@ -246,8 +246,8 @@ impl Version {
             let from = self.attached.pool.slot(slots[at / chunk]);
             let (from, to) = (from.wrapping_add(within), to[done..].as_mut_ptr());
             // SAFETY: `from` lies within a slot of the mapped pool, and `to` is memory of this process alone. A
-            // publisher that takes no version back does not write the slots of a pinned version. If the publisher may take the
-            // version back, it may write while `copy_racing` reads, which this function allows.
+            // publisher that takes no version back does not write the slots of a pinned version. If the publisher may
+            // take the version back, it may write while `copy_racing` reads, which this function allows.
             unsafe {
                 match self.attached.takes_back {
                     true => crossdock_os::copy::copy_racing(to, from, length),
@@ -339,7 +339,8 @@ impl Version {
         }
         fault_point!("series.refresh.copied");
         other.check_valid()?;
-        // Only the permission to write can fail. So all variables get it before one of them shows other bytes.
+        // Only the calls that make the copies writable can fail. So they are made for all variables before one of them
+        // shows other bytes.
         let views = || prepared.iter().filter_map(|(variable, _)| self.views[*variable].get());
         if let Err(error) = views().try_for_each(|view| view.set_writable(true)) {
             views().for_each(|view| drop(view.set_writable(false)));
@@ -380,8 +381,8 @@ pub fn diff(a: &Version, b: &Version) -> Result<Vec<(String, Range<u64>)>> {
         for index in 0..one.len().max(other.len()) {
             let mut range = (index * chunk) as u64..(((index + 1) * chunk) as u64).min(end);
             if one.get(index) == other.get(index) {
-                // Both versions share this chunk. If the shorter one ends in it, only the longer one has the bytes
-                // after this end.
+                // Both versions share this chunk, so the bytes that both have are the same. If the variable is longer
+                // in one version, only the bytes beyond the shorter length differ.
                 range.start = range.start.max(least);
                 if range.is_empty() {
                     continue;

@@ -113,7 +113,7 @@ impl World {
         assert!(pid >= 0);
         if pid == 0 {
             // If a child hangs, SIGALRM kills it, and its test fails instead of waiting for ever.
-            // SAFETY: sets this process's own timer.
+            // SAFETY: the call sets this process's own timer.
             unsafe { libc::alarm(120) };
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
             // SAFETY: `_exit` ends the child process at once.
@@ -138,7 +138,7 @@ impl World {
     /// code, or the negative number of the signal.
     pub fn wait_unseen(&self, pid: i32) -> i32 {
         let mut status = 0;
-        // SAFETY: waits for a child of this process.
+        // SAFETY: the call waits for a child of this process.
         assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
         if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
     }

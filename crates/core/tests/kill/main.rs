@@ -253,7 +253,7 @@ fn who_opens_a_container_after_a_death_finds_the_change_finished() {
 
 /// The header of a vector: the distance to the region's first byte, the pointer, the size, the capacity.
 fn header_of(region: &Region, at: u64) -> [u64; 4] {
-    // SAFETY: reads the vector's header in this test's own region.
+    // SAFETY: the call reads the vector's header in this test's own region.
     unsafe { region.base().add(at as usize).cast::<[u64; 4]>().read_volatile() }
 }
 
@@ -293,7 +293,8 @@ fn who_changes_a_container_after_the_roll_proved_a_death_finds_the_dead_members_
     }
 }
 
-/// The elements that a dead member was taking away are valid: whole, or empty.
+/// If a member dies while it removes elements of a vector, each of these elements is valid: it has its old contents or
+/// is empty.
 #[test]
 fn a_death_while_a_vector_loses_elements_leaves_no_damaged_ones() {
     for point in ["replace.noted", "replace.begun", "replace.written", "retire.freed", "lock.leaving"] {
@@ -308,7 +309,8 @@ fn a_death_while_a_vector_loses_elements_leaves_no_damaged_ones() {
             peer.ndarray_reshape(first + 128 * i, 8, Order::C, &[3, 5]).unwrap();
         }
         let pid = world.spawn(2, |region| {
-            // The first lock is the one under which the member gets its heap slot.
+            // These calls get the member's heap slot, and take the lock for that. The fault point is armed after them,
+            // so that the member dies in the call of `vector_resize`.
             region.deallocate(region.allocate(64, 64).unwrap()).unwrap();
             fault::arm(point, 1);
             region.vector_resize(list, 128, 0).unwrap();
@@ -326,8 +328,8 @@ fn a_death_while_a_vector_loses_elements_leaves_no_damaged_ones() {
     }
 }
 
-/// A member gives up an object that a dead member was changing. Healing must not write to the object's memory when the
-/// memory has another owner.
+/// A member frees a block that a dead member was changing, and gets the block again for another purpose. Healing must
+/// not write to the block after that.
 #[test]
 fn who_frees_an_object_after_a_death_finds_the_dead_members_change_finished() {
     for point in ["replace.begun", "replace.writing", "replace.written", "retire.marked", "retire.freed"] {
@@ -353,7 +355,7 @@ fn who_frees_an_object_after_a_death_finds_the_dead_members_change_finished() {
             // SAFETY: the block is this test's own.
             unsafe { bytes.write_volatile([0x55; 64]) };
             peer.heal().unwrap();
-            // SAFETY: as above.
+            // SAFETY: the block is this test's own.
             let found = unsafe { bytes.read_volatile() };
             assert_eq!(found, [0x55; 64], "{what}: healing wrote to a block of another owner");
         }
@@ -365,7 +367,8 @@ fn a_small_block_that_a_dead_member_freed_stays_freed_if_a_large_block_lies_ther
     let world = World::new(SIZE);
     let (owner, peer) = (world.attach(1), world.attach(4));
     let vector = ten_numbers(&peer);
-    // A large block lies at the beginning of a slice. The block `first` does, too, and its slice has no other block.
+    // `first` is a small block at the beginning of a slice, where a large block can begin, too. No other block of the
+    // slice is in use, so the slice can become a part of a large block when `first` is free.
     let large = owner.allocate(100_000, 64).unwrap();
     let mut small = std::iter::repeat_with(|| owner.allocate(20_000, 64).unwrap());
     let first = small.find(|block| block % SLICE == large % SLICE).unwrap();
@@ -435,8 +438,9 @@ fn holders(region: &Region) -> Vec<u64> {
     slots.iter().map(|slot| slot.holder.load(Ordering::SeqCst)).collect()
 }
 
-/// A member that leaves a region while a stopped member holds the lock does not wait for the lock once for each of its
-/// threads. It keeps its slots, because the object that it was constructing is recorded in one of them.
+/// If a stopped member holds the lock, a member that leaves the region waits for the lock once, and not once for each
+/// of its threads. The leaving member keeps its slots, because the object that it was constructing is recorded in one
+/// of them.
 #[test]
 fn who_leaves_without_the_lock_keeps_the_slots_until_its_death_is_healed() {
     let world = World::new(SIZE);

@@ -116,7 +116,7 @@ fn region_claims(region: &Arc<Region>, name: &str) -> u64 {
 
 /// Gives the offset of the first element of the vector at `header`.
 fn element_of(region: &Region, header: u64) -> u64 {
-    // SAFETY: the data word of a header in this test's own region.
+    // SAFETY: the call reads the data word of a header in this test's own region.
     let data = unsafe { region.base().add(header as usize + 8).cast::<u64>().read_volatile() };
     (header + 8).wrapping_add(data)
 }

@@ -29,7 +29,7 @@ fn a_begun_version_is_written_in_place_and_published_without_a_copy() {
         assert!(as_numbers(version.bytes("u").unwrap()).iter().all(|n| *n == step));
     }
     assert!(as_numbers(first.bytes("u").unwrap()).iter().all(|n| *n == 1));
-    // The version is published without another call of `begin`. Only one page has changed.
+    // The next version is published without a call of `begin`. Only one page has changed, and the version has it.
     numbers(&mut publisher, "u")[600] = 77;
     publisher.publish(&[]).unwrap();
     let version = observer.latest().unwrap();

@@ -69,7 +69,8 @@ fn hints_do_not_hide_the_changes_of_an_earlier_step_whose_publish_failed() {
     check_ends(&mut publisher, &series, [5, 2]);
     let version = series.observe(0).latest().unwrap();
     assert_eq!((version.method(), version.copied()), (Some(Method::Hints), 1));
-    // A publish that a language binding refuses ends its step in the same way.
+    // If a language binding refuses a publish itself, it calls `give_up_step`. This ends the step like a publish that
+    // fails: the hints of the next step do not hide the changes of this step.
     *numbers(&mut publisher, "u").last_mut().unwrap() = 6;
     publisher.give_up_step();
     numbers(&mut publisher, "u")[0] = 7;

@@ -141,7 +141,7 @@ impl World {
     /// Waits for a child. Gives its exit code, or the negative number of the signal that killed it.
     pub fn wait(&self, pid: i32) -> i32 {
         let mut status = 0;
-        // SAFETY: waits for a child of this process.
+        // SAFETY: the call waits for a child of this process.
         assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
         if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
     }
