@@ -237,7 +237,8 @@ impl Member {
         Ok(CatalogFailure::Taken(place.unwrap_or(NodeRecord { node, number: 0, token: 0, address: String::new() })))
     }
 
-    /// Asks the catalog which node has the name. `None` also if the catalog does not answer.
+    /// Asks the catalog which node has the name. Gives `None` if no node has it, and an error if the catalog does not
+    /// answer.
     pub fn node_of(&self, name: &Name) -> Result<Option<String>, CatalogFailure> {
         let entry = self.catalog.get(&keys::name(&self.site, name), by())?;
         Ok(entry.and_then(|entry| keys::read_owner(&entry.value)))

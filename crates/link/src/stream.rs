@@ -22,7 +22,7 @@ pub trait Stream: Send + Sync + std::fmt::Debug {
     /// Writes all parts, one after another. No bytes of another writer come between them.
     ///
     /// # Errors
-    /// `Busy` if other writers kept their turn until the deadline; then no byte was written, and the stream can still
+    /// `Busy` if other threads were still writing at the deadline; then no byte was written, and the stream can still
     /// be used. `TimedOut` if the deadline passed in the middle of the write, `Disconnected` if the connection broke.
     fn write(&self, parts: &[&[u8]], deadline: Deadline) -> Result<()>;
 

@@ -1,5 +1,5 @@
-//! Pieces of bytes on their way between a thread, which may wait, and a task of the event loop, which must not. The pipe
-//! holds about [`ROOM`] bytes; the side that puts pieces in waits while the pipe is full.
+//! A pipe passes pieces of bytes between a thread, which may wait, and a task of the event loop, which must not. It
+//! holds about [`ROOM`] bytes. While it is full, the writing side waits.
 
 use crate::{Error, Result};
 use bytes::{Buf, Bytes};

@@ -701,7 +701,8 @@ impl Broker {
                         site.given.insert(name);
                     } else if !site.claims.contains_key(&name) {
                         // The name of a region came back to this node, and the region was removed meanwhile. Or this
-                        // node has taken the name of a region that has not moved.
+                        // node has taken the name of a region that has not moved. In both cases this node gives the
+                        // name up. In both cases this node gives the name up.
                         let order = self.way_back(name);
                         self.effects.push(Effect::Site(order));
                     }
@@ -1066,7 +1067,7 @@ mod tests {
             match is_announced {
                 // The node has heard from an earlier announcement that the node `b` has the name.
                 true => bench.event(Event::Site(SiteEvent::Contested { name: name(), node: at_b() })),
-                // The node has heard it from its watch of the catalog.
+                // The node has heard from its watch of the catalog that the node `b` has the name.
                 false => {
                     bench.event(Event::Site(cut_off.clone()));
                     bench.event(Event::Site(SiteEvent::Named { name: name(), node: "b".into() }));

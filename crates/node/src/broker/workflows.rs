@@ -78,7 +78,7 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: endpoint });
     }
 
-    /// Listens at an endpoint again whose socket was lost and has come with the present message.
+    /// Listens again at an endpoint whose socket was lost. The present message has brought the socket.
     pub(super) fn hear(&mut self, endpoint: u64) {
         if self.deaf.remove(&endpoint) {
             self.effects.push(Effect::Listen { endpoint });

@@ -196,8 +196,8 @@ impl NodeAccess {
         self.workers.run(Box::new(move || queues.put(call(&nodes))))
     }
 
-    /// Calls the relay in a thread for calls that may last as long as a task waits. Reports the outcome as `event` says;
-    /// the call fails at once if too many of them wait.
+    /// Makes a call of the relay that may last as long as a task waits, in one of the threads for such calls. Reports
+    /// the outcome as `event` says. If too many such calls wait, the call fails at once.
     fn open<T>(
         &self,
         call: impl FnOnce(&Relay) -> Result<T, (Status, String)> + Send + 'static,

@@ -121,7 +121,8 @@ impl Broker {
         let (file, workflow) = (found.file, found.workflow);
         self.commit(Record::Item(ItemRecord::Left { item, epoch, to: to.to_owned(), file, workflow }));
         self.items.handovers.end(item);
-        // The owner may have closed the item while it was shared, so other nodes may be noted as readers.
+        // The owner may have closed the item while it was shared, so other nodes may still be noted as readers. These
+        // notes end here.
         self.items.readers.end(item);
         self.items.readers.forget_wanted(workflow, &found.key);
         self.items.passes.remove(&item);
@@ -146,7 +147,7 @@ impl Broker {
             return;
         };
         // A report of an earlier epoch is older than what this node knows, or the catalog was put back to an older
-        // state.
+        // state. In either case the report is not applied.
         if epoch < known.epoch() {
             return self.ask_for_place(item, true);
         }

@@ -46,7 +46,8 @@ record! {
         key: String,
         task: String,
         rank: u32,
-        /// The numbers that the waiting rank has registered as parties. An item of such a number is the rank's item.
+        /// The numbers that the waiting rank has registered as parties. The rank owns an item whose owner is one of
+        /// these numbers.
         numbers: Vec<u64>,
     }
 }

@@ -277,8 +277,8 @@ impl Broker {
         self.fail(wait.asker, Status::TimedOut, text);
     }
 
-    /// If the member asked not to wait, and no node is known from which one of its items could come, asks the catalog
-    /// where the items are.
+    /// If the member asked not to wait, and no node is known from which one of the request's items could come, asks
+    /// the catalog where the items are.
     pub(super) fn look_up_if_nowhere(&mut self, waits: RequestId) {
         let Some(wait) = self.items.waits.get(waits).filter(|wait| wait.waited_ms == 0) else { return };
         let could_come = |key: &String| {
