@@ -21,8 +21,8 @@ pub struct ItemLocation {
     pub epoch: u64,
     /// The node that owns the item.
     pub node: String,
-    /// The token of the node's daemon. A later daemon of the same node does not have the item. The gateway fills this
-    /// field in.
+    /// The token of the node's daemon. A later daemon of the same node has another token, and does not have the item.
+    /// The gateway fills this field in.
     pub daemon: u64,
     /// The description of the item for the next node. The gateway does not interpret it.
     pub about: Vec<u8>,

@@ -126,7 +126,7 @@ impl Worker {
             GatewayRequest::Claim(name) => {
                 let outcome = self.claim(&name, false);
                 if matches!(outcome, Claimed::Failed(_)) {
-                    // The claim may have succeeded although its answer was lost, so the name is released.
+                    // The claim may have succeeded although its answer was lost. So the name is released.
                     self.strays.push_back((name.clone(), None));
                 }
                 self.mailbox.put(GatewayEvent::Claimed { name, outcome });
@@ -134,7 +134,8 @@ impl Worker {
             GatewayRequest::Take { name, from } => {
                 let outcome = self.claim_with(&name, |member, joined| member.take(joined, &name, &from));
                 if matches!(outcome, Claimed::Failed(_)) {
-                    // The name may belong to this node by now, although the answer was lost.
+                    // The name may belong to this node by now, although the answer was lost. So it is given back to the
+                    // node `from`.
                     self.strays.push_back((name.clone(), Some(from)));
                 }
                 self.mailbox.put(GatewayEvent::Claimed { name, outcome });

@@ -45,7 +45,7 @@ impl Connection {
 /// The calls that the event loop of gRPC makes on a connection. None of these calls waits.
 #[cfg(feature = "grpc")]
 impl Connection {
-    /// Reads bytes that have arrived; `None` if none have, 0 if the peer ended the connection in order.
+    /// Reads bytes that have arrived; `None` if none have, 0 if the peer ended the connection properly.
     pub fn read_now(&self, buffer: &mut [u8]) -> Result<Option<usize>> {
         match self {
             Self::Plain(plain) => plain.take(buffer),

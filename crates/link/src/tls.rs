@@ -381,7 +381,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The calls that the event loop of gRPC makes. On one connection, either these calls are used or those of [`Stream`].
 #[cfg(feature = "grpc")]
 impl Tls {
-    /// Reads decrypted bytes that have arrived; `None` if none have, 0 if the peer ended the stream in order.
+    /// Reads decrypted bytes that have arrived; `None` if none have, 0 if the peer ended the stream properly.
     pub fn take(&self, buffer: &mut [u8]) -> Result<Option<usize>> {
         let (read, wants_to_send) = {
             let mut state = lock(&self.state);

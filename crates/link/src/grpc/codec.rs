@@ -22,7 +22,7 @@ pub const MESSAGE: usize = 1 << 20;
 /// The field `data` of the message: field 1, whose bytes follow their length.
 const DATA: u8 = 1 << 3 | 2;
 
-/// Puts each piece of bytes into a gRPC message of its own, and takes it out again.
+/// Encodes each piece of bytes as a gRPC message of its own, and decodes such messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pieces;
 

@@ -81,7 +81,7 @@ impl Pipe {
     }
 
     /// Takes at least one byte into `buffer`, which is not empty. The call waits until there is one. 0 means that the
-    /// stream has ended in order; `None` that the deadline passed.
+    /// stream has ended properly; `None` means that the deadline passed.
     ///
     /// # Errors
     /// The connection broke. All bytes that had arrived before were taken.

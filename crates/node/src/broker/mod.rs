@@ -139,8 +139,8 @@ pub struct Broker {
     /// For members that report progress: the steps done, and all steps. Members report again after a restart of the
     /// broker.
     progress: BTreeMap<MemberId, (u64, u64)>,
-    /// The members that have listed all that they have open, since this broker's start and since their connection was
-    /// lost.
+    /// The members of which this broker knows all that they have open: new members, and members that have connected
+    /// again and have listed it.
     listed: BTreeSet<MemberId>,
     /// The members of a former broker that have not yet listed to this broker what they have open.
     unlisted: BTreeSet<MemberId>,

@@ -155,7 +155,7 @@ pub enum NodeOrder {
         /// The id of the mirror on this node.
         mirror: SegmentId,
         /// For the mirror of a port: true if the member that had the mirror died, false if the member closed it or left
-        /// in order.
+        /// properly.
         died: bool,
     },
     /// The answer to [`NodeEvent::Opening`].

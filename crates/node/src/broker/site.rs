@@ -631,7 +631,8 @@ impl Broker {
                 if site.owned.contains(&name) && site.contested.remove(&name).is_some() {
                     site.elsewhere.remove(&name);
                     self.regions.leaving.remove(&name);
-                    // While the name was contested, no request got the item.
+                    // While the name was contested, no request got the item. So the requests that wait for the item are
+                    // served now.
                     let key = self.local_key(&name).filter(|_| name.kind == SegmentKind::Item);
                     let item = key.and_then(|key| self.lasting.items.keys.get(&(key.0, key.2)).copied());
                     item.into_iter().for_each(|item| self.serve_waiting(item));
@@ -702,7 +703,7 @@ impl Broker {
                     } else if !site.claims.contains_key(&name) {
                         // The name of a region came back to this node, and the region was removed meanwhile. Or this
                         // node has taken the name of a region that has not moved. In both cases this node gives the
-                        // name up. In both cases this node gives the name up.
+                        // name up.
                         let order = self.way_back(name);
                         self.effects.push(Effect::Site(order));
                     }

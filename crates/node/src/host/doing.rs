@@ -83,8 +83,8 @@ impl Host<'_> {
                 }
                 Effect::Unlisten { endpoint } => {
                     if let Some(fd) = self.listeners.remove(&endpoint) {
-                        // The launcher may have a copy of this socket. So it is removed from the epoll set, which would
-                        // still report it.
+                        // The launcher may have a copy of this socket. So this process removes the socket from the
+                        // epoll set, which would otherwise go on reporting it.
                         self.epoll.remove(fd).ok();
                     }
                     self.check_keeper(self.post.drop_listener(endpoint));

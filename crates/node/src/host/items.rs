@@ -182,7 +182,7 @@ impl Host<'_> {
     fn make_whole(&self, id: u64, size: u64) -> Result<bool, String> {
         let Some(fd) = self.segments.get(&id) else { return Ok(true) };
         // The next lines compare the file's size with the memory that the file takes in all. Memory behind the end of
-        // the file could hide holes in this sum. `set_size` drops such memory, even if the size stays the same.
+        // the file could hide holes in this total. `set_size` drops such memory, even if the size stays the same.
         file::set_size(fd, size).map_err(|error| error.to_string())?;
         let (_, taken) = file::sizes(fd).map_err(|error| error.to_string())?;
         if taken < size {

@@ -182,7 +182,8 @@ impl NodeAccess {
 
     /// Tells the relay that a node's lease has ended.
     pub fn gone(&self, node: &str) {
-        // The node may have a lease again before a thread is free. So what is lost is looked up now.
+        // The node may have a lease again before a thread is free. So the relay notes now which objects are lost with
+        // the node.
         let lost = self.relay.lost(node);
         // The relay sends requests to this daemon. The broker's thread must not wait for itself, so another thread ends
         // what is lost.

@@ -66,7 +66,8 @@ impl Broker {
         self.commit(first);
         self.commit(second);
         self.items.handovers.begin(item, self.now);
-        // This node had an item of the same key, and the key became another node's while this node was cut off.
+        // This node had another item of the same key, and lost the key to another node while it was cut off. The former
+        // item ends now, unless a member has it open.
         if let Some(former) = former {
             self.end_nameless(former);
         }

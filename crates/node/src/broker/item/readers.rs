@@ -2,9 +2,9 @@
 //! that has the item.
 //!
 //! For a request to read an item of another node, the broker asks that node ([`READ`]). If the item is shared, the
-//! answer names the *sharing*: the time from one `share` to its `unshare`, by a number that is used once. The asking
-//! node pulls the bytes into a file of its own ([`super::copies`]), which is the copy for all its readers of that
-//! sharing.
+//! answer contains the number of the *sharing*, which is the time from one `share` to its `unshare`. No two sharings
+//! have the same number. The asking node pulls the bytes into a file of its own ([`super::copies`]), which is the copy
+//! for all its readers of that sharing.
 //!
 //! The node that has the item counts each node with readers as a reader, so `unshare` waits for it. The reading node
 //! repeats its message while a member has the copy open, and reports when no member has it open any more. A node that

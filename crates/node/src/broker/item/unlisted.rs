@@ -127,7 +127,7 @@ impl Broker {
         let Some(PlaceAnswer { code, node, left }) = outcome.as_ref().ok().and_then(|body| decode(body)) else {
             return true;
         };
-        // The item may have come back and left again since the question.
+        // The item may have come back and left again since the question. Then the answer is outdated.
         if (epoch, &to) != (asked, &question.node) {
             return true;
         }

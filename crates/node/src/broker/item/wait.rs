@@ -302,7 +302,8 @@ impl Broker {
         self.items.waits.forget_said(waits, key);
         let wait = self.items.waits.get(waits).filter(|_| !self.is_asked_for(waits))?;
         if let Some(said) = &wait.said {
-            // Another node has already answered about a different item of this request.
+            // Another node has already answered about a different item of this request. If that item comes to this
+            // node, the request goes on waiting.
             return if said.comes { None } else { self.too_late(wait) };
         }
         let here = wait.keys.iter().filter(|key| self.serves_here(wait.workflow, key, false));
