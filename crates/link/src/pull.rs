@@ -298,7 +298,7 @@ impl PulledPart<'_> {
     }
 
     /// Reads a chunk's bytes into `place`. After each read it calls `right` with the number of new bytes, because under
-    /// TLS these bytes are checked already.
+    /// TLS these bytes are checked already, so the pull need not ask for them again.
     fn fill(
         &self,
         stream: &dyn Stream,

@@ -693,7 +693,8 @@ impl Broker {
                     }
                 } else if site.owned.contains(&name) {
                     if site.contested.contains_key(&name) {
-                        // Another node may have given the name back, because the region has not moved.
+                        // Another node may have given the name back, because the region has not moved. So this node
+                        // claims the name again.
                         self.claim_again(name);
                     }
                 } else {

@@ -103,7 +103,8 @@ impl Broker {
     }
 
     pub(super) fn end_workflow(&mut self, asker: Requester, name: &str) {
-        // A workflow may be ended even if the journal is full, because the end of a workflow makes room in the journal.
+        // A workflow may be ended even if the journal is full, because the end of a workflow lets the journal become
+        // shorter.
         if !self.is_admin(asker.connection) {
             let text = "a task cannot end its workflow; the launcher does";
             return self.fail(asker, Status::Denied, text);

@@ -218,7 +218,7 @@ impl Host<'_> {
         }
     }
 
-    /// Reserves room in the journal for the records of the next event.
+    /// Reserves disk space for the records that the next event may write into the journal.
     fn look_at_journal(&mut self) {
         if self.journal_fails && Instant::now() < self.journal_retry {
             return;

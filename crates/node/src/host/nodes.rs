@@ -139,8 +139,8 @@ pub(super) struct NodeAccess {
     pub queues: Arc<NodeQueues>,
     nodes: Arc<Nodes>,
     workers: Arc<Workers>,
-    /// The threads for the orders that wait as long as a task does. They are apart from the others, so that tasks that
-    /// wait do not hold up questions and pulls.
+    /// The threads for the orders that wait as long as a task does. Questions and pulls have other threads, so that
+    /// waiting tasks do not hold them up.
     openers: Arc<Workers>,
     spare: SpareThread,
     relay: Arc<Relay>,
@@ -160,7 +160,7 @@ impl SpareThread {
     /// Does the job in a worker. If all workers are busy, this thread does the job.
     fn run(&self, workers: &Arc<Workers>, job: impl FnOnce() + Clone + Send + 'static) {
         if !workers.run(Box::new(job.clone())) {
-            // The thread takes jobs as long as this value exists.
+            // The thread takes jobs as long as this value exists, so it receives this job.
             self.0.send(Box::new(job)).ok();
         }
     }

@@ -295,7 +295,8 @@ impl Broker {
                     self.items.handovers.end(item);
                 }
                 Residence::Here { epoch, bytes: Some(_) } if self.lasting.items.all[&item].file.0 != 0 => {
-                    // The former broker was killed just after the item's bytes had arrived.
+                    // The former broker was killed just after the item's bytes had arrived. So this broker records that
+                    // they are here.
                     self.commit(Record::Item(ItemRecord::Here { item, epoch, source: String::new(), left: 0 }));
                 }
                 Residence::Here { bytes: Some(_), .. } => drop(self.items.handovers.enter(item, Phase::Away)),
