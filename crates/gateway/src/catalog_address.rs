@@ -63,7 +63,7 @@ impl FromStr for CatalogAddress {
     }
 }
 
-/// The time that the keeper of the catalog adds to each lease after its restart.
+/// After a restart, the keeper of the catalog adds this time to each lease.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Finds the address where this node listens if the options give none. It is the address from which this node would

@@ -1,5 +1,5 @@
-//! [`ItemEntries`]: the catalog's entries that this node needs to pass items on, in the state that the watch reported
-//! last. They serve as hints.
+//! [`ItemEntries`]: the catalog's entries that this node needs to pass items on, in the state that the gateway's watch
+//! of the catalog reported last. They serve as hints.
 //!
 //! A hint may be old, so it decides nothing. It only saves reading an entry before a commit: the commit has the condition
 //! that the catalog still has the entry with the hint's revision. If the condition does not hold, the catalog answers

@@ -21,8 +21,8 @@ pub struct ItemLocation {
     pub epoch: u64,
     /// The node that owns the item.
     pub node: String,
-    /// The token of the node's daemon. A later daemon of the same node does not have the item. The gateway fills this
-    /// field in.
+    /// The token of the node's daemon. A later daemon of the same node has another token, and does not have the item.
+    /// The gateway fills this field in.
     pub daemon: u64,
     /// The description of the item for the next node. The gateway does not interpret it.
     pub about: Vec<u8>,
@@ -57,7 +57,7 @@ impl ItemLocation {
 pub(crate) enum PassOutcome {
     /// The item belongs to the next node.
     Done,
-    /// The item still belongs to this node, and no earlier attempt can succeed any more.
+    /// The item still belongs to this node, and no commit that an earlier call sent can give it away any more.
     Kept(String),
 }
 
@@ -71,11 +71,12 @@ struct PassEntries {
     there: Option<Entry>,
 }
 
-/// The next step of an order to pass an item on, as the present entries require it.
+/// What [`Member::pass`] must do next, as the catalog's present entries require it.
 enum Step {
     /// The item belongs to the next node.
     Done,
-    /// The item still belongs to this node, and no earlier attempt can succeed any more. The text says why.
+    /// The item still belongs to this node, and no commit that an earlier call sent can give it away any more. The
+    /// text says why.
     Kept(String),
     /// The next node is not in the site, so this node keeps the item. The value is the entry of the item's name.
     Keep(Entry),
@@ -126,14 +127,14 @@ impl Member {
     /// Reads the entries on which the passing of an item depends.
     fn read(&self, [name, owner, node]: [&str; 3]) -> Result<PassEntries, CatalogFailure> {
         // The name's entry is read before the item's entry. So if the commit of an earlier call has given the name
-        // away, the item's entry shows that it has moved.
+        // away, the item's entry shows that the item has moved.
         let named = self.catalog.get(name, by())?;
         let found = self.catalog.get(owner, by())?;
         Ok(PassEntries { named, found, there: self.catalog.get(node, by())? })
     }
 
     /// Takes the present entries from the catalog's answer to a commit that failed because the entries differ from
-    /// those it expected.
+    /// those that the commit expected.
     fn seen(&self, keys: [&str; 3], found: Vec<Option<Entry>>) -> Result<PassEntries, CatalogFailure> {
         match <[_; 3]>::try_from(found) {
             Ok([named, found, there]) => Ok(PassEntries { named, found, there }),

@@ -1,9 +1,10 @@
 //! The gateway: a daemon's part in its site. It reaches the catalog and the other nodes.
 //!
 //! A [`Gateway`] owns the node's identity in the catalog: the node's name, its number, and the lease to which all its
-//! entries belong. It has two threads. One thread keeps the lease alive and carries out [`GatewayRequest`]s; the other
-//! follows what all nodes announce. [`Nodes`] has the links to the other nodes, and a thread that measures them. The
-//! daemon gets all results as [`GatewayEvent`], in order. A descriptor is readable while news are waiting.
+//! entries belong. It has two threads. One thread keeps the lease alive and carries out [`GatewayRequest`]s; the
+//! other follows what all nodes announce. [`Nodes`] has the links to the other nodes, and a thread that measures
+//! them. The daemon gets all results as [`GatewayEvent`], in order. A descriptor is readable while events are
+//! waiting.
 //!
 //! **Identity.** A node's name belongs to one daemon at a time: a daemon makes the name's entry only if the name is
 //! free. The node's number belongs permanently to the name, so no other node ever gives out ids with this number. A
@@ -223,8 +224,8 @@ impl Mailbox {
 
     fn put(&self, news: GatewayEvent) {
         let mut waiting = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // A second event of these kinds would add nothing: of several `Synced` one is kept, and of several `Links` the
-        // last one.
+        // Of several waiting `Synced` events only one is kept, and of several `Links` events only the last one,
+        // because the others would tell the daemon nothing more.
         match &news {
             GatewayEvent::Synced if waiting.contains(&news) => {}
             GatewayEvent::Links(_) => {

@@ -237,7 +237,8 @@ impl Member {
         Ok(CatalogFailure::Taken(place.unwrap_or(NodeRecord { node, number: 0, token: 0, address: String::new() })))
     }
 
-    /// Asks the catalog which node has the name. `None` also if the catalog does not answer.
+    /// Asks the catalog which node has the name. Gives `None` if no node has it, and an error if the catalog does not
+    /// answer.
     pub fn node_of(&self, name: &Name) -> Result<Option<String>, CatalogFailure> {
         let entry = self.catalog.get(&keys::name(&self.site, name), by())?;
         Ok(entry.and_then(|entry| keys::read_owner(&entry.value)))
@@ -268,7 +269,8 @@ impl Member {
         for _ in 0..3 {
             match self.catalog.commit(&commit, by()) {
                 Ok(_) => return Ok(()),
-                // If the commit was made, the entry is not as expected any more, and the repeated commit does nothing.
+                // It is not known whether the commit was made, so it is repeated. If it was made, the entry is not as
+                // expected any more, and the repeated commit does nothing.
                 Err(CatalogError::Unknown(_)) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -294,7 +296,7 @@ impl Member {
         Ok(is.is_some_and(|is| is.node == self.node && is.daemon == self.token))
     }
 
-    /// Ends the lease, which removes the node's entries. Called when the node leaves in order.
+    /// Ends the lease, which removes the node's entries. Called when the node leaves the site properly.
     pub fn leave(&self, joined: &NodeLease) {
         self.catalog.revoke(joined.lease, Deadline::after(Duration::from_millis(200))).ok();
     }

@@ -113,8 +113,8 @@ impl Nodes {
     /// until the deadline.
     ///
     /// # Errors
-    /// As for [`Link::pull`], and `Disconnected` if the address of the node is not known. So `NotFound` is always the
-    /// word of the other node. After an error the contents of `memory` are undefined.
+    /// As for [`Link::pull`], and `Disconnected` if the address of the node is not known. So `NotFound` always comes
+    /// from the other node. After an error the contents of `memory` are undefined.
     pub fn pull(
         &self,
         node: &str,

@@ -39,8 +39,8 @@ pub(crate) struct Worker {
     mailbox: Arc<Mailbox>,
     stop: Arc<AtomicBool>,
     state: State,
-    /// Names that this node does not want, each with the node that gets it. Without such a node, the name is released.
-    /// This happens as soon as the catalog answers.
+    /// Names that this node does not want, each with the node to which it is given. A name without such a node is
+    /// released. The worker tries again until the catalog answers.
     strays: VecDeque<(Name, Option<String>)>,
     /// Requests about items, the oldest first. Each is repeated until its outcome is certain.
     items: VecDeque<GatewayRequest>,
@@ -126,7 +126,7 @@ impl Worker {
             GatewayRequest::Claim(name) => {
                 let outcome = self.claim(&name, false);
                 if matches!(outcome, Claimed::Failed(_)) {
-                    // The claim may have succeeded although its answer was lost, so the name is released.
+                    // The claim may have succeeded although its answer was lost. So the name is released.
                     self.strays.push_back((name.clone(), None));
                 }
                 self.mailbox.put(GatewayEvent::Claimed { name, outcome });
@@ -134,7 +134,8 @@ impl Worker {
             GatewayRequest::Take { name, from } => {
                 let outcome = self.claim_with(&name, |member, joined| member.take(joined, &name, &from));
                 if matches!(outcome, Claimed::Failed(_)) {
-                    // The name may belong to this node by now, although the answer was lost.
+                    // The name may belong to this node by now, although the answer was lost. So it is given back to the
+                    // node `from`.
                     self.strays.push_back((name.clone(), Some(from)));
                 }
                 self.mailbox.put(GatewayEvent::Claimed { name, outcome });
@@ -430,7 +431,7 @@ mod tests {
     struct Slow {
         memory: Memory,
         now: Arc<AtomicU64>,
-        /// Whether the catalog answers no question about an entry.
+        /// True while every question about an entry fails, as if the connection were lost.
         is_away: AtomicBool,
         kept: AtomicU64,
         /// The longest time without a renewal of the lease.
@@ -541,7 +542,8 @@ mod tests {
         };
         thread::scope(|scope| {
             scope.spawn(|| follow(&catalog, "here", &mailbox, (&nodes, &hints), &stop));
-            // The first node comes with the list, the second one by the watch.
+            // The first node's entry may be in the list that `follow` reads at its start. The second node's entry
+            // comes later, so the watch must report it.
             let heard = ["b", "c"].map(|node| {
                 announce(node);
                 let by = Deadline::after(Duration::from_secs(20));

@@ -386,7 +386,8 @@ fn inside_tls_nodes_join_only_with_certificates_of_the_sites_authority() {
     refused(&site.other("b"));
 }
 
-/// The test runs the catalog and the links over gRPC. A node whose options choose no transport accepts both.
+/// The test runs the catalog and the links over gRPC. Only node `b` chooses gRPC. Node `a` chooses no transport, so
+/// it accepts gRPC as well as TCP.
 #[cfg(feature = "grpc")]
 #[test]
 fn nodes_that_use_grpc_join_ask_and_pull() {

@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
     /// The body is too short for so many entries, or `one` refuses an entry.
     pub fn list<T>(&mut self, mut one: impl FnMut(&mut Self) -> Read<T>) -> Read<Vec<T>> {
         let count = self.number()?;
-        // Each entry takes at least eight bytes.
+        // Each entry takes at least eight bytes, so a larger count is wrong.
         if count > self.0.len() as u64 / 8 {
             return Err(wrong());
         }

@@ -188,8 +188,8 @@ impl Certificates {
     /// Checks the credentials, and prepares them for connections.
     ///
     /// # Errors
-    /// A text is not PEM, or the key does not belong to the certificate, or the authority's certificate is not that of
-    /// an authority.
+    /// A text is not PEM, or the key does not belong to the certificate, or the authority's certificate cannot serve as
+    /// a trust anchor.
     pub fn new(credentials: &NodeCredentials) -> Result<Self> {
         let tried = "use certificates";
         let wrong = |what: &str, error: &dyn std::fmt::Display| failed(tried, format!("{what}: {error}"));

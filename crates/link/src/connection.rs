@@ -10,7 +10,7 @@ use crossdock_os::{Deadline, event, tcp};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Why a writer that did not get its turn by the deadline has written nothing.
+/// The reason in the error of a write that sent nothing because other threads were still writing at the deadline.
 pub const TURN: &str = "other messages of this node were still being sent at the deadline, so nothing was sent";
 
 /// The two names of the transport TCP: for connections in plain text, and for connections inside TLS.
@@ -45,7 +45,7 @@ impl Connection {
 /// The calls that the event loop of gRPC makes on a connection. None of these calls waits.
 #[cfg(feature = "grpc")]
 impl Connection {
-    /// Reads bytes that have arrived; `None` if none have, 0 if the peer ended the connection in order.
+    /// Reads bytes that have arrived; `None` if none have, 0 if the peer ended the connection properly.
     pub fn read_now(&self, buffer: &mut [u8]) -> Result<Option<usize>> {
         match self {
             Self::Plain(plain) => plain.take(buffer),
@@ -107,7 +107,8 @@ impl Connection {
 pub struct Plain {
     pub socket: OwnedFd,
     pub address: String,
-    /// The socket may take a message in several parts. Without turns, parts of two writers' messages could mix.
+    /// Lets one thread write at a time. The socket may take a message in several parts, and the parts of two threads'
+    /// messages must not mix.
     writers: Turns,
 }
 
@@ -116,7 +117,7 @@ impl Plain {
         Self { socket, address, writers: Turns::default() }
     }
 
-    /// The error of a writer that did not get its turn by the deadline.
+    /// The error of a write that could not begin by the deadline, because other threads were still writing.
     pub fn busy(&self) -> Error {
         Error::new(Status::Busy, "write", TURN).at(&self.address)
     }
@@ -130,7 +131,7 @@ impl Plain {
         tcp::try_receive(&self.socket, buffer).map_err(|error| failed("read", &self.address, &error))
     }
 
-    /// Sends what the socket has room for; `None` if it has none.
+    /// Sends what the socket has room for; `None` if the socket has no room.
     #[cfg(feature = "grpc")]
     pub fn give(&self, parts: &[&[u8]]) -> Result<Option<usize>> {
         let now = Deadline::after(std::time::Duration::ZERO);

@@ -16,8 +16,8 @@ pub fn send(stream: &dyn Stream, message: &NodeMessage, number: u64, deadline: D
     stream.write(&[&message.encode(number)], deadline)
 }
 
-/// Reads messages from a stream. It never reads beyond the end of a message, because the bytes of a chunk that follow
-/// its header are read directly into other memory.
+/// Reads messages from a stream. It never reads beyond the end of a message. The message that announces a chunk of an
+/// object is followed by the chunk's bytes, and the caller reads these bytes directly into other memory.
 #[derive(Debug)]
 pub struct Frames {
     stream: Arc<dyn Stream>,

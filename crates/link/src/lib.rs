@@ -9,8 +9,8 @@
 //!   memory of this node.
 //! - [`Server`] is the other side: it answers the links of other nodes, with the daemon's [`Serve`].
 //!
-//! A silent peer is *away*, never dead. Only the peer's own kernel, or the end of its lease in the catalog, decides
-//! that a node is gone. This crate does not know what an item, a port or a series is.
+//! A silent peer is *away*, never dead. Only the kernel of the peer's host, or the end of the peer's lease in the
+//! catalog, decides that the peer is gone. This crate does not know what an item, a port or a series is.
 
 pub mod body;
 mod certificates;

@@ -280,7 +280,7 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.shared.close();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed already.
+            // If the thread panicked, its message has been printed already, so the panic is ignored here.
             let _ = thread.join();
         }
     }

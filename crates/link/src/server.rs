@@ -319,7 +319,7 @@ impl Drop for Server {
             stream.close();
         }
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed already.
+            // If the thread panicked, its message has been printed already, so the panic is ignored here.
             let _ = thread.join();
         }
         self.shared.workers.stop(FAREWELL);
@@ -452,7 +452,7 @@ impl Shared {
         if !stream.may_be(&node) {
             return Err(wrong(Status::Denied, format!("the peer's certificate is not that of node '{node}'")));
         }
-        // One node does not take the places of all others, and data connections leave places for control connections.
+        // The limits keep one node from taking the places of all others, and data connections from taking all places.
         let most = self.options.connections;
         let (places, of_all) =
             if purpose == Purpose::Data { (&self.data, most - most / 4) } else { (&self.others, most) };
@@ -487,7 +487,7 @@ impl Shared {
             node: self.own.name.clone(),
         };
         if let Err(error) = send(&*stream, &welcome, 0, by) {
-            // Any other connection only names the session of a control connection, which goes on.
+            // Only a control connection has a session of its own. The session that another connection names goes on.
             if purpose == Purpose::Control {
                 lock(&self.sessions).remove(&session);
             }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// After an error the stream cannot be used any more: close it. A deadline that passes in the middle of a write is such
 /// an error. The errors after which the stream can still be used are named at the functions.
 pub trait Stream: Send + Sync + std::fmt::Debug {
-    /// Reads at least one byte into `buffer`, which is not empty. 0 means that the peer ended the stream in order.
+    /// Reads at least one byte into `buffer`, which is not empty. 0 means that the peer ended the stream properly.
     ///
     /// # Errors
     /// `TimedOut` if the deadline passed first; then no byte was read, and the stream can still be used. `Disconnected`
@@ -22,7 +22,7 @@ pub trait Stream: Send + Sync + std::fmt::Debug {
     /// Writes all parts, one after another. No bytes of another writer come between them.
     ///
     /// # Errors
-    /// `Busy` if other writers kept their turn until the deadline; then no byte was written, and the stream can still
+    /// `Busy` if other threads were still writing at the deadline; then no byte was written, and the stream can still
     /// be used. `TimedOut` if the deadline passed in the middle of the write, `Disconnected` if the connection broke.
     fn write(&self, parts: &[&[u8]], deadline: Deadline) -> Result<()>;
 

@@ -1,9 +1,10 @@
 //! A TCP connection inside TLS 1.3, through the unbuffered interface of rustls. Bytes from the peer are read in large
 //! pieces and decrypted in place. Bytes for the peer are encrypted into one buffer and sent with one call.
 //!
-//! The connection's TLS state is one object behind one lock. No thread waits for the network while it holds this lock.
-//! Two rules keep the TLS records in order. First, only the thread that has the writers' turn sends records. Second, records
-//! that the TLS state itself wants to send (`pending`) are sent before any that are encrypted later.
+//! The connection's TLS state is one object behind one lock. No thread waits for the network while it holds this
+//! lock. Two rules keep the TLS records in order. First, a thread sends records only while it holds the one [`Turn`]
+//! of `writers`. Second, records that the TLS state itself wants to send (`pending`) are sent before any that are
+//! encrypted later.
 
 use crate::certificates::{Certificates, HTTP2};
 use crate::connection::{Plain, TCP};
@@ -295,10 +296,10 @@ impl State {
 pub struct Tls {
     plain: Plain,
     state: Mutex<State>,
-    /// Only the thread that has the writers' turn sends.
+    /// Lets one thread at a time send.
     writers: Turns,
-    /// The encrypted records that are sent next. Only the thread that has the writers' turn uses them, or the event loop
-    /// of gRPC.
+    /// The encrypted records that are sent next. Only the thread that holds the [`Turn`] of `writers` uses them, or
+    /// the event loop of gRPC.
     out: Mutex<Vec<u8>>,
     peer: CertificateDer<'static>,
     is_http2: bool,
@@ -380,7 +381,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The calls that the event loop of gRPC makes. On one connection, either these calls are used or those of [`Stream`].
 #[cfg(feature = "grpc")]
 impl Tls {
-    /// Reads decrypted bytes that have arrived; `None` if none have, 0 if the peer ended the stream in order.
+    /// Reads decrypted bytes that have arrived; `None` if none have, 0 if the peer ended the stream properly.
     pub fn take(&self, buffer: &mut [u8]) -> Result<Option<usize>> {
         let (read, wants_to_send) = {
             let mut state = lock(&self.state);
@@ -515,9 +516,8 @@ impl Stream for Tls {
             };
             if wants_to_send {
                 // A read seldom has records to send: only if rustls announces new keys, or sends an alert that tells
-                // the peer why it is refused.
-                // If another thread has the turn, its next write or the next read sends them. Only a read that ends the
-                // connection waits for the turn.
+                // the peer why it is refused. If another thread is sending, this read does not wait for it: that
+                // thread's next write or the next read sends the records. Only a read that ends the connection waits.
                 let turn = if read.is_ok() { self.writers.try_take() } else { self.writers.take(deadline) };
                 let flushed = turn.map_or(Ok(()), |turn| self.flush(&turn, deadline));
                 if read.is_ok() {
@@ -558,8 +558,8 @@ impl Stream for Tls {
     }
 
     fn close(&self) {
-        // If another thread is waiting in a write, it has the turn, and the peer is not told that the stream ends. Closing
-        // the connection below ends that write.
+        // If another thread waits in a write, this thread may not send, so the peer is not told that the stream ends.
+        // Closing the connection below ends that write.
         if let Some(_turn) = self.writers.try_take() {
             let mut out = lock(&self.out);
             out.clear();

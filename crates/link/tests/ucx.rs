@@ -90,7 +90,7 @@ fn a_peer_that_lies_in_the_greeting_of_ucx_is_refused() {
     for lie in [b"XD and then something else, long enough for a greeting".to_vec(), with(2, 40), with(1, u32::MAX)] {
         let mut liar = TcpStream::connect(server.address()).unwrap();
         liar.write_all(&lie).unwrap();
-        // The server ends the connection, in order or by a reset.
+        // The server ends the connection, properly or by a reset.
         let _ = liar.read_to_end(&mut Vec::new());
     }
     pull(&link_with(&ucx, server.address()), &source_id(7));

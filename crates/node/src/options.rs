@@ -16,8 +16,9 @@ pub struct SiteOptions {
     pub node: String,
     /// Where the catalog of the site is.
     pub catalog: CatalogAddress,
-    /// The number of a descriptor that the daemon inherited: a socket that listens at the catalog's address. Every broker
-    /// of the daemon uses it, so no other program can take the port in between. `None`: each broker makes the socket.
+    /// The number of a descriptor that the daemon inherited: a socket that listens at the catalog's address. Every
+    /// broker of the daemon uses it, so no other program can take the port between two brokers. `None`: each broker
+    /// makes the socket.
     pub catalog_socket: Option<i32>,
     /// Where this node listens for other nodes, as `host:port`. `None`: at the address from which it would connect to
     /// the catalog, with any free port.

@@ -123,8 +123,8 @@ impl Drop for Call {
     }
 }
 
-/// The pieces that this node sends, as the body of a request or an answer. The library drops the body when the peer
-/// takes no more bytes, and later writes then fail.
+/// The pieces that this node sends, as the body of a request or an answer. The library tonic drops the body when the
+/// peer takes no more bytes, and later writes then fail.
 pub struct Outgoing(pub Arc<Pipe>);
 
 impl Drop for Outgoing {
@@ -154,8 +154,8 @@ impl tokio_stream::Stream for Answer {
     }
 }
 
-/// Brings the pieces that the peer sends into the pipe, until the call ends. After this node has closed the stream,
-/// further pieces are dropped.
+/// Receives the peer's pieces and puts them into the pipe `incoming`, until the call ends. After this node has closed
+/// the stream, further pieces are dropped.
 pub async fn receive(mut from: Streaming<Bytes>, incoming: Arc<Pipe>, broken: Broken) {
     let bring = async {
         loop {

@@ -48,8 +48,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Exchanges the greeting of HTTP/2 on the connection. Each call contains the address that was dialed, because a
-    /// proxy passes a call on by this address.
+    /// Exchanges the greeting of HTTP/2 on the connection. Each call contains the address that was dialed. A proxy
+    /// reads from it where to send the call.
     ///
     /// # Errors
     /// The peer does not speak HTTP/2, or the deadline passed.
@@ -100,7 +100,7 @@ fn wait<T: Send + 'static>(
 ) -> Result<T> {
     let (done, result) = sync_channel(1);
     let task = event_loop.spawn().spawn(async move {
-        // The result has no receiver any more if the caller's deadline has passed.
+        // If the caller's deadline has passed, no thread receives the result, so a failed `send` is ignored.
         let _ = done.send(task.await);
     });
     result.recv_timeout(deadline.left()).map_err(|error| {

@@ -19,10 +19,10 @@ pub const PIECE: usize = 256 << 10;
 /// The largest gRPC message that this node accepts from a peer, in bytes.
 pub const MESSAGE: usize = 1 << 20;
 
-/// The field `data` of the message: field 1, whose bytes follow their length.
+/// The protobuf key of the field `data`: field 1, of the wire type whose bytes follow their length.
 const DATA: u8 = 1 << 3 | 2;
 
-/// Puts each piece of bytes into a gRPC message of its own, and takes it out again.
+/// Encodes each piece of bytes as a gRPC message of its own, and decodes such messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pieces;
 

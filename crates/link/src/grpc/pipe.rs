@@ -1,5 +1,5 @@
-//! Pieces of bytes on their way between a thread, which may wait, and a task of the event loop, which must not. The pipe
-//! holds about [`ROOM`] bytes; the side that puts pieces in waits while the pipe is full.
+//! A pipe passes pieces of bytes between a thread, which may wait, and a task of the event loop, which must not. It
+//! holds about [`ROOM`] bytes. While it is full, the writing side waits.
 
 use crate::{Error, Result};
 use bytes::{Buf, Bytes};
@@ -81,7 +81,7 @@ impl Pipe {
     }
 
     /// Takes at least one byte into `buffer`, which is not empty. The call waits until there is one. 0 means that the
-    /// stream has ended in order; `None` that the deadline passed.
+    /// stream has ended properly; `None` means that the deadline passed.
     ///
     /// # Errors
     /// The connection broke. All bytes that had arrived before were taken.

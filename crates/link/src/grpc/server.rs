@@ -143,7 +143,8 @@ struct ServedConnection {
     /// Hands the connection's first call to the thread that waits for it.
     first: Mutex<Option<SyncSender<Call>>>,
     broken: Broken,
-    /// Each call of the connection holds a clone of this `Arc` while bytes of the call arrive.
+    /// Each call of the connection holds a clone of this `Arc` while bytes of the call arrive. The number of clones
+    /// thus tells whether the connection has a call.
     calls: Arc<()>,
 }
 

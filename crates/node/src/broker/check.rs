@@ -109,7 +109,7 @@ impl Broker {
     }
 
     fn check_waits(&self) {
-        // While memory is being made, nothing that is due is done.
+        // While the host makes memory, deadlines may have passed whose work is not done yet.
         let done = if self.is_making() { 0 } else { self.now };
         self.waits.check(done, |at, due| match due {
             Due::Hello(connection) => self.links.get(&connection).is_some_and(|link| link.hello_due == at),

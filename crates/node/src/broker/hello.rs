@@ -210,7 +210,7 @@ mod tests {
         };
         bench.ask(1, open);
         let item = bench.create(1, "x", ItemLevel::Verified);
-        // The member's list is not complete yet.
+        // The member lists an item that it has open. Its list is not complete yet when it connects again.
         bench.say(1, &Request::Item(ItemRequest::Hold { item }));
         assert_eq!(bench.hello(101, MAIN_ENDPOINT, "t", 0, member), Some(member));
         bench.say(101, &Request::Hold { segment: SegmentId(0), count: 0 });

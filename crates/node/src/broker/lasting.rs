@@ -332,7 +332,8 @@ impl Lasting {
     pub(super) fn remember(&mut self, cause: Cause, outcome: Outcome) {
         if let Some(member) = self.members.get_mut(&cause.member) {
             member.outcomes.insert(cause.request, outcome);
-            // The new outcome may be that of a request that has waited for longer than all the others.
+            // The outcome of the request with the smallest number is removed, but never the new one, which may belong
+            // to a request that has waited for longer than all the others.
             while member.outcomes.len() > OUTCOMES {
                 let mut requests = member.outcomes.keys().copied();
                 let Some(oldest) = requests.find(|request| *request != cause.request) else { return };

@@ -4,8 +4,9 @@
 //! An offer is accepted only if the offered memory is the lost memory. The kernel's number for the memory shows this:
 //! the journal has the number, and the kernel gives it to no other memory. So any member with a right to the memory may
 //! offer it, even one that may only read. Only the pool of a series must come from its publisher: before the publisher
-//! has the new daemon's liveness table, it does not notice the pin pages of new observers, so there must be none. A
-//! name stays taken as long as a member that may have the memory is neither dead nor connected again without it.
+//! has the new daemon's liveness table, it does not notice the pin pages of new observers, so no observer may begin
+//! before that. The name becomes free when each member that may have the memory is dead, or has connected again without
+//! the memory.
 
 use crossdock_layout::wire::{Answer, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};

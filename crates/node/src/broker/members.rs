@@ -244,7 +244,8 @@ impl Broker {
         let (workflow, kind, name) = &parked.key;
         let lost = self.departed_with(*workflow, *kind, name);
         let workflow = self.lasting.workflows.get(workflow).map_or("", |w| &w.name);
-        // A caller may wait in several requests, so only the caller knows how long it waited in all.
+        // The text does not say how long the caller waited: the caller may have waited in several requests, and only
+        // the caller knows the whole time.
         let text = format!(
             "{} '{name}' of workflow '{workflow}' was not made before the deadline; is the task that makes it running?{lost}",
             kind.word()

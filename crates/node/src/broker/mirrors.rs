@@ -148,7 +148,8 @@ impl Broker {
             // a member that had the mirror.
             Ok(mirror) => self.effects.push(Effect::Nodes(NodeOrder::MirrorLeft { mirror, died: true })),
             Err(NodeFailure { status: status @ (Status::NotFound | Status::Disconnected), text }) if is_there => {
-                // The name may have moved to another node, on which the series' next publisher is.
+                // The name may have moved to another node, on which the series' next publisher is. So the series is
+                // looked up again.
                 self.observe_again(asker, series, (status, text));
             }
             Err(NodeFailure { status, text }) if is_there => self.fail(asker, status, text),

@@ -139,13 +139,13 @@ pub struct Broker {
     /// For members that report progress: the steps done, and all steps. Members report again after a restart of the
     /// broker.
     progress: BTreeMap<MemberId, (u64, u64)>,
-    /// The members that have listed all that they have open, since this broker's start and since their connection was
-    /// lost.
+    /// The members of which this broker knows all that they have open: new members, and members that have connected
+    /// again and have listed it.
     listed: BTreeSet<MemberId>,
     /// The members of a former broker that have not yet listed to this broker what they have open.
     unlisted: BTreeSet<MemberId>,
     open_segments: OpenSegments,
-    /// The regions and ports that no member has got but the one that made them, each with this member.
+    /// The regions and ports that only the member that made them has got so far, each with this member.
     unused: BTreeMap<SegmentId, MemberId>,
     /// The segments whose descriptors were lost with the keeper, and which members may offer again.
     lost: BTreeSet<SegmentId>,
@@ -270,7 +270,8 @@ impl Broker {
             Event::Journal(state) => self.journal = state,
             Event::Tick => {}
         }
-        // What is due may take the id of memory that is being made. So it waits for the host's answer, the next event.
+        // The work of a deadline may take the segment id for which the host is making memory. So this work waits
+        // until the next event has come, which is the host's answer.
         if !self.is_making() {
             self.run_due();
         }

@@ -59,7 +59,7 @@ record! {
     struct MoveEnded as Stored {
         /// The region's segment on the node that gets this message.
         segment: SegmentId,
-        /// The region's segment on the node that sends it.
+        /// The region's segment on the node that sends this message.
         becomes: SegmentId,
         /// 1 if the region has moved, otherwise 0.
         moved: u32,
@@ -96,7 +96,8 @@ enum MoveQuestion {
     Ended(SegmentId),
     /// MOVE_STATE, about a region of this node that was handed over, and about the segment that it becomes.
     State(SegmentId, SegmentId),
-    /// The question to the catalog whether the name of a region that has not moved to this node has gone back.
+    /// The question to the catalog whether the name of a region that has not moved to this node has gone back to the
+    /// region's node.
     Name(SegmentId),
 }
 
@@ -189,7 +190,7 @@ impl Broker {
         }
     }
 
-    /// Gives the moves to this node, in this state, of regions of this name.
+    /// Gives the moves by which regions of this name come to this node, if the moves are in this state.
     fn arrivals_of(&self, name: &SiteName, state: u32) -> impl DoubleEndedIterator<Item = (&SegmentId, &Arrival)> {
         let fits = move |arrival: &Arrival| {
             name.kind == SegmentKind::Region && arrival.workflow == name.workflow && arrival.name == name.name
@@ -232,7 +233,8 @@ impl Broker {
         }
     }
 
-    /// Gives the names of regions that have not moved to this node back to their nodes.
+    /// Gives names back to the nodes from which they were taken: the names of regions that have not moved to this
+    /// node.
     pub(super) fn give_names_back(&mut self) {
         let Some(site) = &self.site else { return };
         let names = self.lasting.arrivals.values().map(region_name);
@@ -245,8 +247,9 @@ impl Broker {
         self.effects.extend(orders);
     }
 
-    /// Gives the names of regions that have not moved to this node back, and asks the catalog whether they have gone back.
-    /// Before that, this node does not forget the moves. So a broker that starts after this one gives the names back, too.
+    /// Gives back the names of regions that have not moved to this node, and asks the catalog whether the names have
+    /// gone back. This node forgets the moves only after the catalog has confirmed this. So a broker that starts
+    /// before that gives the names back once more.
     fn settle_names_of_moves(&mut self) {
         let Some(site) = self.site.as_ref().filter(|site| site.is_in()) else { return };
         let back = self.lasting.arrivals.iter().filter(|(becomes, arrival)| {

@@ -16,7 +16,7 @@ use super::{Broker, Effect, PARKED, Requester};
 /// How long the broker waits for the answer to a question.
 const ANSWER_MS: u64 = 5_000;
 /// How many ports, series and regions of other nodes the members of one endpoint may be opening, copying or moving at
-/// the same time. The host has threads for 256 of them, so one task does not take them all.
+/// the same time. The host has threads for 256 of these operations, so one task cannot take all threads.
 const OPENING_OF_ENDPOINT: usize = 192;
 
 /// Why another node did not do what it was asked to do, or why it could not be asked.
@@ -155,7 +155,7 @@ pub enum NodeOrder {
         /// The id of the mirror on this node.
         mirror: SegmentId,
         /// For the mirror of a port: true if the member that had the mirror died, false if the member closed it or left
-        /// in order.
+        /// properly.
         died: bool,
     },
     /// The answer to [`NodeEvent::Opening`].

@@ -315,7 +315,7 @@ fn may_open(rights: Rights, kind: SegmentKind, access: Rights, name: &str, task:
         SegmentKind::Region => (Rights::READ.with(Rights::WRITE), Rights::READ),
         SegmentKind::Port => (Rights::PRODUCE.with(Rights::CONSUME), Rights::NONE),
         SegmentKind::Series => (Rights::OBSERVE, Rights::NONE),
-        // Items are opened by requests of their own.
+        // Items are opened by requests of their own, so a request to open a segment of kind item is refused.
         SegmentKind::Item => (Rights::NONE, Rights::NONE),
     };
     if access == Rights::NONE || !possible.contains(access) {

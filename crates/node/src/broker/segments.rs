@@ -59,8 +59,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Checks that there are descriptors for `more` further segments. A workflow other than the default one may use at
-    /// most half of them.
+    /// Checks that there are descriptors for `more` further segments. A workflow other than the default one may have at
+    /// most half as many segments as the whole node.
     pub(super) fn descriptors(&self, workflow: u64, more: u64, what: &str) -> Result<(), String> {
         let Some(found) = self.lasting.workflows.get(&workflow) else { return Ok(()) };
         let share = if found.name == DEFAULT_WORKFLOW { self.limits.segments } else { self.limits.segments / 2 };

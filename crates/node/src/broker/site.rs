@@ -631,7 +631,8 @@ impl Broker {
                 if site.owned.contains(&name) && site.contested.remove(&name).is_some() {
                     site.elsewhere.remove(&name);
                     self.regions.leaving.remove(&name);
-                    // While the name was contested, no request got the item.
+                    // While the name was contested, no request got the item. So the requests that wait for the item are
+                    // served now.
                     let key = self.local_key(&name).filter(|_| name.kind == SegmentKind::Item);
                     let item = key.and_then(|key| self.lasting.items.keys.get(&(key.0, key.2)).copied());
                     item.into_iter().for_each(|item| self.serve_waiting(item));
@@ -692,7 +693,8 @@ impl Broker {
                     }
                 } else if site.owned.contains(&name) {
                     if site.contested.contains_key(&name) {
-                        // Another node may have given the name back, because the region has not moved.
+                        // Another node may have given the name back, because the region has not moved. So this node
+                        // claims the name again.
                         self.claim_again(name);
                     }
                 } else {
@@ -701,7 +703,8 @@ impl Broker {
                         site.given.insert(name);
                     } else if !site.claims.contains_key(&name) {
                         // The name of a region came back to this node, and the region was removed meanwhile. Or this
-                        // node has taken the name of a region that has not moved.
+                        // node has taken the name of a region that has not moved. In both cases this node gives the
+                        // name up.
                         let order = self.way_back(name);
                         self.effects.push(Effect::Site(order));
                     }
@@ -1066,7 +1069,7 @@ mod tests {
             match is_announced {
                 // The node has heard from an earlier announcement that the node `b` has the name.
                 true => bench.event(Event::Site(SiteEvent::Contested { name: name(), node: at_b() })),
-                // The node has heard it from its watch of the catalog.
+                // The node has heard from its watch of the catalog that the node `b` has the name.
                 false => {
                     bench.event(Event::Site(cut_off.clone()));
                     bench.event(Event::Site(SiteEvent::Named { name: name(), node: "b".into() }));

@@ -78,7 +78,7 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: endpoint });
     }
 
-    /// Listens at an endpoint again whose socket was lost and has come with the present message.
+    /// Listens again at an endpoint whose socket was lost. The present message has brought the socket.
     pub(super) fn hear(&mut self, endpoint: u64) {
         if self.deaf.remove(&endpoint) {
             self.effects.push(Effect::Listen { endpoint });
@@ -103,7 +103,8 @@ impl Broker {
     }
 
     pub(super) fn end_workflow(&mut self, asker: Requester, name: &str) {
-        // A workflow may be ended even if the journal is full, because the end of a workflow makes room in the journal.
+        // A workflow may be ended even if the journal is full, because the end of a workflow lets the journal become
+        // shorter.
         if !self.is_admin(asker.connection) {
             let text = "a task cannot end its workflow; the launcher does";
             return self.fail(asker, Status::Denied, text);

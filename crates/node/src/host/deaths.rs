@@ -94,7 +94,8 @@ impl Host<'_> {
                 .ok()
                 .flatten()
                 .filter(|_| process::start_time(peer.pid as i32) == Some(peer.started)),
-            // The process is dead already. When its connection ends, its member's lock on the roll shows this.
+            // The process is dead already. When its connection ends, the host finds the member's lock on the roll
+            // released, which proves the death.
             Err(_) => None,
         };
         if let Some(pidfd) = pidfd {

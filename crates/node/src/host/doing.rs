@@ -83,8 +83,8 @@ impl Host<'_> {
                 }
                 Effect::Unlisten { endpoint } => {
                     if let Some(fd) = self.listeners.remove(&endpoint) {
-                        // The launcher may have a copy of this socket. So it is removed from the epoll set, which would
-                        // still report it.
+                        // The launcher may have a copy of this socket. So this process removes the socket from the
+                        // epoll set, which would otherwise go on reporting it.
                         self.epoll.remove(fd).ok();
                     }
                     self.check_keeper(self.post.drop_listener(endpoint));
@@ -115,8 +115,9 @@ impl Host<'_> {
         self.write_down();
     }
 
-    /// Writes all records that were noted for the journal into its file. If the disk is full, waits until it has room:
-    /// a change that is not in the journal must not be promised to a client, and another broker would need this room.
+    /// Writes all records that were noted for the journal into its file. If the disk is full, waits until it has free
+    /// space: a change that is not in the journal must not be promised to a client, and another broker would need this
+    /// space as well.
     fn write_down(&mut self) {
         let mut is_told = false;
         while let Err(error) = self.journal.flush() {
@@ -143,7 +144,7 @@ impl Host<'_> {
     }
 
     fn make(&mut self, id: u64, size: u64, label: &str) -> Result<u64, String> {
-        // The kernel allows at most 249 bytes for the name of a memfd.
+        // The kernel allows at most 249 bytes for the name of a memfd, so a longer label is cut.
         let label = &label[..label.len().min(240)];
         // No memory is allocated yet. The processes that use the pages allocate them, and are charged for them.
         let made = memfd::create(label, size);
@@ -173,8 +174,7 @@ impl Host<'_> {
     }
 
     /// Opens a segment's memory for writing if its descriptor is read-only. A member that may only read has offered
-    /// this descriptor after the former keeper's death, and the daemon had no room for another descriptor at that
-    /// moment.
+    /// this descriptor after the former keeper's death, and the daemon could not open the memory anew at that moment.
     fn make_writable(&mut self, id: u64) -> OsResult<()> {
         let Some(fd) = self.segments.get(&id) else { return Ok(()) };
         if file::is_open_for_writing(fd)? {
@@ -294,10 +294,11 @@ impl Host<'_> {
         match outcome {
             Ok(true) => {}
             // The client does not read its answers, and the kernel accepts no more of them. The broker does not wait
-            // for the client.
+            // for the client, but closes the connection.
             Ok(false) => self.hang_up(connection),
-            // The kernel has no room for the message at present, or too many descriptors are in flight to clients that
-            // do not receive them. The client connects again, lists what it has, and repeats its unanswered requests.
+            // The kernel lacks memory or another resource for the message at present, or too many descriptors are in
+            // flight to clients that do not receive them. The client connects again, lists what it has, and repeats its
+            // unanswered requests.
             Err(error) if error.is_out_of_room() || error.is_too_many_in_flight() => self.hang_up(connection),
             // The connection to the client is broken. Another event reports the end of this connection.
             Err(_) => {}
@@ -334,7 +335,8 @@ impl Host<'_> {
     }
 }
 
-/// Tells whether a file could not be written because its disk has no room, or the daemon's user may use no more of it.
+/// Tells whether a file could not be written because its disk is full, or because the daemon's user may use no more of
+/// the disk.
 fn is_full(error: &std::io::Error) -> bool {
     let kind = error.kind();
     matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge | ErrorKind::OutOfMemory)

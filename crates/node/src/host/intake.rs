@@ -60,7 +60,8 @@ impl Host<'_> {
         self.feed(Event::Connected { connection: id, endpoint, peer });
     }
 
-    /// Reads one message of a connection. If more messages wait, they are read in the next round.
+    /// Reads one message of a connection. If more messages wait, they are read in the next round of the broker's
+    /// loop.
     pub(super) fn read(&mut self, id: u64) {
         let mut buffer = [0; MAX_MESSAGE + 1];
         let Some(link) = self.links.get(&id) else { return };

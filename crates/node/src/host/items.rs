@@ -21,8 +21,8 @@ use super::Host;
 use super::doors::{DoorUser, Doors};
 use crate::broker::{Event, Verdict};
 
-/// How long a proof waits for the kernel to drop the last references of a process that has just died to the item's
-/// file.
+/// How long a proof waits if the last holder has just died, because the kernel may still be dropping the dead
+/// process's references to the item's file.
 const DYING: Duration = Duration::from_millis(2);
 const DYING_PAUSE: Duration = Duration::from_micros(50);
 const DYING_EVERY: Duration = Duration::from_millis(50);
@@ -181,8 +181,8 @@ impl Host<'_> {
     /// has no memory left.
     fn make_whole(&self, id: u64, size: u64) -> Result<bool, String> {
         let Some(fd) = self.segments.get(&id) else { return Ok(true) };
-        // Memory behind the end of the file would make up for holes in the sum. The call drops such memory, even if the
-        // size stays the same.
+        // The next lines compare the file's size with the memory that the file takes in all. Memory behind the end of
+        // the file could hide holes in this total. `set_size` drops such memory, even if the size stays the same.
         file::set_size(fd, size).map_err(|error| error.to_string())?;
         let (_, taken) = file::sizes(fd).map_err(|error| error.to_string())?;
         if taken < size {
@@ -269,7 +269,8 @@ impl Host<'_> {
         while self.files.running.len() - self.files.waiting.len() < COPIES && !self.files.waiting.is_empty() {
             let job = self.files.waiting.remove(0);
             let (item, to, sender) = (job.item, job.to, self.files.sender.clone());
-            // The thread takes no descriptor of its own for the bell, so a copy that waits here always starts or fails.
+            // The thread shares the descriptor `done` and needs no further one. So the start of a waiting copy never
+            // fails for lack of descriptors.
             let bell = Arc::clone(&self.files.done);
             let run = move || {
                 let outcome = copy(job);

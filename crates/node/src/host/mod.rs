@@ -1,8 +1,8 @@
 //! The broker process: one thread with one epoll set, which runs the state machine.
 //!
 //! Events come from sockets, pidfds and the clock. Effects go to sockets, the keeper, the journal and the liveness
-//! table, in the order that the broker gave. Each round reads at most one message of each connection, so that many
-//! messages of one connection do not delay the others.
+//! table, in the order that the broker gave. Each round of its loop reads at most one message of each connection, so
+//! that many messages of one connection do not delay the others.
 
 mod deaths;
 mod descriptors;
@@ -218,7 +218,7 @@ impl Host<'_> {
         }
     }
 
-    /// Reserves room in the journal for the records of the next event.
+    /// Reserves disk space for the records that the next event may write into the journal.
     fn look_at_journal(&mut self) {
         if self.journal_fails && Instant::now() < self.journal_retry {
             return;

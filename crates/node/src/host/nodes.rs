@@ -139,8 +139,8 @@ pub(super) struct NodeAccess {
     pub queues: Arc<NodeQueues>,
     nodes: Arc<Nodes>,
     workers: Arc<Workers>,
-    /// The threads for the orders that wait as long as a task does. They are apart from the others, so that tasks that
-    /// wait do not hold up questions and pulls.
+    /// The threads for the orders that wait as long as a task does. Questions and pulls have other threads, so that
+    /// waiting tasks do not hold them up.
     openers: Arc<Workers>,
     spare: SpareThread,
     relay: Arc<Relay>,
@@ -160,7 +160,7 @@ impl SpareThread {
     /// Does the job in a worker. If all workers are busy, this thread does the job.
     fn run(&self, workers: &Arc<Workers>, job: impl FnOnce() + Clone + Send + 'static) {
         if !workers.run(Box::new(job.clone())) {
-            // The thread takes jobs as long as this value exists.
+            // The thread takes jobs as long as this value exists, so it receives this job.
             self.0.send(Box::new(job)).ok();
         }
     }
@@ -182,7 +182,8 @@ impl NodeAccess {
 
     /// Tells the relay that a node's lease has ended.
     pub fn gone(&self, node: &str) {
-        // The node may have a lease again before a thread is free. So what is lost is looked up now.
+        // The node may have a lease again before a thread is free. So the relay notes now which objects are lost with
+        // the node.
         let lost = self.relay.lost(node);
         // The relay sends requests to this daemon. The broker's thread must not wait for itself, so another thread ends
         // what is lost.
@@ -196,8 +197,8 @@ impl NodeAccess {
         self.workers.run(Box::new(move || queues.put(call(&nodes))))
     }
 
-    /// Calls the relay in a thread for calls that may last as long as a task waits. Reports the outcome as `event` says;
-    /// the call fails at once if too many of them wait.
+    /// Makes a call of the relay that may last as long as a task waits, in one of the threads for such calls. Reports
+    /// the outcome as `event` says. If too many such calls wait, the call fails at once.
     fn open<T>(
         &self,
         call: impl FnOnce(&Relay) -> Result<T, (Status, String)> + Send + 'static,

@@ -2,10 +2,10 @@
 //! ensures that no id is used twice.
 //!
 //! The journal is a file of records, each with its length and a checksum, behind a header with a magic number and a
-//! version. Room is reserved in advance, so that every accepted request can be recorded. If no more room can be
-//! reserved, the host reports this to the broker. The broker then refuses requests that need room, and everything else
-//! continues. If a writer is killed in the middle of a record, this record's checksum is wrong, and the journal ends
-//! before it. No client was told of the incomplete record yet.
+//! version. Disk space is reserved in advance, so that every accepted request can be recorded. If no more space can be
+//! reserved, the host reports this to the broker. The broker then refuses requests that need a record, and everything
+//! else continues. If a writer is killed in the middle of a record, this record's checksum is wrong, and the journal
+//! ends before it. No client was told of the incomplete record yet.
 //!
 //! The journal survives killed processes, but need not survive a crash of the machine, because the memory that it
 //! describes does not. So there is no fsync.
@@ -29,8 +29,8 @@ const VERSION: u32 = 4;
 const HEADER: u64 = 16;
 /// The bytes of length and checksum in front of each record.
 const FRAME: usize = 8;
-/// How many bytes of room the journal reserves at once. `LEAST` is the room that is kept for records that cannot be
-/// refused (deaths, ends).
+/// How many bytes of disk space the journal reserves at once. `LEAST` is the space that is kept for records that cannot
+/// be refused (deaths, ends).
 const AHEAD: u64 = 256 << 10;
 const LEAST: u64 = 64 << 10;
 /// A journal shorter than this is not compacted.
@@ -101,7 +101,7 @@ impl Journal {
         files::write_all_at(&self.file, &header(), 0).map_err(|e| e.reason())
     }
 
-    /// Reserves room for everything that one event can write.
+    /// Reserves disk space for everything that one event can write.
     ///
     /// # Errors
     /// The disk is full. The error says so in words for people.
@@ -129,7 +129,7 @@ impl Journal {
     /// records.
     ///
     /// # Errors
-    /// The file cannot be written although room was reserved for the records.
+    /// The file cannot be written although disk space was reserved for the records.
     pub fn flush(&mut self) -> std::io::Result<()> {
         if !self.noted.is_empty() {
             files::write_reserved_at(&self.file, &self.noted, self.end).map_err(|e| e.reason())?;
@@ -143,7 +143,7 @@ impl Journal {
     /// Appends a record.
     ///
     /// # Errors
-    /// The file cannot be written although room was reserved for the record.
+    /// The file cannot be written although disk space was reserved for the record.
     pub fn append(&mut self, record: &Record) -> std::io::Result<()> {
         self.note(record);
         self.flush()
@@ -170,7 +170,7 @@ impl Journal {
     /// the keeper.
     ///
     /// # Errors
-    /// There is no room for the new journal. The old one stays in use.
+    /// There is no disk space for the new journal. The old one stays in use.
     pub fn compact(&mut self, lasting: &Lasting) -> std::io::Result<OwnedFd> {
         let beside = self.path.with_extension("new");
         let _ = fs::remove_file(&beside);
@@ -237,7 +237,7 @@ pub fn replay(bytes: &[u8], mut apply: impl FnMut(Record)) -> usize {
 /// Reserves `more` bytes on the disk from `from` on, filled with zeros.
 fn extend(file: &File, from: u64, more: u64) -> std::io::Result<()> {
     let taken = match files::extend(file, from, more) {
-        // If the file system cannot reserve room, zeros are written.
+        // The file system cannot reserve space without writing, so zeros are written.
         Err(error) if error.is_unsupported() => files::write_all_at(file, &vec![0; more as usize], from),
         other => other,
     };

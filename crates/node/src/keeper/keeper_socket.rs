@@ -29,7 +29,8 @@ pub(crate) enum KeeperRequest {
     End,
 }
 
-/// How long the broker tries to send a message to the keeper while the kernel has no room for the message.
+/// How long the broker tries to send a message to the keeper while the kernel lacks memory or another resource for the
+/// message.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The broker's end of the socket pair to its keeper.
@@ -83,7 +84,8 @@ impl KeeperSocket {
             match socket::send(&self.0, &letter, fds) {
                 Ok(true) => return Ok(()),
                 Ok(false) => drop(wait_writable(self.0.as_fd(), Deadline::after(Duration::from_secs(1)))),
-                // The kernel has no room for a moment. Wait for it, because a broker whose message fails must end.
+                // The kernel lacks a resource at the moment. The broker tries again, because a broker that cannot send
+                // this message must end.
                 Err(error) if !patience.passed() && (error.is_out_of_room() || error.is_too_many_in_flight()) => {
                     std::thread::sleep(Duration::from_millis(1));
                 }

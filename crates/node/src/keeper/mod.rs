@@ -112,8 +112,8 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
         match ended {
             End::Requested => return Ok(()),
             End::Broker(ExitStatus::Code(0)) => return Ok(()),
-            // Only the first broker's failure ends the daemon. A later broker may fail only because room is short at
-            // the moment, and the keeper must not give up its descriptors for that.
+            // Only the first broker's failure ends the daemon. A later broker may fail only because memory or another
+            // resource is short at the moment, and the keeper must not give up its descriptors for that.
             End::Broker(ExitStatus::Code(host::CANNOT_START)) if !served => {
                 return Err(ServeError(format!(
                     "the broker could not start at {}; its reason is above",
@@ -136,8 +136,8 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
     }
 }
 
-/// Repeats a call for a while if the kernel has no room, because a short lack of room must not cost the descriptors
-/// that the keeper holds.
+/// Repeats a call for a while if it fails for lack of memory or another resource, because a short lack must not cost
+/// the descriptors that the keeper holds.
 fn patiently<T>(mut call: impl FnMut() -> OsResult<T>) -> OsResult<T> {
     let patience = Deadline::after(Duration::from_secs(10));
     loop {

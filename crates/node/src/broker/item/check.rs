@@ -114,8 +114,8 @@ impl Broker {
                     let its = matches!(phase, Phase::Draining { asker } if asker.number == number);
                     assert!(its, "request {number} waits for readers of item {item}, which is {phase:?}");
                 }
-                // If an item can be read, no request waits to read it, because the broker gives the item to the request
-                // at once.
+                // If an item can be read, no request waits to read it, because the broker answers such a request at
+                // once.
                 WaitPurpose::Reading => {
                     let keys = wait.keys.iter().filter(|key| !self.is_contested(wait.workflow, key));
                     let keys = keys.map(|key| (wait.workflow, key.clone()));

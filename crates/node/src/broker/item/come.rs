@@ -66,7 +66,8 @@ impl Broker {
         self.commit(first);
         self.commit(second);
         self.items.handovers.begin(item, self.now);
-        // This node had an item of the same key, and the key became another node's while this node was cut off.
+        // This node had another item of the same key, and lost the key to another node while it was cut off. The former
+        // item ends now, unless a member has it open.
         if let Some(former) = former {
             self.end_nameless(former);
         }
@@ -196,8 +197,8 @@ mod tests {
 
     const DAEMON: u64 = 7;
 
-    /// Makes a broker of the node `here`. Then reports to the broker the catalog's entry of an item that it does not
-    /// know. By this entry the item belongs to the node `here`. Returns the broker's effects.
+    /// Makes a broker of the node `here`, and reports an entry of the catalog to it. By this entry, an item that the
+    /// broker does not know belongs to the node `here`. Returns the broker's effects.
     fn reported(source: &str, daemon: u64) -> Vec<Effect> {
         let site = SiteLimits { site: "s".into(), node: "here".into(), number: 1 };
         let limits = Limits { site: Some(site), incarnation: DAEMON, ..Limits::default() };
@@ -481,7 +482,7 @@ mod tests {
         let about = summary("here", 1);
         let place = SiteItem { item, epoch: 2, node: "here".into(), daemon: 1, about: about.encode() };
         bench.event(Event::Site(SiteEvent::Item(place)));
-        // A node may have pulled the bytes since the item left, so the kernel's answer may be another one.
+        // A node may have pulled the bytes since the item left. So the test changes the kernel's answer to `Pulled`.
         bench.verdict = Verdict::Pulled;
         bench.effects.clear();
         let access = ItemRequest::Access { read: false, wait_ms: 1000, keys: vec!["x".into()] };

@@ -303,7 +303,8 @@ impl Broker {
         self.waits.expect(self.now + AGAIN_MS, Due::ReadAgain(item, sharing));
     }
 
-    /// Handles another node's report that an item may be shared: requests that wait to read the item ask again.
+    /// Handles another node's report that an item may be shared now: for each request that waits to read the item,
+    /// this node asks again.
     pub(in crate::broker) fn item_shared_elsewhere(&mut self, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
         let Some(SharingReport { workflow, key, .. }) =
             decode::<SharingReport>(body).filter(|look| look.version == VERSION)

@@ -15,9 +15,9 @@
 //!         └────────────── pause ◄────────────┴─────────┘  the item has not arrived there yet, or has just ended
 //! ```
 //!
-//! A node is asked without the catalog if this node knows it as the item's node. If it does not have the item, the
-//! catalog is asked. If the item has not arrived within [`PATIENCE_MS`], the request fails with TIMED_OUT, and the error
-//! says where the item was seen.
+//! If this node knows which node has the item, it asks that node without asking the catalog first. If that node does
+//! not have the item, this node asks the catalog. If the item has not arrived within [`PATIENCE_MS`], the request
+//! fails with TIMED_OUT, and the error says where the item was seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -202,7 +202,8 @@ impl Broker {
         here.into_iter().any(|item| !self.lasting.items.is_leaving(item) && self.could_have(item, what, asker.member))
     }
 
-    /// Lets the catalog decide about a request that does not wait, and for which no node is known to have an item.
+    /// Lets the catalog decide about a request whose member asked not to wait, and whose items no node is known to
+    /// have.
     pub(super) fn look_up_waiting(&mut self, waits: RequestId, refused: Option<(String, NodeFailure)>) {
         if let Some(wait) = self.unqueue(waits) {
             let LookUp { asker, workflow, request, patience, refused, .. } = LookUp::of_wait(wait, refused);

@@ -101,7 +101,8 @@ impl Broker {
         if cooperative || !writable {
             self.open_segments.open(found.file, asker.member);
         } else if let Some(listed) = self.items.resuming.get_mut(&asker.member) {
-            // The member has not ended the list of the items that it has open, and gets this item besides.
+            // The member is still listing the items that it has open. It gets this item only now, so the item is added
+            // here.
             listed.insert(item);
         }
         if matches!(self.items.handovers.phase(item), Phase::Proved) {

@@ -31,7 +31,7 @@ pub(super) enum Phase {
     Proving { purpose: Purpose },
     /// The item's bytes are being copied to the file `to`. `clung` says that a former user kept the old file open.
     Copying { to: SegmentId, clung: bool, purpose: Purpose },
-    /// No process has the item's file open. The broker has given it to no member since the proof.
+    /// No process has the item's file open. The broker has given the item to no member since the proof.
     Proved,
     /// The item's bytes are on another node.
     Away,

@@ -121,7 +121,8 @@ impl Broker {
         let (file, workflow) = (found.file, found.workflow);
         self.commit(Record::Item(ItemRecord::Left { item, epoch, to: to.to_owned(), file, workflow }));
         self.items.handovers.end(item);
-        // The owner may have closed the item while it was shared, so other nodes may be noted as readers.
+        // The owner may have closed the item while it was shared, so other nodes may still be noted as readers. These
+        // notes end here.
         self.items.readers.end(item);
         self.items.readers.forget_wanted(workflow, &found.key);
         self.items.passes.remove(&item);
@@ -146,7 +147,7 @@ impl Broker {
             return;
         };
         // A report of an earlier epoch is older than what this node knows, or the catalog was put back to an older
-        // state.
+        // state. In either case the report is not applied.
         if epoch < known.epoch() {
             return self.ask_for_place(item, true);
         }
@@ -294,7 +295,8 @@ impl Broker {
                     self.items.handovers.end(item);
                 }
                 Residence::Here { epoch, bytes: Some(_) } if self.lasting.items.all[&item].file.0 != 0 => {
-                    // The former broker was killed just after the item's bytes had arrived.
+                    // The former broker was killed just after the item's bytes had arrived. So this broker records that
+                    // they are here.
                     self.commit(Record::Item(ItemRecord::Here { item, epoch, source: String::new(), left: 0 }));
                 }
                 Residence::Here { bytes: Some(_), .. } => drop(self.items.handovers.enter(item, Phase::Away)),

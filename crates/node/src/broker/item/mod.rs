@@ -102,7 +102,7 @@ pub(super) struct TransientItems {
     making: Option<Making>,
     handovers: Handovers,
     waits: Waits,
-    /// Effects of the present event that must follow its orders to prove items. Empty between events.
+    /// Effects of the present event that must come after this event's orders to prove items. Empty between events.
     after_proofs: Vec<Effect>,
     /// Members that have connected again and are listing the items that they have open, each with the items that it has
     /// listed so far.

@@ -32,8 +32,8 @@ pub(in crate::broker) const ENDED: u32 = 11;
 const AGAIN_MS: u64 = 2_000;
 /// The pause before a node asks again after a failed question.
 pub(super) const RETRY_MS: u64 = 300;
-/// If a node does not repeat its question within this time, in milliseconds, this node forgets the waiting task of that
-/// node.
+/// If another node does not repeat its question within this time, in milliseconds, this node forgets the other node's
+/// waiting task.
 pub(super) const LASTS_MS: u64 = 6_000;
 /// The most tasks of other nodes that can wait for one item.
 const REMOTE_WAITERS: usize = 1024;
@@ -46,7 +46,8 @@ record! {
         key: String,
         task: String,
         rank: u32,
-        /// The numbers that the waiting rank has registered as parties. An item of such a number is the rank's item.
+        /// The numbers that the waiting rank has registered as parties. The rank owns an item whose owner is one of
+        /// these numbers.
         numbers: Vec<u64>,
     }
 }

@@ -2,9 +2,9 @@
 //! that has the item.
 //!
 //! For a request to read an item of another node, the broker asks that node ([`READ`]). If the item is shared, the
-//! answer names the *sharing*: the time from one `share` to its `unshare`, by a number that is used once. The asking
-//! node pulls the bytes into a file of its own ([`super::copies`]), which is the copy for all its readers of that
-//! sharing.
+//! answer contains the number of the *sharing*, which is the time from one `share` to its `unshare`. No two sharings
+//! have the same number. The asking node pulls the bytes into a file of its own ([`super::copies`]), which is the copy
+//! for all its readers of that sharing.
 //!
 //! The node that has the item counts each node with readers as a reader, so `unshare` waits for it. The reading node
 //! repeats its message while a member has the copy open, and reports when no member has it open any more. A node that
@@ -23,7 +23,8 @@ use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::waits::Due;
 use crate::broker::{Broker, Effect, NodeFailure, NodeOrder};
 
-/// The service by which a node asks to read an item, and repeats that it still reads it.
+/// The service by which a node asks to read an item. While the node reads the item, it reports so again and again by
+/// the same service.
 pub(in crate::broker) const READ: u32 = 20;
 /// The service by which a node reports that an item, which was not shared before, may be shared now.
 pub(in crate::broker) const SHARED: u32 = 21;
@@ -43,7 +44,7 @@ record! {
         sharing: u64,
         /// How many members of the asking node have the copy open. With 0, the node does not read the item any more.
         readers: u32,
-        /// Grows with each message of the asking node. A message with a smaller number than the last one is ignored.
+        /// Grows with each message of the asking node. A message with a smaller stamp than the last one is ignored.
         stamp: u64,
     }
 }
@@ -175,8 +176,8 @@ impl Broker {
         }
         let is_old = sharing.nodes.get(node).is_some_and(|known| known.stamp > stamp);
         if !is_old {
-            // A node without readers stays noted for a while, so that an older message of it, which comes late, is
-            // ignored.
+            // A node without readers stays noted for a while, so that an older message of this node is ignored if it
+            // comes late.
             sharing.nodes.insert(node.to_owned(), Reader { until, readers, stamp });
             self.waits.expect(until, Due::Readers(item));
             self.no_reader_elsewhere(item);
@@ -198,7 +199,7 @@ impl Broker {
         (self.calendar_ms() << 20) | (self.node_order_id() & 0xf_ffff)
     }
 
-    /// Forgets the nodes that have not repeated in time their message that they read the item.
+    /// Forgets the nodes that have not reported again in time that they still read the item.
     pub(in crate::broker) fn drop_silent_readers(&mut self, item: SegmentId) {
         let now = self.now;
         if let Some(sharing) = self.items.readers.sharings.get_mut(&item) {
@@ -207,7 +208,7 @@ impl Broker {
         }
     }
 
-    /// If no member in the site reads the item any more, ends the wait of the owner's request for the readers.
+    /// If no member in the site reads the item any more, continues the owner's request that has waited for this.
     fn no_reader_elsewhere(&mut self, item: SegmentId) {
         let Some(file) = self.lasting.items.all.get(&item).map(|found| found.file) else { return };
         if !self.is_read(item, file) {
@@ -235,7 +236,8 @@ impl Broker {
     /// Handles another node's request for the bytes of a shared item.
     pub(in crate::broker) fn open_item_shared(&mut self, id: u64, item: SegmentId, number: u64) {
         let is_it = self.items.readers.sharings.get(&item).is_some_and(|of| of.number == number);
-        // The file of an item that is about to leave is proved, so no other node begins to read it.
+        // The kernel has proved that no process uses the file of an item that is about to leave. So that this stays
+        // true, no other node may begin to read the file.
         let is_it = is_it && !self.lasting.items.is_leaving(item);
         let found = self.lasting.items.all.get(&item).filter(|found| is_it && found.shared);
         let outcome = found.map(|found| found.file).ok_or_else(|| {

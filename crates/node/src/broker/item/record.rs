@@ -35,7 +35,8 @@ messages! {
         /// bytes, and `left` the epoch with which they left that node. If `source` is empty, the bytes are on this
         /// node.
         27 Here { item: SegmentId, epoch: u64, source: String, left: u64, },
-        /// The item goes to the node `to` if the catalog agrees. It then has this epoch, the number of its moves.
+        /// The item goes to the node `to` if the catalog agrees. The item then has this epoch, the number of its
+        /// moves.
         28 Leaving { item: SegmentId, epoch: u64, to: String, },
         /// The item is on the node `to`, with this epoch. Its bytes stay in `file` until that node has them. `file` is
         /// 0 if the bytes are not on this node.

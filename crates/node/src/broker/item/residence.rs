@@ -1,5 +1,5 @@
-//! Which node an item is on: its *residence*. It is kept for each item that has left this node or has come from another
-//! one.
+//! Which node an item is on: its *residence*. The broker keeps the residence of each item that has left this node or
+//! has come from another one.
 //!
 //! ```text
 //!   node A:  Here(e) ── a task of B asks, proof ──► Leaving(e+1) ── commit ──► Left(e+1) ── B has the bytes ──► (forgotten)
@@ -13,8 +13,8 @@
 //!
 //! An item may go on to a third node while its bytes are still on the first one. The catalog's entry then names the
 //! first node, and the epoch with which the bytes left it. The first node keeps the bytes until the entry says that
-//! they are elsewhere. The second node keeps its note of the item as long, because the first node asks it where the
-//! item is if the catalog loses its entry (see `unlisted`).
+//! they are elsewhere. The second node keeps its note of the item until then, because the first node asks the second
+//! one where the item is if the catalog loses the item's entry (see `unlisted`).
 
 #![allow(missing_docs, reason = "plain fields, named as in the records")]
 

@@ -15,8 +15,8 @@ pub(super) const MAX_SIZE: u64 = 1 << 46;
 /// The most numbers that one rank may register as parties, and that the ranks of one task may register together.
 const NUMBERS: usize = 256;
 const NUMBERS_OF_TASK: usize = 4096;
-/// How many parties of one workflow may have a number for owner words at most, and for how many of them one task may
-/// have asked.
+/// The most parties of one workflow that may have a number for owner words, and the most that may have got their
+/// number because one task needed it.
 const WORDS_OF_WORKFLOW: usize = 16_384;
 const WORDS_OF_TASK: u64 = 4096;
 /// The numbers of parties in owner words are below this limit, because an owner word has 32 bits.
@@ -79,7 +79,8 @@ impl Broker {
         let room = self.fits(workflow, memory, &what).and_then(|()| self.room(workflow, memory, &what));
         room.and_then(|()| self.descriptors(workflow, 1, &what)).map_err(|text| (Status::NoSpace, text))?;
         if level == ItemLevel::Cooperative {
-            // The answer contains these numbers. If there is none left for one of the parties, the item is not made.
+            // The answer will contain the parties' numbers for owner words. If no number is left for one of the
+            // parties, the item is not made.
             let Some(creator) = self.party(asker.member) else { return Ok(()) };
             self.owner_words(asker.member, workflow, &creator)?;
         }

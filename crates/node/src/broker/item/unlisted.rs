@@ -1,9 +1,9 @@
 //! What a node does with its note of an item that has left it, if the catalog has no entry of the item.
 //!
-//! In most cases the item has ended. But the catalog may also have lost its journal, or it may have been put back to an
-//! older state. The item is then still on the node that it left for, and that node may not have pulled the item's bytes
-//! yet. So the former node asks this node ([`WHERE`]) before it drops the bytes. As long as there is no answer, it
-//! keeps them, and asks again each time that it looks at the catalog's entry.
+//! In most cases the item has ended. But the catalog may also have lost its journal, or it may have been put back to
+//! an older state. The item is then still on the next node, which may not have pulled the item's bytes yet. So the
+//! former node asks the next node ([`WHERE`]) before it drops the bytes. Until an answer comes, the former node keeps
+//! the bytes, and asks again each time that it looks for the item's entry in the catalog.
 //!
 //! ```text
 //!                  ┌── it is here, its bytes are on your node ──► keep the file
@@ -24,8 +24,8 @@ use crate::broker::{Broker, NodeFailure, Record};
 /// The number of the service by which a node asks for the place of an item that it has passed on.
 pub(in crate::broker) const WHERE: u32 = 14;
 
-/// An item counts as ended only if its next node did not know it for this time, in milliseconds. This node may hear
-/// that the item has come later than the former node hears that the catalog has no entry of it.
+/// An item counts as ended only if its next node did not know it for this time, in milliseconds. The next node may
+/// hear that it has the item only after the former node has heard that the catalog has no entry of the item.
 const UNKNOWN_MS: u64 = 5_000;
 /// The most questions to one node that wait for answers at the same time.
 const QUESTIONS: usize = 32;
@@ -127,11 +127,12 @@ impl Broker {
         let Some(PlaceAnswer { code, node, left }) = outcome.as_ref().ok().and_then(|body| decode(body)) else {
             return true;
         };
-        // The item may have come back and left again since the question.
+        // The item may have come back and left again since the question. Then the answer is outdated.
         if (epoch, &to) != (asked, &question.node) {
             return true;
         }
-        // The item went back to this node, and this node has not heard of it. So no node has the item.
+        // The asked node has passed the item back to this node, but this node has not got it. So the answer counts as
+        // if the asked node did not know the item.
         let is_back = code == PASSED_ON && Some(&*node) == self.own_node();
         let code = if is_back { UNKNOWN } else { code };
         let since = match code {

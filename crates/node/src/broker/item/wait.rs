@@ -277,8 +277,8 @@ impl Broker {
         self.fail(wait.asker, Status::TimedOut, text);
     }
 
-    /// If the member asked not to wait, and no node is known from which one of its items could come, asks the catalog
-    /// where the items are.
+    /// If the member asked not to wait, and no node is known from which one of the request's items could come, asks
+    /// the catalog where the items are.
     pub(super) fn look_up_if_nowhere(&mut self, waits: RequestId) {
         let Some(wait) = self.items.waits.get(waits).filter(|wait| wait.waited_ms == 0) else { return };
         let could_come = |key: &String| {
@@ -302,7 +302,8 @@ impl Broker {
         self.items.waits.forget_said(waits, key);
         let wait = self.items.waits.get(waits).filter(|_| !self.is_asked_for(waits))?;
         if let Some(said) = &wait.said {
-            // Another node has already answered about a different item of this request.
+            // Another node has already answered about a different item of this request. If that item comes to this
+            // node, the request goes on waiting.
             return if said.comes { None } else { self.too_late(wait) };
         }
         let here = wait.keys.iter().filter(|key| self.serves_here(wait.workflow, key, false));
