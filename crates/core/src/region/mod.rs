@@ -310,8 +310,8 @@ impl Region {
         self.deaths_seen.load(Ordering::Acquire) == self.deaths()
     }
 
-    /// The number of deaths that the liveness table has counted, that were proved to this process, and that a port has
-    /// shown to it. A death may count twice. The number starts again from 0 after 2³² deaths.
+    /// The number of deaths that the liveness table has counted, that were proved to this process, and that a port or
+    /// an item has shown to it. A death may count twice. The number starts again from 0 after 2³² deaths.
     #[inline]
     pub(crate) fn deaths(&self) -> u32 {
         // SAFETY: the trait `Host` promises that the word lasts as long as `host`, which `self` holds.
