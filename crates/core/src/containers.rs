@@ -196,11 +196,16 @@ impl Region {
             Type::Scalar(..) | Type::Opaque(_) => {}
             Type::Array(of, _) if !owns_memory(of) => {}
             Type::Array(of, n) => {
-                let size = of.size_and_align().map_or(0, |layout| layout.0);
-                (0..*n).for_each(|i| self.relocate(of, at + i * size, distance));
+                let Some((size, _)) = of.size_and_align() else { return };
+                for i in 0..*n {
+                    let Some(element) = i.checked_mul(size).and_then(|o| at.checked_add(o)) else { return };
+                    self.relocate(of, element, distance);
+                }
             }
             Type::Struct(fields) => {
-                with_offsets(fields).for_each(|(offset, field)| self.relocate(field, at + offset, distance));
+                for (offset, field) in with_offsets(fields) {
+                    self.relocate(field, at.saturating_add(offset), distance);
+                }
             }
             Type::Vector(_) | Type::String | Type::Ndarray(_) => {
                 for word in [at, at + 8] {
