@@ -351,9 +351,9 @@ crossdock_status crossdock_object_open(crossdock_region *region, const char *nam
 /* Find or create a named object in two steps, if it needs a constructor. If `object->created` is 1, the caller fills
  * the zeroed memory, and then either commits the object, so that others see it, or abandons it. If the caller dies
  * before it commits, the name and the memory are free again. Errors as crossdock_object_open. If commit gives BUSY (a
- * member holds the region's lock and is stopped), call it again, or abandon the object. If abandon gives BUSY, do not
- * call it again: the library removes the object when this process next makes or removes an object of this name, or
- * gives the region up. */
+ * member holds the region's lock and is stopped), call it again later, or abandon the object. If abandon gives BUSY,
+ * do not call it again: the library removes the object when this process next makes or removes an object of this name,
+ * or gives the region up. */
 crossdock_status crossdock_object_claim(crossdock_region *region, const char *name, const crossdock_type *type,
                                         crossdock_mode mode, int64_t timeout_ms, crossdock_object *object);
 crossdock_status crossdock_object_commit(crossdock_region *region, const crossdock_object *object);

@@ -22,7 +22,7 @@ use crossdock_os::{Access, Deadline, Mapping, fork, memfd};
 
 use crate::directory::OwnerSearch;
 use crate::error::Reason;
-use crate::heap::{LocalSlots, Memory};
+use crate::heap::{LocalSlots, Memory, StuckHolder};
 use crate::host::Host;
 use crate::liveness::{epoch_word, proved};
 use crate::{Error, Result, fault_point};
@@ -94,6 +94,8 @@ pub struct Region {
     /// The largest number of bytes of this region that the daemon has counted against the quota at the request of this
     /// process.
     pub(crate) granted: AtomicU64,
+    /// The member for which this process last waited in vain to have the region's lock.
+    pub(crate) stuck: Mutex<Option<StuckHolder>>,
     /// A number for the language binding, see [`Region::tag`].
     tag: AtomicU64,
     /// The named objects that this process is constructing now: offset and index of the directory entry.
@@ -154,6 +156,7 @@ impl Region {
             claims: Mutex::default(),
             owners: OwnerSearch::default(),
             granted: AtomicU64::new(0),
+            stuck: Mutex::default(),
             tag: AtomicU64::new(0),
         });
         region.make_ready()?;
