@@ -339,7 +339,8 @@ typedef struct crossdock_object {
 /* Find or create a named object that is ready to use: new memory is zero, and a growing type is empty. The function is
  * for the types of the grammar (not cpp:Name). With CROSSDOCK_OPEN_ONLY it waits (timeout_ms) for another task to make
  * the object (NOT_FOUND at once with CROSSDOCK_NO_WAIT, TIMED_OUT after a deadline). In every mode it waits while
- * another living member is making the object (NOT_YET if that member has not finished at the deadline).
+ * another living member is making the object (NOT_YET if that member has not finished at the deadline): with
+ * CROSSDOCK_NO_WAIT for up to 60 s, but not at all if the mode is CROSSDOCK_OPEN_ONLY (NOT_YET at once).
  * CROSSDOCK_RECREATE frees the old object, which no task may be using. It first checks the arguments, and that the new
  * object is not larger than the region; if the region is too full for the new object, the old one is gone. Errors:
  * EXISTS (CROSSDOCK_CREATE_ONLY finds an object), WRONG_TYPE (the object has another type), INVALID (the name or the
