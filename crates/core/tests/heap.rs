@@ -235,6 +235,21 @@ fn a_region_whose_daemon_is_lost_while_it_grows_gives_the_memory_of_its_first_st
 }
 
 #[test]
+fn who_loses_the_daemon_does_not_wait_for_the_lock_if_nothing_has_grown() {
+    let world = World::new(4 << 20);
+    let region = world.attach(1);
+    world.liveness().set_alive(member(3));
+    world.taker().store(member(3).0, Ordering::Relaxed);
+    world.lost_above().store(1, Ordering::Relaxed);
+    let began = Instant::now();
+    assert_eq!(region.allocate(64, 16).unwrap_err().status, Status::Disconnected);
+    assert!(began.elapsed() < Duration::from_secs(9), "it waited for {:?}", began.elapsed());
+    // SAFETY: the header is at the region's beginning, and consists of atomics.
+    let lock = unsafe { &(*region.base().cast::<RegionHeader>()).lock };
+    assert_eq!(lock.holder.swap(0, Ordering::SeqCst), member(3).0);
+}
+
+#[test]
 fn a_member_waits_for_the_lock_while_other_members_take_turns_with_it() {
     let world = World::new(4 << 20);
     let region = world.attach(1);
