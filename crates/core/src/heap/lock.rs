@@ -100,6 +100,7 @@ impl Region {
                 }
                 continue;
             }
+            lock.waiting.store(1, Ordering::SeqCst);
             if let Some(error) = self.stuck_error(held) {
                 return Err(error);
             }
@@ -111,16 +112,15 @@ impl Region {
                 *stuck = Some(StuckHolder { held, error: error.clone() });
                 return Err(error);
             }
-            lock.waiting.store(1, Ordering::SeqCst);
             if lock.holder.load(Ordering::SeqCst) != 0 {
                 futex::wait(&lock.gate, gate, deadline.at_most(futex::SLICE));
             }
         }
     }
 
-    /// Gives the error of an earlier call that has waited in vain for the same holder at the same gate. A call that
-    /// waits sets `waiting`, so the gate changes when the holder gives the lock back. If the holder then takes the lock
-    /// again, it is waited for anew.
+    /// Gives the error of an earlier call that has waited in vain for the same holder at the same gate. Each call sets
+    /// `waiting` before it fails, so the gate changes when the holder gives the lock back. If the holder then takes the
+    /// lock again, it is waited for anew.
     fn stuck_error(&self, held: (u64, u32)) -> Option<Error> {
         let stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
         stuck.as_ref().filter(|stuck| stuck.held == held).map(|stuck| stuck.error.clone())
