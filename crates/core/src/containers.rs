@@ -33,9 +33,10 @@ impl Region {
     /// `WRONG_TYPE` if the directory says that the vector's elements have another size. The directory says this of a
     /// vector that is a named object, a part of one, or an element of a container in one. In a block that the program
     /// allocated, the size is not checked. Behind more than 4096 nested containers, it is checked only for vectors of
-    /// containers, before elements of at least 32 bytes move or go. `NO_SPACE` if the region cannot grow, `BAD_HANDLE` if no header can lie at this
-    /// offset, `CORRUPT` if the header is damaged, `BUSY` if a stopped member holds the region's lock. After an error
-    /// the vector has its old size; after `BUSY` or `CORRUPT`, some of the elements that were to go may be empty.
+    /// containers, before elements of at least 32 bytes move or go. `NO_SPACE` if the region cannot grow, `BAD_HANDLE`
+    /// if no header can lie at this offset, `CORRUPT` if the header is damaged, `BUSY` if a stopped member holds the
+    /// region's lock. After an error the vector has its old size; after `BUSY` or `CORRUPT`, some of the elements that
+    /// were to go may be empty.
     pub fn vector_resize(self: &Arc<Self>, header: u64, elem_size: u64, n: u64) -> Result<()> {
         self.vector_change(header, elem_size, n, true)
     }
