@@ -339,7 +339,8 @@ typedef struct crossdock_object {
 /* Find or create a named object that is ready to use: new memory is zero, and a growing type is empty. The function is
  * for the types of the grammar (not cpp:Name). With CROSSDOCK_OPEN_ONLY it waits (timeout_ms) for another task to make
  * the object (NOT_FOUND at once with CROSSDOCK_NO_WAIT, TIMED_OUT after a deadline). In every mode it waits while
- * another living member is making the object (NOT_YET if that member has not finished at the deadline).
+ * another living member is making the object (NOT_YET if that member has not finished at the deadline): with
+ * CROSSDOCK_NO_WAIT for up to 60 s, but not at all if the mode is CROSSDOCK_OPEN_ONLY (NOT_YET at once).
  * CROSSDOCK_RECREATE frees the old object, which no task may be using. It first checks the arguments, and that the new
  * object is not larger than the region; if the region is too full for the new object, the old one is gone. Errors:
  * EXISTS (CROSSDOCK_CREATE_ONLY finds an object), WRONG_TYPE (the object has another type), INVALID (the name or the
@@ -351,9 +352,9 @@ crossdock_status crossdock_object_open(crossdock_region *region, const char *nam
 /* Find or create a named object in two steps, if it needs a constructor. If `object->created` is 1, the caller fills
  * the zeroed memory, and then either commits the object, so that others see it, or abandons it. If the caller dies
  * before it commits, the name and the memory are free again. Errors as crossdock_object_open. If commit gives BUSY (a
- * member holds the region's lock and is stopped), call it again, or abandon the object. If abandon gives BUSY, do not
- * call it again: the library removes the object when this process next makes or removes an object of this name, or
- * gives the region up. */
+ * member holds the region's lock and is stopped), call it again later, or abandon the object. If abandon gives BUSY,
+ * do not call it again: the library removes the object when this process next makes or removes an object of this name,
+ * or gives the region up. */
 crossdock_status crossdock_object_claim(crossdock_region *region, const char *name, const crossdock_type *type,
                                         crossdock_mode mode, int64_t timeout_ms, crossdock_object *object);
 crossdock_status crossdock_object_commit(crossdock_region *region, const crossdock_object *object);

@@ -58,7 +58,8 @@ pub(crate) fn claim(
     let timeout = optional_wait(timeout_ms)?;
     let how = match how {
         Mode::CreateOnly => ObjectMode::CreateOnly,
-        Mode::OpenOnly => ObjectMode::OpenOnly,
+        // A call that only opens an object and does not wait does not wait for the object's constructor either.
+        Mode::OpenOnly => return region.claim(name, ty, ObjectMode::OpenOnly, Some(timeout.unwrap_or_default())),
         Mode::OpenOrCreate => ObjectMode::OpenOrCreate,
         Mode::Recreate => {
             region.check_new(name, ty, contents)?;

@@ -33,10 +33,11 @@ impl Region {
     /// # Errors
     /// `WRONG_TYPE` if the directory says that the vector's elements have another size. The directory says this of a
     /// vector that is a named object, a part of one, or an element of a container in one. In a block that the program
-    /// allocated, the size is not checked. Behind more than 4096 nested containers, it is checked only before elements
-    /// of at least 32 bytes move or go. `NO_SPACE` if the region cannot grow, `BAD_HANDLE` if no header can lie at this
-    /// offset, `CORRUPT` if the header is damaged, `BUSY` if a stopped member holds the region's lock. After an error
-    /// the vector has its old size; after `BUSY` or `CORRUPT`, some of the elements that were to go may be empty.
+    /// allocated, the size is not checked. Behind more than 4096 nested containers, it is checked only for vectors of
+    /// containers, before elements of at least 32 bytes move or go. `NO_SPACE` if the region cannot grow, `BAD_HANDLE`
+    /// if no header can lie at this offset, `CORRUPT` if the header is damaged, `BUSY` if a stopped member holds the
+    /// region's lock. After an error the vector has its old size; after `BUSY` or `CORRUPT`, some of the elements that
+    /// were to go may be empty.
     pub fn vector_resize(self: &Arc<Self>, header: u64, elem_size: u64, n: u64) -> Result<()> {
         self.vector_change(header, elem_size, n, true)
     }
@@ -197,11 +198,16 @@ impl Region {
             Type::Scalar(..) | Type::Opaque(_) => {}
             Type::Array(of, _) if !owns_memory(of) => {}
             Type::Array(of, n) => {
-                let size = of.size_and_align().map_or(0, |layout| layout.0);
-                (0..*n).for_each(|i| self.relocate(of, at + i * size, distance));
+                let Some((size, _)) = of.size_and_align() else { return };
+                for i in 0..*n {
+                    let Some(element) = i.checked_mul(size).and_then(|o| at.checked_add(o)) else { return };
+                    self.relocate(of, element, distance);
+                }
             }
             Type::Struct(fields) => {
-                with_offsets(fields).for_each(|(offset, field)| self.relocate(field, at + offset, distance));
+                for (offset, field) in with_offsets(fields) {
+                    self.relocate(field, at.saturating_add(offset), distance);
+                }
             }
             Type::Vector(_) | Type::String | Type::Ndarray(_) => {
                 for word in [at, at + 8] {

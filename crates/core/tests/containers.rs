@@ -29,6 +29,25 @@ fn words<const N: usize>(region: &Region, header: u64) -> [u64; N] {
 }
 
 #[test]
+fn a_vector_whose_elements_have_no_size_is_refused() {
+    let world = World::new(4 << 20);
+    let region = world.attach(1);
+    for of in ["vector<string[18446744073709551615]>", "vector<{u8,string[18446744073709551615]}>"] {
+        let vector = make(&region, "v", of);
+        let bystander = make(&region, "bystander", "vector<u64>");
+        region.vector_resize(bystander, 8, 100).unwrap();
+        let seen = words::<4>(&region, bystander);
+        for n in [1, 100] {
+            let error = region.vector_resize(vector, 64, n).unwrap_err();
+            assert_eq!(error.status, Status::WrongType, "{of}: {error}");
+        }
+        assert_eq!(words::<4>(&region, bystander), seen);
+        region.remove("v").unwrap();
+        region.remove("bystander").unwrap();
+    }
+}
+
+#[test]
 fn a_vector_keeps_its_elements_when_it_grows_and_new_ones_are_zero() {
     let world = World::new(16 << 20);
     let region = world.attach(1);

@@ -340,6 +340,14 @@ fn an_object_that_can_be_neither_committed_nor_abandoned_leaves_its_name_free() 
         }
     });
     assert_eq!(holder.swap(0, Ordering::SeqCst), common::member(3).0);
+    // What is left of the object is no object, and nobody is constructing it.
+    let began = Instant::now();
+    let error = first.claim("opened", &of, ObjectMode::OpenOnly, None).unwrap_err();
+    assert_eq!(error.status, Status::NotFound, "{error}");
+    let wait = Some(Duration::from_millis(10));
+    let error = first.claim("opened", &of, ObjectMode::OpenOnly, wait).unwrap_err();
+    assert_eq!(error.status, Status::TimedOut, "{error}");
+    assert!(began.elapsed() < Duration::from_secs(30), "it waited for {:?}", began.elapsed());
     assert_eq!(first.remove("removed").unwrap_err().status, Status::NotFound);
     assert_eq!(first.vector::<f64>("opened", ObjectMode::OpenOrCreate, POLL).unwrap().len().unwrap(), 0);
     first.remove("opened").unwrap();

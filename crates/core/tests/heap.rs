@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{World, member};
 use crossdock_core::directory::{ObjectMode, TypeRef};
@@ -235,6 +235,21 @@ fn a_region_whose_daemon_is_lost_while_it_grows_gives_the_memory_of_its_first_st
 }
 
 #[test]
+fn who_loses_the_daemon_does_not_wait_for_the_lock_if_nothing_has_grown() {
+    let world = World::new(4 << 20);
+    let region = world.attach(1);
+    world.liveness().set_alive(member(3));
+    world.taker().store(member(3).0, Ordering::Relaxed);
+    world.lost_above().store(1, Ordering::Relaxed);
+    let began = Instant::now();
+    assert_eq!(region.allocate(64, 16).unwrap_err().status, Status::Disconnected);
+    assert!(began.elapsed() < Duration::from_secs(9), "it waited for {:?}", began.elapsed());
+    // SAFETY: the header is at the region's beginning, and consists of atomics.
+    let lock = unsafe { &(*region.base().cast::<RegionHeader>()).lock };
+    assert_eq!(lock.holder.swap(0, Ordering::SeqCst), member(3).0);
+}
+
+#[test]
 fn a_member_waits_for_the_lock_while_other_members_take_turns_with_it() {
     let world = World::new(4 << 20);
     let region = world.attach(1);
@@ -255,6 +270,38 @@ fn a_member_waits_for_the_lock_while_other_members_take_turns_with_it() {
         });
         region.allocate(64, 16).unwrap();
     });
+}
+
+/// A member that is stopped while it has the lock costs another member one wait, and not one wait for each block that
+/// the other member frees.
+#[test]
+fn a_member_waits_once_for_a_stopped_member_that_has_the_lock() {
+    let world = World::new(4 << 20);
+    let region = world.attach(1);
+    let blocks: Vec<u64> = (0..5).map(|_| region.allocate(64, 16).unwrap()).collect();
+    let dead = member(4);
+    world.liveness().set_alive(dead);
+    world.liveness().set_alive(member(3));
+    // SAFETY: the header is at the region's beginning, and consists of atomics.
+    let lock = unsafe { &(*region.base().cast::<RegionHeader>()).lock };
+    lock.holder.store(member(3).0, Ordering::SeqCst);
+    world.liveness().set_dead(dead);
+    let began = Instant::now();
+    for block in &blocks {
+        assert_eq!(region.deallocate(*block).unwrap_err().status, Status::Busy);
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "it waited for {:?}", began.elapsed());
+    // The stopped member goes on. It gives the lock back, and its next thread takes the lock.
+    assert_eq!(lock.waiting.swap(0, Ordering::SeqCst), 1);
+    lock.gate.fetch_add(1, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_secs(1));
+            lock.holder.store(0, Ordering::SeqCst);
+        });
+        blocks.iter().for_each(|block| region.deallocate(*block).unwrap());
+    });
+    assert_eq!(region.statistics().used, 0);
 }
 
 #[test]

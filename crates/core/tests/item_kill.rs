@@ -107,7 +107,7 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
             match *point {
                 "item.begin" | "item.sleep" => {}
                 // The item's holder, the member D, is dead. So B heals the item when it takes the item.
-                "item.heal" => {
+                "item.counted" | "item.heal" => {
                     world.item.hand_over(2, A).unwrap();
                     world.table().set_alive(D);
                     assert!(matches!(world.item.take(&[2], D, world.table(), soon()), ItemWaitOutcome::Taken(_)));

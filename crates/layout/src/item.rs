@@ -70,6 +70,9 @@ pub struct ItemHeader {
     pub held_for: AtomicU32,
     /// Cooperative items: the number of times that the item changed its owner.
     pub transfers: AtomicU64,
+    /// Cooperative items: the number of times that a member took the place of a dead holder. By this number, members
+    /// learn of deaths that another member found.
+    pub deaths: AtomicU32,
 }
 
 #[cfg(test)]
@@ -88,6 +91,7 @@ mod tests {
         assert_eq!(offset_of!(ItemHeader, creator), 536);
         assert_eq!(offset_of!(ItemHeader, held_for), 540);
         assert_eq!(offset_of!(ItemHeader, transfers), 544);
+        assert_eq!(offset_of!(ItemHeader, deaths), 552);
         assert!(size_of::<ItemHeader>() as u64 <= ITEM_DATA);
     }
 }

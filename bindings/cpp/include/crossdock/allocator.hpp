@@ -75,8 +75,8 @@ class allocator {
     detail::take_over(address);
     return static_cast<T*>(address);
   }
-  /// Never throws. If a block cannot be freed (because its region was unmapped, or another member corrupted the
-  /// region), the block stays allocated.
+  /// Never throws. If a block cannot be freed (because its region was unmapped, another member corrupted the region, or
+  /// a member that is stopped has the region's lock), the block stays allocated.
   void raw_deallocate(const void* p) noexcept {
     detail::hand_over(p);
     (void)crossdock_deallocate_at(base(), const_cast<void*>(p));

@@ -115,8 +115,8 @@ class region {
   }
 
   /// Waits for an object that another task makes, simple or container, and opens it. Errors: not_found (there is no
-  /// such object, and `wait` is no_wait), timed_out (none came before the deadline), wrong_type (the object has
-  /// another type).
+  /// such object, and `wait` is no_wait), timed_out (none came before the deadline), not_yet (a task is still making
+  /// it at the deadline, or `wait` is no_wait), wrong_type (the object has another type).
   template <class T>
   T& open(const std::string& name, timeout wait = default_wait) {
     static_assert(is_shareable<T>, "crossdock: this type cannot live in shared memory");

@@ -97,11 +97,13 @@ impl Region {
             }
             Err(error) if error.status != Status::NotFound => Err(error),
             Err(error) => {
-                let constructor =
-                    self.read_directory(|| self.search(name).map(|(_, e)| e.owner.load(Ordering::Acquire)))?;
-                match constructor.map(MemberId) {
+                let found =
+                    self.read_directory(|| self.search(name).map(|(i, e)| (i, e.owner.load(Ordering::Acquire))))?;
+                let constructor = found.filter(|(index, owner)| *owner != self.member.0 || !self.is_leftover(*index));
+                match constructor.map(|(_, owner)| MemberId(owner)) {
                     Some(owner) if !self.host.liveness().is_dead(owner) => Ok(Lookup::Constructing(owner)),
-                    // There is no such object, or its constructor is dead, so it is not waited for.
+                    // There is no such object, its constructor is dead, or the entry is what a failed call of this
+                    // process left. So it is not waited for.
                     _ if !waits => Err(error),
                     _ => Ok(Lookup::Missing),
                 }

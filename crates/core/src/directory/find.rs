@@ -178,7 +178,8 @@ impl Region {
         let Some((info, container)) = self.container_at(header, thorough)? else { return Ok(None) };
         let element = container.element();
         let size = element.as_ref().and_then(Type::size_and_align).map(|layout| layout.0);
-        if matches!(container, Type::Ndarray(_)) == is_ndarray && size.is_none_or(|size| size == elem_size) {
+        // An element whose type has no size would have more than 2^64 bytes, so no container has one.
+        if matches!(container, Type::Ndarray(_)) == is_ndarray && size == Some(elem_size) {
             return Ok(element);
         }
         let given = if is_ndarray { "an ndarray" } else { "a vector or string" };

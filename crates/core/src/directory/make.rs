@@ -176,6 +176,11 @@ impl Region {
         at.map(|at| claims.swap_remove(at)).is_some()
     }
 
+    /// Tells whether the entry `index` is one for which `take_leftover` would give `true`.
+    pub(super) fn is_leftover(&self, index: u64) -> bool {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner).contains(&(0, index as u32))
+    }
+
     /// Notes that a call of this process could not remove the object under construction at `offset`, if there is one.
     pub(super) fn leave_over(&self, offset: u64) {
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);

@@ -25,13 +25,14 @@ const HEADERS: u64 = 4096;
 pub(crate) struct OwnerSearch {
     /// The index of the directory entry whose object had the container that was found last.
     last_entry: AtomicU64,
-    /// The last version of the directory at which no object had to be searched (see `owner_at`).
-    flat_version: AtomicU64,
+    /// The last version of the directory at which no object had to be searched (see `owner_at`): for any container, and
+    /// for containers of containers.
+    flat_versions: [AtomicU64; 2],
 }
 
 impl Default for OwnerSearch {
     fn default() -> Self {
-        Self { last_entry: AtomicU64::new(0), flat_version: AtomicU64::new(u64::MAX) }
+        Self { last_entry: AtomicU64::new(0), flat_versions: [const { AtomicU64::new(u64::MAX) }; 2] }
     }
 }
 
@@ -39,13 +40,29 @@ struct Search {
     header: u64,
     /// The number of containers that the search may still look at.
     budget: u64,
+    /// True if only a container of containers is looked for. Such a search follows the pointers of few objects, and of
+    /// few containers in them.
+    is_deep: bool,
+}
+
+impl Search {
+    /// Tells whether a value of this type can have a container that is looked for.
+    fn may_have(&self, ty: &Type) -> bool {
+        if self.is_deep { is_nested(ty) } else { owns_memory(ty) }
+    }
+
+    /// Tells whether a value of this type has containers in whose blocks a container that is looked for can be.
+    fn may_lead_to(&self, ty: &Type) -> bool {
+        has_container_of(ty, &|of| self.may_have(of))
+    }
 }
 
 impl Region {
     /// Finds the container whose header is at `header`, and the named object that it belongs to. Gives `None` if the
     /// types in the directory do not tell which container it is, because the header lies in a block that the program
-    /// allocated, in an object of an opaque type, or in one that another member is constructing. Unless the search is
-    /// `thorough`, the result is `None` also behind more than 4096 containers.
+    /// allocated, in an object of an opaque type, or in one that another member is constructing. If the header does not
+    /// lie in the first slice of a named object, a search that is not `thorough` gives `None` also behind more than 4096
+    /// containers, and a thorough one gives `None` also for containers whose elements own no blocks.
     pub(super) fn container_at(&self, header: u64, thorough: bool) -> Result<Option<(ObjectInfo, Type)>> {
         if let Some(start) = self.memory.block_around(header) {
             if self.memory.block_at(start).is_some_and(|block| self.is_named(block)) {
@@ -59,7 +76,7 @@ impl Region {
             }
         }
         let budget = if thorough { self.capacity() / 16 } else { HEADERS };
-        self.read_directory(|| self.search_containers(Search { header, budget }))
+        self.read_directory(|| self.search_containers(&mut Search { header, budget, is_deep: thorough }))
     }
 
     /// The objects that this process is constructing.
@@ -69,10 +86,10 @@ impl Region {
         claims.into_iter().filter_map(entry).filter_map(|entry| self.info(entry))
     }
 
-    fn search_containers(&self, mut search: Search) -> Option<(ObjectInfo, Type)> {
+    fn search_containers(&self, search: &mut Search) -> Option<(ObjectInfo, Type)> {
         for info in self.claimed_objects() {
             let Ok(ty) = Type::parse(&info.ty.name) else { continue };
-            if let Some(container) = self.container_within(&ty, info.offset, info.ty.size, &mut search) {
+            if let Some(container) = self.container_within(&ty, info.offset, info.ty.size, search) {
                 return Some((info, container));
             }
         }
@@ -80,23 +97,24 @@ impl Region {
         // first search after a change of the directory finds this out and stores the directory's version. Later calls
         // compare the versions and search nothing.
         let version = self.memory.header().directory_version.load(Ordering::Acquire);
-        if self.owners.flat_version.load(Ordering::Relaxed) == version {
+        let flat_version = &self.owners.flat_versions[usize::from(search.is_deep)];
+        if flat_version.load(Ordering::Relaxed) == version {
             return None;
         }
         let mut is_flat = true;
         // The containers of one object often grow one after another, so the search begins at the object of the last
         // one.
         let last = self.owners.last_entry.load(Ordering::Relaxed);
-        for index in std::iter::once(last).chain(0..self.memory.entries()) {
-            let Some((info, ty)) = self.owner_at(index) else { continue };
+        for index in std::iter::once(last).chain((0..self.memory.entries()).filter(|index| *index != last)) {
+            let Some((info, ty)) = self.owner_at(index, search) else { continue };
             is_flat = false;
-            if let Some(container) = self.container_within(&ty, info.offset, info.ty.size, &mut search) {
+            if let Some(container) = self.container_within(&ty, info.offset, info.ty.size, search) {
                 self.owners.last_entry.store(index, Ordering::Relaxed);
                 return Some((info, container));
             }
         }
         if is_flat {
-            self.owners.flat_version.store(version, Ordering::Relaxed);
+            flat_version.store(version, Ordering::Relaxed);
         }
         None
     }
@@ -104,11 +122,11 @@ impl Region {
     /// Gives the object of this directory entry, if the object has to be searched. This is so if it can have container
     /// headers from which `block_around` does not lead to the object: headers in the blocks of nested containers, or
     /// behind the first slice of a large object.
-    fn owner_at(&self, index: u64) -> Option<(ObjectInfo, Type)> {
+    fn owner_at(&self, index: u64, search: &Search) -> Option<(ObjectInfo, Type)> {
         let entry = self.memory.entry(index).filter(|entry| entry.state.load(Ordering::Acquire) == ENTRY_READY)?;
         let of = self.type_of(entry)?;
         let ty = Type::parse(&of.name).ok()?;
-        (is_nested(&ty) || of.size > SLICE && owns_memory(&ty)).then_some((self.info(entry)?, ty))
+        (search.may_lead_to(&ty) || of.size > SLICE && search.may_have(&ty)).then_some((self.info(entry)?, ty))
     }
 
     /// Looks for the container with the searched header in a value of type `ty`, which takes `size` bytes from `at`
@@ -125,7 +143,7 @@ impl Region {
             Type::Array(of, n) => self.container_behind_elements(of, at, *n, search),
             Type::Struct(fields) => with_offsets(fields)
                 .find_map(|(offset, field)| self.container_behind(field, at.checked_add(offset)?, search)),
-            Type::Vector(of) | Type::Ndarray(of) if owns_memory(of) => {
+            Type::Vector(of) | Type::Ndarray(of) if search.may_have(of) => {
                 search.budget = search.budget.checked_sub(1)?;
                 let data = self.owned_block(at)?;
                 let bytes = self.memory.block_at(data)?.size();
@@ -140,7 +158,7 @@ impl Region {
     }
 
     fn container_behind_elements(&self, of: &Type, at: u64, n: u64, search: &mut Search) -> Option<Type> {
-        let (size, _) = of.size_and_align().filter(|_| is_nested(of))?;
+        let (size, _) = of.size_and_align().filter(|_| search.may_lead_to(of))?;
         (0..n.min(search.budget)).find_map(|i| {
             let element = at.checked_add(i.checked_mul(size)?)?;
             (search.budget > 0).then(|| self.container_behind(of, element, search))?
@@ -150,10 +168,65 @@ impl Region {
 
 /// Tells whether a value of this type has containers whose elements can themselves own blocks of the heap.
 fn is_nested(ty: &Type) -> bool {
+    has_container_of(ty, &owns_memory)
+}
+
+/// Tells whether a value of this type has a container of elements of a type for which `which` is true.
+fn has_container_of(ty: &Type, which: &dyn Fn(&Type) -> bool) -> bool {
     match ty {
-        Type::Array(of, _) => is_nested(of),
-        Type::Struct(fields) => fields.iter().any(is_nested),
-        Type::Vector(of) | Type::Ndarray(of) => owns_memory(of),
+        Type::Array(of, _) => has_container_of(of, which),
+        Type::Struct(fields) => fields.iter().any(|field| has_container_of(field, which)),
+        Type::Vector(of) | Type::Ndarray(of) => which(of),
         Type::String | Type::Scalar(..) | Type::Opaque(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ObjectMode, TypeRef};
+    use super::*;
+    use crate::host::StandaloneHost;
+    use crate::region::RegionParts;
+    use crossdock_layout::SegmentId;
+    use crossdock_os::memfd;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn the_search_for_a_container_of_containers_looks_at_few_containers() {
+        const SIZE: u64 = 4 << 20;
+        const ROWS: u64 = 1000;
+        let region = Region::attach(RegionParts {
+            name: "test".into(),
+            segment: SegmentId(1),
+            descriptor: memfd::create("test", SIZE).unwrap(),
+            size: SIZE,
+            writable: true,
+            member: StandaloneHost::MEMBER,
+            host: Arc::new(StandaloneHost::default()),
+        })
+        .unwrap();
+        let make = |name: &str, of: &str| {
+            let ty = TypeRef::new(of).unwrap();
+            let claim = region.claim(name, &ty, ObjectMode::CreateOnly, Some(Duration::ZERO)).unwrap();
+            region.commit(claim.offset).unwrap();
+            region.vector_resize(claim.offset, 32, ROWS).unwrap();
+            region.owned_block(claim.offset).unwrap()
+        };
+        let find = |header, is_deep| {
+            let mut search = Search { header, budget: SIZE, is_deep };
+            let found = region.search_containers(&mut search).map(|(info, container)| (info.name, container));
+            (found, SIZE - search.budget)
+        };
+        let plain = region.allocate(64, 16).unwrap();
+        let rows = make("rows", "vector<vector<f64>>");
+        assert_eq!(find(plain, true), (None, 0));
+        assert_eq!(find(plain, false), (None, 1), "only the block of all rows can have a container's header");
+        assert_eq!(find(rows, false).0.unwrap().1, Type::parse("vector<f64>").unwrap());
+        let layers = make("layers", "vector<vector<vector<f64>>>");
+        assert_eq!(find(plain, true), (None, 1));
+        assert_eq!(find(plain, false), (None, 2 + ROWS));
+        let found = find(layers + 32 * (ROWS - 1), true);
+        assert_eq!(found, (Some(("layers".into(), Type::parse("vector<vector<f64>>").unwrap())), 1));
     }
 }

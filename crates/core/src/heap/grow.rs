@@ -63,7 +63,8 @@ impl Region {
                         Ok(()) => drop(self.granted.fetch_max(total, Ordering::Relaxed)),
                         Err(error) if error.status == Status::NoSpace => refused = Some((total, error)),
                         Err(error) => {
-                            if let (Some(before), Ok(guard)) = (before, self.lock()) {
+                            // If nothing has grown, the lock is not needed.
+                            if let Some((before, Ok(guard))) = before.map(|before| (before, self.lock())) {
                                 self.shrink(&guard, before);
                             }
                             return Err(error);

@@ -3,9 +3,10 @@
 //!
 //! The lock guards data that change rarely: slices, growth, the holders of slots, the directory. Small blocks are
 //! allocated and freed without the lock. If the lock's holder is stopped but alive, other members wait for it only
-//! for a limited time.
+//! for a limited time. A process waits for that time once: until the holder goes on, its further calls fail at once.
 
 use std::cell::Cell;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use crossdock_layout::{MemberId, Status};
@@ -28,6 +29,14 @@ pub(crate) struct LockGuard<'a> {
     pub(super) pause: Cell<Option<Pause>>,
     /// A number of bytes that the quota does not allow, with the error that says so.
     pub(super) refused: Option<(u64, Error)>,
+}
+
+/// A member for which this process has waited in vain.
+pub(crate) struct StuckHolder {
+    /// The words `holder` and `gate` of the lock at that time.
+    held: (u64, u32),
+    /// The error, which names the member. It is kept because the daemon may have been asked for the name.
+    error: Error,
 }
 
 /// Why the lock has to be given back before a change can go on.
@@ -85,20 +94,36 @@ impl Region {
                 std::hint::spin_loop();
                 continue;
             }
-            let dead = holder != 0 && self.host.liveness().is_dead(MemberId(holder));
-            if dead && lock.holder.compare_exchange(holder, me, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                return Ok((LockGuard::new(self), true));
+            if self.host.liveness().is_dead(MemberId(holder)) {
+                if lock.holder.compare_exchange(holder, me, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                    return Ok((LockGuard::new(self), true));
+                }
+                continue;
+            }
+            lock.waiting.store(1, Ordering::SeqCst);
+            if let Some(error) = self.stuck_error(held) {
+                return Err(error);
             }
             if deadline.passed() {
                 let who = self.host.describe(MemberId(holder));
                 let text = format!("its lock has been held for {PATIENCE:?} by {who}, which is stopped or stuck");
-                return Err(self.error(Status::Busy, text));
+                let error = self.error(Status::Busy, text);
+                let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
+                *stuck = Some(StuckHolder { held, error: error.clone() });
+                return Err(error);
             }
-            lock.waiting.store(1, Ordering::SeqCst);
             if lock.holder.load(Ordering::SeqCst) != 0 {
                 futex::wait(&lock.gate, gate, deadline.at_most(futex::SLICE));
             }
         }
+    }
+
+    /// Gives the error of an earlier call that has waited in vain for the same holder at the same gate. Each call sets
+    /// `waiting` before it fails, so the gate changes when the holder gives the lock back. If the holder then takes the
+    /// lock again, it is waited for anew.
+    fn stuck_error(&self, held: (u64, u32)) -> Option<Error> {
+        let stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
+        stuck.as_ref().filter(|stuck| stuck.held == held).map(|stuck| stuck.error.clone())
     }
 }
 

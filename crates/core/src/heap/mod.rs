@@ -39,7 +39,7 @@ pub use fault_points::POINTS;
 pub use fuzz::fuzz_entry;
 pub use heal::HealReport;
 pub(crate) use local::LocalSlot;
-pub(crate) use lock::LockGuard;
+pub(crate) use lock::{LockGuard, StuckHolder};
 pub(crate) use memory::{Block, Memory};
 pub use statistics::Statistics;
 pub(crate) use thread_cache::cached_region;

@@ -11,7 +11,8 @@
 //! waiting member that finds the holder dead takes its place. It does what `on_death` says if the dead member had the
 //! item for its present owner, which the word `held_for` shows. If that member dies as well, the next waiting member
 //! does the same again. If a sleeping member dies, `sleepers` stays one too high, which causes needless wakes and
-//! nothing else.
+//! nothing else. The word `deaths` counts the dead holders, because the item's next holder may be a member that did not
+//! find the death itself: it heals its regions before it goes on with what the dead member left.
 //!
 //! All tasks that may own the item can write these words, and they trust each other. The numbers are compared and never
 //! used as addresses.
@@ -26,7 +27,7 @@ use crossdock_os::futex::wait_either;
 
 use super::ItemMemory;
 use super::header::HeaderRef;
-use crate::liveness::{LOOK, LivenessSource, epoch_word};
+use crate::liveness::{LOOK, LivenessSource, count_shown, epoch_word};
 use crate::region::heal_all;
 use crate::{Error, Result, fault_point};
 
@@ -100,6 +101,32 @@ impl ItemMemory {
 
     /// Waits until the item belongs to one of the parties in `own` and no other member of that party has it.
     pub fn take(&self, own: &[u32], me: MemberId, alive: &dyn LivenessSource, deadline: Deadline) -> ItemWaitOutcome {
+        let outcome = self.wait_for(own, me, alive, deadline);
+        self.note_deaths(alive);
+        outcome
+    }
+
+    /// Heals the session's regions if a holder of the item has died since this was last done. The item's data may lead
+    /// the program to what the dead holder left half done in a region.
+    #[inline]
+    fn note_deaths(&self, alive: &dyn LivenessSource) {
+        let deaths = self.header().deaths();
+        if self.deaths_seen.load(Ordering::Acquire) != deaths {
+            self.heal_after(deaths, alive);
+        }
+    }
+
+    #[cold]
+    fn heal_after(&self, deaths: u32, alive: &dyn LivenessSource) {
+        // Another member may have found the death, so it is counted here. A heap in the item is healed by this count
+        // when the program opens it.
+        count_shown();
+        heal_all(alive);
+        // The number is stored last: a thread that finds it here must find the regions healed.
+        self.deaths_seen.store(deaths, Ordering::Release);
+    }
+
+    fn wait_for(&self, own: &[u32], me: MemberId, alive: &dyn LivenessSource, deadline: Deadline) -> ItemWaitOutcome {
         let header = self.header();
         loop {
             let turn = header.turn().load(Ordering::Acquire);
@@ -146,8 +173,6 @@ impl ItemMemory {
             return None;
         }
         if holder != me && alive.is_dead(holder) {
-            // The item's data may lead the program to what the dead holder left half done in a region.
-            heal_all(alive);
             Self::heal(header, holder, me);
             return self.try_take(own, me, alive);
         }
@@ -161,6 +186,8 @@ impl ItemMemory {
             return;
         }
         fault_point!("item.heal");
+        header.count_death();
+        fault_point!("item.counted");
         header.apply_death();
         header.give_back();
     }

@@ -154,6 +154,17 @@ impl<'a> HeaderRef<'a> {
         self.0.on_death.store(on_death as u32, Release);
     }
 
+    /// Counts the death of a holder. The member that took the dead holder's place calls this before it changes another
+    /// word. So a member that sees such a change, or takes the item, sees the count.
+    pub(super) fn count_death(self) {
+        self.0.deaths.fetch_add(1, Release);
+    }
+
+    /// The number of times that a member took the place of a dead holder.
+    pub(super) fn deaths(self) -> u32 {
+        self.0.deaths.load(Acquire)
+    }
+
     /// Changes the owner word of a dead holder's item as `on_death` says. If `on_death` has an unknown number, or if the
     /// holder did not have the item for its present owner, the owner stays.
     pub(super) fn apply_death(self) {

@@ -10,6 +10,7 @@ mod describe;
 mod header;
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU32;
 
 use crossdock_layout::Status;
 use crossdock_layout::item::ITEM_DATA;
@@ -23,8 +24,16 @@ use header::HeaderRef;
 
 /// The names of all fault points of this module, at which a test build can kill its own process. The kill tests kill a
 /// process at each of them.
-pub const FAULT_POINTS: &[&str] =
-    &["item.begin", "item.given-back", "item.handed-over", "item.heal", "item.held", "item.sleep", "item.taken"];
+pub const FAULT_POINTS: &[&str] = &[
+    "item.begin",
+    "item.counted",
+    "item.given-back",
+    "item.handed-over",
+    "item.heal",
+    "item.held",
+    "item.sleep",
+    "item.taken",
+];
 
 /// The mapped memory of an item.
 #[derive(Debug)]
@@ -32,6 +41,8 @@ pub struct ItemMemory {
     mapping: Mapping,
     size: u64,
     access: Access,
+    /// The number of dead holders of a cooperative item after which this process last healed its regions.
+    deaths_seen: AtomicU32,
 }
 
 /// The kind of memory that an item is mapped from.
@@ -84,7 +95,7 @@ impl ItemMemory {
             // The kernel gives huge pages here only on request. The item works without them, so an error is ignored.
             mapping.collapse(0, memory);
         }
-        Ok(Self { mapping, size, access })
+        Ok(Self { mapping, size, access, deaths_seen: AtomicU32::new(0) })
     }
 
     /// The number of bytes of data.

@@ -10,8 +10,8 @@
 //!
 //! Fast paths read the table. Members test the roll before they heal something, and regularly during a wait, so that
 //! members notice deaths while no daemon runs. A region is healed after each death that either of the two has proved to
-//! this process, and after each death that a port has shown to it. `docs/lifetimes.md` describes the whole rule.
-//! `loom_model` runs it in every interleaving of a member, a daemon and a healing member. The simulator of
+//! this process, and after each death that a port or an item has shown to it. `docs/lifetimes.md` describes the whole
+//! rule. `loom_model` runs it in every interleaving of a member, a daemon and a healing member. The simulator of
 //! `crates/node/tests/simulation` runs it with members that are cut off from the daemon and with old tables.
 
 #[cfg(all(test, loom))]
@@ -62,20 +62,20 @@ impl LivenessSource for LivenessTable {
     }
 }
 
-/// The number of deaths that were proved to this process, or that a port has shown to it. Regions add it to the table's
-/// count of deaths: a port may report a death that the table has not counted, and then the program goes on with what
-/// the dead member left half done in a region. So the region must be healed first.
+/// The number of deaths that were proved to this process, or that a port or an item has shown to it. Regions add it to
+/// the table's count of deaths: a port may report a death that the table has not counted, and then the program goes on
+/// with what the dead member left half done in a region. So the region must be healed first.
 static PROVED: AtomicU32 = AtomicU32::new(0);
 
-/// Gives the number of deaths that were proved to this process, or that a port has shown to it. A death may count
-/// twice. The number starts again from 0 after 2³² deaths.
+/// Gives the number of deaths that were proved to this process, or that a port or an item has shown to it. A death may
+/// count twice. The number starts again from 0 after 2³² deaths.
 #[inline]
 pub(crate) fn proved() -> u32 {
     PROVED.load(Ordering::Acquire)
 }
 
-/// Counts a death that another process proved, and that this process learned from a port. A region asks the roll itself
-/// which member is dead when it heals.
+/// Counts a death that another process proved, and that this process learned from a port or an item. A region asks the
+/// roll itself which member is dead when it heals.
 pub(crate) fn count_shown() {
     PROVED.fetch_add(1, Ordering::AcqRel);
 }

@@ -22,7 +22,7 @@ use crossdock_os::{Access, Deadline, Mapping, fork, memfd};
 
 use crate::directory::OwnerSearch;
 use crate::error::Reason;
-use crate::heap::{LocalSlots, Memory};
+use crate::heap::{LocalSlots, Memory, StuckHolder};
 use crate::host::Host;
 use crate::liveness::{epoch_word, proved};
 use crate::{Error, Result, fault_point};
@@ -94,6 +94,8 @@ pub struct Region {
     /// The largest number of bytes of this region that the daemon has counted against the quota at the request of this
     /// process.
     pub(crate) granted: AtomicU64,
+    /// The member for which this process last waited in vain to have the region's lock.
+    pub(crate) stuck: Mutex<Option<StuckHolder>>,
     /// A number for the language binding, see [`Region::tag`].
     tag: AtomicU64,
     /// The named objects that this process is constructing now: offset and index of the directory entry.
@@ -154,6 +156,7 @@ impl Region {
             claims: Mutex::default(),
             owners: OwnerSearch::default(),
             granted: AtomicU64::new(0),
+            stuck: Mutex::default(),
             tag: AtomicU64::new(0),
         });
         region.make_ready()?;
@@ -310,8 +313,8 @@ impl Region {
         self.deaths_seen.load(Ordering::Acquire) == self.deaths()
     }
 
-    /// The number of deaths that the liveness table has counted, that were proved to this process, and that a port has
-    /// shown to it. A death may count twice. The number starts again from 0 after 2³² deaths.
+    /// The number of deaths that the liveness table has counted, that were proved to this process, and that a port or
+    /// an item has shown to it. A death may count twice. The number starts again from 0 after 2³² deaths.
     #[inline]
     pub(crate) fn deaths(&self) -> u32 {
         // SAFETY: the trait `Host` promises that the word lasts as long as `host`, which `self` holds.

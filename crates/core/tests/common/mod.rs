@@ -30,6 +30,12 @@ const HELD: usize = 7998;
 /// The index of the word with the number of bytes above which the daemon does not answer; 0 if it always answers.
 const LOST: usize = 7997;
 
+/// The index of the word with the member that takes the region's lock when the daemon does not answer; 0 if none does.
+const TAKER: usize = 7996;
+
+/// The offset of the word that names the holder of the region's lock.
+const HOLDER: u64 = (std::mem::offset_of!(RegionHeader, lock) + std::mem::offset_of!(Lock, holder)) as u64;
+
 /// The host of one member: it gives the member the liveness table and the quota of the test's world.
 struct Window {
     world: Arc<World>,
@@ -67,6 +73,11 @@ impl World {
     /// If a member asks for more than this number of bytes, its connection to the daemon is lost; 0 if it never is.
     pub fn lost_above(&self) -> &AtomicU64 {
         self.word(LOST)
+    }
+
+    /// The member that takes the region's lock and is stopped when the daemon does not answer; 0 if none does.
+    pub fn taker(&self) -> &AtomicU64 {
+        self.word(TAKER)
     }
 
     /// A word of memory that all processes of the test share.
@@ -158,8 +169,7 @@ impl World {
 
     fn note_lock(&self) {
         let mut holder = [0; 8];
-        let at = std::mem::offset_of!(RegionHeader, lock) + std::mem::offset_of!(Lock, holder);
-        rustix::io::pread(&self.segment, &mut holder, at as u64).unwrap();
+        rustix::io::pread(&self.segment, &mut holder, HOLDER).unwrap();
         self.word(HELD).fetch_max(u64::from_le_bytes(holder), Ordering::AcqRel);
     }
 
@@ -223,6 +233,10 @@ impl Host for Window {
         self.world.note_lock();
         let most = self.world.lost_above().load(Ordering::Relaxed);
         if most != 0 && total > most {
+            let taker = self.world.taker().load(Ordering::Relaxed);
+            if taker != 0 {
+                rustix::io::pwrite(&self.world.segment, &taker.to_le_bytes(), HOLDER).unwrap();
+            }
             return Err(Error::new(Status::Disconnected, "the daemon does not answer"));
         }
         let quota = self.world.quota().load(Ordering::Relaxed);

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crossdock_core::item::{Backing, ItemMemory, ItemWaitOutcome};
 use crossdock_core::queue::{End, Message, Pattern, Ring, Shape, Side};
-use crossdock_core::region::Region;
+use crossdock_core::region::{MappedRegionParts, Region};
 use crossdock_core::{Result, fault};
 use crossdock_layout::wire::OnDeath;
-use crossdock_layout::{Handle, Status};
+use crossdock_layout::{Handle, SegmentId, Status};
 use crossdock_os::{Access, Deadline, Mapping, memfd};
 
 use crate::common::{World, member};
@@ -185,28 +185,101 @@ fn an_error_that_another_process_caused_tells_of_the_producers_death() {
     });
 }
 
+/// A cooperative item in memory that the processes of the test share. It belongs to the party 1, and the member that
+/// dies has it.
+struct Item {
+    world: Arc<World>,
+    memory: ItemMemory,
+}
+
+impl Item {
+    fn new(world: &Arc<World>) -> Self {
+        let fd = memfd::create("crossdock-test-item", SIZE + 4096).unwrap();
+        let memory = ItemMemory::open(&fd, SIZE, Backing::Cooperative).unwrap();
+        let _held = memory.begin(1, member(DEAD), OnDeath::Keep);
+        Self { world: world.clone(), memory }
+    }
+
+    fn take(&self, party: u32, counter: u64, within: Duration) -> ItemWaitOutcome {
+        let host = self.world.host();
+        self.memory.take(&[party], member(counter), host.liveness(), Deadline::after(within))
+    }
+
+    /// The heap in the item, as this member has it.
+    fn heap(&self, counter: u64) -> Arc<Region> {
+        let parts = MappedRegionParts {
+            name: "test".into(),
+            segment: SegmentId(8),
+            writable: true,
+            member: member(counter),
+            host: self.world.host(),
+        };
+        Region::over(self.memory.data_again().unwrap(), None, parts).unwrap()
+    }
+
+    /// After the death of the item's holder, of which only the roll tells: this process takes the item. If `healed` is
+    /// true, another process, whose party does not own the item, has healed it before.
+    fn take_after_death(&self, healed: bool) {
+        self.world.leave_roll(DEAD);
+        if healed {
+            let pid = self.world.spawn_bare(3, || {
+                assert!(matches!(self.take(2, 3, Duration::from_millis(100)), ItemWaitOutcome::TimedOut { .. }));
+                0
+            });
+            assert_eq!(self.world.wait_unseen(pid), 0, "the healing process");
+            assert!(!self.memory.is_held_by(member(DEAD)), "the item is healed");
+        }
+        let taken = self.take(1, 1, SOON);
+        assert!(matches!(taken, ItemWaitOutcome::Taken(_)), "healed: {healed}: {taken:?}");
+    }
+}
+
 #[test]
 fn who_takes_a_dead_holders_item_finds_the_holders_other_changes_finished() {
     for point in ["replace.begun", "replace.writing", "retire.freed"] {
-        let world = World::new(SIZE);
-        let peer = world.attach(1);
-        let vector = ten_numbers(&peer);
-        let memory = memfd::create("crossdock-test-item", 8192).unwrap();
-        let item = ItemMemory::open(&memory, 4096, Backing::Cooperative).unwrap();
-        let _held = item.begin(1, member(DEAD), OnDeath::Keep);
-        let pid = world.spawn(DEAD, |region| {
-            fault::arm(point, 1);
-            region.vector_resize(vector, 8, 1000).unwrap();
-            0
-        });
-        assert_eq!(world.wait_unseen(pid), SIGKILL, "{point}");
-        world.leave_roll(DEAD);
-        let taken = item.take(&[1], member(1), world.host().liveness(), Deadline::after(SOON));
-        assert!(matches!(taken, ItemWaitOutcome::Taken(_)), "{point}: {taken:?}");
-        store_size(&peer, vector, 5);
-        let seen = header_of(&peer, vector);
-        world.liveness().set_dead(member(DEAD));
-        peer.heal().unwrap();
-        assert_eq!(header_of(&peer, vector), seen, "{point}: healing undid the successor's change");
+        for healed in [false, true] {
+            let world = World::new(SIZE);
+            let peer = world.attach(1);
+            let (vector, item) = (ten_numbers(&peer), Item::new(&world));
+            let pid = world.spawn(DEAD, |region| {
+                fault::arm(point, 1);
+                region.vector_resize(vector, 8, 1000).unwrap();
+                0
+            });
+            assert_eq!(world.wait_unseen(pid), SIGKILL, "{point}");
+            item.take_after_death(healed);
+            store_size(&peer, vector, 5);
+            let seen = header_of(&peer, vector);
+            world.liveness().set_dead(member(DEAD));
+            peer.heal().unwrap();
+            assert_eq!(header_of(&peer, vector), seen, "{point}, {healed}: healing undid the successor's change");
+        }
+    }
+}
+
+#[test]
+fn who_takes_a_dead_holders_item_finds_the_holders_changes_of_its_heap_finished() {
+    // The case in which this process proves the death itself comes last: after that, it heals each region that it opens.
+    for healed in [true, false] {
+        for point in ["replace.begun", "replace.writing", "retire.freed"] {
+            let world = World::new(SIZE);
+            world.liveness().set_alive(member(1));
+            let item = Item::new(&world);
+            let vector = ten_numbers(&item.heap(1));
+            let pid = world.spawn_bare(DEAD, || {
+                let heap = item.heap(DEAD);
+                fault::arm(point, 1);
+                heap.vector_resize(vector, 8, 1000).unwrap();
+                0
+            });
+            assert_eq!(world.wait_unseen(pid), SIGKILL, "{point}");
+            item.take_after_death(healed);
+            let heap = item.heap(1);
+            store_size(&heap, vector, 5);
+            let seen = header_of(&heap, vector);
+            world.liveness().set_dead(member(DEAD));
+            heap.heal().unwrap();
+            assert_eq!(header_of(&heap, vector), seen, "{point}, {healed}: healing undid the successor's change");
+        }
     }
 }

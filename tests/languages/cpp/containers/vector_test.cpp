@@ -1,5 +1,6 @@
 // Tests that vector and string behave like those of std, in shared memory.
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -148,6 +149,23 @@ TEST_F(Vector, RecreatedWithAWrongTypeIsAsItWas) {
     EXPECT_EQ(e.status(), crossdock::status::invalid) << e.what();
   }
   EXPECT_EQ(region.open<vector<int>>("v").size(), 3U);
+}
+
+TEST_F(Vector, RecreatedWhileItIsBeingMadeIsBusyAtOnce) {
+  const crossdock_type type = crossdock::type_of<vector<int>>();
+  crossdock_object object{};
+  ASSERT_EQ(crossdock_object_claim(region.get(), "v", &type, CROSSDOCK_CREATE_ONLY, CROSSDOCK_NO_WAIT, &object), CROSSDOCK_OK);
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    region.container<vector<int>>(crossdock::recreate, "v");
+    FAIL() << "the object is being made";
+  } catch (const crossdock::error& e) {
+    EXPECT_EQ(e.status(), crossdock::status::busy) << e.what();
+  }
+  EXPECT_EQ(region.try_open<vector<int>>("v").status(), crossdock::status::not_yet);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30)) << "neither call waits";
+  EXPECT_EQ(crossdock_object_abandon(region.get(), &object), CROSSDOCK_OK);
+  EXPECT_EQ(region.container<vector<int>>(crossdock::recreate, "v").size(), 0U);
 }
 
 TEST_F(Vector, WithoutRoomIsAsItWas) {

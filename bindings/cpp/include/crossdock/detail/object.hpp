@@ -110,7 +110,9 @@ T* open_object(crossdock_region* region, const void* base, const std::string& na
   try {
     check(crossdock_object_commit(region, &object));
   } catch (...) {
-    std::destroy_at(place);
+    // What an object of a type of the grammar holds is freed with the object, also if the object can be removed only
+    // later. The destructor would fail to free large blocks now, and nothing would name them any more.
+    if (is_opaque(type.name)) std::destroy_at(place);
     (void)crossdock_object_abandon(region, &object);
     throw;
   }
