@@ -60,7 +60,8 @@ impl Drop for PublisherRegistration {
 }
 
 impl Session {
-    /// Registers a new series with the daemon. The caller has checked the name. From then on its `reserved` bytes count against the quota.
+    /// Registers a new series with the daemon. The caller has checked the name. From then on its `reserved` bytes count
+    /// against the quota.
     pub(super) fn register_publisher(&self, name: &str, offer: Offer) -> Result<PublisherRegistration> {
         let register = || self.try_to_register(name, &offer.pool, offer.size, offer.reserved, offer.observers);
         // `NOT_FOUND` has two possible causes. If the daemon's keeper died meanwhile, the daemon has lost the pool that
