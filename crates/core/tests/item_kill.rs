@@ -84,11 +84,11 @@ impl World {
 }
 
 /// Does what the member B does before it dies at the fault point `point`.
-fn part(world: &World, point: &str) {
+fn part(world: &World, point: &str, on_death: OnDeath) {
     match point {
         // The item belongs to the member A, so B sleeps in `take`.
         "item.sleep" => drop(world.item.take(&[2], B, world.table(), Deadline::after(Duration::from_secs(1)))),
-        "item.begin" => drop(world.item.begin(2, B, OnDeath::Keep)),
+        "item.begin" => drop(world.item.begin(2, B, on_death)),
         _ => {
             world.item.take(&[2], B, world.table(), soon());
             let _ = world.item.hand_over(3, B);
@@ -115,7 +115,7 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
                 }
                 _ => world.item.hand_over(2, A).unwrap(),
             }
-            assert!(world.die_at(point, || part(&world, point)), "no process came to {point}");
+            assert!(world.die_at(point, || part(&world, point, on_death)), "no process came to {point}");
             if *point == "item.sleep" {
                 // Member A still has the item, and hands it to the party of B. B died while it slept.
                 world.item.hand_over(2, A).unwrap();
@@ -123,12 +123,14 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
             let (takers, gone) = world.takers();
             let what = format!("{point}, {on_death:?}: {takers:?}, gone: {gone}");
             let expected: &[MemberId] = match (*point, on_death) {
-                ("item.begin" | "item.sleep", _) => &[C],
+                ("item.sleep", _) => &[C],
                 // B handed the item to E before B died, so the item belongs to E.
                 ("item.given-back" | "item.handed-over", _) => &[E],
                 // B died before it had seen that its party owns the item.
                 ("item.taken", _) => &[C],
                 (_, OnDeath::Keep) => &[C],
+                // B's own party has made the item.
+                ("item.begin", OnDeath::Return) => &[C],
                 (_, OnDeath::Return) => &[A],
                 (_, OnDeath::Destroy) => &[],
             };

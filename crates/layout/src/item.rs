@@ -30,7 +30,7 @@ pub const OWNER_GONE: u32 = u32::MAX;
 /// The header of an item, which is its first page.
 #[repr(C)]
 pub struct ItemHeader {
-    /// The number [`ITEM_MAGIC`]. It is written after all other fields of the header.
+    /// The number [`ITEM_MAGIC`]. If it is missing, the item counts as bytes without a description.
     pub magic: AtomicU64,
     /// The version of the layout, [`crate::LAYOUT_VERSION`].
     pub version: AtomicU32,
@@ -49,7 +49,8 @@ pub struct ItemHeader {
     /// description.
     pub padding: [AtomicU64; 29],
     /// Cooperative items: the party that owns the item, by the number that the daemon gave it. Only the member in
-    /// `holder` writes this number, or, after that member's death, the member that heals the item.
+    /// `holder` writes this number, or, after that member's death, the member that heals the item. The member that
+    /// makes the item writes this number last of all words; until then it is 0, and no member can take the item.
     pub owner: AtomicU32,
     /// Cooperative items: a number that is incremented each time a member gives the item back. Members that wait for
     /// the item sleep on this word.

@@ -66,8 +66,8 @@ fn a_region_and_a_port_that_were_made_too_late_stay_if_another_member_has_had_th
         }
         // With the answer to the first `list`, the session reads the late answers, and sends messages because of them.
         // The broker handles these messages before the second `list`.
-        session.list().unwrap();
-        session.list().unwrap();
+        until("the daemon answers", || session.list().is_ok());
+        until("the daemon answers again", || session.list().is_ok());
         assert_eq!(other.list().unwrap().segments.len(), if used { 2 } else { 0 });
         if used {
             let region = other.region("r", Mode::OpenOnly, 0, None).unwrap();

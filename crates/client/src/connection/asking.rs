@@ -52,6 +52,11 @@ impl Pending {
         &self.request
     }
 
+    /// Tells whether the answer has arrived.
+    pub(super) fn is_answered(&self) -> bool {
+        self.answer.is_some()
+    }
+
     /// The number of descriptors that this request still expects.
     pub(super) fn room(&self) -> usize {
         if self.answer.is_none() { self.wants } else { 0 }
@@ -470,7 +475,79 @@ fn failures((answer, descriptors): AnsweredWith) -> Result<AnsweredWith> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, VecDeque};
+
+    use crossdock_layout::wire::{ItemLevel, OnDeath};
+
     use super::*;
+    use crate::connection::open_list::OpenList;
+    use crate::connection::progress::Progress;
+
+    /// The state of a session that has just connected again.
+    fn connected_again() -> State {
+        State {
+            socket: None,
+            generation: 2,
+            next: 100,
+            pending: BTreeMap::new(),
+            untold: VecDeque::new(),
+            given_up: BTreeMap::new(),
+            held_back: Deadline::after(Duration::ZERO),
+            room: Vec::new(),
+            open_list: OpenList::default(),
+            progress: Progress::default(),
+            reading: false,
+            asleep: 0,
+            taking: 0,
+            closing: 0,
+            leaving: false,
+            over: None,
+            incarnation: 1,
+            not_given_back: VecDeque::new(),
+            offered: BTreeMap::new(),
+            refused: Vec::new(),
+            trouble: None,
+        }
+    }
+
+    #[test]
+    fn requests_that_may_have_made_items_are_sent_again_before_the_lists_end() {
+        let create = |key: &str| {
+            let (level, on_death) = (ItemLevel::Verified, OnDeath::Keep);
+            Request::Item(ItemRequest::Create { size: 1, level, on_death, key: key.into() })
+        };
+        let pending = |request, sent_on| Pending {
+            request,
+            descriptors: Vec::new(),
+            wait: None,
+            sent_on,
+            answer: None,
+            lasts: false,
+            wants: 1,
+        };
+        let numbers_after = |given_up: &[(u64, Request)]| {
+            let mut state = connected_again();
+            state.given_up.extend(given_up.iter().map(|(number, request)| (*number, pending(request.clone(), 1))));
+            state.pending.insert(5, pending(create("x"), 1));
+            state.pending.insert(6, pending(create("not-sent"), 0));
+            state.pending.insert(7, pending(create("y"), 1));
+            state.pending.insert(8, pending(create("answered"), 1));
+            state.pending.get_mut(&8).unwrap().answer = Some((Answer::Done { value: 0 }, Vec::new()));
+            state.tell_open();
+            let end = Request::Item(ItemRequest::Hold { item: SegmentId(0) });
+            assert_eq!(state.untold.back(), Some(&(0, end)));
+            let numbers: Vec<u64> = state.untold.iter().map(|(number, _)| *number).filter(|n| *n != 0).collect();
+            for (number, pending) in state.given_up.iter().chain(&state.pending) {
+                assert_eq!(pending.sent_on == 2, numbers.contains(number), "request {number}");
+            }
+            numbers
+        };
+        assert_eq!(numbers_after(&[]), [5, 7]);
+        // The item that an earlier call may have made is destroyed before another one of its key can be made.
+        assert_eq!(numbers_after(&[(3, create("x"))]), [3, 7]);
+        let destroy = Request::Item(ItemRequest::Destroy { item: SegmentId(9) });
+        assert_eq!(numbers_after(&[(3, create("z")), (4, destroy)]), [3]);
+    }
 
     #[test]
     fn a_request_that_is_sent_again_lets_the_daemon_wait_for_the_time_that_is_left() {

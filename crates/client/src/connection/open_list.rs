@@ -220,9 +220,9 @@ impl State {
     }
 
     /// Begins the messages of a new connection with the list of everything that this process has open. The daemon
-    /// closes everything else that it counts as open for this member. So the given-up requests that may have made
-    /// items are sent again before the list's end. Until then, the daemon counts these items as new, and no other
-    /// member can have opened them.
+    /// closes everything else that it counts as open for this member. So the requests that may have made items are sent
+    /// again before the list's end. Until then, the daemon counts these items as new, and no other member can have
+    /// opened them.
     pub(super) fn tell_open(&mut self) {
         let OpenList { segments, items, .. } = &self.open_list;
         let segments = segments.iter().map(|(segment, open)| Request::Hold { segment: *segment, count: open.count });
@@ -230,12 +230,34 @@ impl State {
         // A segment with the number zero marks the end of the list.
         let segments = segments.chain([Request::Hold { segment: SegmentId(0), count: 0 }]);
         self.untold.extend(segments.chain(items.map(Request::Item)).map(|request| (0, request)));
-        let makes_item = |request: &Request| matches!(request, Request::Item(ItemRequest::Create { .. }));
-        for (number, pending) in self.given_up.iter_mut().filter(|(_, pending)| makes_item(pending.request())) {
-            pending.sent_on = self.generation;
-            self.untold.push_back((*number, pending.request().clone()));
+        for number in self.makers_of_items() {
+            let pending = self.given_up.get_mut(&number).or_else(|| self.pending.get_mut(&number));
+            if let Some(pending) = pending {
+                pending.sent_on = self.generation;
+                self.untold.push_back((number, pending.request().clone()));
+            }
         }
         self.untold.push_back((0, Request::Item(ItemRequest::Hold { item: SegmentId(0) })));
+    }
+
+    /// Gives the numbers of the requests that were sent on a former connection and may have made items there, first
+    /// those that were given up. Leaves out a request of a waiting thread if the session may first have to destroy an
+    /// item of the same key, which it made for a call that had given up.
+    fn makers_of_items(&self) -> Vec<u64> {
+        let key_of = |pending: &Pending| match pending.request() {
+            Request::Item(ItemRequest::Create { key, .. }) => Some(key.clone()),
+            _ => None,
+        };
+        let given_up = self.given_up.iter().filter_map(|(number, pending)| Some((*number, key_of(pending)?)));
+        let (mut numbers, keys): (Vec<u64>, BTreeSet<String>) = given_up.unzip();
+        // A request to destroy an item does not say which key the item has.
+        let destroys = |pending: &Pending| matches!(pending.request(), Request::Item(ItemRequest::Destroy { .. }));
+        if !self.given_up.values().any(destroys) {
+            let sent = self.pending.iter().filter(|(_, pending)| pending.sent_on != 0 && !pending.is_answered());
+            let others = sent.filter(|(_, pending)| key_of(pending).is_some_and(|key| !keys.contains(&key)));
+            numbers.extend(others.map(|(number, _)| *number));
+        }
+        numbers
     }
 }
 

@@ -7,12 +7,16 @@
 //! `holder` from none to itself. The word `turn` counts changes. Members that wait sleep on `turn` and on the
 //! daemon's count of deaths.
 //!
+//! The member that makes the item writes `owner` last of all, because other members may have mapped the item by then.
+//! Until `owner` is written, it is 0, which is no party's number, so no member takes the item.
+//!
 //! What if a member dies during these steps? If the holder dies, at whatever store, `holder` still names it. A
 //! waiting member that finds the holder dead takes its place. It does what `on_death` says if the dead member had the
-//! item for its present owner, which the word `held_for` shows. If that member dies as well, the next waiting member
-//! does the same again. If a sleeping member dies, `sleepers` stays one too high, which causes needless wakes and
-//! nothing else. The word `deaths` counts the dead holders, because the item's next holder may be a member that did not
-//! find the death itself: it heals its regions before it goes on with what the dead member left.
+//! item for its present owner, which the word `held_for` shows. If the dead member made the item and had not yet
+//! written `owner`, the waiting member first makes the dead member's party the owner. If that waiting member dies as
+//! well, the next waiting member does the same again. If a sleeping member dies, `sleepers` stays one too high, which
+//! causes needless wakes and nothing else. The word `deaths` counts the dead holders, because the item's next holder may
+//! be a member that did not find the death itself: it heals its regions before it goes on with what the dead member left.
 //!
 //! All tasks that may own the item can write these words, and they trust each other. The numbers are compared and never
 //! used as addresses.
@@ -238,6 +242,7 @@ mod tests {
     use crossdock_layout::liveness::LivenessTable;
     use crossdock_os::memfd;
     use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
     use std::time::Duration;
 
     const A: MemberId = MemberId::new(1, 1);
@@ -324,6 +329,53 @@ mod tests {
         table.set_dead(B);
         crossdock_os::futex::wake_all(&table.epoch);
         assert_eq!(waiter.join().unwrap(), ItemWaitOutcome::Taken(item.held()));
+    }
+
+    #[test]
+    fn a_member_that_waits_while_the_item_begins_does_not_take_it_from_its_maker() {
+        const ROUNDS: u32 = 40_000;
+        let fd = memfd::create("crossdock-test", 8192).unwrap();
+        let (item, table) = (ItemMemory::open(&fd, 4096, Backing::Cooperative).unwrap(), table());
+        // The rounds that have started, those in which B asks for the item, those in which A has it, and those in which
+        // B asks no more.
+        let [started, asking, begun, ended] = [0; 4].map(AtomicU32::new);
+        let taken = AtomicU32::new(0);
+        let await_round = |word: &AtomicU32, round| {
+            for turn in 0.. {
+                if word.load(Ordering::Acquire) >= round {
+                    return;
+                }
+                // Without a pause here, a thread of this test could keep the other one from its CPU.
+                if turn > 1000 { std::thread::yield_now() } else { std::hint::spin_loop() }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    await_round(&started, round);
+                    while begun.load(Ordering::Acquire) < round {
+                        if item.try_take(&[1], B, &*table).is_some() {
+                            taken.fetch_add(1, Ordering::Relaxed);
+                            break;
+                        }
+                        asking.store(round, Ordering::Release);
+                    }
+                    ended.store(round, Ordering::Release);
+                }
+            });
+            for round in 1..=ROUNDS {
+                item.header().raw().holder.store(0, Ordering::Relaxed);
+                item.header().raw().owner.store(0, Ordering::Relaxed);
+                started.store(round, Ordering::Release);
+                await_round(&asking, round);
+                // B is at another place of its loop in each round.
+                (0..round % 64).for_each(|_| std::hint::spin_loop());
+                item.begin(1, A, OnDeath::Keep);
+                begun.store(round, Ordering::Release);
+                await_round(&ended, round);
+            }
+        });
+        assert_eq!(taken.into_inner(), 0, "two members had the item");
     }
 
     #[test]
