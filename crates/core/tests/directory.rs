@@ -340,7 +340,7 @@ fn an_object_that_can_be_neither_committed_nor_abandoned_leaves_its_name_free() 
         }
     });
     assert_eq!(holder.swap(0, Ordering::SeqCst), common::member(3).0);
-    // What is left of the object is no object, and nobody is constructing it.
+    // What is left of the object is no object, and no member is constructing it.
     let began = Instant::now();
     let error = first.claim("opened", &of, ObjectMode::OpenOnly, None).unwrap_err();
     assert_eq!(error.status, Status::NotFound, "{error}");

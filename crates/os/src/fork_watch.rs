@@ -17,7 +17,7 @@ use rustix::fd::OwnedFd;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 
-/// The size of the segment in bytes. Nobody writes to the segment, so it takes no memory.
+/// The size of the segment in bytes. No process writes to the segment, so it takes no memory.
 const LENGTH: usize = 4096;
 
 /// Something that children inherit together with the mappings of this process.
