@@ -274,8 +274,8 @@ fn changing_over(bytes: usize, records: &mut Vec<Record>) {
             } else {
                 write_all(place, part, step);
             }
-            // The CPU time of the publisher is measured. With wall time, other programs would look like changes of the
-            // method.
+            // The figure is the publisher's CPU time. Other programs that use the CPU make the wall time longer, and the
+            // publish would seem slower than it is.
             let before = processor_time();
             publish_one(&mut publisher);
             took.push((processor_time() - before) * 1e3);

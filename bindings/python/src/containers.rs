@@ -28,7 +28,7 @@ impl Object {
         self.object.name.as_deref()
     }
 
-    /// The type of the object in the grammar of all languages, for example "vector<f64>".
+    /// The type of the object, written as in all languages, for example "vector<f64>".
     #[getter]
     fn r#type(&self) -> &str {
         &self.object.ty.name

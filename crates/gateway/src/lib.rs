@@ -62,7 +62,7 @@ pub enum GatewayRequest {
     GiveBack {
         /// The name.
         name: Name,
-        /// The node from which this node has taken the name.
+        /// The node that had the name before this node took it.
         to: String,
     },
     /// Tell the catalog, after [`GatewayEvent::Joined`], that this node has exactly these names.

@@ -270,7 +270,8 @@ fn a_fan_out_reaches_consumers_of_three_nodes() {
             if held.len() == 8 || tag == 49 {
                 held.drain(..).for_each(|message| consumer.release(&message).unwrap());
             }
-            // Stop after eight messages: the producer cannot send more until the other consumers have received these.
+            // This consumer stops after every eight messages. The producer cannot send more until the other consumers have
+            // received those eight.
             if tag % 8 == 7 {
                 break;
             }

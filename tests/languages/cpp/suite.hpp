@@ -48,7 +48,7 @@ struct skipped : std::runtime_error {
 
 /// Makes a name for the row: "cpp-4711/r4", or with a letter "cpp-4711/r4b".
 std::string name(const std::string& suffix = {});
-/// Opens the row's region of 16 MiB. The region is removed when the row ends.
+/// Opens a region of 16 MiB for the running test. The region is removed when the test ends.
 crossdock::region& region();
 crossdock::region region(const std::string& suffix, crossdock::mode m, std::uint64_t size = 16 << 20);
 /// Opens one end of the row's port. The port is removed when the row ends.

@@ -3,7 +3,8 @@
 //!
 //! The lock guards data that change rarely: slices, growth, the holders of slots, the directory. Small blocks are
 //! allocated and freed without the lock. If the lock's holder is stopped but alive, other members wait for it only
-//! for a limited time. A process waits for that time once: until the holder goes on, its further calls fail at once.
+//! for a limited time. After a process has waited for that time, its later calls fail immediately, until the holder
+//! runs again.
 
 use std::cell::Cell;
 use std::sync::PoisonError;

@@ -43,7 +43,7 @@ pub(super) struct MetPeers {
 
 /// How the last members of the other side left the port. Members that this end has not met do not count.
 pub(super) enum PeersGone {
-    /// All members of the other side left in order.
+    /// All members of the other side closed their ends. None of them died.
     Left,
     /// A member of the other side died, and no new member has come since.
     Died,

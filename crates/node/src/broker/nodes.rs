@@ -91,7 +91,7 @@ pub enum NodeOrder {
     /// Write bytes, which another node has sent before, into memory that the host has. The answer is
     /// [`NodeEvent::Pulled`].
     Fill {
-        /// The broker's id for this order.
+        /// The id of this request. The report of its outcome has the same id.
         id: u64,
         /// The file on this node that gets the bytes. It was made before.
         into: SegmentId,
@@ -101,7 +101,7 @@ pub enum NodeOrder {
     /// Open an end of another node's port for a task of this node, and make its mirror here. The answer is
     /// [`NodeEvent::Mirrored`].
     Mirror {
-        /// The broker's id for this order.
+        /// The id of this request. The report of its outcome has the same id.
         id: u64,
         /// The node that has the port.
         node: String,
@@ -120,7 +120,7 @@ pub enum NodeOrder {
     },
     /// Mirror a series of another node here, for all tasks of this node. The answer is [`NodeEvent::Mirrored`].
     MirrorSeries {
-        /// The broker's id for this order.
+        /// The id of this request. The report of its outcome has the same id.
         id: u64,
         /// The node that has the series.
         node: String,
@@ -135,7 +135,7 @@ pub enum NodeOrder {
     },
     /// Copy or move a region to this node. The answer is [`NodeEvent::RegionCopied`].
     CopyRegion {
-        /// The broker's id for this order.
+        /// The id of this request. The report of its outcome has the same id.
         id: u64,
         /// The node that has the region; `None` if this node has it.
         node: Option<String>,

@@ -162,7 +162,7 @@ pub struct World {
     pub tasks: Vec<Task>,
     pub network: Network,
     pub lines: BTreeMap<u64, Line>,
-    /// The names of the regions that were handed over, by the segments that they become.
+    /// For each region that was handed over: the id of the segment that it becomes, and its name.
     pub moved_names: BTreeMap<SegmentId, String>,
     next: u64,
     /// If set: after this number of effects, the broker that would carry out the next effect is killed.

@@ -580,7 +580,7 @@ impl World {
         if self.leader.is_lost() && self.now() >= self.leader_back {
             self.leader_returns();
         }
-        // A new leader keeps the leases that the former one knew, so no lease ends while there is none.
+        // No lease ends while the catalog has no leader: the next leader continues the leases of the former leader.
         if !self.leader.is_lost() {
             self.catalog.advance(Duration::from_millis(ms));
         }
