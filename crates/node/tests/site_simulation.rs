@@ -26,7 +26,7 @@ use crossdock_node::broker::{
 use crossdock_os::Deadline;
 use crossdock_os::testing::Random;
 
-use catalog::{Defects, Handle, LEADERLESS_MS, LEASE, Leader, gateway};
+use catalog::{Defects, Handle, LEADERLESS_MS, Leader, gateway};
 
 /// How many schedules a usual run has. A run of this many schedules must contain faults of every kind.
 const USUAL: u64 = 1500;

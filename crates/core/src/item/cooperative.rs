@@ -341,12 +341,15 @@ mod tests {
         let [started, asking, begun, ended] = [0; 4].map(AtomicU32::new);
         let taken = AtomicU32::new(0);
         let await_round = |word: &AtomicU32, round| {
-            for turn in 0.. {
-                if word.load(Ordering::Acquire) >= round {
-                    return;
-                }
+            let mut turn = 0;
+            while word.load(Ordering::Acquire) < round {
                 // Without a pause here, a thread of this test could keep the other one from its CPU.
-                if turn > 1000 { std::thread::yield_now() } else { std::hint::spin_loop() }
+                if turn > 1000 {
+                    std::thread::yield_now()
+                } else {
+                    std::hint::spin_loop()
+                }
+                turn += 1;
             }
         };
         std::thread::scope(|scope| {

@@ -15,7 +15,7 @@ use crossdock_node::broker::{
 };
 use crossdock_os::Deadline;
 
-use crate::catalog::{Defects, Handle, LEADERLESS_MS, LEASE, Leader, gateway};
+use crate::catalog::{Defects, Handle, LEADERLESS_MS, Leader, gateway};
 use crate::host::{CopyOrder, Copying, Host, MOVE_ENDED, index};
 use crate::network::Network;
 use crate::tasks::Task;

@@ -25,9 +25,6 @@ pub struct Defects {
     pub unknown_is_done: bool,
 }
 
-/// The length of a node's lease.
-pub const LEASE: Duration = GatewayOptions::LEASE;
-
 /// How long the catalog may have no leader, in milliseconds.
 pub const LEADERLESS_MS: [u64; 4] = [500, 3000, 8000, 20_000];
 

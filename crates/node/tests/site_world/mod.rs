@@ -21,7 +21,7 @@ use crossdock_node::broker::{
 use crossdock_os::Deadline;
 use crossdock_os::testing::Random;
 
-use catalog::{Defects, Handle, LEADERLESS_MS, LEASE, Leader, gateway};
+use catalog::{Defects, Handle, LEADERLESS_MS, Leader, gateway};
 use members::Member;
 use network::Network;
 
