@@ -144,7 +144,13 @@ impl Broker {
         };
         match code {
             UNKNOWN if !is_listed && self.now >= since + UNKNOWN_MS => self.settle_left(item, file),
-            IS_HERE if !self.keeps_left(&node, left, epoch, file) => self.settle_left(item, file),
+            IS_HERE if !self.keeps_left(&node, left, epoch, file) && !is_listed => self.settle_left(item, file),
+            // While the catalog has an older entry, the note stays, because by the note this node refuses the entry.
+            IS_HERE if !self.keeps_left(&node, left, epoch, file) && file.0 != 0 => {
+                let without = SegmentId(0);
+                self.commit(Record::Item(ItemRecord::Left { item, epoch, to, file: without, workflow }));
+                self.drop_left_file(file);
+            }
             PASSED_ON if node != to => {
                 self.commit(Record::Item(ItemRecord::Left { item, epoch, to: node, file, workflow }));
             }
@@ -324,6 +330,11 @@ mod tests {
         let (id, _) = question(&mut bench).expect("the next node is asked");
         told(&mut bench, id, IS_HERE, "", 0);
         assert!(!has_bytes(&mut bench, item));
+        // An older entry by which the item is on this node does not bring the item back.
+        let own = bench.broker.own_node().unwrap().to_owned();
+        let place = SiteItem { item, epoch: 0, node: own, daemon: 1, about: vec![] };
+        bench.event(Event::Site(SiteEvent::Item(place)));
+        assert!(matches!(bench.broker.lasting.items.residences[&item], Residence::Left { .. }));
     }
 
     #[test]
