@@ -475,39 +475,14 @@ fn failures((answer, descriptors): AnsweredWith) -> Result<AnsweredWith> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, VecDeque};
 
     use crossdock_layout::wire::{ItemLevel, OnDeath};
 
     use super::*;
-    use crate::connection::open_list::OpenList;
-    use crate::connection::progress::Progress;
 
     /// The state of a session that has just connected again.
     fn connected_again() -> State {
-        State {
-            socket: None,
-            generation: 2,
-            next: 100,
-            pending: BTreeMap::new(),
-            untold: VecDeque::new(),
-            given_up: BTreeMap::new(),
-            held_back: Deadline::after(Duration::ZERO),
-            room: Vec::new(),
-            open_list: OpenList::default(),
-            progress: Progress::default(),
-            reading: false,
-            asleep: 0,
-            taking: 0,
-            closing: 0,
-            leaving: false,
-            over: None,
-            incarnation: 1,
-            not_given_back: VecDeque::new(),
-            offered: BTreeMap::new(),
-            refused: Vec::new(),
-            trouble: None,
-        }
+        State { generation: 2, next: 100, ..State::new(None, 1) }
     }
 
     #[test]

@@ -104,19 +104,11 @@ pub(crate) struct Connection {
     this: Weak<Self>,
 }
 
-impl Connection {
-    pub(crate) fn new(path: PathBuf, private: bool, mut who: ClientIdentity, welcome: Welcome) -> Result<Arc<Self>> {
-        let entered = Liveness::enter(welcome.descriptors, welcome.member);
-        let liveness =
-            entered.map_err(|error| Error::os(&error).during("this process cannot become a member of the node"))?;
-        let Some(liveness) = liveness else {
-            let text = format!("the daemon at {} sent no liveness table of this layout", path.display());
-            return Err(Error::new(Status::Incompatible, text));
-        };
-        // If this session connects again, the daemon must give it the same member id.
-        who.member = welcome.member;
-        let state = State {
-            socket: Some(Arc::new(welcome.socket)),
+impl State {
+    /// The state of a session that has connected for the first time and has made no request.
+    fn new(socket: Option<Arc<OwnedFd>>, incarnation: u64) -> Self {
+        Self {
+            socket,
             generation: 1,
             next: 2,
             pending: BTreeMap::new(),
@@ -133,11 +125,26 @@ impl Connection {
             closing: 0,
             leaving: false,
             over: None,
-            incarnation: welcome.incarnation,
+            incarnation,
             not_given_back: VecDeque::new(),
             offered: BTreeMap::new(),
             refused: Vec::new(),
+        }
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(path: PathBuf, private: bool, mut who: ClientIdentity, welcome: Welcome) -> Result<Arc<Self>> {
+        let entered = Liveness::enter(welcome.descriptors, welcome.member);
+        let liveness =
+            entered.map_err(|error| Error::os(&error).during("this process cannot become a member of the node"))?;
+        let Some(liveness) = liveness else {
+            let text = format!("the daemon at {} sent no liveness table of this layout", path.display());
+            return Err(Error::new(Status::Incompatible, text));
         };
+        // If this session connects again, the daemon must give it the same member id.
+        who.member = welcome.member;
+        let state = State::new(Some(Arc::new(welcome.socket)), welcome.incarnation);
         Ok(Arc::new_cyclic(|this| Self {
             path,
             private,

@@ -206,25 +206,12 @@ impl Region {
 mod tests {
     use super::super::ObjectMode;
     use super::*;
-    use crate::host::StandaloneHost;
-    use crate::region::RegionParts;
-    use crossdock_layout::SegmentId;
-    use crossdock_os::memfd;
     use std::time::Duration;
 
     #[test]
     fn an_entry_without_a_block_is_no_object_and_its_constructor_can_make_the_object_again() {
         const SIZE: u64 = 1 << 20;
-        let region = Region::attach(RegionParts {
-            name: "test".into(),
-            segment: SegmentId(1),
-            descriptor: memfd::create("test", SIZE).unwrap(),
-            size: SIZE,
-            writable: true,
-            member: StandaloneHost::MEMBER,
-            host: Arc::new(StandaloneHost::default()),
-        })
-        .unwrap();
+        let region = Region::alone(SIZE);
         let ty = TypeRef::new("u64").unwrap();
         let made = region.with_local(|local| region.growing(|guard| region.make_entry(guard, local, "v", &ty)));
         // This is what `construct` leaves if it gets no block, and then cannot have the lock.

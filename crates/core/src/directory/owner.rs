@@ -185,27 +185,13 @@ fn has_container_of(ty: &Type, which: &dyn Fn(&Type) -> bool) -> bool {
 mod tests {
     use super::super::{ObjectMode, TypeRef};
     use super::*;
-    use crate::host::StandaloneHost;
-    use crate::region::RegionParts;
-    use crossdock_layout::SegmentId;
-    use crossdock_os::memfd;
-    use std::sync::Arc;
     use std::time::Duration;
 
     #[test]
     fn the_search_for_a_container_of_containers_looks_at_few_containers() {
         const SIZE: u64 = 4 << 20;
         const ROWS: u64 = 1000;
-        let region = Region::attach(RegionParts {
-            name: "test".into(),
-            segment: SegmentId(1),
-            descriptor: memfd::create("test", SIZE).unwrap(),
-            size: SIZE,
-            writable: true,
-            member: StandaloneHost::MEMBER,
-            host: Arc::new(StandaloneHost::default()),
-        })
-        .unwrap();
+        let region = Region::alone(SIZE);
         let make = |name: &str, of: &str| {
             let ty = TypeRef::new(of).unwrap();
             let claim = region.claim(name, &ty, ObjectMode::CreateOnly, Some(Duration::ZERO)).unwrap();

@@ -113,6 +113,23 @@ unsafe impl Sync for Region {}
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 impl Region {
+    /// Makes a region of this size for a test. It is in memory of its own, and no daemon knows it.
+    #[cfg(test)]
+    pub(crate) fn alone(size: u64) -> Arc<Self> {
+        use crate::host::StandaloneHost;
+
+        Self::attach(RegionParts {
+            name: "test".into(),
+            segment: SegmentId(1),
+            descriptor: memfd::create("test", size).unwrap(),
+            size,
+            writable: true,
+            member: StandaloneHost::MEMBER,
+            host: Arc::new(StandaloneHost::default()),
+        })
+        .unwrap()
+    }
+
     /// Maps a segment. If no member has formatted it, this call does.
     ///
     /// # Errors
