@@ -144,9 +144,10 @@ impl Broker {
         };
         match code {
             UNKNOWN if !is_listed && self.now >= since + UNKNOWN_MS => self.settle_left(item, file),
-            IS_HERE if !self.keeps_left(&node, left, epoch, file) && !is_listed => self.settle_left(item, file),
+            IS_HERE if self.keeps_left(&node, left, epoch, file) => {}
+            IS_HERE if !is_listed => self.settle_left(item, file),
             // While the catalog has an older entry, the note stays, because by the note this node refuses the entry.
-            IS_HERE if !self.keeps_left(&node, left, epoch, file) && file.0 != 0 => {
+            IS_HERE if file.0 != 0 => {
                 let without = SegmentId(0);
                 self.commit(Record::Item(ItemRecord::Left { item, epoch, to, file: without, workflow }));
                 self.drop_left_file(file);
