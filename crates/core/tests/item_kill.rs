@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use crossdock_core::fault;
 use crossdock_core::item::{Backing, FAULT_POINTS, ItemMemory, ItemWaitOutcome};
 use crossdock_layout::MemberId;
+use crossdock_layout::item::new_cooperative_item;
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::wire::OnDeath;
-use crossdock_os::{Access, Deadline, Mapping, memfd};
+use crossdock_os::{Access, Deadline, Mapping, file, memfd};
 
 const SIGKILL: i32 = 9;
 const A: MemberId = MemberId::new(1, 1);
@@ -31,11 +32,13 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    /// Makes an item of the party `owner`, which the member `holder` has.
+    fn new(owner: u32, holder: MemberId, on_death: OnDeath) -> Self {
         let size = size_of::<LivenessTable>();
         let fd = memfd::create("crossdock-test-table", size as u64).unwrap();
         let table = Mapping::new(&fd, size, Access::ReadWrite).unwrap();
         let fd = memfd::create("crossdock-test-item", 8192).unwrap();
+        file::write_all_at(&fd, &new_cooperative_item(owner, holder, on_death), 0).unwrap();
         let item = ItemMemory::open(&fd, 4096, Backing::Cooperative).unwrap();
         let world = Self { table, item };
         world.table().format();
@@ -84,11 +87,11 @@ impl World {
 }
 
 /// Does what the member B does before it dies at the fault point `point`.
-fn part(world: &World, point: &str, on_death: OnDeath) {
+fn part(world: &World, point: &str) {
     match point {
         // The item belongs to the member A, so B sleeps in `take`.
         "item.sleep" => drop(world.item.take(&[2], B, world.table(), Deadline::after(Duration::from_secs(1)))),
-        "item.begin" => drop(world.item.begin(2, B, on_death)),
+        "item.begin" => drop(world.item.created_by(B)),
         _ => {
             world.item.take(&[2], B, world.table(), soon());
             let _ = world.item.hand_over(3, B);
@@ -100,10 +103,8 @@ fn part(world: &World, point: &str, on_death: OnDeath) {
 fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
     for on_death in [OnDeath::Keep, OnDeath::Return, OnDeath::Destroy] {
         for point in FAULT_POINTS {
-            let world = World::new();
-            if *point != "item.begin" {
-                let _ = world.item.begin(1, A, on_death);
-            }
+            let (owner, holder) = if *point == "item.begin" { (2, B) } else { (1, A) };
+            let world = World::new(owner, holder, on_death);
             match *point {
                 "item.begin" | "item.sleep" => {}
                 // The item's holder, the member D, is dead. So B heals the item when it takes the item.
@@ -115,7 +116,7 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
                 }
                 _ => world.item.hand_over(2, A).unwrap(),
             }
-            assert!(world.die_at(point, || part(&world, point, on_death)), "no process came to {point}");
+            assert!(world.die_at(point, || part(&world, point)), "no process came to {point}");
             if *point == "item.sleep" {
                 // Member A still has the item, and hands it to the party of B. B died while it slept.
                 world.item.hand_over(2, A).unwrap();

@@ -3,9 +3,11 @@
 //!
 //! A former owner may have written anything into this page, so the next owner must check the page before use.
 
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::WildWord;
+use crate::wire::OnDeath;
+use crate::{LAYOUT_VERSION, MemberId, WildWord};
 
 /// The offset of the data in the item's memory. The header takes one page, so that the data are aligned for a heap and
 /// for vector instructions.
@@ -49,8 +51,7 @@ pub struct ItemHeader {
     /// description.
     pub padding: [AtomicU64; 29],
     /// Cooperative items: the party that owns the item, by the number that the daemon gave it. Only the member in
-    /// `holder` writes this number, or, after that member's death, the member that heals the item. The member that
-    /// makes the item writes this number last of all words; until then it is 0, and no member can take the item.
+    /// `holder` writes this number, or, after that member's death, the member that heals the item.
     pub owner: AtomicU32,
     /// Cooperative items: a number that is incremented each time a member gives the item back. Members that wait for
     /// the item sleep on this word.
@@ -76,10 +77,26 @@ pub struct ItemHeader {
     pub deaths: AtomicU32,
 }
 
+/// The first bytes of a new cooperative item: the party `owner` has made the item and owns it, and its member `holder`
+/// has it. The contents are plain bytes.
+#[must_use]
+pub fn new_cooperative_item(owner: u32, holder: MemberId, on_death: OnDeath) -> Vec<u8> {
+    let mut bytes = vec![0; size_of::<ItemHeader>()];
+    let mut write = |offset: usize, number: &[u8]| bytes[offset..offset + number.len()].copy_from_slice(number);
+    write(offset_of!(ItemHeader, magic), &ITEM_MAGIC.to_ne_bytes());
+    write(offset_of!(ItemHeader, version), &LAYOUT_VERSION.to_ne_bytes());
+    write(offset_of!(ItemHeader, contents), &CONTENTS_BYTES.to_ne_bytes());
+    write(offset_of!(ItemHeader, owner), &owner.to_ne_bytes());
+    write(offset_of!(ItemHeader, holder), &holder.0.to_ne_bytes());
+    write(offset_of!(ItemHeader, on_death), &(on_death as u32).to_ne_bytes());
+    write(offset_of!(ItemHeader, creator), &owner.to_ne_bytes());
+    write(offset_of!(ItemHeader, held_for), &owner.to_ne_bytes());
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::mem::offset_of;
 
     #[test]
     fn offsets_are_frozen() {

@@ -68,17 +68,37 @@ fn an_item_that_was_made_too_late_by_a_broker_that_died_does_not_keep_its_name()
     }
 }
 
+/// A member of the task `task` that sends its own messages. No two members of a test have the same `token`.
+fn raw_task(daemon: &Daemon, task: &str, token: u8) -> Raw {
+    let mut hello = Raw::hello_message(token);
+    if let Request::Hello { task: of, .. } = &mut hello {
+        *of = Some(task.to_owned());
+    }
+    Raw::greet(&daemon.socket(), &hello).0
+}
+
+#[test]
+fn a_cooperative_item_whose_maker_died_before_the_answer_goes_to_another_member() {
+    let daemon = Daemon::start();
+    let mut maker = raw_task(&daemon, "a", 1);
+    let (level, on_death, size) = (ItemLevel::Cooperative, OnDeath::Keep, 4096);
+    let create = ItemRequest::Create { size, level, on_death, key: "k".into() };
+    assert!(matches!(maker.ask(&Request::Item(create)), Some((Answer::Item(_), _))));
+    let other = task(&daemon, "a");
+    assert_eq!(other.access_item("k", None).map(drop).unwrap_err().status, Status::NotYet, "the maker has it");
+    drop(maker);
+    let mut item = other.access_item("k", LONG).unwrap();
+    item.bytes_mut()[0] = 1;
+    item.destroy().unwrap();
+    drop(other.create_item("k", &options(level, on_death)).unwrap());
+    drop(other);
+    daemon.stop();
+}
+
 #[test]
 fn the_next_owner_of_a_file_that_lacks_memory_takes_the_memory_and_not_the_daemon() {
     let daemon = Daemon::start();
-    let joined = |task: &str, token: u8| {
-        let mut hello = Raw::hello_message(token);
-        if let Request::Hello { task: of, .. } = &mut hello {
-            *of = Some(task.to_owned());
-        }
-        Raw::greet(&daemon.socket(), &hello).0
-    };
-    let (mut one, mut two) = (joined("one", 1), joined("two", 2));
+    let (mut one, mut two) = (raw_task(&daemon, "one", 1), raw_task(&daemon, "two", 2));
     for (key, size) in [("small", 64 << 20), ("large", 3 << 29)] {
         let (level, on_death, keys) = (ItemLevel::Verified, OnDeath::Keep, vec![key.to_owned()]);
         let create = ItemRequest::Create { size, level, on_death, key: key.into() };

@@ -165,9 +165,10 @@ impl Session {
         self.items().learn(&given.key, known.clone());
         if given.created {
             let _taking = self.connection().begin_taking().inspect_err(|_| self.connection().unmake(&given))?;
-            let held = known.memory.begin(known.own[0], self.member(), given.on_death);
-            let held = HeldItem::new(self, held);
-            return Ok(Item::new(self, given, State::Cooperative(known.memory, held)));
+            if let Some(held) = known.memory.created_by(self.member()) {
+                let held = HeldItem::new(self, held);
+                return Ok(Item::new(self, given, State::Cooperative(known.memory, held)));
+            }
         }
         let (timeout, deadline) = wait.unwrap_or((None, Deadline::after(Duration::ZERO)));
         let left = timeout.map(|_| deadline.left());

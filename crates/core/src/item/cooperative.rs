@@ -7,16 +7,14 @@
 //! `holder` from none to itself. The word `turn` counts changes. Members that wait sleep on `turn` and on the
 //! daemon's count of deaths.
 //!
-//! The member that makes the item writes `owner` last of all, because other members may have mapped the item by then.
-//! Until `owner` is written, it is 0, which is no party's number, so no member takes the item.
+//! The daemon writes `owner` and `holder` when it makes the item's memory, before any member can map it.
 //!
 //! What if a member dies during these steps? If the holder dies, at whatever store, `holder` still names it. A
 //! waiting member that finds the holder dead takes its place. It does what `on_death` says if the dead member had the
-//! item for its present owner, which the word `held_for` shows. If the dead member made the item and had not yet
-//! written `owner`, the waiting member first makes the dead member's party the owner. If that waiting member dies as
-//! well, the next waiting member does the same again. If a sleeping member dies, `sleepers` stays one too high, which
-//! causes needless wakes and nothing else. The word `deaths` counts the dead holders, because the item's next holder may
-//! be a member that did not find the death itself: it heals its regions before it goes on with what the dead member left.
+//! item for its present owner, which the word `held_for` shows. If that waiting member dies as well, the next waiting
+//! member does the same again. If a sleeping member dies, `sleepers` stays one too high, which causes needless wakes and
+//! nothing else. The word `deaths` counts the dead holders, because the item's next holder may be a member that did not
+//! find the death itself: it heals its regions before it goes on with what the dead member left.
 //!
 //! All tasks that may own the item can write these words, and they trust each other. The numbers are compared and never
 //! used as addresses.
@@ -63,10 +61,13 @@ pub enum ItemWaitOutcome {
 }
 
 impl ItemMemory {
-    /// Makes `me`, the member that created the item, its holder, and the party `owner` its owner.
-    pub fn begin(&self, owner: u32, me: MemberId, on_death: OnDeath) -> HolderToken {
-        self.header().begin(owner, me, on_death);
-        self.held()
+    /// Gives the token of the new item to `me`, the member that made the item and therefore has it. The caller calls
+    /// this once for each item. The result is `None` if `me` does not have the item, because another member found `me`
+    /// dead.
+    #[must_use]
+    pub fn created_by(&self, me: MemberId) -> Option<HolderToken> {
+        fault_point!("item.begin");
+        self.is_held_by(me).then(|| self.held())
     }
 
     fn held(&self) -> HolderToken {
@@ -239,10 +240,10 @@ impl ItemMemory {
 mod tests {
     use super::super::Backing;
     use super::*;
+    use crossdock_layout::item::new_cooperative_item;
     use crossdock_layout::liveness::LivenessTable;
-    use crossdock_os::memfd;
+    use crossdock_os::{file, memfd};
     use std::sync::Arc;
-    use std::sync::atomic::AtomicU32;
     use std::time::Duration;
 
     const A: MemberId = MemberId::new(1, 1);
@@ -263,9 +264,8 @@ mod tests {
 
     fn item(on_death: OnDeath) -> ItemMemory {
         let fd = memfd::create("crossdock-test", 8192).unwrap();
-        let memory = ItemMemory::open(&fd, 4096, Backing::Cooperative).unwrap();
-        memory.begin(1, A, on_death);
-        memory
+        file::write_all_at(&fd, &new_cooperative_item(1, A, on_death), 0).unwrap();
+        ItemMemory::open(&fd, 4096, Backing::Cooperative).unwrap()
     }
 
     #[test]
@@ -332,60 +332,16 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_waits_while_the_item_begins_does_not_take_it_from_its_maker() {
-        const ROUNDS: u32 = 40_000;
-        let fd = memfd::create("crossdock-test", 8192).unwrap();
-        let (item, table) = (ItemMemory::open(&fd, 4096, Backing::Cooperative).unwrap(), table());
-        // The rounds that have started, those in which B asks for the item, those in which A has it, and those in which
-        // B asks no more.
-        let [started, asking, begun, ended] = [0; 4].map(AtomicU32::new);
-        let taken = AtomicU32::new(0);
-        let await_round = |word: &AtomicU32, round| {
-            let mut turn = 0;
-            while word.load(Ordering::Acquire) < round {
-                // Without a pause here, a thread of this test could keep the other one from its CPU.
-                if turn > 1000 {
-                    std::thread::yield_now()
-                } else {
-                    std::hint::spin_loop()
-                }
-                turn += 1;
-            }
-        };
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for round in 1..=ROUNDS {
-                    await_round(&started, round);
-                    for turn in 0.. {
-                        if begun.load(Ordering::Acquire) >= round {
-                            break;
-                        }
-                        if item.try_take(&[1], B, &*table).is_some() {
-                            taken.fetch_add(1, Ordering::Relaxed);
-                            break;
-                        }
-                        asking.store(round, Ordering::Release);
-                        // Both threads may share one CPU.
-                        if turn > 1000 {
-                            std::thread::yield_now();
-                        }
-                    }
-                    ended.store(round, Ordering::Release);
-                }
-            });
-            for round in 1..=ROUNDS {
-                item.header().raw().holder.store(0, Ordering::Relaxed);
-                item.header().raw().owner.store(0, Ordering::Relaxed);
-                started.store(round, Ordering::Release);
-                await_round(&asking, round);
-                // B is at another place of its loop in each round.
-                (0..round % 64).for_each(|_| std::hint::spin_loop());
-                item.begin(1, A, OnDeath::Keep);
-                begun.store(round, Ordering::Release);
-                await_round(&ended, round);
-            }
-        });
-        assert_eq!(taken.into_inner(), 0, "two members had the item");
+    fn an_item_whose_maker_died_before_it_learned_of_the_item_goes_to_another_member() {
+        for (on_death, expected) in [(OnDeath::Keep, true), (OnDeath::Return, true), (OnDeath::Destroy, false)] {
+            let (item, table) = (item(on_death), table());
+            assert!(matches!(item.take(&[1], C, &*table, soon()), ItemWaitOutcome::TimedOut { .. }), "A is alive");
+            table.set_dead(A);
+            let taken = item.take(&[1], C, &*table, soon());
+            let what = if expected { ItemWaitOutcome::Taken(item.held()) } else { ItemWaitOutcome::Gone };
+            assert_eq!(taken, what, "{on_death:?}");
+            assert_eq!(item.created_by(A), None, "A was only cut off, and asks for its item");
+        }
     }
 
     #[test]

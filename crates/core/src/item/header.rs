@@ -106,20 +106,6 @@ impl<'a> HeaderRef<'a> {
         std::str::from_utf8(&field[..end]).ok().map(str::to_owned)
     }
 
-    /// Makes the member `me` the holder of a new cooperative item, and the party `owner` its owner and creator. Other
-    /// members of this party may wait for the item already. They can take it only after they have seen the owner, so
-    /// the owner is written last.
-    pub(super) fn begin(self, owner: u32, me: MemberId, on_death: OnDeath) {
-        self.0.creator.store(owner, Relaxed);
-        self.0.on_death.store(on_death as u32, Relaxed);
-        self.0.held_for.store(owner, Relaxed);
-        self.0.version.store(LAYOUT_VERSION, Relaxed);
-        self.0.magic.store(ITEM_MAGIC, Release);
-        self.0.holder.store(me.0, Release);
-        fault_point!("item.begin");
-        self.0.owner.store(owner, Release);
-    }
-
     /// The number of the party that owns the item, or [`OWNER_GONE`].
     pub(super) fn owner(self) -> u32 {
         self.0.owner.load(Acquire)
@@ -170,10 +156,6 @@ impl<'a> HeaderRef<'a> {
     /// Changes the owner word of a dead holder's item as `on_death` says. If `on_death` has an unknown number, or if the
     /// holder did not have the item for its present owner, the owner stays.
     pub(super) fn apply_death(self) {
-        // The dead member may have died in `begin`, before it wrote the owner.
-        if self.owner() == 0 {
-            self.0.owner.store(self.0.creator.load(Relaxed), Release);
-        }
         // The dead member may have taken the place of the holder, and died before it saw that another party owns the
         // item. Or it had handed the item over already.
         if self.0.held_for.load(Acquire) != self.owner() {

@@ -8,9 +8,10 @@ use crossdock_core::item::{Backing, ItemMemory, ItemWaitOutcome};
 use crossdock_core::queue::{End, Message, Pattern, Ring, Shape, Side};
 use crossdock_core::region::{MappedRegionParts, Region};
 use crossdock_core::{Result, fault};
+use crossdock_layout::item::new_cooperative_item;
 use crossdock_layout::wire::OnDeath;
 use crossdock_layout::{Handle, SegmentId, Status};
-use crossdock_os::{Access, Deadline, Mapping, memfd};
+use crossdock_os::{Access, Deadline, Mapping, file, memfd};
 
 use crate::common::{World, member};
 use crate::{SIGKILL, SIZE, header_of, ten_numbers};
@@ -195,8 +196,8 @@ struct Item {
 impl Item {
     fn new(world: &Arc<World>) -> Self {
         let fd = memfd::create("crossdock-test-item", SIZE + 4096).unwrap();
+        file::write_all_at(&fd, &new_cooperative_item(1, member(DEAD), OnDeath::Keep), 0).unwrap();
         let memory = ItemMemory::open(&fd, SIZE, Backing::Cooperative).unwrap();
-        let _held = memory.begin(1, member(DEAD), OnDeath::Keep);
         Self { world: world.clone(), memory }
     }
 

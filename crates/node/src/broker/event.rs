@@ -119,6 +119,8 @@ pub enum Effect {
         reserve: u64,
         /// The name that `/proc/PID/maps` shows for the memory.
         label: String,
+        /// The bytes with which the memory begins. All other bytes are zero.
+        first: Vec<u8>,
     },
     /// Make a pin page with all of its memory allocated, pass it to the keeper, and answer with [`Event::Made`]. This
     /// is always the last effect of its event.

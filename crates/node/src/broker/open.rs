@@ -127,7 +127,7 @@ impl Broker {
             Record::Segment { segment, workflow, kind, name, size, reserved, attribute, persistent, since_ms, cause };
         assert!(self.making.is_none(), "the host makes one segment at a time");
         self.making = Some(Making { asker, segment, instead, record });
-        self.effects.push(Effect::Make { segment, size, reserve: reserved, label });
+        self.effects.push(Effect::Make { segment, size, reserve: reserved, label, first: Vec::new() });
     }
 
     /// Tells whether the host is making memory. Until the host answers, the broker cannot order other memory, and the

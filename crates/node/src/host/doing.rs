@@ -33,14 +33,14 @@ impl Host<'_> {
             }
             match effect {
                 Effect::Record(record) => self.journal.note(&record),
-                Effect::Make { segment, size, label, .. } => {
-                    let outcome = self.make(segment.0, size, &label);
+                Effect::Make { segment, size, label, first, .. } => {
+                    let outcome = self.make(segment.0, size, &label, &first);
                     let now = self.now();
                     let more = self.broker.handle(now, Event::Made { outcome });
                     self.carry_out(more, Vec::new());
                 }
                 Effect::MakePage { page, label } => {
-                    let outcome = self.make(page.0, PIN_PAGE, &label).and_then(|number| self.fill(page.0, number));
+                    let outcome = self.make(page.0, PIN_PAGE, &label, &[]).and_then(|number| self.fill(page.0, number));
                     let now = self.now();
                     let more = self.broker.handle(now, Event::Made { outcome });
                     self.carry_out(more, Vec::new());
@@ -143,11 +143,12 @@ impl Host<'_> {
         }
     }
 
-    fn make(&mut self, id: u64, size: u64, label: &str) -> Result<u64, String> {
+    fn make(&mut self, id: u64, size: u64, label: &str, first: &[u8]) -> Result<u64, String> {
         // The kernel allows at most 249 bytes for the name of a memfd, so a longer label is cut.
         let label = &label[..label.len().min(240)];
-        // No memory is allocated yet. The processes that use the pages allocate them, and are charged for them.
-        let made = memfd::create(label, size);
+        // Memory is allocated for the first bytes only. The processes that use the other pages allocate these pages, and
+        // are charged for them.
+        let made = memfd::create(label, size).and_then(|fd| file::write_all_at(&fd, first, 0).map(|()| fd));
         let fd = made.map_err(|error| {
             let hint = hint(&error);
             format!("no segment of {size} bytes could be made: {error}; {hint}")

@@ -1,5 +1,6 @@
 //! Serves requests about items, except requests that wait.
 
+use crossdock_layout::item::new_cooperative_item;
 use crossdock_layout::wire::{Answer, InUse, ItemLevel, ItemRequest, OnDeath, Party, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
@@ -78,11 +79,16 @@ impl Broker {
         let memory = memory_of(size);
         let room = self.fits(workflow, memory, &what).and_then(|()| self.room(workflow, memory, &what));
         room.and_then(|()| self.descriptors(workflow, 1, &what)).map_err(|text| (Status::NoSpace, text))?;
+        let mut first = Vec::new();
         if level == ItemLevel::Cooperative {
-            // The answer will contain the parties' numbers for owner words. If no number is left for one of the
-            // parties, the item is not made.
+            // The item's memory and the answer contain the parties' numbers for owner words. If no number is left for
+            // one of the parties, the item is not made.
             let Some(creator) = self.party(asker.member) else { return Ok(()) };
-            self.owner_words(asker.member, workflow, &creator)?;
+            let [own, ..] = self.owner_words(asker.member, workflow, &creator)?;
+            // The host writes the owner and the holder when it makes the memory. So a member that dies before it gets
+            // the answer leaves an item that other members can take.
+            let own = u32::try_from(own).expect("the numbers in owner words have 32 bits");
+            first = new_cooperative_item(own, asker.member, on_death);
         }
         let again = || Request::Item(ItemRequest::Create { size, level, on_death, key: key.clone() });
         if !self.has_name(asker, workflow, SegmentKind::Item, &key, again) {
@@ -92,7 +98,7 @@ impl Broker {
         let effect = if level == ItemLevel::Cooperative {
             let of = self.lasting.workflows.get(&workflow).map_or("", |w| &w.name);
             let label = format!("crossdock:{of}:item:{key}");
-            Effect::Make { segment: item, size: memory, reserve: 0, label }
+            Effect::Make { segment: item, size: memory, reserve: 0, label, first }
         } else {
             Effect::MakeItem { file: item, size: memory }
         };
