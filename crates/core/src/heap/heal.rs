@@ -1,11 +1,16 @@
-//! Healing: finishes or undoes what dead members left half done. The healing member holds the region's lock. If it is
-//! itself killed, at whatever point, the next healing member begins again.
+//! Healing: finishes or undoes what dead members left half done. The healing member holds the region's lock. If the
+//! healing member is killed, at whatever point, the next healing member begins again.
 //!
-//! Healing has an order. First, if a member died while it changed the parts that are derived from others (the bitmap
-//! of slices, the directory's chains), these parts are rebuilt. Next, the operations that are recorded in each dead
-//! member's heap slot are finished or undone, then those in the directory entries of dead members. Last, the slots
-//! become vacant. Each step for a slot is recorded in that same slot. So if the healing member is killed, the next
-//! one understands what was left.
+//! Healing has four steps, in this order:
+//!
+//! 1. If a member died while it changed derived data (the bitmap of slices, the directory's chains), these data are
+//!    rebuilt.
+//! 2. The operations that are recorded in each dead member's heap slot are finished or undone.
+//! 3. The operations that are recorded in the directory entries of dead members are finished or undone.
+//! 4. The heap slots of the dead members become vacant.
+//!
+//! Each action for a heap slot is recorded in the same slot. So if the healing member is killed, the next healing
+//! member knows what is left to do.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,8 +44,8 @@ impl Region {
         report.slots += first.slots;
         report.operations += first.operations;
         report.objects += first.objects;
-        // An error is ignored, because the healing is complete. If the lock cannot be had any more, the unused slices
-        // stay with their slots.
+        // An error is ignored, because the healing is complete. If the lock cannot be taken for this call, the unused
+        // slices stay with their heap slots.
         let _ = self.trim_vacant();
         Ok(report)
     }
@@ -107,7 +112,7 @@ impl Region {
                 cell.store(block | PHASE_BEGUN, Ordering::Release);
             }
             // If the healing member is killed here, both `from` and `cell` name the block. The next healing member sees
-            // that they are equal, and frees the block once.
+            // that they are equal, and frees the block only once.
             fault_point!("heal.noted");
             from.store(0, Ordering::Release);
         }

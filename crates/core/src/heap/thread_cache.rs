@@ -1,6 +1,6 @@
 //! Finds this thread's slot in a region by the region's address alone. Allocators of containers in shared memory need
-//! this, because they know only that address. The search is one look into the thread's own memory. If the region is
-//! not found there, the caller takes a slower path and then calls `cache_region`.
+//! this, because they know only that address. The search reads only the thread's own memory. If the region is not found
+//! there, the caller takes a slower path and then calls `cache_region`.
 //!
 //! An entry of this cache owns nothing: it does not keep its region alive. Instead, each region that is dropped
 //! increments [`DROPS`] before it gives anything back. An entry is valid only while `DROPS` has the same value as when
@@ -59,8 +59,8 @@ fn cache_index(base: *const u8) -> usize {
 #[inline(always)]
 fn cached<'a>(base: *const u8) -> Option<(&'a Region, &'a mut LocalSlot)> {
     let found = CACHE.with(|cached| cached[cache_index(base) % WAYS].get());
-    // If this thread has learned that a region was dropped, for example because it uses a region that was mapped at the
-    // same address afterwards, this load sees the increment of that drop. Nothing that follows runs before the load.
+    // Suppose that a region was dropped and another one was mapped at the same address. A thread that has learned of
+    // the other region sees the increment of `DROPS` in this load. The accesses after this load cannot run before it.
     if found.base != base || found.gone != DROPS.0.load(Ordering::Acquire) {
         return None;
     }
@@ -101,7 +101,7 @@ pub fn deallocate_at(base: *const u8, address: *const u8) -> bool {
     })
 }
 
-/// Empties this thread's cache. The library calls this function when the thread ends, and in a forked child.
+/// Empties this thread's cache. The library calls this function when a thread ends, and in a forked child.
 pub(super) fn forget() {
     let _ = CACHE.try_with(|cached| cached.iter().for_each(|cache_index| cache_index.set(NONE)));
 }

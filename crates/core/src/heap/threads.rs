@@ -33,7 +33,7 @@ impl LocalSlots {
 
 #[derive(Default)]
 struct State {
-    /// The slots of all threads of this process, also of threads that have ended.
+    /// The slots of all threads of this process, including threads that have ended.
     all: Vec<NonNull<LocalSlot>>,
     /// The slots whose thread has ended.
     idle: Vec<NonNull<LocalSlot>>,
@@ -58,7 +58,7 @@ thread_local! {
     static SLOTS: RefCell<ThreadSlots> = const { RefCell::new(ThreadSlots(Vec::new())) };
 }
 
-/// The slots of a thread in all regions. When the thread ends, the slots are given back to their regions.
+/// The slots of a thread in all regions. When the thread ends, each slot goes to the list `idle` of its region.
 struct ThreadSlots(Vec<(u64, Weak<Region>, NonNull<LocalSlot>)>);
 
 /// Runs in a forked child: the child forgets the heap slots of its parent, which go on belonging to the parent. The C
@@ -193,8 +193,8 @@ impl Drop for Region {
         let slots = state.all.into_iter().map(|slot| unsafe { Box::from_raw(slot.as_ptr()) });
         let mut slots: Vec<_> = slots.chain(lock(&self.locals.shared).take()).collect();
         slots.sort_unstable_by_key(|slot| slot.index);
-        // If an object under construction cannot be removed, this process keeps its slots, because the object's
-        // removal will be recorded in one of them.
+        // If an object under construction cannot be removed now, this process keeps its slots, because healing will
+        // record the removal of the object in one of them.
         if slots.first().is_some_and(|slot| self.abandon_all(slot.index)) {
             self.leave_slots(&slots);
         }

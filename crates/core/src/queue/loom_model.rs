@@ -26,7 +26,7 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
 }
 
 fn everybody_lives() -> Box<LivenessTable> {
-    // SAFETY: all fields are atomics of the standard library and bytes, for which zero is a value.
+    // SAFETY: all fields are bytes and atomics of the standard library, for which zero is a valid value.
     let table = unsafe { Box::<LivenessTable>::new_zeroed().assume_init() };
     for member in [ALICE, BOB, CAROL] {
         table.set_alive(member);

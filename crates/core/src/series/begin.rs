@@ -36,8 +36,8 @@ impl Publisher {
             return Err(self.error(Status::Busy, "a version was begun already; publish or abandon it first"));
         }
         let room = self.make_room(self.chunks());
-        // To make room, `make_room` may have ended the watch for children, because no slot was mapped yet. In this
-        // case the next line begins another watch.
+        // If no slot was mapped, `make_room` may have closed the watch that tells of forked children. The program is
+        // about to write into slots, so the next line opens a watch if none is open.
         self.watch_children().map_err(|error| failed(&self.name, &error))?;
         match room {
             Err(error) if error.status == Status::NoSpace && self.full == FullPolicy::Withhold => {
@@ -180,8 +180,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Ends the begun version, which is not published. Its slots are free afterwards, unless a forked child may have
-    /// them mapped.
+    /// Gives up the begun version without publishing it. This frees its slots, except slots that a forked child may
+    /// have mapped.
     fn give_up_begun(&mut self) {
         let taken = std::mem::take(&mut self.begun_slots);
         if self.begun_aside() {
