@@ -1,6 +1,6 @@
-//! The only code that loads and stores the words of an item's first page. A former owner may have written anything
-//! there, so the description is checked against the item's size before it is given out. The words of a cooperative
-//! item's owner are compared and never used as addresses.
+//! The only code that loads and stores the words of an item's first page. A former owner may have written anything into
+//! this page, so the description is checked against the item's size before it is returned. The words that name the
+//! owner and the holder of a cooperative item are compared and never used as addresses.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, fence};
@@ -146,7 +146,8 @@ impl<'a> HeaderRef<'a> {
         self.0.holder.compare_exchange(from.0, to.0, AcqRel, Acquire).is_ok()
     }
 
-    /// Notes that the holder has the item for the party `owner`, which owns the item. Only the holder may do this.
+    /// Notes that the holder has the item on behalf of the party `owner`, which owns the item. Only the holder may do
+    /// this.
     pub(super) fn hold_for(self, owner: u32) {
         self.0.held_for.store(owner, Release);
     }
@@ -170,12 +171,13 @@ impl<'a> HeaderRef<'a> {
     /// Changes the owner word of a dead holder's item as `on_death` says. If `on_death` has an unknown number, or if the
     /// holder did not have the item for its present owner, the owner stays.
     pub(super) fn apply_death(self) {
-        // The dead member may have died in `begin`, before it wrote the owner.
+        // The dead member may have died in `begin`, before it wrote the owner. In this case the party that made the
+        // item becomes the owner.
         if self.owner() == 0 {
             self.0.owner.store(self.0.creator.load(Relaxed), Release);
         }
-        // The dead member may have taken the place of the holder, and died before it saw that another party owns the
-        // item. Or it had handed the item over already.
+        // Nothing more happens to the item if the dead member did not have it for its present owner. There are two such
+        // cases: the dead member died right after it took `holder`, or right after it made another party the owner.
         if self.0.held_for.load(Acquire) != self.owner() {
             return;
         }
@@ -196,7 +198,7 @@ impl<'a> HeaderRef<'a> {
         self.0.sleepers.fetch_add(1, SeqCst);
     }
 
-    /// Takes back the announcement of `announce_sleep`: this member does not sleep any more.
+    /// Removes this member from the count `sleepers`, because it does not sleep any more.
     pub(super) fn end_sleep(self) {
         self.0.sleepers.fetch_sub(1, SeqCst);
     }

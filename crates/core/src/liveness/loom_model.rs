@@ -99,8 +99,8 @@ impl World {
     }
 }
 
-/// Tells whether there is an interleaving in which Alice is alive but counts as dead. If two threads touch the block at
-/// once, loom ends the model with an error.
+/// Tells whether there is an interleaving in which Alice is alive but counts as dead. If two threads use the block at
+/// the same time, loom ends the model with an error.
 fn is_violated(rule: Rule, heals: Heals, dies: bool) -> bool {
     let violated = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let found = violated.clone();

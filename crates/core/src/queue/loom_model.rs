@@ -370,8 +370,8 @@ fn each_worker_gets_a_producers_messages_in_order() {
     });
 }
 
-/// A dead consumer's message is given back while another consumer moves the tail past the message's cell. One of the
-/// two living consumers finds the message.
+/// A dead consumer's message becomes ready again while another consumer moves the tail past the message's cell. One of
+/// the two living consumers must find the message.
 #[test]
 fn a_message_that_is_given_back_while_the_tail_passes_it_is_found() {
     explore(|| {
@@ -408,8 +408,8 @@ fn a_work_queue_does_not_end_while_a_message_is_given_back() {
         ring.leave(Side::Producer, from.slot, ALICE);
         let theirs = ring.clone();
         let thread = thread::spawn(move || theirs.leave(Side::Consumer, leaver.slot, BOB));
-        // The next lines do what a waiting call does: an attempt, the question whether the port has ended, and one
-        // more attempt.
+        // The next lines do what a waiting call does: it tries to take a message, checks whether the port has ended,
+        // and tries once more.
         let early = receive(&ring, &mut worker).is_some();
         if !early && !ring.others_still_work(worker.slot) {
             assert!(receive(&ring, &mut worker).is_some(), "the port counts as ended, and a message is there");
