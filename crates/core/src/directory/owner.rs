@@ -40,18 +40,19 @@ struct Search {
     header: u64,
     /// The number of containers that the search may still look at.
     budget: u64,
-    /// True if only a container of containers is looked for. Such a search follows the pointers of few objects, and of
-    /// few containers in them.
+    /// True if the search is only for containers of containers. Such a search follows the pointers of few objects, and
+    /// of few containers in them.
     is_deep: bool,
 }
 
 impl Search {
-    /// Tells whether a value of this type can have a container that is looked for.
+    /// Tells whether a value of this type can contain a container of the kind that is searched for.
     fn may_have(&self, ty: &Type) -> bool {
         if self.is_deep { is_nested(ty) } else { owns_memory(ty) }
     }
 
-    /// Tells whether a value of this type has containers in whose blocks a container that is looked for can be.
+    /// Tells whether a value of this type has containers whose elements can contain a container of the kind that is
+    /// searched for.
     fn may_lead_to(&self, ty: &Type) -> bool {
         has_container_of(ty, &|of| self.may_have(of))
     }
@@ -131,8 +132,8 @@ impl Region {
         (search.may_lead_to(&ty) || of.size > SLICE && search.may_have(&ty)).then_some((self.info(entry)?, ty))
     }
 
-    /// Looks for the container with the searched header in a value of type `ty`, which takes `size` bytes from `at`
-    /// on, and in the blocks that the value's containers own.
+    /// Searches for the container whose header is at `search.header`: in a value of type `ty`, which takes `size` bytes
+    /// from `at` on, and in the blocks that the value's containers own.
     fn container_within(&self, ty: &Type, at: u64, size: u64, search: &mut Search) -> Option<Type> {
         match search.header.checked_sub(at) {
             Some(offset) if offset < size => ty.container_at(offset).cloned(),
@@ -173,7 +174,7 @@ fn is_nested(ty: &Type) -> bool {
     has_container_of(ty, &owns_memory)
 }
 
-/// Tells whether a value of this type has a container of elements of a type for which `which` is true.
+/// Tells whether a value of this type has a container for whose element type `which` returns `true`.
 fn has_container_of(ty: &Type, which: &dyn Fn(&Type) -> bool) -> bool {
     match ty {
         Type::Array(of, _) => has_container_of(of, which),

@@ -87,7 +87,8 @@ impl Views {
         Some(format!("files of {path} are not awaited: {notice} is not there, or is of another version of crossdock"))
     }
 
-    /// Finds the managed directory that an absolute, normalised path lies in, and the rest of the path below it.
+    /// Finds the managed directory that contains an absolute, normalised path. Also returns the part of the path below
+    /// that directory.
     #[must_use]
     pub fn find<'p>(&self, path: &'p [u8]) -> Option<(&View, &'p [u8])> {
         self.0.iter().find_map(|view| {

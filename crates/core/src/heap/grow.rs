@@ -173,8 +173,8 @@ impl Region {
         }
     }
 
-    /// Returns the memory of slices that the region does not use yet to the kernel, and subtracts it from the count of
-    /// reserved bytes.
+    /// Releases the memory of slices that the region does not use yet, so that the kernel gets it back. Subtracts it
+    /// from the count of reserved bytes.
     fn give_back(&self, _guard: &LockGuard<'_>, first: u64, end: u64) {
         self.memory.header().reserved.fetch_sub(self.cost(first, end), Ordering::Relaxed);
         if let Some(descriptor) = &self.descriptor {
@@ -183,7 +183,7 @@ impl Region {
         }
     }
 
-    /// Counts further bytes against the quota. If this member dies before it uses these bytes, they stay counted.
+    /// Counts `bytes` more bytes against the quota. If this member dies before it uses these bytes, they stay counted.
     /// That does no harm, because the count is only an upper bound.
     pub(crate) fn charge(&self, guard: &LockGuard<'_>, bytes: u64) -> Result<()> {
         let total = self.check_quota(guard, bytes)?;

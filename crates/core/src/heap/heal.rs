@@ -28,7 +28,7 @@ pub struct HealReport {
     pub slots: u64,
     /// The number of operations of dead members that were finished or undone.
     pub operations: u64,
-    /// The number of objects that were removed because their constructor or remover had died.
+    /// The number of objects that were removed because the member that was making or removing them had died.
     pub objects: u64,
 }
 
@@ -104,7 +104,7 @@ impl Region {
         count + u64::from(self.orphan(slot, by))
     }
 
-    /// Frees the block that the slot's holder was allocating when it died, if it had already taken the block.
+    /// If the slot's holder died while it was allocating a block, and had already taken the block, frees the block.
     fn take_back(&self, from: &AtomicU64, cell: &AtomicU64, slot: &HeapSlot, by: u16, guard: &LockGuard<'_>) -> bool {
         let block = from.load(Ordering::Acquire) & !PHASE_MASK;
         if block != 0 {

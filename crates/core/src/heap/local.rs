@@ -106,7 +106,8 @@ impl Region {
             return self.free_large(offset);
         };
         let Some(state) = self.memory.state(slice, block) else { return Err(self.not_a_block(offset)) };
-        // SeqCst: this exchange must not be reordered with the load of `available` in `notify` (see `leave_slice`).
+        // The ordering is SeqCst, because this exchange must not be reordered with the load of `available` in `notify`
+        // (see `leave_slice`).
         match state.compare_exchange(STATE_USED, STATE_FREE, Ordering::SeqCst, Ordering::Relaxed) {
             Ok(_) => {
                 fault_point!("heap.free.remote");

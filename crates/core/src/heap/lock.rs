@@ -37,7 +37,7 @@ pub(crate) struct LockGuard<'a> {
 pub(crate) struct StuckHolder {
     /// The words `holder` and `gate` of the lock at that time.
     held: (u64, u32),
-    /// The error, which names the member. It is kept because the daemon may have been asked for the name.
+    /// The error, which names the member. It is kept so that later calls need not ask the daemon for the name again.
     error: Error,
 }
 

@@ -63,7 +63,7 @@ impl Region {
         self.check_succession()?;
         self.with_local(|local| {
             // A large block is freed under the region's lock. The lock is taken before the replacement is recorded,
-            // because no later step may fail: healing would complete a recorded replacement.
+            // because a recorded replacement must be completed, and a later attempt to take the lock could fail.
             let guard = match self.memory.block_at(old_block) {
                 Some(Block::Large { .. }) => Some(self.lock()?),
                 _ => None,
@@ -199,7 +199,7 @@ impl Region {
         if let Some(guard) = guard {
             for record in &slot.operations {
                 // A member that healed this slot may have recorded a replacement here and died before it was complete.
-                // Then this call completes the replacement, so that the record becomes free.
+                // In this case the next line completes the replacement, so that the record becomes free.
                 if record.kind.load(Ordering::Relaxed) == OP_REPLACING {
                     self.finish_replace(record, slot, by, Some(guard));
                 }

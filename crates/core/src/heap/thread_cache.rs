@@ -3,10 +3,10 @@
 //! there, the caller takes a slower path and then calls `cache_region`.
 //!
 //! An entry of this cache owns nothing: it does not keep its region alive. Instead, each region that is dropped
-//! increments [`DROPS`] before it gives anything back. An entry is valid only while `DROPS` has the same value as when
-//! the entry was made. So a call with the address of a dropped region finds no valid entry here. The slower path then
-//! says that no region is mapped there, or finds the region that is mapped there now. As always, a program must not
-//! drop a region *while* another thread allocates in it.
+//! increments [`DROPS`] before it unmaps its memory or leaves its slots. An entry is valid only while `DROPS` has the
+//! same value as when the entry was made. So a call with the address of a dropped region finds no valid entry here. The
+//! slower path then says that no region is mapped there, or finds the region that is mapped there now. As always, a
+//! program must not drop a region *while* another thread allocates in it.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -108,7 +108,7 @@ pub(super) fn forget() {
 
 /// Makes all cached entries of all threads invalid. The caller is about to drop a region with its slots.
 pub(super) fn region_goes() {
-    // The ordering includes Release, because the region's memory must be given back only after this store.
+    // The ordering includes Release, because the region's memory must be unmapped only after this store.
     DROPS.0.fetch_add(1, Ordering::AcqRel);
 }
 

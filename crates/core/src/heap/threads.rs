@@ -48,7 +48,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number of regions that a thread can use in turn without the slower search.
+/// The number of regions for which a thread finds its slot without the slower search.
 const WAYS: usize = 4;
 
 thread_local! {
@@ -62,8 +62,8 @@ thread_local! {
 struct ThreadSlots(Vec<(u64, Weak<Region>, NonNull<LocalSlot>)>);
 
 /// Runs in a forked child: the child forgets the heap slots of its parent, which go on belonging to the parent. The C
-/// library calls this hook. It does not run in a child that a program makes by the system call alone; for crossdock
-/// such a child and its parent look like one process.
+/// library calls this hook. The hook does not run in a child that a program makes by a direct system call; for
+/// crossdock such a child and its parent look like one process.
 extern "C" fn forget_in_child() {
     let _ = RECENT.try_with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
     thread_cache::forget();

@@ -2,10 +2,10 @@
 //! and a wake.
 //!
 //! The word `owner` names the party that owns the item. The word `holder` names the one member of that party that has
-//! the item. Only the holder changes `owner`. It clears `holder` only after it has changed `owner`, so that no member
-//! of the former party can take the item in between. A member of the owning party takes the item by exchanging `holder`
-//! from none to itself. The word `turn` counts changes. Members that wait sleep on `turn` and on the daemon's count of
-//! deaths.
+//! the item. Only the holder changes `owner`. It clears the word `holder` only after it has changed `owner`, so that no
+//! member of the former party can take the item in between. A member of the owning party takes the item by a
+//! compare-and-swap of `holder`, from none to its own id. The word `turn` counts changes. Members that wait sleep on
+//! `turn` and on the daemon's count of deaths.
 //!
 //! The member that makes the item writes `owner` last of all, because other members may have mapped the item by then.
 //! Until `owner` is written, it is 0, which is no party's number, so no member takes the item.
@@ -256,7 +256,7 @@ mod tests {
     }
 
     fn table() -> Box<LivenessTable> {
-        // SAFETY: the table consists of atomics and padding, for which zeros are values.
+        // SAFETY: the table consists of atomics and padding, for which zeros are valid values.
         let table: Box<LivenessTable> = unsafe { Box::new_zeroed().assume_init() };
         table.format();
         [A, B, C].iter().for_each(|m| table.set_alive(*m));

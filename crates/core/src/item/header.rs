@@ -157,8 +157,8 @@ impl<'a> HeaderRef<'a> {
         self.0.on_death.store(on_death as u32, Release);
     }
 
-    /// Counts the death of a holder. The member that took the dead holder's place calls this before it changes another
-    /// word. So a member that sees such a change, or takes the item, sees the count.
+    /// Counts the death of a holder. The member that took the dead holder's place calls this before it changes any
+    /// other word of the item. So a member that sees such a change, or takes the item, sees the count.
     pub(super) fn count_death(self) {
         self.0.deaths.fetch_add(1, Release);
     }
@@ -176,7 +176,7 @@ impl<'a> HeaderRef<'a> {
         if self.owner() == 0 {
             self.0.owner.store(self.0.creator.load(Relaxed), Release);
         }
-        // Nothing more happens to the item if the dead member did not have it for its present owner. There are two such
+        // The owner stays as it is if the dead member did not have the item for its present owner. There are two such
         // cases: the dead member died right after it took `holder`, or right after it made another party the owner.
         if self.0.held_for.load(Acquire) != self.owner() {
             return;

@@ -137,8 +137,8 @@ impl ItemMemory {
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.size as usize) }
     }
 
-    /// Fills the rest of the last page, behind the data, with zeros. Bytes of a larger former size, or bytes that an
-    /// earlier owner wrote there, may lie behind the data.
+    /// Fills the bytes between the end of the data and the end of the last page with zeros. These bytes may be left
+    /// from a larger former size, or from an earlier owner.
     pub fn clear_behind(&mut self) {
         if !self.writable() {
             return;

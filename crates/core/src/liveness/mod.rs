@@ -76,8 +76,8 @@ pub(crate) fn proved() -> u32 {
     PROVED.load(Ordering::Acquire)
 }
 
-/// Counts a death that another process proved, and that this process learned from a port or an item. A region asks the
-/// roll itself which member is dead when it heals.
+/// Counts a death that another process has proved, and of which this process has learned from a port or an item. When a
+/// region is healed after that, it asks the roll itself which members are dead.
 pub(crate) fn count_shown() {
     PROVED.fetch_add(1, Ordering::AcqRel);
 }
@@ -138,7 +138,7 @@ impl Liveness {
     /// Locks this member's byte of the roll and maps the table. The result is `None` if the memory is not a table of
     /// this layout.
     pub fn enter(descriptors: LivenessDescriptors, me: MemberId) -> OsResult<Option<Self>> {
-        // The lock comes first: from here on the process counts as alive, whatever happens to its descriptors.
+        // The lock is taken first: from here on the process counts as alive, whatever happens to its descriptors.
         let entry = RollLock::hold(descriptors.entry)?;
         let table = map(descriptors.table)?;
         let liveness = Self {
@@ -255,7 +255,7 @@ mod tests {
         let third = MemberId::new(9, 9);
         let _third = RollLock::hold(roll.enter(third.0).unwrap()).unwrap();
         assert!(!seen.is_dead(third));
-        // The daemon is stopped after it has marked the member, and before it counts the death.
+        // Acts as a daemon that is stopped after it has marked the member as dead, and before it counts the death.
         words(&next_writer).members[third.slot()].store(third.0 | DEAD, Ordering::Release);
         let counted = proved();
         assert!(seen.is_dead(third), "the new table is read");

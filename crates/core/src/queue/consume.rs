@@ -63,7 +63,7 @@ impl Ring {
                 }
                 // This consumer skips the cell: a former consumer in the same end slot released the message, the
                 // message is void, or (fan-out) the message was never for this consumer. If several producers died
-                // while they wrote to this cell, the cell's lap is greater by more than one.
+                // while they wrote to this cell, the cell's lap is more than one greater than `lap`.
                 Some(_) if seen.lap() > lap => {}
                 _ => return Err(wrong(position, seen)),
             }
@@ -190,8 +190,8 @@ impl Ring {
     }
 
     /// Looks again at a cell that another consumer had taken when this call moved the tail past it. The message may
-    /// have become ready again just before. A third consumer may have seen the change of `returned` then, and searched
-    /// behind the old tail, where the message was not yet. So this function increments `returned` once more.
+    /// have become ready again just before. A third consumer may have noticed the change of `returned`, but searched
+    /// only behind the old tail, and so missed the message. So this function increments `returned` a second time.
     fn look_again(&self, position: u64) {
         fence(SeqCst);
         if self.cell(position).state() == State::ready(self.lap(position)) {

@@ -66,8 +66,8 @@ impl Ring {
         alive: &dyn LivenessSource,
         patient: bool,
     ) -> Result<Joined, Error> {
-        // Another thread may have ended the session while this thread waited for a free end. Then this member counts
-        // as dead. If it took an end, other members would heal the end while this thread used it.
+        // Another thread may have ended the session while this thread waited for a free end. In this case this member
+        // counts as dead. If it took an end, other members would heal the end while this thread used it.
         if alive.table().says_dead(me) {
             return Err(Error::new(Status::Closed, "the session was closed while this call waited for an end"));
         }
@@ -193,8 +193,8 @@ impl Ring {
         Err(corrupt("its head lies more than a lap behind its cells"))
     }
 
-    /// Adds the messages that the former consumer had received but not released to the counter of messages that are
-    /// delivered again.
+    /// Increases the counter of messages that are delivered again, by the number of messages that the former consumer
+    /// had received but not released.
     fn count_redelivered(&self, from: u64, to: u64) {
         let again = |position: &u64| self.cell(*position).state() == State::ready(self.lap(*position));
         let count = (from..to).take(self.capacity() as usize).filter(again).count();

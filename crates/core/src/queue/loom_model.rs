@@ -381,8 +381,8 @@ fn a_message_that_is_given_back_while_the_tail_passes_it_is_found() {
         let mut own = join(&ring, Side::Consumer, ALICE);
         send(&ring, &mut from, 0).unwrap();
         receive(&ring, &mut dead).unwrap();
-        // A consumer that is killed right after it has taken a message does not move the tail. So the tail is put back
-        // to the message here.
+        // A consumer that is killed right after it has taken a message does not move the tail. So the next line moves
+        // the tail back to the message.
         ring.header().taking.tail.store(0, std::sync::atomic::Ordering::Relaxed);
         let theirs = ring.clone();
         let thread = thread::spawn(move || receive(&theirs, &mut other).is_some());

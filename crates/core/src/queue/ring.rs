@@ -228,7 +228,7 @@ impl Ring {
         side as u8 * MAX_PRODUCERS as u8 + slot
     }
 
-    /// Gives the end slot with this index. It computes the address without a search, because every send and receive
+    /// Gives the end slot with this index. The address is computed without a search, because every send and receive
     /// needs the slot.
     #[inline]
     pub(super) fn slot(&self, slot_index: u8) -> SlotRef<'_> {

@@ -79,7 +79,8 @@ impl<'a> SlotRef<'a> {
         self.0.holder.owner.store(0, Release);
     }
 
-    /// Tells whether the member is at the port. A member that is just joining or leaving is not.
+    /// Tells whether the member of this end slot is at the port. A member that is just joining or leaving does not
+    /// count.
     pub(super) fn is_here(self) -> bool {
         self.0.holder.here.load(Acquire) == 1
     }

@@ -197,8 +197,8 @@ impl End {
         }
     }
 
-    /// Sleeps at most `timeout` until something happens at this end. A thread that watches the end for an event loop
-    /// calls this function. Gives `true` if a call with timeout zero may now give anything but `NOT_YET`.
+    /// Sleeps at most `timeout`, until a message, a free cell or a death comes. A thread that watches the end for an
+    /// event loop calls this function. Returns `true` if a call with timeout zero may now give anything but `NOT_YET`.
     pub fn wait_for_event(&self, timeout: Duration) -> bool {
         let alive = self.host.liveness();
         let epoch = alive.epoch();
@@ -210,7 +210,7 @@ impl End {
         self.has_event()
     }
 
-    /// Ends a call with timeout zero that found nothing. Decides whether the error is "not yet", or says that the
+    /// Ends a call with timeout zero that found nothing. Returns the error "not yet", or the error that says why the
     /// awaited change will never come.
     fn poll<T>(&self, attempt: &mut dyn FnMut() -> Attempt<T>, needs_peer: bool) -> Result<T, Error> {
         self.look_after();
@@ -291,11 +291,11 @@ impl End {
         self.ring.cell(position).watched()
     }
 
-    /// Heals what dead members left at this port. If it healed anything, it wakes all members and gives `true`, and the
-    /// caller tries again.
+    /// Heals what dead members left at this port. If anything was healed, wakes all members and returns `true`; the
+    /// caller then tries again.
     pub(super) fn look_after(&self) -> bool {
-        // The kernel is asked only after `ASK_EVERY` has passed. So an end that polls or spins does not ask it after
-        // each attempt.
+        // The kernel is asked at most once in the time `ASK_EVERY`. So an end that polls or spins does not ask the
+        // kernel after each attempt.
         let alive = if self.may_ask() { self.host.liveness() } else { self.host.liveness().table() };
         let mut healed = self.ring.look_after_all(self.me, alive);
         if self.side == Side::Producer && self.shape().pattern == Pattern::FanOut {
@@ -319,8 +319,8 @@ impl End {
         due
     }
 
-    /// Returns the error that ends a wait, if no member of the other side that this end has met is left. If this end
-    /// has met no member, the result is `None`, so the end waits until its deadline.
+    /// Returns the error that ends a wait when all members that this end has met are gone. If this end has met no
+    /// member, the result is `None`, so the end waits until its deadline.
     pub(super) fn over(&self) -> Option<Error> {
         let other = self.side.other();
         // The caller has called `look_after` before. If that call learned of a death from the kernel, it has freed the

@@ -94,7 +94,7 @@ pub struct Region {
     /// The largest number of bytes of this region that the daemon has counted against the quota at the request of this
     /// process.
     pub(crate) granted: AtomicU64,
-    /// The member for which this process last waited in vain to have the region's lock.
+    /// The member that held the region's lock when this process last waited for the lock in vain.
     pub(crate) stuck: Mutex<Option<StuckHolder>>,
     /// A number that the language binding stores here, see [`Region::tag`].
     tag: AtomicU64,
@@ -331,8 +331,9 @@ impl Region {
         self.deaths_seen.load(Ordering::Acquire) == self.deaths()
     }
 
-    /// The number of deaths that the liveness table has counted, that were proved to this process, and that a port or
-    /// an item has shown to it. A death may count twice. The number starts again from 0 after 2³² deaths.
+    /// The sum of two numbers: the deaths that the liveness table has counted, and the deaths that were proved to this
+    /// process or that it has learned of from a port or an item. A death may be counted twice. The number starts again
+    /// from 0 after 2³² deaths.
     #[inline]
     pub(crate) fn deaths(&self) -> u32 {
         // SAFETY: the trait `Host` promises that the word lasts as long as `host`, which `self` holds.

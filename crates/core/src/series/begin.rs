@@ -106,7 +106,7 @@ impl Publisher {
         self.fields.iter().any(|field| matches!(field.begun, Some(Begun::Aside(_))))
     }
 
-    /// Copies a version that was begun in ordinary memory to slots of the pool, if the pool has room by now.
+    /// If a version was begun in ordinary memory and the pool has room by now, copies the version to slots of the pool.
     fn take_in_aside(&mut self) -> Result<()> {
         if !self.begun_aside() || !self.begun_slots.is_empty() {
             return Ok(());
@@ -126,8 +126,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Copies a begun version that is withheld to the variables' own memory, and notes all of its chunks as changed.
-    /// So the next version contains them.
+    /// The begun version is withheld, so this function copies its data to the variables' own memory. All of its chunks
+    /// are noted as changed, so the next version contains them.
     pub(super) fn write_back_begun(&mut self) {
         let chunk = self.pool.chunk();
         for field in &self.fields {
@@ -215,8 +215,8 @@ impl Publisher {
         let stamp = Stamp::now(self.sequence + 1, self.chunks(), Method::InPlace);
         self.finish(record, &stamp, columns, attributes);
         self.count_chunks(stamp.copied);
-        // The variables' own memory does not hold the published data. So the newest version is mapped privately at
-        // the variables' addresses.
+        // The variables' own memory does not hold the published data. So the lines below map the newest version
+        // privately at the variables' addresses.
         self.end_begun();
         self.pending.clear();
         self.unsearched = false;

@@ -27,7 +27,7 @@ use super::slots::{SlotRun, Slots};
 /// What the publisher knows about forked children.
 #[derive(Default)]
 pub(super) struct Children {
-    /// The open watch, which children inherit that are forked now; `None` while no slot is mapped at the variables'
+    /// The open watch; a child that is forked now inherits it. `None` while no slot is mapped at the variables'
     /// addresses.
     watch: Option<OpenWatch>,
     forked: Vec<Forked>,
@@ -35,7 +35,7 @@ pub(super) struct Children {
 
 struct OpenWatch {
     watch: ForkWatch,
-    /// The number of the newest version when it was last known that no child had the watch.
+    /// The sequence number of the newest version at the last time when the publisher knew that no child had the watch.
     first: u64,
     /// The slots of begun versions that were given up while a child may have had this watch. The publisher keeps them
     /// until it has found out whether a child has the watch.

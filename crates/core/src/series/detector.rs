@@ -152,7 +152,7 @@ impl ChangeDetector {
         &self.unavailable
     }
 
-    /// Tells whether the publisher uses the program's hints in a step in which the program gives some.
+    /// Tells whether the publisher uses the program's hints in a step in which the program gives hints.
     pub fn detect_allows_hints(&self) -> bool {
         matches!(self.detect, Detect::Auto | Detect::Hints)
     }
@@ -297,8 +297,8 @@ impl ChangeDetector {
         let (bytes, chunks, c) = (bytes as f64, f64::from(chunks), &self.costs);
         let pages = bytes / PAGE;
         let copied = changing.chunks * bytes * c.copy_byte;
-        // A chunk that changed is compared up to its first difference. The position of the difference is not known, so
-        // half of the chunk is assumed.
+        // A chunk that changed is compared up to its first difference. The position of this difference is not known, so
+        // the estimate assumes that half of the chunk is compared.
         let compared = (1.0 - changing.chunks / 2.0) * bytes * c.compare_byte;
         match method {
             Method::PrivateCopies => {
@@ -319,8 +319,8 @@ impl ChangeDetector {
     }
 }
 
-/// Opens the page map. It tries the system call on one page of this function's stack, to learn whether the kernel
-/// supports it.
+/// Opens the page map. Tries its system call on one page of this function's stack, to learn whether the kernel supports
+/// the call.
 fn open_map() -> Result<Arc<PageMap>, String> {
     let map = PageMap::shared().map_err(|e| e.to_string())?;
     let here = (&raw const map) as usize / 4096 * 4096;

@@ -55,7 +55,8 @@ pub fn fuzz_entry(data: &[u8]) {
         }
         if more & 4 != 0 {
             // Marks the copy as a complete series. Without the mark, most inputs would already be rejected at the first
-            // check. SAFETY: the mapping is larger than a header, aligned, and all fields are atomics.
+            // check.
+            // SAFETY: the mapping is larger than a header, aligned, and all fields are atomics.
             let header: &SeriesHeader = unsafe { raw.start().cast().as_ref() };
             header.identity.init.store(SERIES_READY, Relaxed);
         }

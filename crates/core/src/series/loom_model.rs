@@ -58,8 +58,8 @@ impl Model {
         self.hold(pin, newest.sequence(), newest.record() as usize)
     }
 
-    /// Pins a version whose number and record are known. An observer that reads every version in turn does this.
-    /// Returns the same values as [`Self::observe`].
+    /// Pins a version whose number and record are known. An observer that reads every version, one after the other,
+    /// does this. Returns the same values as [`Self::observe`].
     fn hold(&self, pin: usize, sequence: u64, record: usize) -> Option<(u64, [u64; 2])> {
         match protocol::pin(&self.pins[pin], &self.states[record], sequence, false) {
             PinResult::Held => {

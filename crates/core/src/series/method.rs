@@ -15,9 +15,9 @@ use super::spec::Method;
 use crate::fault_point;
 
 impl Publisher {
-    /// Maps those chunks that got fresh slots and that are mapped slots to their fresh slots, because their old slots
-    /// may be overwritten as soon as no version uses them. `dirty` lists the pages that are private copies, as in
-    /// [`Self::copy_changes`].
+    /// Some chunks are mapped slots and have got fresh slots now. Maps these chunks to their fresh slots, because their
+    /// old slots may be overwritten as soon as no version uses them. `dirty` lists the pages that are private copies,
+    /// as in [`Self::copy_changes`].
     pub(super) fn follow_up(&mut self, taken: &[FreshSlots], dirty: Option<&[Range<usize>]>) {
         let chunk = self.pool.chunk();
         let leaves = self.goal().is_some_and(|goal| goal != Backing::Slot);

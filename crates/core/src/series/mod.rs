@@ -21,8 +21,7 @@
 //! numbers and never waits for an observer. An observer reads a record in the pool only to copy the parts that it
 //! needs. It checks the copy, and from then on uses only the copy.
 //!
-//! If loom, the model checker, compiles this module, it has only `protocol` and `loom_model`; `lib.rs` makes that
-//! choice.
+//! For loom, the model checker, this module consists only of `protocol` and `loom_model`; `lib.rs` makes that choice.
 
 mod attached;
 mod backing;

@@ -53,7 +53,7 @@ pub struct AttachParts {
     pub pool: OwnedFd,
     /// The pool's size in bytes, as the daemon has reported it.
     pub size: u64,
-    /// The page in which observers note the versions that they use. One slot of it, which is zeroed, belongs to this
+    /// The page in which observers note the versions that they use. One slot of this page is zeroed and belongs to this
     /// observer alone.
     pub pin_page: OwnedFd,
     /// The index of the observer's slot.

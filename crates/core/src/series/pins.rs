@@ -91,7 +91,7 @@ impl Pins {
     pub fn slots(&self) -> impl Iterator<Item = &[AtomicU64]> {
         self.pages.iter().flat_map(|page| {
             // SAFETY: the mapping has a page's size and lasts as long as `self`; a pin page is made of atomics. Reading
-            // the page causes no fault: its memory is reserved and sealed against shrinking, and if its owner punches a
+            // the page causes no fault: its memory is reserved and sealed against shrinking, and if a process punches a
             // hole into it, the hole reads as zeros.
             let page = unsafe { page.start().cast::<PinPage>().as_ref() };
             page.slots.iter().map(used)

@@ -95,8 +95,8 @@ impl Report {
     }
 }
 
-/// The versions that exist, by sequence number, each with its time. A version that its publisher did not make visible
-/// before it died is not in the list.
+/// The versions that exist, sorted by sequence number, each with its time of publishing. A version that its publisher
+/// did not make visible before it died is not in the list.
 pub(super) fn versions(pool: &Pool) -> Vec<(u64, u64)> {
     let time = |which: Latest| pool.record(u32::from(which.record())).time.load(Relaxed);
     let mut found: Vec<(u64, u64)> = visible(pool).map(|which| (which.sequence(), time(which))).collect();

@@ -20,10 +20,10 @@ use crate::{Error, Result, fault_point};
 
 /// How many slots a large pool takes as a reserve when it grows: at most one for every `SPARE` slots that it has.
 const SPARE: u32 = 64;
-/// If the pool could not grow, the publisher does not try again for this many times the duration of the attempt. So a
-/// full quota, or a daemon that is away, costs at most two per cent of the publisher's time.
+/// How long the publisher waits before it tries again to grow the pool after a failure: this many times the duration of
+/// the failed attempt. So a full quota, or a daemon that is away, costs at most two per cent of the publisher's time.
 const REST: u32 = 50;
-/// The longest time for which the publisher does not try again after the pool could not grow.
+/// The longest time that the publisher waits before it tries again to grow the pool after a failure.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
 impl Publisher {

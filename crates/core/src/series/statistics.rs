@@ -41,7 +41,7 @@ pub struct Statistics {
     /// The number of bytes of memory that are reserved for the pool.
     pub reserved: u64,
     /// How many times `publish` withheld its version because the pool had no room. Such a call succeeds, and the next
-    /// version carries its changes.
+    /// version contains the changes.
     pub withheld: u64,
     /// The reason why the last publish withheld its version, and which observers hold old versions. `None` if a version
     /// was published after that.

@@ -19,12 +19,12 @@ impl Publisher {
 
     /// The address of the variable's elements: an array that the program reads and writes in place. The address is a
     /// multiple of 2 MiB, and stays the same as long as the publisher lives, with one exception. From `begin` to
-    /// `publish` or `abandon` the variable's memory is elsewhere, at a multiple of the chunk size. During that time
-    /// its contents are undefined at first, and the program must write all of it.
+    /// `publish` or `abandon` the variable's memory is elsewhere, at a multiple of the chunk size. During that time its
+    /// contents are undefined at first, and the program must write all of it.
     ///
-    /// The pages at this address do not change, so the memory can be registered (RDMA, io_uring, CUDA, a pending
-    /// `MPI_Irecv`). They may change if the series was made with [`super::Pages::MayMove`], or if the program calls
-    /// `begin`.
+    /// The pages at this address stay the same, unless the series was made with [`super::Pages::MayMove`] or the
+    /// program calls `begin`. As long as the pages stay the same, the memory can be registered (RDMA, io_uring, CUDA, a
+    /// pending `MPI_Irecv`).
     ///
     /// The library reads this memory only during `publish`. No thread may write to it during that call.
     ///

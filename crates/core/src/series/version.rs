@@ -281,7 +281,7 @@ impl Version {
                 fault_point!("series.refresh.pinned");
                 match self.replace_by(newer) {
                     // The publisher took `newer` back while this call was reading it. So a version newer than `newer`
-                    // exists, and the loop tries again with it.
+                    // exists, and the loop tries again with that version.
                     Err(error) if error.status == Status::NotFound => taken_back = Some(error),
                     done => return done,
                 }
