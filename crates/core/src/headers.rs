@@ -125,8 +125,8 @@ impl Region {
         (pointer != 0 && self.is_plain_block(data)).then_some(data)
     }
 
-    /// The number of elements of the container of type `ty` at `header`, in a block of `bytes` bytes. An element has
-    /// `each` bytes.
+    /// The number of elements of the container of type `ty` at `header`, but at most as many as fit into the
+    /// container's block of `bytes` bytes. An element has `each` bytes.
     pub(crate) fn owned_elements(&self, ty: &Type, header: u64, each: u64, bytes: u64) -> u64 {
         let most = bytes.checked_div(each).unwrap_or(0);
         if matches!(ty, Type::Ndarray(_)) {

@@ -39,7 +39,7 @@ pub(super) fn slot_of(entry: &Entry, slots: u64) -> u16 {
     named.and_then(|slot| u16::try_from(slot).ok()).unwrap_or(0)
 }
 
-/// Tells whether the object under construction has got a block that its constructor has filled with zeros.
+/// Tells whether the object has got a block that its constructor has filled with zeros.
 pub(super) fn is_zeroed(entry: &Entry) -> bool {
     entry.slot.load(Ordering::Relaxed).has(ZEROED)
 }

@@ -45,8 +45,9 @@ thread_local! {
 /// `gone`.
 const NONE: CacheEntry = CacheEntry { base: null(), gone: u64::MAX, region: null(), slot: null_mut() };
 
-/// Computes an index from a region's address by a multiplication. Regions begin at a page, so the lower bits carry no
-/// information. The highest bits of the product depend on all other bits.
+/// Computes an index in the cache from a region's address. Regions begin at a page, so the lowest bits of the address
+/// are left out. The remaining bits are multiplied by a constant, and the highest bits of the product, which depend on
+/// all of them, are the index.
 #[inline(always)]
 fn cache_index(base: *const u8) -> usize {
     (base as u64 >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 61

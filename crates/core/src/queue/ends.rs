@@ -57,7 +57,8 @@ impl Ring {
     ///
     /// First the function heals the ends of all dead members of the side, even if this member does not need their
     /// slots. Joining clears the record of how members left, so a death must be recorded before a new member joins. If
-    /// `patient` is `false`, the result is `NOT_YET` while another member is healing.
+    /// `patient` is `true`, the result is `NOT_YET` while another member is healing an end of this side. If it is
+    /// `false`, such an end is passed over.
     pub(super) fn join(
         &self,
         side: Side,

@@ -211,8 +211,7 @@ impl Publisher {
         let wanted = (total / 64).clamp(4, 64);
         let (mut looked, mut changed, mut pages) = (0u32, 0u32, 0usize);
         // The chunks are divided into stretches of equal length. In each publish, one chunk of each stretch is
-        // examined, at another position than in the publish before. With fixed positions, a regular pattern of changes
-        // could be missed.
+        // examined, at a random position. With fixed positions, a regular pattern of changes could be missed.
         let mut random = self.sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         for n in 0..wanted {
             random ^= random << 13;

@@ -75,8 +75,8 @@ impl Publisher {
     }
 
     /// Moves the variables' data to ordinary memory, with one mapping for each variable. The caller found that the
-    /// kernel refuses further mappings (a process may have 65530). The data of mapped chunks are still in their old
-    /// slots, because the publisher has not retired a version since then.
+    /// kernel refuses further mappings (a process may have 65530). Chunks that are still mapped to their old slots show
+    /// the right data, because no slot can be overwritten before the publisher retires a version.
     pub(super) fn leave_pool(&mut self, error: &OsError) {
         self.detector.give_up(Method::PrivateCopies, error.to_string());
         self.detector.method = Method::CopyAll;

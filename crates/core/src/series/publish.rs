@@ -168,9 +168,9 @@ impl Publisher {
         }
         self.follow_up(&taken, dirty.as_deref());
         self.retire(self.keep);
-        // After a step with hints, no chunk changes its kind of memory. The change takes data from the newest version.
-        // If the program's hints named too little, the variables hold data that the newest version lacks, and the
-        // change would lose these data.
+        // After a step with hints, no chunk changes its kind of memory. Such a change is right only if the variables
+        // hold the same data as the newest version. If the program's hints named too little, the newest version lacks
+        // some of the data, and the change would lose them.
         if method != Method::Hints {
             self.change_over();
         }

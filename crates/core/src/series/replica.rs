@@ -2,8 +2,8 @@
 //!
 //! A version arrives from the other node as a [`VersionHead`] and some chunks, in [`ChunkRun`]s. Chunks that are the
 //! same as in the replica's last version are not sent. [`Replica::prepare`] makes room for the chunks, the caller fills
-//! them in, and [`Replica::publish`] makes the version visible. Observers of a replica notice no difference. The two
-//! nodes have different observers, so each node chooses slots and retires versions for itself.
+//! them in, and [`Replica::publish`] makes the version visible. For its observers, a replica behaves like the original
+//! series. The two nodes have different observers, so each node chooses slots and retires versions for itself.
 //!
 //! The functions here check everything that comes from another node. They return `CORRUPT` for a version that
 //! contradicts the series' description.
