@@ -145,8 +145,9 @@ impl Player {
                 mine.store(seq, Release);
             }
             (Spin | SpinPause, false) => {
-                // The process that sends first is one message ahead. So it waits until the other process has stored the
-                // same number as itself. The other process waits for the number after its own.
+                // Each process stores the number of the message that it has sent last. The process that sends first
+                // waits until the other process has stored the same number. The other process waits for the next
+                // number.
                 let due = if self.first { seq } else { seq.wrapping_add(1) };
                 while theirs.load(Acquire) != due {
                     if kind == SpinPause {

@@ -35,7 +35,7 @@ pub(crate) struct LockGuard<'a> {
 
 /// The holder of the lock, when this process waited for the lock in vain.
 pub(crate) struct StuckHolder {
-    /// The words `holder` and `gate` of the lock at that time.
+    /// The words `holder` and `gate` of the lock when this process waited in vain.
     held: (u64, u32),
     /// The error, which names the member. It is kept so that later calls need not ask the daemon for the name again.
     error: Error,

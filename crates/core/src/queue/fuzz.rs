@@ -86,7 +86,7 @@ fn overwrite(raw: &Mapping, scribble: &[u8]) {
     let offset = u16::from_le_bytes([bytes[0], bytes[1]]) as u64 % (raw.length() as u64 / 8) * 8;
     let value = u64::from_le_bytes(bytes[2..].try_into().expect("eight bytes"));
     let Some(address) = raw.at(offset, 8) else { return };
-    // SAFETY: the word lies within the mapping and is aligned. All other references to this memory are to atomics, so
-    // this atomic store cannot violate them.
+    // SAFETY: the word lies within the mapping and is aligned. All other references to this memory are to atomics too,
+    // so an atomic store is allowed beside them.
     unsafe { crossdock_layout::queue::AtomicU64::from_ptr(address.as_ptr().cast()) }.store(value, Relaxed);
 }

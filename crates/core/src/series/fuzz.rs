@@ -199,7 +199,7 @@ fn decode(scribble: &[u8]) -> (u64, u64) {
 
 fn overwrite(raw: &Mapping, offset: u64, value: u64) {
     let Some(address) = raw.at(offset, 8) else { return };
-    // SAFETY: the word lies within the mapping and is aligned. All other references to this memory are to atomics, so
-    // this atomic store cannot violate them.
+    // SAFETY: the word lies within the mapping and is aligned. All other references to this memory are to atomics too,
+    // so an atomic store is allowed beside them.
     unsafe { AtomicU64::from_ptr(address.as_ptr().cast()) }.store(value, Relaxed);
 }

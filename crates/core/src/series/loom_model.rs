@@ -184,8 +184,7 @@ enum Planted {
 }
 
 impl Paged {
-    /// The thread of the daemon and of a new observer: the daemon makes a page, and the observer pins version 1 in that
-    /// page.
+    /// Acts as the daemon, which makes a page, and then as a new observer, which pins version 1 in that page.
     ///
     /// The model has no new observer that asks for the newest version. Such an observer learns from the daemon of every
     /// version that was published before it came, and pins the newest of them. The publisher retires only older

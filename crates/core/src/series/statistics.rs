@@ -9,7 +9,7 @@ use super::detector::Changing;
 use super::publisher::Publisher;
 use super::spec::Method;
 
-/// What a publisher has done so far, for its own program.
+/// What a publisher has done so far: the numbers that its own program gets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
     /// The method by which the publisher finds changes at present.
