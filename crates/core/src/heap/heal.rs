@@ -93,8 +93,8 @@ impl Region {
         report
     }
 
-    /// Finishes or undoes the operations that are recorded in a slot. The slot's holder is dead, is leaving, or is the
-    /// caller.
+    /// Finishes or undoes the operations that are recorded in a slot. The slot's holder is dead, or it is the caller,
+    /// which is leaving the slot.
     pub(super) fn mend_slot(&self, guard: &LockGuard<'_>, index: u64) -> u64 {
         let Some(slot) = self.memory.slot(index) else { return 0 };
         let by = index as u16;

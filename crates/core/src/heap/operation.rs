@@ -133,7 +133,7 @@ impl Region {
     }
 
     /// Finishes the replacements that are recorded in a heap slot, and frees the slot's prepared blocks. The slot's
-    /// holder is dead, is leaving, or is the caller. Gives the number of records that were in use.
+    /// holder is dead, or it is the caller, which is leaving the slot. Returns the number of records that were in use.
     pub(super) fn finish_operations(&self, slot: &HeapSlot, by: u16, guard: &LockGuard<'_>) -> u64 {
         let mut count = 0;
         for record in &slot.operations {

@@ -1,3 +1,4 @@
+//! Sets of chunks, in which the publisher notes which chunks changed.
 
 /// A set of a version's chunks, for example those that changed: one bit for each chunk.
 #[derive(Clone, Debug, Default)]

@@ -3,6 +3,7 @@
 //! The list is in the publisher's own memory. No other process needs the list, because no slot is used again after the
 //! publisher's death.
 
+/// The free slots as bits, and the number of versions that use each slot.
 pub(super) struct Slots {
     /// One bit for each slot with memory. The bit is set if the slot is free.
     free: Vec<u64>,
