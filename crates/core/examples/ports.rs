@@ -1,10 +1,12 @@
 //! Benchmark of ports (P1 and P2 in `docs/benchmarks.md`): the time of a one-way message between two processes on two
-//! CPUs. It is compared with the fastest other ways in the same run: a spinning word, a futex and a SOCK_SEQPACKET
-//! socket (the "floors"). Rounds of all of them alternate, so that a busy machine slows all of them alike. The result
-//! is the median of the rounds, and its ratio to the floor.
+//! CPUs. The same run also measures other ways to pass a message: a word on which the receiver spins and a futex, which
+//! are the fastest possible ways (the "floors"), and a SOCK_SEQPACKET socket. The rounds of all ways alternate, so that
+//! a busy machine slows all of them alike. The result for a port is the median of its rounds, and the ratio of this
+//! median to the floor's median.
 //!
-//! `bench/ports/run` builds this benchmark and runs it together with the benchmark that it is compared with. To run it
-//! alone: `cargo run --release -p crossdock-core --example ports [-- --json]`. `QUICK=1` makes a short run.
+//! `bench/ports/run` builds and runs this benchmark; with `--peer` it also runs the same benchmark for iceoryx2. To run
+//! this benchmark alone: `cargo run --release -p crossdock-core --example ports [-- --json]`. `QUICK=1` makes a short
+//! run.
 
 use crossdock_core::Host;
 use crossdock_core::liveness::LivenessSource;
@@ -143,8 +145,9 @@ impl Player {
                 mine.store(seq, Release);
             }
             (Spin | SpinPause, false) => {
-                // The process that sends first is one message ahead. So it waits until the other process has stored the
-                // same number as itself. The other process waits for the number after its own.
+                // Each process stores the number of the message that it has sent last. The process that sends first
+                // waits until the other process has stored the same number. The other process waits for the next
+                // number.
                 let due = if self.first { seq } else { seq.wrapping_add(1) };
                 while theirs.load(Acquire) != due {
                     if kind == SpinPause {

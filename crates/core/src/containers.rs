@@ -1,9 +1,9 @@
 //! How vectors, strings and ndarrays grow. These are the containers that all languages share.
 //!
 //! A container changes its block by `replace`. If the task dies during the change, the container has either its old
-//! contents or the new ones, and no block leaks. The elements of a container may have containers themselves. Their
-//! headers point relative to their own place, so the pointers change when the elements move. The directory tells which
-//! elements have headers.
+//! contents or the new ones, and no block leaks. The elements of a container may have containers themselves. The
+//! pointers in the headers of such inner containers are distances from the pointer's own position, so they have to
+//! change when the elements move. The types in the directory tell where the elements have such headers.
 //!
 //! Two tasks must not change one container at the same time, just as two threads must not change one container of C++
 //! at the same time. If they do, the container's contents may be wrong, but the heap stays valid.
@@ -23,21 +23,23 @@ use crate::region::Region;
 pub use crossdock_layout::region::Order;
 
 impl Region {
-    /// Changes the vector at `header` to `n` elements; new ones are zero. `elem_size` is the size of an element in
-    /// bytes, 1 for a string. If the elements move, containers in them keep their contents. If elements are removed,
-    /// the blocks that they own are freed; if the task dies meanwhile, some of the elements that were to be removed
-    /// are empty. For both, the directory must tell the type of the vector. It does not tell the type if the header
+    /// Changes the number of elements of the vector at `header` to `n`; added elements are zero. `elem_size` is the
+    /// size of an element in bytes, 1 for a string. The elements may have containers themselves. If the elements move
+    /// to another block, these inner containers keep their contents. If elements are removed, the blocks that they own
+    /// are freed. If the task dies during this work, some of the elements that were to be removed are empty. For inner
+    /// containers, the directory must contain the type of the vector. The directory does not contain it if the header
     /// lies in a block that the program allocated, or in an object of an opaque type. Elements of such a vector must
     /// not have containers.
     ///
     /// # Errors
     /// `WRONG_TYPE` if the directory says that the vector's elements have another size. The directory says this of a
-    /// vector that is a named object, a part of one, or an element of a container in one. In a block that the program
-    /// allocated, the size is not checked. Behind more than 4096 nested containers, it is checked only for vectors of
-    /// containers, before elements of at least 32 bytes move or go. `NO_SPACE` if the region cannot grow, `BAD_HANDLE`
-    /// if no header can lie at this offset, `CORRUPT` if the header is damaged, `BUSY` if a stopped member holds the
+    /// vector that is a named object, a part of a named object, or an element of a container in a named object. If the
+    /// vector's header lies in a block that the program allocated, the element size is not checked. If the search for
+    /// the header has to pass more than 4096 nested containers, the size is checked only for vectors of containers,
+    /// before elements of at least 32 bytes are moved or removed. `NO_SPACE` if the region cannot grow, `BAD_HANDLE` if
+    /// no header can lie at this offset, `CORRUPT` if the header is damaged, `BUSY` if a stopped member holds the
     /// region's lock. After an error the vector has its old size; after `BUSY` or `CORRUPT`, some of the elements that
-    /// were to go may be empty.
+    /// were to be removed may be empty.
     pub fn vector_resize(self: &Arc<Self>, header: u64, elem_size: u64, n: u64) -> Result<()> {
         self.vector_change(header, elem_size, n, true)
     }
@@ -175,7 +177,8 @@ impl Region {
         }
     }
 
-    /// Frees what some elements of the container at `header` own: `going` is the offset and the number of the elements.
+    /// Frees the blocks that some elements of the container at `header` own, because these elements are to be removed.
+    /// `going` has the offset of the first of them and their number.
     fn empty(self: &Arc<Self>, header: u64, elem_size: u64, is_ndarray: bool, going: (u64, u64)) -> Result<()> {
         match self.owning_elements(header, elem_size, is_ndarray)? {
             Some(of) => self.empty_elements(&of, going.0, going.1),
@@ -183,8 +186,8 @@ impl Region {
         }
     }
 
-    /// Copies `n` elements to a new block. If the elements can own blocks, `of` is their type. Then the containers in
-    /// the copies point to the same blocks as those in the old elements.
+    /// Copies `n` elements to a new block. If the elements can own blocks, `of` is their type. After the copy, the
+    /// containers in the new elements point to the same blocks as the containers in the old elements.
     fn move_elements(&self, from: u64, to: u64, n: u64, elem_size: u64, of: Option<&Type>) {
         self.copy(from, to, n * elem_size);
         if let Some(of) = of {
@@ -192,7 +195,8 @@ impl Region {
         }
     }
 
-    /// Adds the distance by which a value of type `ty` was moved to the self-relative pointers in it.
+    /// Corrects the self-relative pointers in a value of type `ty` that was moved: adds `distance` (the old position
+    /// minus the new one) to each of them.
     fn relocate(&self, ty: &Type, at: u64, distance: u64) {
         match ty {
             Type::Scalar(..) | Type::Opaque(_) => {}
@@ -229,7 +233,7 @@ impl Region {
     }
 }
 
-/// The self-relative pointer to `target` that is stored at `field`: the distance between the two offsets.
+/// The self-relative pointer that is stored at `field` and points to `target`: the distance from `field` to `target`.
 fn pointer(field: u64, target: u64) -> u64 {
     target.wrapping_sub(field)
 }

@@ -1,7 +1,8 @@
-//! The error type of the library. An error stays structured data until it leaves the library: a C call, an exception or
-//! the command line turns it into text.
+//! The error type of the library. Inside the library an error is structured data. Only its users turn it into text: a
+//! function of the C interface, an exception, or the command line.
 //!
-//! Programs decide by `status` and `reason`. `Display` makes the sentence for people; no code reads this sentence.
+//! Programs that react to an error use its `status` and `reason`. `Display` makes a sentence for people; no code reads
+//! this sentence.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -127,7 +128,7 @@ pub enum Reason {
     NoPeer(Side),
     /// The peers of this end are alive, but did nothing during the wait.
     PeersIdle,
-    /// The end waited for peers on the side of the port that is named here, but the last of them left in order.
+    /// The end waited for peers on the side of the port that is named here, but the last of them closed its end.
     PeersLeft(Side),
     /// The end waited for peers on the side of the port that is named here, but none is left, and at least one died.
     PeersDied(Side),

@@ -117,7 +117,7 @@ impl Region {
     }
 
     /// Finds the block that has the elements of the container at `header`, so that it can be freed when the container's
-    /// object is removed. `None` if it owns no block.
+    /// object is removed. `None` if the container owns no block.
     pub(crate) fn owned_block(&self, header: u64) -> Option<u64> {
         let field = header.checked_add(8)?;
         let pointer = self.memory.word(field)?.load(Ordering::Acquire);
@@ -125,8 +125,8 @@ impl Region {
         (pointer != 0 && self.is_plain_block(data)).then_some(data)
     }
 
-    /// The number of elements of the container of type `ty` at `header`, in a block of `bytes` bytes. An element has
-    /// `each` bytes.
+    /// The number of elements of the container of type `ty` at `header`, but at most as many as fit into the
+    /// container's block of `bytes` bytes. An element has `each` bytes.
     pub(crate) fn owned_elements(&self, ty: &Type, header: u64, each: u64, bytes: u64) -> u64 {
         let most = bytes.checked_div(each).unwrap_or(0);
         if matches!(ty, Type::Ndarray(_)) {
@@ -145,9 +145,9 @@ impl Region {
     }
 }
 
-/// What makes a container empty: the offset of words in its header, and the zeros that must be written there. In a
-/// vector's header the words are the pointer to the elements, the size and the capacity; in an ndarray's header they
-/// are the pointer, the capacity, and the rank with the order.
+/// Tells what to write into a container's header to empty the container: the offset of three words, and zeros for them.
+/// In a vector's header these words are the pointer to the elements, the size and the capacity. In an ndarray's header
+/// they are the pointer, the capacity, and the rank with the order.
 pub(crate) fn emptied(header: u64) -> (u64, [u64; 3]) {
     (header + 8, [0; 3])
 }

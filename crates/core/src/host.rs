@@ -1,5 +1,5 @@
-//! What regions, ports, series and items need from the process that uses them. All of this is one trait, which the
-//! session of the client library implements.
+//! What regions, ports, series and items need from the process that uses them. The trait [`Host`] describes all of
+//! this, and the session of the client library implements the trait.
 
 use std::os::fd::OwnedFd;
 
@@ -24,7 +24,8 @@ pub trait Host: Send + Sync {
         Ok(())
     }
 
-    /// Tells whether another thread closes the session. Then a call that waits for an end of a port must not take it.
+    /// Tells whether another thread is closing the session. If so, a call that waits for an end of a port must not take
+    /// the end.
     fn is_closing(&self) -> bool {
         false
     }
@@ -41,14 +42,14 @@ pub trait Host: Send + Sync {
         0
     }
 
-    /// Tells the daemon that the publisher ended its series in order, so that the next publisher may use the series'
-    /// name. Dropping the host has the same effect.
+    /// Tells the daemon that the publisher has ended its series, so that another publisher may use the series' name.
+    /// Dropping the host has the same effect.
     fn series_ended(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Gives the series' next pin page, from index `from` on, to the publisher; `None` if there is no further page.
-    /// The call waits only for a short time if the daemon does not answer.
+    /// Asks the daemon for the series' next pin page, beginning at index `from`; `None` if there is no further page.
+    /// Only the publisher calls this. The call waits only for a short time if the daemon does not answer.
     fn pin_page(&self, from: u32) -> Result<Option<PinPageGiven>> {
         let _ = from;
         Ok(None)

@@ -20,7 +20,7 @@ pub unsafe trait Plain: Copy + Send + Sync + 'static {
 
 macro_rules! plain {
     ($($rust:ty => $name:literal),* $(,)?) => {$(
-        // SAFETY: the type is a primitive number, and every bit pattern is a value of it.
+        // SAFETY: the type is a primitive number, for which every bit pattern is a valid value.
         unsafe impl Plain for $rust {
             fn type_name() -> String {
                 $name.into()
@@ -33,7 +33,7 @@ plain! {
     f32 => "f32", f64 => "f64",
 }
 
-// SAFETY: an array of plain elements has no padding between them, and every bit pattern of it is a value.
+// SAFETY: an array of plain elements has no padding between them, and every bit pattern of the array is a valid value.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     fn type_name() -> String {
         // In a type name the outer length comes first, as in C: `f32[4][8]` is four arrays of eight.

@@ -20,7 +20,7 @@ enum Lookup {
     Claim(Claim),
     /// An entry that this call made just now, which has no block yet.
     Entry(u64),
-    /// The caller has to wait, because this member is constructing the object.
+    /// The caller has to wait, because the member that is named here is constructing the object.
     Constructing(MemberId),
     /// The caller has to wait, because there is no such object.
     Missing,
@@ -30,9 +30,9 @@ impl Region {
     /// Finds or makes a named object. If the result says `created`, the memory is zeroed and no other member sees the
     /// object until `commit`.
     ///
-    /// `timeout` limits two waits: for an object that another member is constructing, and, with `OpenOnly`, for an
-    /// object that does not exist yet. With `None` the call waits up to 60 s for the constructing member, and does not
-    /// wait for an object that does not exist.
+    /// `timeout` limits the wait for an object that another member is constructing. With `OpenOnly` it also limits the
+    /// wait for an object that does not exist yet. If `timeout` is `None`, the call waits up to 60 s for a member that
+    /// constructs the object, and does not wait for an object that does not exist.
     ///
     /// # Errors
     /// `EXISTS` if `CreateOnly` finds the object. `NOT_FOUND` if `OpenOnly` does not find it and does not wait;
@@ -72,7 +72,8 @@ impl Region {
             match found {
                 Lookup::Claim(claim) => return Ok(claim),
                 Lookup::Entry(index) => return self.construct(index, ty),
-                // The daemon may be asked who this member is. So the region's lock is not held here.
+                // `constructing` may ask the daemon who `owner` is. So this thread does not hold the region's lock
+                // here.
                 Lookup::Constructing(owner) if deadline.passed() => return Err(self.constructing(name, owner)),
                 Lookup::Missing if deadline.passed() => {
                     let text = format!("no object '{name}' came into it before the deadline");
@@ -102,8 +103,8 @@ impl Region {
                 let constructor = found.filter(|(index, owner)| *owner != self.member.0 || !self.is_leftover(*index));
                 match constructor.map(|(_, owner)| MemberId(owner)) {
                     Some(owner) if !self.host.liveness().is_dead(owner) => Ok(Lookup::Constructing(owner)),
-                    // There is no such object, its constructor is dead, or the entry is what a failed call of this
-                    // process left. So it is not waited for.
+                    // There is no such object, its constructor is dead, or the entry was left by a failed call of this
+                    // process. So no member is constructing the object, and a caller that does not wait gets the error.
                     _ if !waits => Err(error),
                     _ => Ok(Lookup::Missing),
                 }

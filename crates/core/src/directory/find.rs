@@ -157,15 +157,17 @@ impl Region {
         Err(self.failed(Status::WrongType, Reason::WrongType { what, have, want }))
     }
 
-    /// Checks that a container of this kind and with elements of `elem_size` bytes may have its header at `header`,
-    /// as far as the types in the directory tell. The header does not contain the size of an element. With a wrong
-    /// element size, the container would count on room for more elements than its block has.
+    /// Checks that there may be a container of this kind, with elements of `elem_size` bytes, at `header`. The check is
+    /// possible only if the types in the directory tell which container is there. The header itself does not contain
+    /// the element size. A call with a wrong element size would treat the block as having room for more elements than
+    /// it has.
     pub(crate) fn check_element_size(&self, header: u64, elem_size: u64, is_ndarray: bool) -> Result<()> {
         self.element_type(header, elem_size, is_ndarray, false).map(drop)
     }
 
-    /// Gives the type of the elements of the container at `header`, if they can own blocks of the heap. `None` also if
-    /// the types in the directory do not tell. The errors are those of `check_element_size`.
+    /// Gives the type of the elements of the container at `header`, if they can own blocks of the heap. The result is
+    /// `None` if they cannot, or if the types in the directory do not tell which container is at `header`. The errors
+    /// are those of `check_element_size`.
     pub(crate) fn owning_elements(&self, header: u64, elem_size: u64, is_ndarray: bool) -> Result<Option<Type>> {
         // An element that is smaller than a header has no container.
         if elem_size < VECTOR_SIZE {
@@ -178,7 +180,7 @@ impl Region {
         let Some((info, container)) = self.container_at(header, thorough)? else { return Ok(None) };
         let element = container.element();
         let size = element.as_ref().and_then(Type::size_and_align).map(|layout| layout.0);
-        // An element whose type has no size would have more than 2^64 bytes, so no container has one.
+        // `size` is `None` if an element had more than 2^64 bytes. No correct container has such elements.
         if matches!(container, Type::Ndarray(_)) == is_ndarray && size == Some(elem_size) {
             return Ok(element);
         }

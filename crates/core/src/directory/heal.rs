@@ -1,4 +1,4 @@
-//! Heals objects whose constructor or remover has died.
+//! Heals objects that a member was making or removing when it died.
 
 use std::sync::atomic::Ordering;
 

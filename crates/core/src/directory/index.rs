@@ -64,8 +64,8 @@ impl Region {
                 continue;
             }
             // Another member is changing the directory, or died while it changed it. If this member has write access,
-            // it takes the lock. To take the lock it waits for a living member, and heals the directory after a dead
-            // one.
+            // it takes the lock and reads under the lock. `lock` waits if the other member lives, and heals the
+            // directory if that member is dead.
             if self.writable && self.is_own() {
                 let _guard = self.lock()?;
                 return Ok(look());
@@ -137,7 +137,7 @@ impl Region {
         self.unlink(BY_OFFSET, self.bucket_by_offset(entry), index, entry);
     }
 
-    /// Gives the head of the chain to which the entry belongs in the index by offset.
+    /// Gives the head of the entry's chain in the index of offsets.
     fn bucket_by_offset(&self, entry: &Entry) -> &WildWord<AtomicU32> {
         self.memory.bucket(BY_OFFSET, entry::hash_by_offset(entry, hash_of_offset))
     }

@@ -44,7 +44,8 @@ impl Region {
         Ok(index)
     }
 
-    /// Finds a directory entry that can be used for a new object: the first one in the list of free entries.
+    /// Finds a directory entry for a new object: the first one in the list of free entries, or an entry that was never
+    /// used.
     fn unused_entry(&self, guard: &LockGuard<'_>) -> Result<u64> {
         let (header, g) = (self.memory.header(), self.memory.geometry());
         for _ in 0..2 {
@@ -72,8 +73,8 @@ impl Region {
             self.reserve_range(g.entries_at + used * entry, entry)?;
             header.entries_reserved.store((to * PAGE / entry) as u32, Ordering::Relaxed);
         }
-        // The list of free entries is empty, so an entry is taken that was never used. The entry is first put on the
-        // list, and then taken off the list like any other.
+        // The list of free entries is empty, so an entry that was never used is taken. `make_entry` stores the entry's
+        // `next_by_name` as the new head of the list. The 0 that is written here keeps the list empty.
         if let Some(fresh) = self.memory.entry(used) {
             fresh.next_by_name.store(0, Ordering::Relaxed);
         }
@@ -82,8 +83,8 @@ impl Region {
     }
 
     /// Checks that an object of this type, with `contents` bytes of elements, could be made if the region were empty. A
-    /// caller that removes the old object of this name, and then makes one anew, calls this first: a call with a wrong
-    /// argument does not cost the old object.
+    /// caller that replaces an object by a new one of the same name calls this before it removes the old object.
+    /// Otherwise a wrong argument would be noticed only when the old object is gone.
     ///
     /// # Errors
     /// `INVALID` if the name or the type is not allowed, `NO_SPACE` if the object is larger than the region.
@@ -112,7 +113,8 @@ impl Region {
                 entry.offset.store(0, Ordering::Release);
                 match self.lock() {
                     Ok(guard) => drop(self.drop_entry(index, entry, local.shared(self), local.index(), &guard)),
-                    // The entry is removed when this process makes an object of this name, or leaves the region.
+                    // The lock could not be taken, so the entry stays for now. It is removed when this process makes an
+                    // object of the same name, or leaves the region.
                     Err(_) => self.claims.lock().unwrap_or_else(PoisonError::into_inner).push((0, index as u32)),
                 }
                 return Err(taken.err().unwrap_or_else(|| self.corrupt("its heap gave a block outside")));
@@ -130,7 +132,8 @@ impl Region {
     /// Makes an object that this process made by `claim` visible to other members.
     pub fn commit(self: &Arc<Self>, offset: u64) -> Result<()> {
         self.check_use()?;
-        // The lock comes first: another thread of this process may commit or abandon the same object.
+        // The lock is taken before the entry is searched, because another thread of this process may be committing or
+        // abandoning the same object.
         let guard = self.lock()?;
         let (index, entry) = self.claimed(offset)?;
         fault_point!("directory.commit.begun");
@@ -153,8 +156,9 @@ impl Region {
         })
     }
 
-    /// Finds the directory entry of the object that this process is constructing at `offset`. An entry without a block
-    /// has the offset 0, and no object. The answer stays right as long as the caller holds the region's lock.
+    /// Finds the directory entry of the object that this process is constructing at `offset`. An entry whose object has
+    /// no block yet has the offset 0 and is never found. The answer stays right as long as the caller holds the
+    /// region's lock.
     pub(super) fn claimed(&self, offset: u64) -> Result<(u64, &Entry)> {
         let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         let index = claims.iter().find(|c| c.0 == offset && offset != 0).map(|c| u64::from(c.1));
@@ -168,15 +172,15 @@ impl Region {
         })
     }
 
-    /// Tells whether a call of this process has failed after it had made the entry `index`, and could not remove the
-    /// entry. If so, the caller must remove it.
+    /// Tells whether the entry `index` was left over: a call of this process made the entry, failed, and could not
+    /// remove it. If so, this function forgets that, and the caller must remove the entry.
     pub(super) fn take_leftover(&self, index: u64) -> bool {
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         let at = claims.iter().position(|claim| *claim == (0, index as u32));
         at.map(|at| claims.swap_remove(at)).is_some()
     }
 
-    /// Tells whether the entry `index` is one for which `take_leftover` would give `true`.
+    /// Tells whether the entry `index` was left over, as [`Self::take_leftover`] does, but forgets nothing.
     pub(super) fn is_leftover(&self, index: u64) -> bool {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner).contains(&(0, index as u32))
     }
@@ -214,7 +218,7 @@ mod tests {
         let region = Region::alone(SIZE);
         let ty = TypeRef::new("u64").unwrap();
         let made = region.with_local(|local| region.growing(|guard| region.make_entry(guard, local, "v", &ty)));
-        // This is what `construct` leaves if it gets no block, and then cannot have the lock.
+        // `construct` leaves such an entry if it gets no block and then cannot take the lock.
         region.claims.lock().unwrap().push((0, made.unwrap() as u32));
         assert_eq!(region.commit(0).unwrap_err().status, Status::BadHandle);
         assert_eq!(region.abandon(0).unwrap_err().status, Status::BadHandle);

@@ -1,4 +1,4 @@
-//! Finds the type of a container by the place of its header.
+//! Finds the type of a container from the position of its header.
 //!
 //! A header lies in a named object, or in a block that another container owns. A block does not say which container
 //! owns it. So the search begins at the named objects whose types have containers inside of containers, and follows
@@ -25,8 +25,8 @@ const HEADERS: u64 = 4096;
 pub(crate) struct OwnerSearch {
     /// The index of the directory entry whose object had the container that was found last.
     last_entry: AtomicU64,
-    /// The last version of the directory at which no object had to be searched (see `owner_at`): for any container, and
-    /// for containers of containers.
+    /// The last version of the directory at which no object had to be searched (see `owner_at`). The first word is for
+    /// searches for any container, the second for searches for containers of containers.
     flat_versions: [AtomicU64; 2],
 }
 
@@ -40,29 +40,32 @@ struct Search {
     header: u64,
     /// The number of containers that the search may still look at.
     budget: u64,
-    /// True if only a container of containers is looked for. Such a search follows the pointers of few objects, and of
-    /// few containers in them.
+    /// True if the search is only for containers of containers. Such a search follows the pointers of few objects, and
+    /// of few containers in them.
     is_deep: bool,
 }
 
 impl Search {
-    /// Tells whether a value of this type can have a container that is looked for.
+    /// Tells whether a value of this type can contain a container of the kind that is searched for.
     fn may_have(&self, ty: &Type) -> bool {
         if self.is_deep { is_nested(ty) } else { owns_memory(ty) }
     }
 
-    /// Tells whether a value of this type has containers in whose blocks a container that is looked for can be.
+    /// Tells whether a value of this type has containers whose elements can contain a container of the kind that is
+    /// searched for.
     fn may_lead_to(&self, ty: &Type) -> bool {
         has_container_of(ty, &|of| self.may_have(of))
     }
 }
 
 impl Region {
-    /// Finds the container whose header is at `header`, and the named object that it belongs to. Gives `None` if the
-    /// types in the directory do not tell which container it is, because the header lies in a block that the program
-    /// allocated, in an object of an opaque type, or in one that another member is constructing. If the header does not
-    /// lie in the first slice of a named object, a search that is not `thorough` gives `None` also behind more than 4096
-    /// containers, and a thorough one gives `None` also for containers whose elements own no blocks.
+    /// Finds the container whose header is at `header`, and the named object that it belongs to.
+    ///
+    /// Gives `None` if the types in the directory do not tell which container is at `header`. This is so if the header
+    /// lies in a block that the program allocated, in an object of an opaque type, or in an object that another member
+    /// is constructing. A header in the first slice of a named object is found directly. For any other header there are
+    /// two kinds of search, which find less: one that is not `thorough` gives up after 4096 containers, and a thorough
+    /// one finds only containers whose elements own blocks.
     pub(super) fn container_at(&self, header: u64, thorough: bool) -> Result<Option<(ObjectInfo, Type)>> {
         if let Some(start) = self.memory.block_around(header) {
             if self.memory.block_at(start).is_some_and(|block| self.is_named(block)) {
@@ -102,8 +105,8 @@ impl Region {
             return None;
         }
         let mut is_flat = true;
-        // The containers of one object often grow one after another, so the search begins at the object of the last
-        // one.
+        // Often one object's containers grow one after another. So the search begins at the object in which the last
+        // search found a container.
         let last = self.owners.last_entry.load(Ordering::Relaxed);
         for index in std::iter::once(last).chain((0..self.memory.entries()).filter(|index| *index != last)) {
             let Some((info, ty)) = self.owner_at(index, search) else { continue };
@@ -119,9 +122,9 @@ impl Region {
         None
     }
 
-    /// Gives the object of this directory entry, if the object has to be searched. This is so if it can have container
-    /// headers from which `block_around` does not lead to the object: headers in the blocks of nested containers, or
-    /// behind the first slice of a large object.
+    /// Gives the object of this directory entry, if the object has to be searched. An object has to be searched if it
+    /// can have container headers that `block_around` cannot assign to it: headers in the blocks of its containers, or
+    /// headers after the first slice of a large object.
     fn owner_at(&self, index: u64, search: &Search) -> Option<(ObjectInfo, Type)> {
         let entry = self.memory.entry(index).filter(|entry| entry.state.load(Ordering::Acquire) == ENTRY_READY)?;
         let of = self.type_of(entry)?;
@@ -129,8 +132,8 @@ impl Region {
         (search.may_lead_to(&ty) || of.size > SLICE && search.may_have(&ty)).then_some((self.info(entry)?, ty))
     }
 
-    /// Looks for the container with the searched header in a value of type `ty`, which takes `size` bytes from `at`
-    /// on, and in the blocks that the value's containers own.
+    /// Searches for the container whose header is at `search.header`: in a value of type `ty`, which takes `size` bytes
+    /// from `at` on, and in the blocks that the value's containers own.
     fn container_within(&self, ty: &Type, at: u64, size: u64, search: &mut Search) -> Option<Type> {
         match search.header.checked_sub(at) {
             Some(offset) if offset < size => ty.container_at(offset).cloned(),
@@ -171,7 +174,7 @@ fn is_nested(ty: &Type) -> bool {
     has_container_of(ty, &owns_memory)
 }
 
-/// Tells whether a value of this type has a container of elements of a type for which `which` is true.
+/// Tells whether a value of this type has a container for whose element type `which` returns `true`.
 fn has_container_of(ty: &Type, which: &dyn Fn(&Type) -> bool) -> bool {
     match ty {
         Type::Array(of, _) => has_container_of(of, which),

@@ -27,7 +27,7 @@ impl Region {
                 if owner == self.member && self.take_leftover(index) {
                     self.drop_entry(index, entry, local.shared(self), local.index(), &guard)?;
                 } else if !self.host.liveness().is_dead(owner) {
-                    // The lock is given back first, because `describe` may ask the daemon who this member is.
+                    // The lock is released first, because `describe` may ask the daemon who `owner` is.
                     drop(guard);
                     let who = self.host.describe(owner);
                     return Err(self.error(Status::Busy, format!("object '{name}' is being constructed by {who}")));
@@ -62,9 +62,9 @@ impl Region {
         })
     }
 
-    /// Removes an object that this process has claimed but not committed. No other member has seen it. If this fails,
-    /// the object needs no second call: it is removed when this process makes or removes an object of its name, or
-    /// leaves the region.
+    /// Removes an object that this process has claimed but not committed. No other member has seen it. If this call
+    /// fails, the caller need not repeat it: the object is removed when this process makes or removes an object of the
+    /// same name, or leaves the region.
     pub fn abandon(self: &Arc<Self>, offset: u64) -> Result<()> {
         let abandoned = self.abandon_now(offset);
         if abandoned.is_err() && self.is_own() {
@@ -75,7 +75,8 @@ impl Region {
 
     fn abandon_now(self: &Arc<Self>, offset: u64) -> Result<()> {
         self.with_local(|local| {
-            // The lock comes first: another thread of this process may commit or abandon the same object.
+            // The lock is taken before the entry is searched, because another thread of this process may be committing
+            // or abandoning the same object.
             let guard = self.lock()?;
             let (index, entry) = self.claimed(offset)?;
             self.forget_claim(offset);
@@ -87,7 +88,7 @@ impl Region {
     }
 
     /// Abandons all objects that this process is constructing, because the process leaves the region. The removals are
-    /// recorded in its heap slot `slot`. Gives `false` if the region's lock cannot be had.
+    /// recorded in `slot`, a heap slot of this process. Returns `false` if the region's lock cannot be taken.
     pub(crate) fn abandon_all(&self, slot: u16) -> bool {
         let claims = std::mem::take(&mut *self.claims.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         if claims.is_empty() {

@@ -13,7 +13,7 @@ pub enum ObjectMode {
     OpenOrCreate,
 }
 
-/// The type of an object: its name in the grammar that all languages share, and its size and alignment in bytes.
+/// The type of an object: its type name, which is the same in all languages, and its size and alignment in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TypeRef {
     /// The name has at most 191 bytes; `crossdock_layout::type_name` has its grammar.

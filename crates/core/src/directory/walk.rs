@@ -1,5 +1,5 @@
-//! Frees the blocks that the containers in a value own: in a named object, or in elements of a container. The value's
-//! type says where in the value the containers are.
+//! Frees the blocks that the containers in a value own. The value is a named object, or an element of a container. The
+//! value's type says where in the value the containers are.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,7 +45,7 @@ impl Region {
     }
 
     /// Frees what the containers in `n` values of type `of` own. The values are elements of one container, and lie one
-    /// after another from `at` on. If this member dies meanwhile, some of these elements are empty.
+    /// after another from `at` on. If this member dies during the call, some of these elements are empty after that.
     pub(crate) fn empty_elements(self: &Arc<Self>, of: &Type, at: u64, n: u64) -> Result<()> {
         self.with_local(|local| {
             let guard = self.lock()?;
@@ -90,8 +90,8 @@ impl Region {
             self.free_elements(of, data, self.owned_elements(ty, at, each, bytes), walk)?;
         }
         let (field, words) = emptied(at);
-        // A damaged pointer in one of the elements may have led the walk to this block before. In this case the walk
-        // has freed the block already. So the next line checks again that the block is in use.
+        // The walk over the elements may have freed this block already, because a damaged pointer in one of them led to
+        // it. So the next line checks again that the block is in use.
         if self.is_plain_block(data) {
             self.exchange(walk.slot, walk.by, walk.guard, field, &words, data)?;
             walk.removed.blocks += 1;

@@ -16,13 +16,13 @@ use super::{Views, Watched};
 /// What a program tried to do with a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Deed {
-    /// The program opened the file for writing, or truncated it.
+    /// The program tried to open the file for writing, or to truncate it.
     Write,
     /// The program tried to make a file, a folder or a link.
     Make,
     /// The program tried to remove a file or a folder.
     Remove,
-    /// The program tried to rename a file or a folder, or to give another one its name.
+    /// The program tried to rename a file or a folder from this path or to this path.
     Rename,
 }
 
@@ -40,7 +40,7 @@ pub struct WriteRefusal {
 enum Cause {
     /// The task only reads the files of `directory`. `producers` is `None` if the directory's notice cannot be read.
     OnlyReads { directory: String, producers: Option<String> },
-    /// The file is published, so it is final. `ago` is the time since then, if it is known.
+    /// The file is published, so it is final. `ago` is the time since it was published, if that time is known.
     Published { ago: Option<Duration> },
 }
 

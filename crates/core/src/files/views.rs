@@ -78,8 +78,8 @@ impl Views {
         self.0.is_empty()
     }
 
-    /// If the notice of one of the directories cannot be mapped or has another version, says why calls cannot wait
-    /// for files of that directory.
+    /// Says why calls cannot wait for files of one of the directories, if its notice cannot be mapped or has another
+    /// version. The result is `None` if all notices can be used.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         let view = self.0.iter().find(|view| view.notice().is_none())?;
@@ -87,7 +87,8 @@ impl Views {
         Some(format!("files of {path} are not awaited: {notice} is not there, or is of another version of crossdock"))
     }
 
-    /// Finds the managed directory that an absolute, normalised path lies in, and the rest of the path below it.
+    /// Finds the managed directory that contains an absolute, normalised path. Also returns the part of the path below
+    /// that directory.
     #[must_use]
     pub fn find<'p>(&self, path: &'p [u8]) -> Option<(&View, &'p [u8])> {
         self.0.iter().find_map(|view| {

@@ -22,8 +22,9 @@ pub enum FileWaitOutcome {
     Pass,
     /// The file exists now: the caller tries the program's call again.
     Published,
-    /// All producers have ended or failed, or their hosts are lost, or the host that published the file dropped it or
-    /// was lost before this host had fetched it: the program gets ENOENT.
+    /// The file will not come: the program gets ENOENT. Either all producers have ended or failed, or their hosts are
+    /// lost. Or the file was published on another host, and that host dropped it or was lost before this host had
+    /// fetched it.
     Gone(WaitFailure),
     /// The deadline passed: the program gets ETIMEDOUT.
     TimedOut(WaitFailure),
@@ -93,7 +94,8 @@ impl View {
         let deadline = Deadline::after(self.deadline.saturating_sub(before));
         loop {
             // The order matters: `news`, the count of changes, is read first, then the phase, and the file is looked up
-            // last. If the file is published before one of these steps, that step or a later one notices it.
+            // last. If the file is published after `news` was read, either the look-up finds the file, or `news` has
+            // changed and the sleep ends immediately.
             let news = notice.news.load(Acquire);
             let phase = notice.phase();
             let lost = notice.has_lost(rest);
@@ -128,8 +130,8 @@ impl View {
 }
 
 impl WaitFailure {
-    /// Gives the same failure with the path by which the program knows the file. A view needs this, because it waits
-    /// for the file at another path than the program.
+    /// Gives the same failure with the path by which the program knows the file. A view needs this, because the path at
+    /// which the view waits for the file is not the path that the program uses.
     #[must_use]
     pub fn about(self, path: &[u8]) -> Self {
         Self { path: OsStr::from_bytes(path).to_string_lossy().into_owned(), ..self }

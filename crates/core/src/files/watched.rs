@@ -1,5 +1,6 @@
-//! The managed directories in which a process's opens for writing are watched, but no open waits for a file: those of
-//! a producer, and those that a consumer sees through a view. The launcher lists them in the environment.
+//! The managed directories in which a process's opens for writing are watched, but in which no open waits for a file.
+//! These are the directories into which the process writes as a producer, and those that it sees through a view as a
+//! consumer. The launcher lists them in the environment.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Fuzzes regions: one member overwrites parts of the shared memory, and another member then makes every call.
+//! Fuzzes regions: one member overwrites parts of the shared memory, and another member then calls all functions of the
+//! region.
 //!
 //! Whatever the overwritten bytes are, each call must end with a result or an error. No call may crash or touch memory
 //! outside the region.
@@ -22,8 +23,8 @@ const NAMES: [&str; 4] = ["plain", "vector", "nested", "array"];
 /// The two members that use the region. Both count as alive, so a lock that names one of them is never taken over.
 static MEMBERS: [MemberId; 2] = [MemberId::new(1, 1), MemberId::new(2, 2)];
 
-/// Makes a region with a few objects of each kind, overwrites words in it as `data` says, and makes every call of a
-/// region's interface.
+/// Makes a region with a few objects of each kind, overwrites words in it as `data` says, and calls all functions of
+/// the region's interface.
 ///
 /// Each eight bytes of `data` say which word is overwritten, and with which value. The low 24 bits are the word's
 /// position: within the tables, or anywhere in the region if bit 23 is set. The other bits are the value.

@@ -1,11 +1,11 @@
-//! Growth: the region takes memory in steps. Each step is first counted against the quota, and its pages are
-//! reserved. So a lack of memory on the node gives an error and not a signal.
+//! Growth: the region takes memory in steps. Each step is first counted against the quota, and its pages are reserved.
+//! So a lack of memory on the node gives an error and not a signal.
 //!
-//! Other members wait for the region's lock only for a short time. So a member that lets the region grow gives the lock
-//! back while it asks the daemon about the quota, and after each step.
+//! Other members wait for the region's lock only for a short time. So a member that lets the region grow releases the
+//! lock while it asks the daemon about the quota, and after each step.
 //!
-//! If there is room, a step ends at the boundary of a huge page, and the kernel is asked for whole huge pages. With
-//! huge pages a program has 512 times fewer page faults and entries in the CPU's page table cache.
+//! If the region's capacity allows, a step ends at the boundary of a huge page, and the kernel is asked for whole huge
+//! pages. With huge pages a program has 512 times fewer page faults and entries in the CPU's page table cache.
 
 use std::sync::atomic::Ordering;
 
@@ -39,10 +39,10 @@ impl Region {
         self.growing(take).map_err(|again| if again.status == Status::NoSpace { full } else { again })
     }
 
-    /// Runs `change` under the lock. `change` may let the region grow. If it has to pause for that, the lock is given
-    /// back for a while, and then `change` runs again from its beginning. So it must change nothing before it grows.
-    /// If the change fails, the region shrinks to its former size. If the lock cannot be had again, the new slices stay
-    /// in the pool, where the next allocation of any member finds them.
+    /// Runs `change` under the lock. If `change` lets the region grow, this function may have to release the lock for a
+    /// while. It then runs `change` again from its beginning, so `change` must change nothing before the region has
+    /// grown. If `change` fails, the region shrinks to its former size. If the lock cannot be taken for that, the new
+    /// slices stay in the pool, where the next allocation of any member finds them.
     pub(crate) fn growing<R>(&self, mut change: impl FnMut(&LockGuard<'_>) -> Result<R>) -> Result<R> {
         let (mut refused, mut before) = (None, None);
         loop {
@@ -63,7 +63,7 @@ impl Region {
                         Ok(()) => drop(self.granted.fetch_max(total, Ordering::Relaxed)),
                         Err(error) if error.status == Status::NoSpace => refused = Some((total, error)),
                         Err(error) => {
-                            // If nothing has grown, the lock is not needed.
+                            // The lock is needed only if the region has grown and has to shrink now.
                             if let Some((before, Ok(guard))) = before.map(|before| (before, self.lock())) {
                                 self.shrink(&guard, before);
                             }
@@ -76,7 +76,7 @@ impl Region {
         }
     }
 
-    /// Makes `growing` give the lock back and run the change again.
+    /// Makes `growing` release the lock and then run the change again.
     fn pause<R>(&self, guard: &LockGuard<'_>, why: Pause) -> Result<R> {
         guard.pause.set(Some(why));
         Err(self.error(Status::NotYet, "it has to grow first"))
@@ -94,7 +94,8 @@ impl Region {
         self.find_run(guard, count).ok_or_else(|| self.corrupt("its pool of slices does not add up"))
     }
 
-    /// Takes memory for `count` slices in a row, or for the first of them. Gives `true` if all of them have memory.
+    /// Takes memory, at most for one step, so that the pool gets `count` free slices in a row. Returns `false` if
+    /// further steps are needed.
     fn grow(&self, guard: &LockGuard<'_>, count: u64) -> Result<bool> {
         let (committed, g) = (self.memory.committed(), self.memory.geometry());
         let need = count.saturating_sub(self.free_tail()).max(1);
@@ -114,15 +115,16 @@ impl Region {
         }
     }
 
-    /// Adds to a step the slices that are missing to the end of a huge page, if the region has them.
+    /// Enlarges a step so that it ends at the boundary of a huge page, as far as the region's capacity allows.
     fn to_huge_page(&self, committed: u64, step: u64) -> u64 {
         let g = self.memory.geometry();
         let end = g.slice_at(committed + step);
         (step + (end.next_multiple_of(HUGE) - end) / SLICE).min(g.slices - committed)
     }
 
-    /// Takes memory for `count` further slices, but at most for one step. Gives `true` if that is memory for all of
-    /// them. The quota must allow all of them.
+    /// Takes memory for the next `count` slices, or only for the first of them if all of them are more than one step.
+    /// Returns `true` if all of them have memory now. The quota must allow all of them, even if this call takes memory
+    /// for a part.
     fn grow_by(&self, guard: &LockGuard<'_>, committed: u64, count: u64) -> Result<bool> {
         let g = self.memory.geometry();
         self.check_quota(guard, self.cost(committed, committed + count))?;
@@ -147,7 +149,8 @@ impl Region {
         Ok(step == count)
     }
 
-    /// The number of bytes by which the count of reserved bytes grows if the region takes memory for slices.
+    /// The number of bytes by which the count of reserved bytes grows when the region's memory grows from `committed`
+    /// to `after` slices. This is the memory of the slices, of their heads and of their bits in the bitmap.
     fn cost(&self, committed: u64, after: u64) -> u64 {
         let g = self.memory.geometry();
         let new_pages = |at: u64, bytes_before: u64, bytes_after: u64| {
@@ -159,8 +162,8 @@ impl Region {
         (after - committed) * SLICE + (heads + bits) * PAGE
     }
 
-    /// Undoes the steps by which the region has grown beyond `before` slices, because a further step failed. Slices
-    /// that a member has taken in the meantime stay.
+    /// Undoes the steps by which the region has grown beyond `before` slices, because a later step failed. Slices that
+    /// a member has begun to use in the meantime keep their memory.
     fn shrink(&self, guard: &LockGuard<'_>, before: u64) {
         let committed = self.memory.committed();
         let after = before.max(committed.saturating_sub(self.free_tail()));
@@ -170,8 +173,8 @@ impl Region {
         }
     }
 
-    /// Gives the memory of slices that the region does not use yet back to the kernel, and subtracts it from the count
-    /// of reserved bytes.
+    /// Releases the memory of slices that the region does not use yet, so that the kernel gets it back. Subtracts it
+    /// from the count of reserved bytes.
     fn give_back(&self, _guard: &LockGuard<'_>, first: u64, end: u64) {
         self.memory.header().reserved.fetch_sub(self.cost(first, end), Ordering::Relaxed);
         if let Some(descriptor) = &self.descriptor {
@@ -180,7 +183,7 @@ impl Region {
         }
     }
 
-    /// Counts further bytes against the quota. If this member dies before it uses these bytes, they stay counted.
+    /// Counts `bytes` more bytes against the quota. If this member dies before it uses these bytes, they stay counted.
     /// That does no harm, because the count is only an upper bound.
     pub(crate) fn charge(&self, guard: &LockGuard<'_>, bytes: u64) -> Result<()> {
         let total = self.check_quota(guard, bytes)?;
@@ -188,8 +191,8 @@ impl Region {
         Ok(())
     }
 
-    /// Checks that the quota allows further bytes, and gives the total with them. If the daemon has to be asked first,
-    /// the caller has to give the lock back.
+    /// Checks that the quota allows `bytes` more than are reserved now, and returns the new total. If the daemon has to
+    /// be asked, returns an error, after which [`Self::growing`] releases the lock and asks the daemon.
     fn check_quota(&self, guard: &LockGuard<'_>, bytes: u64) -> Result<u64> {
         let reserved = self.memory.header().reserved.load(Ordering::Relaxed);
         let total = reserved.saturating_add(bytes).min(self.capacity());

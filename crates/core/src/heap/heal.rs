@@ -1,11 +1,16 @@
-//! Healing: finishes or undoes what dead members left half done. The healing member holds the region's lock. If it is
-//! itself killed, at whatever point, the next healing member begins again.
+//! Healing: finishes or undoes what dead members left half done. The healing member holds the region's lock. If the
+//! healing member is killed, at whatever point, the next healing member begins again.
 //!
-//! Healing has an order. First, if a member died while it changed the parts that are derived from others (the bitmap
-//! of slices, the directory's chains), these parts are rebuilt. Next, the operations that are recorded in each dead
-//! member's heap slot are finished or undone, then those in the directory entries of dead members. Last, the slots
-//! become vacant. Each step for a slot is recorded in that same slot. So if the healing member is killed, the next
-//! one understands what was left.
+//! Healing has four steps, in this order:
+//!
+//! 1. If a member died while it changed derived data (the bitmap of slices, the directory's chains), these data are
+//!    rebuilt.
+//! 2. The operations that are recorded in each dead member's heap slot are finished or undone.
+//! 3. The operations that are recorded in the directory entries of dead members are finished or undone.
+//! 4. The heap slots of the dead members become vacant.
+//!
+//! Each action for a heap slot is recorded in the same slot. So if the healing member is killed, the next healing
+//! member knows what is left to do.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +28,7 @@ pub struct HealReport {
     pub slots: u64,
     /// The number of operations of dead members that were finished or undone.
     pub operations: u64,
-    /// The number of objects that were removed because their constructor or remover had died.
+    /// The number of objects that were removed because the member that was making or removing them had died.
     pub objects: u64,
 }
 
@@ -39,8 +44,8 @@ impl Region {
         report.slots += first.slots;
         report.operations += first.operations;
         report.objects += first.objects;
-        // An error is ignored, because the healing is complete. If the lock cannot be had any more, the unused slices
-        // stay with their slots.
+        // An error is ignored, because the healing is complete. If the lock cannot be taken for this call, the unused
+        // slices stay with their heap slots.
         let _ = self.trim_vacant();
         Ok(report)
     }
@@ -88,8 +93,8 @@ impl Region {
         report
     }
 
-    /// Finishes or undoes the operations that are recorded in a slot. The slot's holder is dead, is leaving, or is the
-    /// caller.
+    /// Finishes or undoes the operations that are recorded in a slot. The slot's holder is dead, or it is the caller,
+    /// which is leaving the slot.
     pub(super) fn mend_slot(&self, guard: &LockGuard<'_>, index: u64) -> u64 {
         let Some(slot) = self.memory.slot(index) else { return 0 };
         let by = index as u16;
@@ -99,7 +104,7 @@ impl Region {
         count + u64::from(self.orphan(slot, by))
     }
 
-    /// Frees the block that the slot's holder was allocating when it died, if it had already taken the block.
+    /// If the slot's holder died while it was allocating a block, and had already taken the block, frees the block.
     fn take_back(&self, from: &AtomicU64, cell: &AtomicU64, slot: &HeapSlot, by: u16, guard: &LockGuard<'_>) -> bool {
         let block = from.load(Ordering::Acquire) & !PHASE_MASK;
         if block != 0 {
@@ -107,7 +112,7 @@ impl Region {
                 cell.store(block | PHASE_BEGUN, Ordering::Release);
             }
             // If the healing member is killed here, both `from` and `cell` name the block. The next healing member sees
-            // that they are equal, and frees the block once.
+            // that they are equal, and frees the block only once.
             fault_point!("heal.noted");
             from.store(0, Ordering::Release);
         }

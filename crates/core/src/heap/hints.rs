@@ -1,5 +1,5 @@
-//! One thread's hints about the free blocks of one size class, in a heap slot that this thread holds. Hints can be
-//! thrown away at any time.
+//! One thread's hints about the free blocks of one size class, in a heap slot that this thread holds. Forgetting hints
+//! at any time does no harm.
 //!
 //! Only the state bytes in shared memory decide whether a block is free. Only the slot's holder changes blocks of its
 //! slices from FREE to another state. So if a block's byte is FREE, the holder takes the block by a plain store. A hint
@@ -38,10 +38,10 @@ pub(super) struct ClassHints {
     pub states: *const AtomicU8,
     /// The current slice, or [`NONE`].
     pub slice: u32,
-    /// The current group of 64 blocks in the current slice, or [`NONE`] before the first.
+    /// The current group of 64 blocks in the current slice, or [`NONE`] if no group has been chosen yet.
     pub group: u32,
-    /// Other slices of this slot that had free blocks when this thread last looked. Their heads all have the state
-    /// `Available::Active`.
+    /// The slices of this slot, except the current one, that had free blocks when this thread last looked. The heads of
+    /// all these slices have the state `Available::Active`.
     pub partial: Vec<u32>,
     /// The blocks that were freed last. They are used again first, because they are still in the CPU's caches.
     recent: [RecentBlock; RECENT],
@@ -78,8 +78,8 @@ impl ClassHints {
         self.slice = NONE;
     }
 
-    /// Forgets all hints about blocks. This is needed before a slice is given away, because the blocks of that slice
-    /// then belong to another owner.
+    /// Forgets all hints about blocks. The thread must do this before it returns a slice to the pool, because the
+    /// blocks of that slice may then get another owner.
     pub(super) fn forget(&mut self) {
         self.clear();
         self.count = 0;
@@ -93,8 +93,8 @@ impl ClassHints {
         while self.count > 0 {
             self.count -= 1;
             let recent = self.recent[self.count % RECENT];
-            // SAFETY: `recent.state` points to a state byte in the mapping. Its slice belonged to this slot when the
-            // hint was noted, and still does.
+            // SAFETY: `recent.state` points to a state byte in the mapping. The byte's slice has belonged to this slot
+            // since the hint was noted.
             if take_block(recent.offset, unsafe { &*recent.state }, cell, state) {
                 return Some(recent.offset);
             }

@@ -21,7 +21,8 @@ pub(crate) struct LocalSlot {
     pub(super) classes: [ClassHints; CLASSES.len()],
 }
 
-// SAFETY: the pointers point into the region's mapping, at atomics; a LocalSlot is used by one thread at a time.
+// SAFETY: all pointers in a `LocalSlot` lead to atomics in the region's mapping, and only one thread at a time uses a
+// `LocalSlot`.
 unsafe impl Send for LocalSlot {}
 
 impl LocalSlot {
@@ -45,8 +46,8 @@ impl LocalSlot {
         unsafe { &*self.shared }
     }
 
-    /// Takes a block of this class by a hint, if the thread has a hint that one is free. If this member dies before
-    /// the call returns, another member frees the block when it heals the region.
+    /// Takes a block of this class, if this thread has a hint that names a free one. If this member dies before the
+    /// call returns, another member frees the block when it heals the region.
     #[inline(always)]
     pub(super) fn take_at_hand(&mut self, region: &Region, class: usize) -> Option<u64> {
         let cell = &self.shared(region).allocating;
@@ -105,7 +106,8 @@ impl Region {
             return self.free_large(offset);
         };
         let Some(state) = self.memory.state(slice, block) else { return Err(self.not_a_block(offset)) };
-        // SeqCst: this exchange must not be reordered with the load of `available` in `notify` (see `leave_slice`).
+        // The ordering is SeqCst, because this exchange must not be reordered with the load of `available` in `notify`
+        // (see `leave_slice`).
         match state.compare_exchange(STATE_USED, STATE_FREE, Ordering::SeqCst, Ordering::Relaxed) {
             Ok(_) => {
                 fault_point!("heap.free.remote");
@@ -116,8 +118,8 @@ impl Region {
         }
     }
 
-    /// Puts a slice of this slot that was full, and of which a block was just freed, back into the list of slices
-    /// with free blocks.
+    /// Adds a slice of this slot to the list of slices with free blocks. The slice was full, and one of its blocks was
+    /// just freed.
     #[cold]
     #[inline(never)]
     fn readmit(&self, local: &mut LocalSlot, slice: u64, class: usize) {
@@ -132,8 +134,9 @@ impl Region {
         }
     }
 
-    /// Tells the slot that owns a slice that the slice has a free block, if the slice is marked as full. The action
-    /// is recorded in `slot`, the heap slot of the thread that freed the block; its number is `by`.
+    /// If a slice is marked as full, tells the slot that owns the slice that it has a free block now. While this call
+    /// works, the action is recorded in `slot`, the heap slot of the thread that freed the block. `by` is the number of
+    /// `slot`.
     pub(super) fn notify(&self, slice: u64, slot: &HeapSlot, by: u16) {
         let Some(head) = self.memory.head(slice) else { return };
         let word = SliceWord(head.word.load(Ordering::SeqCst));

@@ -1,10 +1,10 @@
-//! The region's lock. Its word names the member that holds it. So if that member is dead, another member notices this,
-//! takes the lock over and heals the region.
+//! The region's lock. A word of the lock names the member that holds the lock. So if that member dies, another member
+//! notices this, takes the lock over and heals the region.
 //!
 //! The lock guards data that change rarely: slices, growth, the holders of slots, the directory. Small blocks are
-//! allocated and freed without the lock. If the lock's holder is stopped but alive, other members wait for it only
-//! for a limited time. After a process has waited for that time, its later calls fail immediately, until the holder
-//! runs again.
+//! allocated and freed without the lock. If the lock's holder is stopped but alive, other members wait for it only for
+//! a limited time. After a process has waited for that time, its later calls fail immediately, until the holder runs
+//! again.
 
 use std::cell::Cell;
 use std::sync::PoisonError;
@@ -26,26 +26,28 @@ pub(crate) struct LockGuard<'a> {
     region: &'a Region,
     /// What was healed when the lock was taken.
     pub(super) healed: HealReport,
-    /// Set if a change under this lock cannot go on before the lock was given back (see `Region::growing`).
+    /// The reason why a change under this lock cannot go on before the lock is released (see `Region::growing`); `None`
+    /// if the change can go on.
     pub(super) pause: Cell<Option<Pause>>,
-    /// A number of bytes that the quota does not allow, with the error that says so.
+    /// A number of bytes that the daemon has refused because of the quota, and the daemon's error.
     pub(super) refused: Option<(u64, Error)>,
 }
 
-/// A member for which this process has waited in vain.
+/// The holder of the lock, when this process waited for the lock in vain.
 pub(crate) struct StuckHolder {
-    /// The words `holder` and `gate` of the lock at that time.
+    /// The words `holder` and `gate` of the lock when this process waited in vain.
     held: (u64, u32),
-    /// The error, which names the member. It is kept because the daemon may have been asked for the name.
+    /// The error, which names the member. It is kept so that later calls need not ask the daemon for the name again.
     error: Error,
 }
 
-/// Why the lock has to be given back before a change can go on.
+/// The reason why a member must release the lock before it can go on with a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pause {
     /// The daemon has to be asked whether the quota allows this number of bytes for the region.
     Quota(u64),
-    /// The region has grown by a part of what the change needs. Before, it had memory for this number of slices.
+    /// The region has grown, but not yet by all that the change needs. Before it grew, the region had memory for this
+    /// number of slices.
     Growing(u64),
 }
 
@@ -84,8 +86,8 @@ impl Region {
                 Ok(_) => return Ok((LockGuard::new(self), false)),
                 Err(holder) => holder,
             };
-            // Living holders may take turns, so the time counts from the last change of the holder. The gate changes
-            // if a holder has given the lock back, even if the same member holds it again.
+            // Several living members may take the lock one after the other, so the time limit starts again when the
+            // holder changes. If a member releases the lock and takes it again, `gate` has changed.
             if held != (holder, gate) {
                 held = (holder, gate);
                 deadline = Deadline::after(PATIENCE);
@@ -119,9 +121,9 @@ impl Region {
         }
     }
 
-    /// Gives the error of an earlier call that has waited in vain for the same holder at the same gate. Each call sets
-    /// `waiting` before it fails, so the gate changes when the holder gives the lock back. If the holder then takes the
-    /// lock again, it is waited for anew.
+    /// Returns the error of an earlier call that waited in vain, if the same member still holds the lock and has not
+    /// released it since then. Each waiting call sets `waiting` before it fails, so `gate` changes when the holder
+    /// releases the lock. If the same member then takes the lock again, later calls wait for the full time again.
     fn stuck_error(&self, held: (u64, u32)) -> Option<Error> {
         let stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
         stuck.as_ref().filter(|stuck| stuck.held == held).map(|stuck| stuck.error.clone())

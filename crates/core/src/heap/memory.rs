@@ -123,7 +123,7 @@ impl Memory {
         inside.then(|| unsafe { &*self.states.add((slice * STATES_PER_SLICE + block) as usize) })
     }
 
-    /// Reads eight state bytes at once, with the first one in the lowest byte. `index` counts groups of eight.
+    /// Reads eight state bytes in one load, with the first one in the lowest byte. `index` counts groups of eight.
     #[inline]
     pub(crate) fn eight_states(&self, slice: u64, index: u64) -> u64 {
         if slice >= self.geometry.slices || index >= STATES_PER_SLICE / 8 {
@@ -142,8 +142,8 @@ impl Memory {
         (index < self.geometry.slices.div_ceil(64)).then(|| unsafe { self.at(self.geometry.used_at + index * 8) })
     }
 
-    /// Gives the head of the directory's chain for a hash, in the index by name (`which` is 0) or by offset (`which`
-    /// is 1).
+    /// Gives the head of the directory's chain for a hash. If `which` is 0, the chain is in the index of names; if
+    /// `which` is 1, it is in the index of offsets.
     #[inline]
     pub(crate) fn bucket(&self, which: u64, hash: u32) -> &WildWord<AtomicU32> {
         let index = (which & 1) * self.geometry.buckets + (u64::from(hash) & (self.geometry.buckets - 1));
@@ -202,8 +202,8 @@ impl Memory {
         fetch(self.states.wrapping_add((slice * STATES_PER_SLICE) as usize));
     }
 
-    /// Gives the offset at which the block around `offset` starts, whether or not it is in use. In a large block only
-    /// offsets of its first slice are found.
+    /// Finds the block that contains `offset`, and returns the offset at which the block starts. The block need not be
+    /// in use. In a large block only offsets in its first slice are found.
     pub(crate) fn block_around(&self, offset: u64) -> Option<u64> {
         let within = offset.checked_sub(self.geometry.data_at)? % SLICE;
         let slice_at = offset - within;

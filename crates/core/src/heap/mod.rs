@@ -87,9 +87,9 @@ impl Region {
         self.with_local(|local| self.take(local, want, STATE_USED))
     }
 
-    /// Frees a block. Any member may have allocated it. After a death, this call first finishes what the dead member
-    /// left half done. If that change were finished later, it could write to the block after the block was allocated
-    /// again for another object.
+    /// Frees a block. Any member may have allocated it. After a death, this call first finishes the changes that the
+    /// dead member left half done. If such a change were finished later, it could write to the freed block when the
+    /// block belongs to another object already.
     ///
     /// # Errors
     /// `BAD_HANDLE` if no block in use starts at `offset`. `BUSY` if the block belongs to a named object, or if a

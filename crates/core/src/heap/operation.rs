@@ -2,8 +2,9 @@
 //! one block for another.
 //!
 //! Before a change begins, a record in the heap slot describes it. In state `PREPARED` the new block belongs to the
-//! record. The store of the state `REPLACING` decides: if the member dies later, healing writes the words again and
-//! frees the old block. The result is the same however many steps the dead member had done.
+//! record, and is freed if the member dies. The store of the state `REPLACING` decides: if the member dies later,
+//! healing writes the words again and frees the old block. The result is the same however many steps the dead member
+//! had done.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -61,8 +62,8 @@ impl Region {
     pub fn replace(self: &Arc<Self>, header: u64, words: &[u64], new_block: u64, old_block: u64) -> Result<()> {
         self.check_succession()?;
         self.with_local(|local| {
-            // A large block is freed under the region's lock. The lock is taken before the first step, because once the
-            // replacement is recorded, no step may fail: the header already points to the new block.
+            // A large block is freed under the region's lock. The lock is taken before the replacement is recorded,
+            // because a recorded replacement must be completed, and a later attempt to take the lock could fail.
             let guard = match self.memory.block_at(old_block) {
                 Some(Block::Large { .. }) => Some(self.lock()?),
                 _ => None,
@@ -132,14 +133,14 @@ impl Region {
     }
 
     /// Finishes the replacements that are recorded in a heap slot, and frees the slot's prepared blocks. The slot's
-    /// holder is dead, is leaving, or is the caller. Gives the number of records that were in use.
+    /// holder is dead, or it is the caller, which is leaving the slot. Returns the number of records that were in use.
     pub(super) fn finish_operations(&self, slot: &HeapSlot, by: u16, guard: &LockGuard<'_>) -> u64 {
         let mut count = 0;
         for record in &slot.operations {
             let kind = record.kind.load(Ordering::Acquire);
             if kind == OP_PREPARED {
-                // The next lines turn the record of a prepared block into the record of a replacement that writes no
-                // words and frees the block.
+                // A prepared block is freed as a replacement that writes no words. So the next lines change the record
+                // accordingly.
                 let block = record.new_block.load(Ordering::Relaxed) & !PHASE_MASK;
                 record.retiring.store(if block == 0 { 0 } else { block | PHASE_BEGUN }, Ordering::Relaxed);
                 record.count.store(0, Ordering::Relaxed);
@@ -198,7 +199,7 @@ impl Region {
         if let Some(guard) = guard {
             for record in &slot.operations {
                 // A member that healed this slot may have recorded a replacement here and died before it was complete.
-                // Then this call completes the replacement, so that the record becomes free.
+                // In this case the next line completes the replacement, so that the record becomes free.
                 if record.kind.load(Ordering::Relaxed) == OP_REPLACING {
                     self.finish_replace(record, slot, by, Some(guard));
                 }

@@ -1,10 +1,9 @@
 //! The pool of slices. A slice is a piece of memory of fixed size. A large block is a run of slices, and small blocks
 //! share a slice. Each change of the pool is made under the region's lock.
 //!
-//! The slice heads decide which slices are in use: a slice is in use if its head says so, or if it lies behind the
-//! head of a large block. The bitmap of used slices is derived from the heads. `pool_dirty` is set while the bitmap
-//! and the heads may differ. If it is set when a member takes the lock from a dead holder, this member rebuilds the
-//! bitmap.
+//! The slice heads decide which slices are in use: a slice is in use if its head says so, or if it is a later slice of
+//! a large block. The bitmap of used slices is derived from the heads. `pool_dirty` is set while the bitmap and the
+//! heads may differ. A member that takes the lock and finds `pool_dirty` set rebuilds the bitmap.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -44,7 +44,7 @@ impl Region {
         Err(self.corrupt("its heap has more slices without blocks than slices"))
     }
 
-    /// Makes a slice the thread's current slice of this class. No group of its blocks is chosen yet.
+    /// Makes a slice the thread's current slice of this class. The current group is chosen later.
     fn enter_slice(&self, local: &mut LocalSlot, class: usize, slice: u64) {
         let known = &mut local.classes[class];
         known.clear();
@@ -62,9 +62,9 @@ impl Region {
         known.mask = mask;
     }
 
-    /// Leaves the current slice, because it has no free block behind the current group. The slice is noted as full.
-    /// If blocks before the group have been freed in the meantime, the slice stays current instead, and the result is
-    /// `true`.
+    /// Leaves the current slice, which has no free block after the current group, and marks the slice as full. If
+    /// blocks before the current group have been freed in the meantime, the slice stays the current one, and the result
+    /// is `true`.
     ///
     /// The order matters. This member first marks the slice as full and then looks for free blocks. A member that frees
     /// a block first frees the block and then looks for the mark. Both sides are sequentially consistent, so at least
@@ -107,8 +107,8 @@ impl Region {
         }
     }
 
-    /// Takes the slices of this slot in which other members freed blocks off the slot's stack, lists them as slices
-    /// with free blocks, and gives their number.
+    /// Empties this slot's stack, which has the slices in which other members freed blocks. Adds these slices to the
+    /// thread's list of slices with free blocks, and returns their number.
     pub(super) fn collect(&self, local: &mut LocalSlot) -> usize {
         let mut count = 0;
         self.pop_available(local.shared(self), local.index, |slice, class| {
@@ -118,7 +118,7 @@ impl Region {
         count
     }
 
-    /// Takes all slices off a slot's stack. Each of them becomes `Active` and is passed to `each` with its class.
+    /// Takes all slices off a slot's stack and marks them as `Active`. Calls `each` with each slice and its class.
     pub(super) fn pop_available(
         &self,
         slot: &crossdock_layout::region::HeapSlot,

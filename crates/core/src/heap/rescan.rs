@@ -1,6 +1,6 @@
-//! Finds out again which slices a heap slot owns and which of them have free blocks. A member does this when it takes
-//! a vacant slot. It also does this after another member's death, because the dead member may have freed a block in
-//! the slot's slices without notifying the slot.
+//! Searches the region for the slices that a heap slot owns, and for those of them that have free blocks. A member does
+//! this when it takes a vacant slot. It also does this after another member's death, because the dead member may have
+//! freed a block in the slot's slices without notifying the slot.
 
 use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
@@ -14,9 +14,10 @@ impl Region {
     /// Forgets all hints and searches all slices of the slot.
     ///
     /// A queued slice is in one of three situations: it is on the slot's stack, another member is just putting it
-    /// there, or it is lost. It is lost if the member that freed a block died, or if the slot's former holder died
-    /// while it emptied the stack. This function leaves out a slice that another member is just putting on the stack.
-    /// So if a slice is still marked as queued after the stack was emptied, it is lost, and this slot takes it back.
+    /// there, or it is lost. It is lost if the member that freed a block died before it put the slice on the stack, or
+    /// if the slot's former holder died while it emptied the stack. This function ignores slices that another member is
+    /// just putting on the stack. All other slices that are still marked as queued after the stack was emptied are
+    /// lost, and this function adds them to the list of slices with free blocks.
     pub(super) fn rescan(&self, local: &mut LocalSlot) {
         local.shared(self).rescan.store(0, Ordering::SeqCst);
         for class in &mut local.classes {
@@ -47,8 +48,8 @@ impl Region {
         }
     }
 
-    /// The slices of small blocks in a range whose owner `owns` accepts, with their classes and head words. Slices that
-    /// another member is just putting on their owner's stack are left out.
+    /// Finds the slices of small blocks in a range. Returns those slices whose owner passes the test `owns`, each with
+    /// its class and head word. Slices that another member is just putting on their owner's stack are left out.
     pub(super) fn find_slices(&self, range: Range<u64>, owns: impl Fn(u16) -> bool) -> Vec<(u64, usize, SliceWord)> {
         let mut found = Vec::new();
         for slice in range {
@@ -69,7 +70,8 @@ impl Region {
         }
     }
 
-    /// Changes a slice's head word from `from` to `to`, if it has not changed since it was read.
+    /// Changes a slice's head word from `from` to `to`, and returns `true`; returns `false` if the word is not `from`
+    /// any more.
     pub(super) fn turn(&self, slice: u64, from: SliceWord, to: SliceWord) -> bool {
         let exchange = |head: &crossdock_layout::region::SliceHead| {
             head.word.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()

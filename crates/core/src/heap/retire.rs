@@ -1,16 +1,18 @@
 //! Frees a block exactly once, although the member that frees it may die at any instruction.
 //!
-//! A plain free is a single store and needs nothing more. But if a record says that a block is to be freed, and the
-//! member dies, the healing member must know whether the block was freed: it may belong to another object by now. So
-//! the block is freed in three steps. First the block is marked DYING with the number of the heap slot that has the
-//! record. Then the record notes that the mark was set. Last, the block becomes FREE. Only this slot sets this mark.
-//! So if the record says that the mark was set, healing frees the block if and only if it still carries the mark.
+//! A call of `deallocate` frees a block by a single store, and nothing has to be healed. It is different if a record in
+//! shared memory says that a block is to be freed, and the member that frees it dies. The healing member must then know
+//! whether the block was already freed, because the block may belong to another object by now. So such a block is freed
+//! in three steps. First the block is marked DYING with the number of the heap slot that has the record. Then the
+//! record notes that the mark was set. Last, the block becomes FREE. No other slot sets a mark with this number. So if
+//! the record says that the mark was set, the healing member frees the block if and only if the block still carries the
+//! mark.
 //!
 //! Large blocks are freed under the region's lock. A member that takes the lock from a dead holder heals the region
-//! before any other member can take the slices. So for a large block its head alone says whether the block was freed.
-//! A small block is freed without the lock. After the block became FREE, its slice may return to the pool and become a
-//! part of a large block before the dead member is healed. So a record with the phase MARKED never frees a large
-//! block.
+//! before any other member can take the slices. So the head of a large block is enough to tell whether the block was
+//! freed. A small block is freed without the lock. After the block became FREE, its slice may return to the pool and
+//! become a part of a large block before the dead member is healed. So a record with the phase MARKED never frees a
+//! large block.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,11 +48,11 @@ impl Region {
                     }
                 }
             }
-            // If a record has the phase MARKED, its block was small. If a large block begins there now, the small
-            // block was freed before, and its slice was used again.
+            // If a record has the phase MARKED, its block was small. If a large block begins at this offset now, the
+            // small block has already been freed, and its slice has become a part of the large block.
             Some(Block::Large { slice, run, .. }) if phase != PHASE_MARKED => {
-                // The lock can be missing only if another process has overwritten the slice's head since the caller
-                // looked at it. Then the block stays allocated.
+                // `guard` can be `None` here only if another process has overwritten the slice's head since the caller
+                // looked at the block. In this case the block stays allocated.
                 if let Some(guard) = guard {
                     self.free_run(guard, slice, run);
                     fault_point!("retire.large");

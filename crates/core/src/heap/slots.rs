@@ -12,7 +12,7 @@ use super::lock::LockGuard;
 use crate::region::Region;
 use crate::{Result, fault_point};
 
-/// The number of slices that a member looks through before it gives the region's lock back for a moment.
+/// The number of slices that a member looks through before it releases the region's lock for a moment.
 const PIECE: u64 = 1 << 16;
 
 impl Region {
@@ -55,15 +55,15 @@ impl Region {
         Ok(Some(ready))
     }
 
-    /// Leaves these slots in order. The caller has sorted them by number. Their prepared blocks are freed, as after a
-    /// death, and their slices without used blocks return to the pool.
+    /// Leaves these slots, because the process leaves the region. The caller has sorted them by number. Their prepared
+    /// blocks are freed, as after a death, and their slices without used blocks return to the pool.
     pub(super) fn leave_slots(&self, slots: &[Box<LocalSlot>]) {
         let Ok(guard) = self.lock() else { return };
         for local in slots {
             self.mend_slot(&guard, local.index.into());
         }
         drop(guard);
-        // If the lock cannot be had any more, the slices stay with the vacant slots.
+        // If the lock cannot be taken for this call, the slices stay with the vacant slots.
         let _ = self.trim_in_pieces(|owner| slots.binary_search_by_key(&owner, |local| local.index).is_ok());
         fault_point!("heap.slot.trimmed");
         for local in slots {
@@ -78,8 +78,8 @@ impl Region {
         self.trim_in_pieces(|owner| u64::from(owner) < slots && self.memory.slot(owner.into()).is_some_and(vacant))
     }
 
-    /// Does the work of `trim_slots` for the whole region. The lock is given back after each piece of the region,
-    /// because a large region takes seconds.
+    /// Does the work of `trim_slots` for the whole region. Takes the lock for each piece of the region separately,
+    /// because the whole work takes seconds for a large region.
     fn trim_in_pieces(&self, trims: impl Fn(u16) -> bool) -> Result<()> {
         let mut first = 0;
         while first < self.memory.committed() {

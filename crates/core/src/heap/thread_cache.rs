@@ -1,12 +1,12 @@
 //! Finds this thread's slot in a region by the region's address alone. Allocators of containers in shared memory need
-//! this, because they know only that address. The search is one look into the thread's own memory. If the region is
-//! not found there, the caller takes a slower path and then calls `cache_region`.
+//! this, because they know only that address. The search reads only the thread's own memory. If the region is not found
+//! there, the caller takes a slower path and then calls `cache_region`.
 //!
 //! An entry of this cache owns nothing: it does not keep its region alive. Instead, each region that is dropped
-//! increments [`DROPS`] before it gives anything back. An entry is valid only while `DROPS` has the same value as when
-//! the entry was made. So a call with the address of a dropped region finds no valid entry here. The slower path then
-//! says that no region is mapped there, or finds the region that is mapped there now. As always, a program must not
-//! drop a region *while* another thread allocates in it.
+//! increments [`DROPS`] before it unmaps its memory or leaves its slots. An entry is valid only while `DROPS` has the
+//! same value as when the entry was made. So a call with the address of a dropped region finds no valid entry here. The
+//! slower path then says that no region is mapped there, or finds the region that is mapped there now. As always, a
+//! program must not drop a region *while* another thread allocates in it.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -45,8 +45,9 @@ thread_local! {
 /// `gone`.
 const NONE: CacheEntry = CacheEntry { base: null(), gone: u64::MAX, region: null(), slot: null_mut() };
 
-/// Computes an index from a region's address by a multiplication. Regions begin at a page, so the lower bits carry no
-/// information. The highest bits of the product depend on all other bits.
+/// Computes an index in the cache from a region's address. Regions begin at a page, so the lowest bits of the address
+/// are left out. The remaining bits are multiplied by a constant, and the highest bits of the product, which depend on
+/// all of them, are the index.
 #[inline(always)]
 fn cache_index(base: *const u8) -> usize {
     (base as u64 >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 61
@@ -59,8 +60,8 @@ fn cache_index(base: *const u8) -> usize {
 #[inline(always)]
 fn cached<'a>(base: *const u8) -> Option<(&'a Region, &'a mut LocalSlot)> {
     let found = CACHE.with(|cached| cached[cache_index(base) % WAYS].get());
-    // If this thread has learned that a region was dropped, for example because it uses a region that was mapped at the
-    // same address afterwards, this load sees the increment of that drop. Nothing that follows runs before the load.
+    // Suppose that a region was dropped and another one was mapped at the same address. A thread that has learned of
+    // the other region sees the increment of `DROPS` in this load. The accesses after this load cannot run before it.
     if found.base != base || found.gone != DROPS.0.load(Ordering::Acquire) {
         return None;
     }
@@ -101,14 +102,14 @@ pub fn deallocate_at(base: *const u8, address: *const u8) -> bool {
     })
 }
 
-/// Empties this thread's cache. The library calls this function when the thread ends, and in a forked child.
+/// Empties this thread's cache. The library calls this function when a thread ends, and in a forked child.
 pub(super) fn forget() {
     let _ = CACHE.try_with(|cached| cached.iter().for_each(|cache_index| cache_index.set(NONE)));
 }
 
 /// Makes all cached entries of all threads invalid. The caller is about to drop a region with its slots.
 pub(super) fn region_goes() {
-    // The ordering includes Release, because the region's memory must be given back only after this store.
+    // The ordering includes Release, because the region's memory must be unmapped only after this store.
     DROPS.0.fetch_add(1, Ordering::AcqRel);
 }
 

@@ -33,7 +33,7 @@ impl LocalSlots {
 
 #[derive(Default)]
 struct State {
-    /// The slots of all threads of this process, also of threads that have ended.
+    /// The slots of all threads of this process, including threads that have ended.
     all: Vec<NonNull<LocalSlot>>,
     /// The slots whose thread has ended.
     idle: Vec<NonNull<LocalSlot>>,
@@ -48,7 +48,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number of regions that a thread can use in turn without the slower search.
+/// The number of regions for which a thread finds its slot without the slower search.
 const WAYS: usize = 4;
 
 thread_local! {
@@ -58,12 +58,12 @@ thread_local! {
     static SLOTS: RefCell<ThreadSlots> = const { RefCell::new(ThreadSlots(Vec::new())) };
 }
 
-/// The slots of a thread in all regions. When the thread ends, the slots are given back to their regions.
+/// The slots of a thread in all regions. When the thread ends, each slot goes to the list `idle` of its region.
 struct ThreadSlots(Vec<(u64, Weak<Region>, NonNull<LocalSlot>)>);
 
 /// Runs in a forked child: the child forgets the heap slots of its parent, which go on belonging to the parent. The C
-/// library calls this hook. It does not run in a child that a program makes by the system call alone; for crossdock
-/// such a child and its parent look like one process.
+/// library calls this hook. The hook does not run in a child that a program makes by a direct system call; for
+/// crossdock such a child and its parent look like one process.
 extern "C" fn forget_in_child() {
     let _ = RECENT.try_with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
     thread_cache::forget();
@@ -193,8 +193,8 @@ impl Drop for Region {
         let slots = state.all.into_iter().map(|slot| unsafe { Box::from_raw(slot.as_ptr()) });
         let mut slots: Vec<_> = slots.chain(lock(&self.locals.shared).take()).collect();
         slots.sort_unstable_by_key(|slot| slot.index);
-        // If an object under construction cannot be removed, this process keeps its slots, because the object's
-        // removal will be recorded in one of them.
+        // If an object under construction cannot be removed now, this process keeps its slots, because healing will
+        // record the removal of the object in one of them.
         if slots.first().is_some_and(|slot| self.abandon_all(slot.index)) {
             self.leave_slots(&slots);
         }

@@ -2,19 +2,20 @@
 //! and a wake.
 //!
 //! The word `owner` names the party that owns the item. The word `holder` names the one member of that party that has
-//! the item. Only the holder changes `owner`. It clears `holder` only after it has changed `owner`, so that no member
-//! of the former party can take the item in between. A member of the owning party takes the item by exchanging
-//! `holder` from none to itself. The word `turn` counts changes. Members that wait sleep on `turn` and on the
-//! daemon's count of deaths.
+//! the item. Only the holder changes `owner`. It clears the word `holder` only after it has changed `owner`, so that no
+//! member of the former party can take the item in between. A member of the owning party takes the item by a
+//! compare-and-swap of `holder`, from none to its own id. The word `turn` counts changes. Members that wait sleep on
+//! `turn` and on the daemon's count of deaths.
 //!
 //! The daemon writes `owner` and `holder` when it makes the item's memory, before any member can map it.
 //!
-//! What if a member dies during these steps? If the holder dies, at whatever store, `holder` still names it. A
-//! waiting member that finds the holder dead takes its place. It does what `on_death` says if the dead member had the
-//! item for its present owner, which the word `held_for` shows. If that waiting member dies as well, the next waiting
-//! member does the same again. If a sleeping member dies, `sleepers` stays one too high, which causes needless wakes and
-//! nothing else. The word `deaths` counts the dead holders, because the item's next holder may be a member that did not
-//! find the death itself: it heals its regions before it goes on with what the dead member left.
+//! What if a member dies during these steps? If the holder dies, at whatever store, `holder` still names it. A waiting
+//! member that finds the holder dead stores its own id in `holder`. The word `held_for` shows for which party the dead
+//! member had the item. If this party is the present owner, the waiting member does what `on_death` says. If that
+//! waiting member dies as well, the next waiting member does the same. If a sleeping member dies, `sleepers` stays one
+//! too high, which causes needless wakes and nothing else. The word `deaths` counts the dead holders. The item's next
+//! holder may be a member that did not find the death itself. By this count it learns of the death, and heals its
+//! regions before it uses the data that the dead member left.
 //!
 //! All tasks that may own the item can write these words, and they trust each other. The numbers are compared and never
 //! used as addresses.
@@ -53,7 +54,7 @@ pub enum ItemWaitOutcome {
     TimedOut {
         /// The number of the party that owns the item.
         owner: u32,
-        /// The member that has the item, if there is one.
+        /// The member that has the item, or [`MemberId::NONE`].
         holder: MemberId,
     },
     /// The item was destroyed.
@@ -74,8 +75,8 @@ impl ItemMemory {
         HolderToken { of: self.base() as usize }
     }
 
-    /// Gives the item's data for changing, to the member that has the item and therefore a `HolderToken`. The slice
-    /// is empty if `held` belongs to another item.
+    /// The item's data, which the caller may change. Only the member that has the item has a `HolderToken` for it. The
+    /// slice is empty if `held` belongs to another item.
     #[must_use]
     pub fn bytes_held<'a>(&'a self, held: &'a mut HolderToken) -> &'a mut [u8] {
         if held.of != self.base() as usize || !self.writable() {
@@ -98,7 +99,7 @@ impl ItemMemory {
         self.header().holder() == me
     }
 
-    /// Gives the number of times that the item changed its owner.
+    /// The number of times that the item changed its owner.
     #[must_use]
     pub fn transfers(&self) -> u64 {
         self.header().transfers()
@@ -111,8 +112,8 @@ impl ItemMemory {
         outcome
     }
 
-    /// Heals the session's regions if a holder of the item has died since this was last done. The item's data may lead
-    /// the program to what the dead holder left half done in a region.
+    /// Heals the session's regions if a holder of the item has died since this process last healed them. The item's
+    /// data may contain handles of objects in regions, and the dead holder may have left these objects half changed.
     #[inline]
     fn note_deaths(&self, alive: &dyn LivenessSource) {
         let deaths = self.header().deaths();
@@ -123,11 +124,11 @@ impl ItemMemory {
 
     #[cold]
     fn heal_after(&self, deaths: u32, alive: &dyn LivenessSource) {
-        // Another member may have found the death, so it is counted here. A heap in the item is healed by this count
-        // when the program opens it.
+        // Another member may have found the death, so this process has not counted it. It is counted here. When the
+        // program opens a heap in the item, this count causes the heap to be healed.
         count_shown();
         heal_all(alive);
-        // The number is stored last: a thread that finds it here must find the regions healed.
+        // The number is stored last, so that another thread that reads it can rely on the regions being healed.
         self.deaths_seen.store(deaths, Ordering::Release);
     }
 
@@ -144,8 +145,8 @@ impl ItemMemory {
             }
             header.announce_sleep();
             fault_point!("item.sleep");
-            // Another member may make a change before it sees that this member sleeps. In this case that member has
-            // changed `turn` as well, so the wait ends at once.
+            // Another member may make a change before it sees that this member sleeps, and then does not wake it. But
+            // that change has also changed `turn`, so the wait ends immediately.
             wait_either((header.turn(), turn), (epoch_word(alive), deaths), deadline.at_most(LOOK));
             header.end_sleep();
         }
@@ -255,7 +256,7 @@ mod tests {
     }
 
     fn table() -> Box<LivenessTable> {
-        // SAFETY: the table consists of atomics and padding, for which zeros are values.
+        // SAFETY: the table consists of atomics and padding, for which zeros are valid values.
         let table: Box<LivenessTable> = unsafe { Box::new_zeroed().assume_init() };
         table.format();
         [A, B, C].iter().for_each(|m| table.set_alive(*m));
@@ -288,7 +289,8 @@ mod tests {
     fn the_death_of_a_holder_whose_party_does_not_own_the_item_changes_no_owner() {
         for on_death in [OnDeath::Keep, OnDeath::Return, OnDeath::Destroy] {
             let (item, table) = (item(on_death), table());
-            // B's party had the item when B looked. Before B takes the place of the holder, A hands the item to C's party.
+            // The item belonged to B's party when B looked. Before B stores its id in `holder`, A hands the item to C's
+            // party.
             item.hand_over(2, A).unwrap();
             assert!(item.header().change_holder(MemberId::NONE, B));
             table.set_dead(B);

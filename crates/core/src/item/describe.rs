@@ -19,7 +19,7 @@ pub enum Contents {
     Bytes,
     /// An array without gaps between its elements. It begins at the first byte.
     Array {
-        /// The elements' type, written as in all languages: `f64`, `u8[3]`.
+        /// The type of the elements, written as a type name of crossdock: `f64`, `u8[3]`.
         ty: String,
         /// The length of each dimension, the outermost first.
         shape: Vec<u64>,

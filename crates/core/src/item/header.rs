@@ -1,6 +1,6 @@
-//! The only code that loads and stores the words of an item's first page. A former owner may have written anything
-//! there, so the description is checked against the item's size before it is given out. The words of a cooperative
-//! item's owner are compared and never used as addresses.
+//! The only code that loads and stores the words of an item's first page. A former owner may have written anything into
+//! this page, so the description is checked against the item's size before it is returned. The words that name the
+//! owner and the holder of a cooperative item are compared and never used as addresses.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, fence};
@@ -132,7 +132,8 @@ impl<'a> HeaderRef<'a> {
         self.0.holder.compare_exchange(from.0, to.0, AcqRel, Acquire).is_ok()
     }
 
-    /// Notes that the holder has the item for the party `owner`, which owns the item. Only the holder may do this.
+    /// Notes that the holder has the item on behalf of the party `owner`, which owns the item. Only the holder may do
+    /// this.
     pub(super) fn hold_for(self, owner: u32) {
         self.0.held_for.store(owner, Release);
     }
@@ -142,8 +143,8 @@ impl<'a> HeaderRef<'a> {
         self.0.on_death.store(on_death as u32, Release);
     }
 
-    /// Counts the death of a holder. The member that took the dead holder's place calls this before it changes another
-    /// word. So a member that sees such a change, or takes the item, sees the count.
+    /// Counts the death of a holder. The member that took the dead holder's place calls this before it changes any
+    /// other word of the item. So a member that sees such a change, or takes the item, sees the count.
     pub(super) fn count_death(self) {
         self.0.deaths.fetch_add(1, Release);
     }
@@ -156,8 +157,8 @@ impl<'a> HeaderRef<'a> {
     /// Changes the owner word of a dead holder's item as `on_death` says. If `on_death` has an unknown number, or if the
     /// holder did not have the item for its present owner, the owner stays.
     pub(super) fn apply_death(self) {
-        // The dead member may have taken the place of the holder, and died before it saw that another party owns the
-        // item. Or it had handed the item over already.
+        // The owner stays as it is if the dead member did not have the item for its present owner. There are two such
+        // cases: the dead member died right after it took `holder`, or right after it made another party the owner.
         if self.0.held_for.load(Acquire) != self.owner() {
             return;
         }
@@ -178,7 +179,7 @@ impl<'a> HeaderRef<'a> {
         self.0.sleepers.fetch_add(1, SeqCst);
     }
 
-    /// Takes back the announcement of `announce_sleep`: this member does not sleep any more.
+    /// Removes this member from the count `sleepers`, because it does not sleep any more.
     pub(super) fn end_sleep(self) {
         self.0.sleepers.fetch_sub(1, SeqCst);
     }

@@ -1,9 +1,10 @@
 //! An item's memory: its description and its data, and for cooperative items the protocol of the owner word.
 //!
-//! While a verified or strict item is mapped for writing, only this process can reach it, because the daemon has proved
-//! that. So a Rust slice of its bytes is sound. A former owner may have left a wrong description in the header, so it
-//! is checked before it is used. A former owner may also have truncated the file or punched holes into it. In this case
-//! [`ItemMemory::open`] puts memory back before anything is read.
+//! While this process has a verified or strict item mapped for writing, no other process can reach the item's memory;
+//! the daemon has proved this. So a Rust slice of the item's bytes is sound. A former owner may have left a wrong
+//! description in the header, so the description is checked before it is used. A former owner may also have truncated
+//! the file or punched holes into it. In this case [`ItemMemory::open`] reserves the missing memory before anything is
+//! read.
 
 mod cooperative;
 mod describe;
@@ -41,7 +42,7 @@ pub struct ItemMemory {
     mapping: Mapping,
     size: u64,
     access: Access,
-    /// The number of dead holders of a cooperative item after which this process last healed its regions.
+    /// The value that the item's count of dead holders had when this process last healed its regions because of it.
     deaths_seen: AtomicU32,
 }
 
@@ -49,7 +50,7 @@ pub struct ItemMemory {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
     /// A file that only this process has open. If parts of the file have no memory, for example because a former owner
-    /// punched holes, [`ItemMemory::open`] puts memory back.
+    /// punched holes, [`ItemMemory::open`] reserves the missing memory.
     Own,
     /// A file that no process can write, because the owner lets other tasks read the item.
     Shared,
@@ -58,11 +59,11 @@ pub enum Backing {
 }
 
 impl ItemMemory {
-    /// Maps the item. The daemon has promised that it has `size` bytes of data.
+    /// Maps an item. `size` is the number of bytes of data that the item has, as the daemon has said.
     ///
     /// # Errors
-    /// `NO_SPACE` if memory of the item is missing and cannot be put back, `CORRUPT` if a shared item has less data
-    /// than the daemon promised.
+    /// `NO_SPACE` if a part of the item has no memory and the node has none left, `CORRUPT` if a shared item has less
+    /// data than the daemon has said.
     pub fn open(descriptor: &OwnedFd, size: u64, backing: Backing) -> Result<Self> {
         let memory = size.next_multiple_of(4096) + ITEM_DATA;
         let system = |e| Error::os(&e).during("an item's memory");
@@ -136,8 +137,8 @@ impl ItemMemory {
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.size as usize) }
     }
 
-    /// Fills the rest of the last page, behind the data, with zeros. Bytes of a larger former size, or bytes that an
-    /// earlier owner wrote there, may lie behind the data.
+    /// Fills the bytes between the end of the data and the end of the last page with zeros. These bytes may be left
+    /// from a larger former size, or from an earlier owner.
     pub fn clear_behind(&mut self) {
         if !self.writable() {
             return;
@@ -158,8 +159,8 @@ impl ItemMemory {
     }
 
     fn header(&self) -> HeaderRef<'_> {
-        // SAFETY: the mapping begins with a page, which holds the header; the header consists of atomics, for which
-        // every bit pattern is a value. If the mapping is read-only, this module stores nothing through it.
+        // SAFETY: the mapping begins with a page that holds the header. The header consists of atomics, for which every
+        // bit pattern is a valid value. If the mapping is read-only, this module stores nothing through it.
         HeaderRef::new(unsafe { self.mapping.start().cast().as_ref() })
     }
 }

@@ -2,8 +2,9 @@
 //! more. The rule's own code (`is_proof` of the table and of the roll) runs under loom, in every interleaving of a
 //! member, a daemon and a healing member. The healing member may have an outdated table of a former daemon.
 //!
-//! The memory that is healed is a cell of loom's own. If two threads use it without an order between them, loom reports
-//! an error. Some variants of the model break the rule on purpose, and each of them must be found.
+//! The memory that is healed is a cell of loom's own. If two threads use the cell and no synchronisation orders their
+//! accesses, loom reports an error. Some variants of the model break the rule on purpose, and loom must find the error
+//! in each of them.
 
 use crossdock_layout::MemberId;
 use crossdock_layout::liveness::{DEAD, is_proof};
@@ -49,10 +50,11 @@ struct World {
     block: UnsafeCell<u64>,
 }
 
-// SAFETY: loom checks every access to the cell and reports accesses of two threads without an order between them. To
-// find such accesses is the purpose of the model.
+// SAFETY: loom checks every access to the cell, and reports two accesses of different threads that no synchronisation
+// orders. To find such accesses is the purpose of the model.
 unsafe impl Sync for World {}
-// SAFETY: loom checks every access to the cell and reports accesses of two threads without an order between them.
+// SAFETY: loom checks every access to the cell, and reports two accesses of different threads that no synchronisation
+// orders.
 unsafe impl Send for World {}
 
 impl World {
@@ -81,8 +83,8 @@ impl World {
         }
     }
 
-    /// Asks through a descriptor of the roll whether Alice's byte (with `own`: the healing member's own byte) has no
-    /// lock.
+    /// Asks, through a descriptor of the roll, whether a byte of the roll has no lock: Alice's byte, or the healing
+    /// member's own byte if `own` is true.
     fn is_free(&self, heals: Heals, own: bool) -> Option<bool> {
         let other_file = heals == Heals::ByLostDescriptor;
         Some(other_file || !own && !self.locked.load(Acquire))
@@ -99,8 +101,8 @@ impl World {
     }
 }
 
-/// Tells whether there is an interleaving in which Alice is alive but counts as dead. If two threads touch the block at
-/// once, loom ends the model with an error.
+/// Tells whether there is an interleaving in which Alice is alive but counts as dead. If two threads use the block at
+/// the same time, loom ends the model with an error.
 fn is_violated(rule: Rule, heals: Heals, dies: bool) -> bool {
     let violated = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let found = violated.clone();

@@ -1,18 +1,19 @@
 //! How members find out which members are dead. The daemon's liveness table gives a quick answer, and the kernel gives
 //! a certain one.
 //!
-//! **The rule.** A member counts as dead only by a proof that holds for ever. There are two proofs. One is the mark
-//! in the liveness table, which the daemon sets after the kernel told it of the death
-//! ([`crossdock_layout::liveness`]). The other is the roll, a file on which each living member holds a lock: by it
-//! the kernel itself says that a process is gone ([`crossdock_os::roll`]). An old table, a lost connection or a
-//! daemon that is gone never makes a living member count as dead. So when a member heals shared memory, the memory's
-//! former owner is certainly gone.
+//! **The rule.** A member counts as dead only by a proof that holds for ever. There are two proofs. One is the mark in
+//! the liveness table, which the daemon sets after the kernel told it of the death ([`crossdock_layout::liveness`]).
+//! The other is the roll, a file on which each living member holds a lock. The kernel releases this lock when the
+//! process ends, so a free lock proves the death ([`crossdock_os::roll`]). An old table, a lost connection or a daemon
+//! that is gone never makes a living member count as dead. So when a member heals shared memory, the memory's former
+//! owner is certainly gone.
 //!
 //! Fast paths read the table. Members test the roll before they heal something, and regularly during a wait, so that
-//! members notice deaths while no daemon runs. A region is healed after each death that either of the two has proved to
-//! this process, and after each death that a port or an item has shown to it. `docs/lifetimes.md` describes the whole
-//! rule. `loom_model` runs it in every interleaving of a member, a daemon and a healing member. The simulator of
-//! `crates/node/tests/simulation` runs it with members that are cut off from the daemon and with old tables.
+//! members notice deaths while no daemon runs. A region is healed after each death that the table or the roll has
+//! proved to this process, and after each death that this process has learned of from a port or an item.
+//! `docs/lifetimes.md` describes the whole rule. `loom_model` runs it in every interleaving of a member, a daemon and a
+//! healing member. The simulator of `crates/node/tests/simulation` runs it with members that are cut off from the
+//! daemon and with old tables.
 
 #[cfg(all(test, loom))]
 mod loom_model;
@@ -36,8 +37,8 @@ pub trait LivenessSource: Sync {
     /// The liveness table: shared memory in which the daemon marks dead members.
     fn table(&self) -> &LivenessTable;
 
-    /// Tells whether the kernel proves that this member is dead. The answer `false` does not prove that the member is
-    /// alive.
+    /// Asks the kernel whether this member is dead. The answer `true` is a proof; the answer `false` does not prove
+    /// that the member is alive.
     fn has_left(&self, member: MemberId) -> bool {
         let _ = member;
         false
@@ -62,20 +63,21 @@ impl LivenessSource for LivenessTable {
     }
 }
 
-/// The number of deaths that were proved to this process, or that a port or an item has shown to it. Regions add it to
-/// the table's count of deaths: a port may report a death that the table has not counted, and then the program goes on
-/// with what the dead member left half done in a region. So the region must be healed first.
+/// The number of deaths that were proved to this process, or that it has learned of from a port or an item. Regions add
+/// this number to the table's count of deaths, and are healed when the sum changes. The table's count is not enough: a
+/// port may show a death that the table has not counted yet. The program may then use data that the dead member left
+/// half changed in a region, so the region must be healed first.
 static PROVED: AtomicU32 = AtomicU32::new(0);
 
-/// Gives the number of deaths that were proved to this process, or that a port or an item has shown to it. A death may
-/// count twice. The number starts again from 0 after 2³² deaths.
+/// Gives the number of deaths that were proved to this process, or that it has learned of from a port or an item. A
+/// death may be counted twice. The number starts again from 0 after 2³² deaths.
 #[inline]
 pub(crate) fn proved() -> u32 {
     PROVED.load(Ordering::Acquire)
 }
 
-/// Counts a death that another process proved, and that this process learned from a port or an item. A region asks the
-/// roll itself which member is dead when it heals.
+/// Counts a death that another process has proved, and of which this process has learned from a port or an item. When a
+/// region is healed after that, it asks the roll itself which members are dead.
 pub(crate) fn count_shown() {
     PROVED.fetch_add(1, Ordering::AcqRel);
 }
@@ -83,8 +85,8 @@ pub(crate) fn count_shown() {
 /// The members of one daemon whose deaths were proved to this process, by the roll or by a mark in the table.
 #[derive(Debug, Default)]
 pub struct RollProofs {
-    /// The latest members. If an older one is proved to be dead again, it counts once more, and regions look for its
-    /// traces once more in vain.
+    /// The members whose deaths were proved last. The list forgets older ones. If the death of a forgotten member is
+    /// proved again, it is counted again, and regions are healed once more although nothing is left to heal.
     latest: Mutex<VecDeque<MemberId>>,
 }
 
@@ -112,8 +114,8 @@ impl RollProofs {
 #[derive(Debug)]
 pub struct Liveness {
     table: Mapping,
-    /// The descriptor by which the kernel is asked about other members. When a restarted daemon sends another
-    /// descriptor, it replaces this one.
+    /// The descriptor by which the kernel is asked about other members. If it does not show this member's own lock any
+    /// more, [`Liveness::replace`] takes the descriptor that a restarted daemon has sent instead.
     roll: RwLock<RollReader>,
     /// This member's lock on the roll; `None` after [`Liveness::resign`].
     entry: Mutex<Option<RollLock>>,
@@ -136,7 +138,7 @@ impl Liveness {
     /// Locks this member's byte of the roll and maps the table. The result is `None` if the memory is not a table of
     /// this layout.
     pub fn enter(descriptors: LivenessDescriptors, me: MemberId) -> OsResult<Option<Self>> {
-        // The lock comes first: from here on the process counts as alive, whatever happens to its descriptors.
+        // The lock is taken first: from here on the process counts as alive, whatever happens to its descriptors.
         let entry = RollLock::hold(descriptors.entry)?;
         let table = map(descriptors.table)?;
         let liveness = Self {
@@ -168,8 +170,8 @@ impl Liveness {
         *self.entry.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Tells whether deaths can be proved without the daemon. This is impossible if the file system of the daemon's
-    /// socket does not support locks.
+    /// Tells whether the roll shows this member's own lock. If not, deaths cannot be proved without the daemon. This is
+    /// so if the file system of the daemon's socket does not support locks.
     pub fn sees_own_lock(&self) -> bool {
         self.roll.read().unwrap_or_else(PoisonError::into_inner).sees_own_lock()
     }
@@ -189,7 +191,8 @@ impl LivenessSource for Liveness {
     fn is_dead(&self, member: MemberId) -> bool {
         let says_dead = self.table().says_dead(member);
         if says_dead {
-            // The daemon marks a member before it counts the death, so the table may not have counted it yet.
+            // The daemon marks a member as dead before it counts the death, so the table's count may not include this
+            // death yet. The death is therefore counted here too.
             self.proofs.note(member);
         }
         says_dead || self.has_left(member)
@@ -252,7 +255,7 @@ mod tests {
         let third = MemberId::new(9, 9);
         let _third = RollLock::hold(roll.enter(third.0).unwrap()).unwrap();
         assert!(!seen.is_dead(third));
-        // The daemon is stopped after it has marked the member, and before it counts the death.
+        // Acts as a daemon that is stopped after it has marked the member as dead, and before it counts the death.
         words(&next_writer).members[third.slot()].store(third.0 | DEAD, Ordering::Release);
         let counted = proved();
         assert!(seen.is_dead(third), "the new table is read");

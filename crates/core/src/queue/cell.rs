@@ -104,21 +104,21 @@ impl<'a> CellRef<'a> {
         self.0.pending.load(Acquire)
     }
 
-    /// Fan-out: stores for which consumers the message is. The caller has claimed the cell, and publishes the message
-    /// after this call.
+    /// Fan-out: stores the consumers that are to receive the message, one bit for each. The caller has claimed the
+    /// cell, and publishes the message after this call.
     #[inline]
     pub(super) fn set_shares(self, audience: u32) {
         self.0.pending.store(if audience == 0 { RETAINED } else { audience }, Relaxed);
     }
 
-    /// Fan-out: removes a consumer's bit. Gives the bits that were set before.
+    /// Fan-out: clears a consumer's bit. Returns the bits that were set before.
     #[inline]
     pub(super) fn drop_share(self, own: u32) -> u32 {
         self.0.pending.fetch_and(!own, AcqRel)
     }
 
-    /// Fan-out: takes over a message that was sent while there was no consumer, for the consumer with the bit `own`.
-    /// Gives `false` if another consumer was faster.
+    /// Fan-out: gives a message that was sent while there was no consumer to the consumer with the bit `own`. Returns
+    /// `false` if another consumer was faster.
     #[inline]
     pub(super) fn adopt_retained(self, own: u32) -> bool {
         self.0.pending.compare_exchange(RETAINED, own, AcqRel, Acquire).is_ok()

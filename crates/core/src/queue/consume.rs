@@ -10,8 +10,8 @@ use super::error::{Attempt, Error, corrupt};
 use super::message::Message;
 use super::ring::Ring;
 
-/// The number of times, in one attempt, that a consumer goes back to a message that it has skipped and that its
-/// producer has finished since. After that the attempt ends without a message.
+/// A limit for one attempt to take a message. A consumer skips a message that its producer is still writing, and goes
+/// back to it when the producer has finished. After this many steps back, the attempt ends without a message.
 const MOST_STEPS_BACK: u32 = 64;
 
 impl Ring {
@@ -25,9 +25,9 @@ impl Ring {
         }
     }
 
-    /// Reads in order, for the patterns one-to-one and fan-out. A message stays ready until its consumer releases it.
-    /// If a consumer dies, its successor begins one lap (the number of cells) back, and so finds the messages that the
-    /// dead consumer had not released.
+    /// Reads the messages one after the other, for the patterns one-to-one and fan-out. A message stays ready until its
+    /// consumer releases it. If a consumer dies, its successor begins one lap (the number of cells) back, and so finds
+    /// the messages that the dead consumer had not released.
     #[inline]
     fn read_next(&self, next: &mut u64, end: u8, out: &mut Message) -> Attempt<u64> {
         let position = *next;
@@ -63,7 +63,7 @@ impl Ring {
                 }
                 // This consumer skips the cell: a former consumer in the same end slot released the message, the
                 // message is void, or (fan-out) the message was never for this consumer. If several producers died
-                // while they wrote to this cell, the cell's lap is greater by more than one.
+                // while they wrote to this cell, the cell's lap is more than one greater than `lap`.
                 Some(_) if seen.lap() > lap => {}
                 _ => return Err(wrong(position, seen)),
             }
@@ -77,9 +77,9 @@ impl Ring {
     fn is_for(&self, cell: CellRef<'_>, seen: State, end: u8) -> bool {
         let own = 1 << end;
         let shares = cell.shares();
-        // If this consumer's bit is not set, the cell may be used again at any moment. So the bits that were read
-        // belong to the message only if the cell's state is the same before and after the read. If the bit is set,
-        // the cell stays as it is until this consumer releases it.
+        // If this consumer's bit is not set, a producer may reuse the cell at any moment. In this case `shares` belongs
+        // to the message only if the cell's state is the same before and after `shares` was read. If the bit is set,
+        // the cell cannot be reused until this consumer releases it.
         let same = || cell.state() == seen;
         if !same() {
             return false;
@@ -90,9 +90,9 @@ impl Ring {
     /// Takes the oldest message that is ready, for the patterns fan-in and work queue. Messages that are still being
     /// written are skipped, so that a producer that was stopped while writing delays no consumer.
     ///
-    /// A producer may finish a skipped message and a later one while this call looks at the cells between them. So
-    /// each time before this call takes a message, it looks at the skipped cells once more. The messages of a producer
-    /// thus keep their order.
+    /// While this call looks at the cells after a skipped message, the producer of that message may finish it and also
+    /// a later one. So before this call takes a message, it looks at the skipped cells once more, and takes a finished
+    /// one first. In this way the messages of one producer keep their order.
     fn take_any(&self, end: u8, out: &mut Message) -> Attempt<u64> {
         let taking = &self.header().taking;
         let returned = taking.returned.load(Acquire);
@@ -105,9 +105,8 @@ impl Ring {
         let mut position = taking.tail.load(Acquire);
         let mut all_taken = true;
         let mut skipped = None;
-        // After each step back, the search may go through the whole ring again. If no member is faulty, a producer has
-        // finished a message before each step back. A faulty member cannot keep the search going, because the number
-        // of steps back is limited.
+        // After each step back, the search may go through the whole ring again. A correct producer causes a step back
+        // only by finishing a message. A faulty producer could cause steps back for ever, so their number is limited.
         let all = 2 * self.capacity() + 2;
         let (mut left, mut steps_back) = (all, 0);
         while left > 0 && steps_back < MOST_STEPS_BACK {
@@ -157,7 +156,8 @@ impl Ring {
     #[cold]
     fn take_returned(&self, end: u8, out: &mut Message) -> Attempt<u64> {
         // This fence pairs with the fences in `look_again` and `give_back_taken`. Either the load below sees the tail
-        // that another consumer moved, or that consumer sees the message that was given back, and counts the message.
+        // that another consumer moved, or that consumer sees that the message is ready again, and increments
+        // `returned`.
         fence(SeqCst);
         let tail = self.header().taking.tail.load(Acquire);
         for position in tail.saturating_sub(self.capacity())..tail {
@@ -183,15 +183,15 @@ impl Ring {
         won
     }
 
-    /// Moves the ring's tail past a cell that was seen taken or released. The tail only grows. If a message behind
-    /// the tail becomes ready again, the counter `returned` changes, and the tail stays.
+    /// Moves the ring's tail past a cell whose message was taken or released. The tail never moves back. If a message
+    /// behind the tail becomes ready again, the counter `returned` changes, and the tail stays where it is.
     fn advance_tail(&self, position: u64) {
         let _ = self.header().taking.tail.compare_exchange(position, position.wrapping_add(1), AcqRel, Relaxed);
     }
 
-    /// Looks again at a cell that another consumer had taken when the tail moved past it. The message may have become
-    /// ready again before the tail moved. Another consumer may then have seen the counter `returned` and looked behind
-    /// the old tail in vain. So this call counts the message once more.
+    /// Looks again at a cell that another consumer had taken when this call moved the tail past it. The message may
+    /// have become ready again just before. A third consumer may have noticed the change of `returned`, but searched
+    /// only behind the old tail, and so missed the message. So this function increments `returned` a second time.
     fn look_again(&self, position: u64) {
         fence(SeqCst);
         if self.cell(position).state() == State::ready(self.lap(position)) {

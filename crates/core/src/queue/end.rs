@@ -34,8 +34,8 @@ const ROOM: &str = "room in the port";
 /// microseconds.
 const BRIEF: u32 = 50;
 
-/// One end of a port. The threads of one process may share it. If the value is dropped, the end leaves the port in
-/// order.
+/// One end of a port. The threads of one process may share it. Dropping the value closes the end, as [`End::close`]
+/// does.
 pub struct End {
     pub(super) ring: Ring,
     pub(super) side: Side,
@@ -81,9 +81,9 @@ impl LocalState {
     }
 }
 
-/// An action that an end tries until it succeeds. Its result is a message's position. This is a trait and not a
-/// closure, so that the compiler inlines the attempt into the loop that spins. A closure that a longer wait uses as
-/// well would become a function of its own.
+/// An action that an end tries until it succeeds. Its result is a message's position. It is a trait, so that the
+/// compiler inlines the attempt into the loop that spins. If it were a closure, the compiler would make a separate
+/// function of it, because a longer wait calls it as well.
 trait Operation {
     fn attempt(&mut self, end: &End) -> Attempt<u64>;
 }
@@ -170,8 +170,8 @@ impl End {
         }
     }
 
-    /// Waits for a free cell and then sends. This is a function of its own, so that a send that finds a free cell at
-    /// once does not have to save the registers that a wait needs.
+    /// Waits for a free cell and then sends. This is a function of its own, so that a send that need not wait does not
+    /// have to save the registers that a wait needs.
     #[cold]
     #[inline(never)]
     fn send_after_waiting(&self, message: &Message, bytes: u64, timeout: Duration) -> Result<u64, Error> {
@@ -186,14 +186,14 @@ impl End {
         self.call(Side::Consumer);
         self.count_message(&local, bytes.wrapping_add(u64::from(message.inline.len() as u32)));
         drop(local);
-        // The cell may be free because a consumer that had the message of the lap before has died. So the regions are
+        // The cell may be free because a consumer died before it released the cell's former message. So the regions are
         // healed before the program goes on.
         self.note_deaths(Side::Consumer);
         Ok(Some(position))
     }
 
-    /// Waits up to `timeout` until a send would find room. If consumers have released messages with handles, gives
-    /// the oldest of these handles back, so that the producer can use its memory again.
+    /// Waits up to `timeout` for a free cell, but sends nothing. If consumers have released messages with handles,
+    /// gives the oldest of these handles back, so that the producer can use its memory again.
     ///
     /// # Errors
     /// The errors of [`End::send`].
@@ -339,9 +339,9 @@ impl End {
         if freed {
             self.call(Side::Producer);
             if self.ring.shape().pattern == super::Pattern::WorkQueue {
-                // Consumers of a work queue whose producers have left keep waiting while another consumer holds a
-                // message, because that message comes to them if its consumer dies. This message is released now, so
-                // they are woken to check again.
+                // If the producers of a work queue have left, its consumers keep waiting as long as one of them holds a
+                // message, because another consumer gets the message if its holder dies. This message is released now,
+                // so the waiting consumers are woken to check again.
                 self.call(Side::Consumer);
             }
         }
@@ -365,7 +365,7 @@ impl End {
         message.position = position;
         local.keep_found(message);
         drop(local);
-        // Another thread of this process may wait for a message.
+        // Another thread of this process may be waiting for a message, so it is woken.
         self.call(Side::Consumer);
         Ok(())
     }
@@ -460,8 +460,9 @@ impl End {
         self.slot().count_copied(bytes);
     }
 
-    /// Leaves the port in order. Later calls give `CLOSED`. Messages that this end has not released go to its successor
-    /// or to another consumer.
+    /// Leaves the port, so that the other side knows that this end is closed and its member has not died. Later calls
+    /// on this end give `CLOSED`. Messages that this end has received and not released go to the next consumer in this
+    /// slot or to another consumer.
     pub fn close(&self) {
         // A forked child must not touch its parent's end.
         if self.check_process().is_err() {
@@ -560,8 +561,8 @@ impl End {
         self.ring.slot(self.slot_index)
     }
 
-    /// Heals the session's regions if a member at one side of the port has died since this was last done. The end
-    /// calls this function before the program gets anything that the dead member left. The caller does not hold the
+    /// Heals the session's regions if a member at one side of the port has died since this end last healed them. The
+    /// end calls this function before the program gets anything that the dead member left. The caller does not hold the
     /// end's lock.
     #[inline]
     pub(super) fn note_deaths(&self, side: Side) {
@@ -571,8 +572,9 @@ impl End {
         }
     }
 
-    /// Heals the session's regions after a death at one side of the port. First counts the death, because this process
-    /// may have learned of it only from the port, if another process proved it.
+    /// Heals the session's regions after a death at one side of the port. First adds the death to this process's own
+    /// count of deaths, because another process may have proved the death, and this process has learned of it only from
+    /// the port.
     #[cold]
     fn learn_deaths(&self, side: Side, deaths: u32) {
         count_shown();
@@ -585,7 +587,7 @@ impl End {
         self.deaths[side as usize].store(deaths, Release);
     }
 
-    /// Counts one more message in this end's counters. The caller holds the end's lock.
+    /// Adds one message to this end's counters. The caller holds the end's lock.
     #[inline]
     fn count_message(&self, _locked: &SpinLockGuard<'_, LocalState>, bytes: u64) {
         self.slot().count_message(bytes);

@@ -1,10 +1,10 @@
 //! How a member joins and leaves a side of a port, and which members of the other side an end has met.
 //!
-//! **Met.** An end stops waiting for the other side only when the members that it has met are gone. An end has met
-//! the other side if a member was there when the end joined, or came later. A consumer has also met the other side if
-//! it found messages in the ring: their producer may have left before, and the messages still have to be received. An
-//! end has not met members that left before it joined, for example in a former run on the same daemon. If there were
-//! only such members, the end waits for new ones.
+//! **Met.** An end stops waiting for the other side only when the members that it has met are gone. An end has met the
+//! other side if a member of that side was at the port when the end joined, or joined later. A consumer has also met
+//! the other side if it found messages in the ring, even if their producer left before the consumer joined. An end has
+//! not met members that left before it joined, for example in a former run on the same daemon. If there were only such
+//! members, the end waits for new ones.
 
 use crossdock_layout::queue::state::{Phase, State};
 use crossdock_layout::queue::{Departure, SideMembers, departure};
@@ -21,8 +21,8 @@ use crate::liveness::LivenessSource;
 /// The result of a join: the end slot that the member took, and the state in which it found the port.
 pub(super) struct Joined {
     pub slot: u8,
-    /// The position at which this end begins: the next position of a single producer, or the first position of a
-    /// consumer that has its own cursor.
+    /// The position in the ring at which this end begins. A single producer begins at the position of its first
+    /// message. A consumer that has its own cursor begins at the first position that it reads.
     pub next: u64,
     pub met: MetPeers,
 }
@@ -30,8 +30,7 @@ pub(super) struct Joined {
 /// What an end found out about the other side when it joined.
 #[derive(Clone, Copy)]
 pub(super) struct MetPeers {
-    /// The value of the other side's counter `joined`, which counts the joins. It was loaded before `peers` was
-    /// determined.
+    /// The value of the other side's counter `joined`, which counts the joins. It was loaded before `peers` was set.
     joined: u32,
     /// The other side's count of deaths at the time of the join.
     deaths: u32,
@@ -47,8 +46,8 @@ pub(super) enum PeersGone {
     Left,
     /// A member of the other side died, and no new member has come since.
     Died,
-    /// Another member is healing a dead member's end at this moment. When the healing is done, that member wakes this
-    /// side.
+    /// Another member is healing a dead member's end at this moment. After the healing, that member wakes the members
+    /// of this side.
     Unsettled,
 }
 
@@ -58,7 +57,8 @@ impl Ring {
     ///
     /// First the function heals the ends of all dead members of the side, even if this member does not need their
     /// slots. Joining clears the record of how members left, so a death must be recorded before a new member joins. If
-    /// `patient` is `false`, the result is `NOT_YET` while another member is healing.
+    /// `patient` is `true`, the result is `NOT_YET` while another member is healing an end of this side. If it is
+    /// `false`, such an end is passed over.
     pub(super) fn join(
         &self,
         side: Side,
@@ -67,8 +67,8 @@ impl Ring {
         alive: &dyn LivenessSource,
         patient: bool,
     ) -> Result<Joined, Error> {
-        // Another thread may have ended the session while this thread waited for a free end. Then this member counts
-        // as dead. If it took an end, other members would heal the end while this thread used it.
+        // Another thread may have ended the session while this thread waited for a free end. In this case this member
+        // counts as dead. If it took an end, other members would heal the end while this thread used it.
         if alive.table().says_dead(me) {
             return Err(Error::new(Status::Closed, "the session was closed while this call waited for an end"));
         }
@@ -141,7 +141,7 @@ impl Ring {
 
     /// Finds out the present state of the other side. The function loads `joined` first and looks at the members after
     /// that. It sees each member that joined before the load, and each member that joins after the load increments
-    /// `joined`. So no member is missed.
+    /// `joined`. So this end misses no member.
     fn acquaint(&self, side: Side, alive: &dyn LivenessSource) -> MetPeers {
         let members = self.members(side.other());
         let joined = members.joined.load(Acquire);
@@ -194,18 +194,19 @@ impl Ring {
         Err(corrupt("its head lies more than a lap behind its cells"))
     }
 
-    /// Counts, as delivered again, the messages that the former consumer had received but not released.
+    /// Increases the counter of messages that are delivered again, by the number of messages that the former consumer
+    /// had received but not released.
     fn count_redelivered(&self, from: u64, to: u64) {
         let again = |position: &u64| self.cell(*position).state() == State::ready(self.lap(*position));
         let count = (from..to).take(self.capacity() as usize).filter(again).count();
         self.header().counters.redelivered.fetch_add(count as u64, Relaxed);
     }
 
-    /// Leaves the port in order. After that, the caller wakes both sides.
+    /// Leaves the port because the program closes its end. After that, the caller wakes both sides.
     pub(super) fn leave(&self, side: Side, index: u8, me: MemberId) {
         let slot = self.slot(self.slot_index(side, index));
         if !slot.change_owner(me, Owner::healing(me)) {
-            return; // this member has lost the end: another member has healed it or overwritten the word
+            return; // this member does not own the end any more: a member healed it, or the word was overwritten
         }
         crate::fault_point!("queue.leave.claimed");
         self.settle(side, index);
@@ -218,7 +219,8 @@ impl Ring {
     }
 
     /// Counts the death of an end's owner. The caller does this before other members can get the owner's messages or
-    /// use its cells. So an end that gets one of these sees the new count, and its process learns of the death.
+    /// use its cells. So an end that gets such a message or uses such a cell sees the new count, and its process learns
+    /// of the death.
     pub(super) fn count_death(&self, side: Side, slot: SlotRef<'_>) {
         if slot.is_here() {
             self.members(side).departed.fetch_add(departure::DEATH, AcqRel);
@@ -231,8 +233,8 @@ impl Ring {
         self.members(side).departed.load(Acquire) & !departure::HOW
     }
 
-    /// Records how the owner of an end left: in order or by its death. A recorded death stays recorded when other
-    /// members leave in order, until a new member joins that side.
+    /// Records how the owner of an end left: it closed the end, or it died. A recorded death stays recorded when other
+    /// members close their ends, until a new member joins that side.
     pub(super) fn record_departure(&self, side: Side, slot: SlotRef<'_>, how: Departure) {
         if !slot.is_here() {
             return; // the owner did not finish joining, or its departure is recorded already
@@ -283,7 +285,7 @@ impl Ring {
         }
     }
 
-    /// The former members of a side, for error messages.
+    /// The member that left a side last, for error messages; `None` if no member has ever joined that side.
     pub(super) fn who_was_here(&self, side: Side) -> Option<String> {
         (self.members(side).joined.load(Relaxed) != 0).then(|| self.who_left(side))
     }

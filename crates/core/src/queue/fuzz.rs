@@ -13,8 +13,8 @@ use crossdock_layout::queue::{PORT_READY, PortHeader};
 
 static MEMBERS: [MemberId; 2] = [MemberId::new(1, 1), MemberId::new(2, 2)];
 
-/// Runs one round: makes a port in fresh memory, lets both ends work, overwrites words of the memory as `data` says
-/// (ten bytes each: offset and value), and lets both ends work again with the shortest possible waits.
+/// Runs one round. Makes a port in fresh memory and lets both ends work. Then overwrites words of the memory, one for
+/// every ten bytes of `data` (offset and value), and lets both ends work again with the shortest possible waits.
 pub fn fuzz_entry(data: &[u8]) {
     let Some((&[first, second], rest)) = data.split_first_chunk() else { return };
     let shape = Shape {
@@ -86,6 +86,7 @@ fn overwrite(raw: &Mapping, scribble: &[u8]) {
     let offset = u16::from_le_bytes([bytes[0], bytes[1]]) as u64 % (raw.length() as u64 / 8) * 8;
     let value = u64::from_le_bytes(bytes[2..].try_into().expect("eight bytes"));
     let Some(address) = raw.at(offset, 8) else { return };
-    // SAFETY: the word lies within the mapping and is aligned; other references to this memory are to atomics only.
+    // SAFETY: the word lies within the mapping and is aligned. All other references to this memory are to atomics too,
+    // so an atomic store is allowed beside them.
     unsafe { crossdock_layout::queue::AtomicU64::from_ptr(address.as_ptr().cast()) }.store(value, Relaxed);
 }

@@ -15,8 +15,8 @@ use super::{Pattern, Side};
 use crate::liveness::LivenessSource;
 
 impl Ring {
-    /// Heals every end whose owner is dead. If the result is `true`, an end was healed: the caller must wake both
-    /// sides, and a waiting member has to look again.
+    /// Heals every end whose owner is dead. Returns `true` if an end was healed. The caller must then wake both sides,
+    /// and must try again if it waits itself.
     pub(super) fn look_after_all(&self, me: MemberId, alive: &dyn LivenessSource) -> bool {
         let mut healed = false;
         for side in [Side::Producer, Side::Consumer] {
@@ -30,9 +30,9 @@ impl Ring {
         healed
     }
 
-    /// Removes a stray bit, which no consumer will clear, from the cell that a fan-out's producer waits for. Such a
-    /// bit arises if a consumer dies and is healed after the producer has read which consumers exist, but before the
-    /// producer publishes. Gives `true` if there was such a bit.
+    /// Removes a stray bit, which no consumer will clear, from the cell that a fan-out's producer waits for. Such a bit
+    /// arises if a consumer dies, and another member heals its end, after the producer has read which consumers exist
+    /// but before the producer publishes. Returns `true` if there was such a bit.
     pub(super) fn look_after_strays(&self, next: u64, me: MemberId, alive: &dyn LivenessSource) -> bool {
         let cell = self.cell(next);
         let seen = cell.state();
@@ -73,7 +73,7 @@ impl Ring {
     }
 
     /// Brings the cells that an end was working on into a state from which other members can go on. A member that
-    /// leaves the port in order does the same with its own cells.
+    /// closes its end calls this function for its own cells.
     pub(super) fn settle(&self, side: Side, index: u8) {
         match (side, self.shape.pattern) {
             (Side::Producer, _) => self.void_claimed(index),
@@ -118,8 +118,8 @@ impl Ring {
         self.header().taking.returned.fetch_add(1, SeqCst);
     }
 
-    /// Removes a dead or leaving consumer of a fan-out from all messages. If only this consumer still had to release
-    /// a message, the message's cell becomes free.
+    /// Removes a dead or leaving consumer of a fan-out from the consumers of each message. If no other consumer still
+    /// has to release a message, the message's cell becomes free.
     fn clear_shares(&self, index: u8) {
         let own = 1 << index;
         self.header().counters.audience.fetch_and(!own, SeqCst);
@@ -129,9 +129,9 @@ impl Ring {
                 continue;
             }
             let shares = cell.shares();
-            // If this consumer's bit is set, the cell is still in use. If no bit is left, the consumer that cleared the
-            // last one died before it freed the cell, so the cell is freed here. If that consumer is alive after all,
-            // both try to free the cell, and one of the two compare-and-swaps does nothing.
+            // If this consumer's bit is set, the cell cannot be reused yet. If no bit is set, the consumer that cleared
+            // the last bit died before it freed the cell, so this loop frees the cell. If that consumer is alive after
+            // all, both try to free the cell, and only one of the two compare-and-swaps succeeds.
             let rest = if shares & own != 0 { cell.drop_share(own) & !own } else { shares };
             crate::fault_point!("queue.heal.half");
             if rest == 0 {

@@ -26,7 +26,7 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
 }
 
 fn everybody_lives() -> Box<LivenessTable> {
-    // SAFETY: all fields are atomics of the standard library and bytes, for which zero is a value.
+    // SAFETY: all fields are bytes and atomics of the standard library, for which zero is a valid value.
     let table = unsafe { Box::<LivenessTable>::new_zeroed().assume_init() };
     for member in [ALICE, BOB, CAROL] {
         table.set_alive(member);
@@ -370,8 +370,8 @@ fn each_worker_gets_a_producers_messages_in_order() {
     });
 }
 
-/// A dead consumer's message is given back while another consumer moves the tail past the message's cell. One of the
-/// two living consumers finds the message.
+/// A dead consumer's message becomes ready again while another consumer moves the tail past the message's cell. One of
+/// the two living consumers must find the message.
 #[test]
 fn a_message_that_is_given_back_while_the_tail_passes_it_is_found() {
     explore(|| {
@@ -381,8 +381,8 @@ fn a_message_that_is_given_back_while_the_tail_passes_it_is_found() {
         let mut own = join(&ring, Side::Consumer, ALICE);
         send(&ring, &mut from, 0).unwrap();
         receive(&ring, &mut dead).unwrap();
-        // A consumer that is killed right after it has taken a message does not move the tail. So the tail is put back
-        // to the message here.
+        // A consumer that is killed right after it has taken a message does not move the tail. So the next line moves
+        // the tail back to the message.
         ring.header().taking.tail.store(0, std::sync::atomic::Ordering::Relaxed);
         let theirs = ring.clone();
         let thread = thread::spawn(move || receive(&theirs, &mut other).is_some());
@@ -408,8 +408,8 @@ fn a_work_queue_does_not_end_while_a_message_is_given_back() {
         ring.leave(Side::Producer, from.slot, ALICE);
         let theirs = ring.clone();
         let thread = thread::spawn(move || theirs.leave(Side::Consumer, leaver.slot, BOB));
-        // The next lines do what a waiting call does: an attempt, the question whether the port has ended, and one
-        // more attempt.
+        // The next lines do what a waiting call does: it tries to take a message, checks whether the port has ended,
+        // and tries once more.
         let early = receive(&ring, &mut worker).is_some();
         if !early && !ring.others_still_work(worker.slot) {
             assert!(receive(&ring, &mut worker).is_some(), "the port counts as ended, and a message is there");

@@ -135,8 +135,8 @@ impl Eq for Inline {}
 impl std::ops::Deref for Inline {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the words are initialised bytes that live as long as `self`, in little-endian order; `length` is at
-        // most their number.
+        // SAFETY: the words are initialised memory that lives as long as `self`. `length` is at most the number of
+        // bytes in the words, and each of these bytes is valid.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.length as usize) }
     }
 }

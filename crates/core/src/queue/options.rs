@@ -2,9 +2,9 @@
 
 use super::{Pattern, Shape};
 
-/// The options that a port is made with. Each task that opens the port gives the same options, or default options,
-/// which agree with every port. The first task that opens the port chooses its options, unless the launcher has made
-/// the port as the workflow file says.
+/// The options for opening a port. All tasks that open a port must give the same options; default options agree with
+/// every port. The port gets the options of the first task that opens it, unless the launcher has made the port before,
+/// as the workflow file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct PortOptions {
     /// Which tasks may send, and which get each message. If the port exists, `None` accepts its pattern. If this call

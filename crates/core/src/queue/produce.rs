@@ -51,9 +51,10 @@ impl Ring {
     /// state then contains the number of the producer's end, so that other members can free the cell if the producer
     /// dies.
     fn try_send_among_many(&self, end: u8, message: &Message) -> Attempt<u64> {
-        // A pass of this loop fails only if another producer claimed the cell first, or took the cell's credit. So the
-        // producers as a whole make progress, and this loop does not wait for any of them. The number of passes is
-        // limited all the same. After the last pass the caller waits, with its deadline.
+        // A pass of this loop fails only if another producer claimed the cell first, or took the cell's credit. So at
+        // least one producer makes progress in each pass, and this loop waits for none of them. The number of passes is
+        // limited, because a faulty member could make each pass fail. After the last pass the caller waits, with its
+        // deadline.
         for _ in 0..64 {
             let Some((position, free)) = self.free_position()? else { return Ok(None) };
             let (cell, lap) = (self.cell(position), self.lap(position));

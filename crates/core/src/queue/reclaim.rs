@@ -1,5 +1,5 @@
-//! Credits: the handles of released messages go back to the producers, the oldest first. Each handle is given back
-//! once.
+//! Credits: the handles of released messages go back to the producers, the oldest first. A producer gets each handle
+//! only once.
 
 use crossdock_layout::Handle;
 use crossdock_layout::queue::fence;
@@ -11,12 +11,12 @@ use super::produce::CellAvailability;
 use super::ring::Ring;
 
 impl Ring {
-    /// Gives the oldest handle that no consumer reads any more, if there is one. The function does not wait. If the
-    /// next cell is not free, the result is "not yet" (`None`).
+    /// Takes the oldest handle that no consumer reads any more. The result is `Some(None)` if there is no such handle,
+    /// and `None` ("not yet") if the cell for the next message is not free. The function does not wait.
     ///
-    /// A credit is the right to use a message's buffer again. If a producer dies after it took a credit, the buffer
-    /// is treated like the producer's other buffers: the region's heap frees them when it is healed. If a producer
-    /// sends into a cell whose credit was not taken, the credit is dropped.
+    /// A credit is the right to use a message's buffer again. If a producer dies after it took a credit, the buffer is
+    /// treated like the producer's other buffers: the region's heap frees them when it is healed. If a producer sends
+    /// into a cell whose credit was not taken, the credit is dropped.
     pub(super) fn try_reclaim(&self, next: u64) -> Attempt<Option<Handle>> {
         let head = if self.shape.pattern.many_produce() {
             match self.free_position()? {

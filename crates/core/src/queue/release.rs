@@ -20,7 +20,7 @@ impl Ring {
         if self.shape.pattern == Pattern::FanOut {
             // The consumer that clears the last bit frees the cell. If that consumer dies between these two steps, the
             // cell stays ready without any bit. A producer never makes such a cell, so the member that heals the port
-            // knows what happened.
+            // knows that it has to free the cell.
             let own = 1 << end;
             let before = cell.drop_share(own);
             if before & own == 0 {

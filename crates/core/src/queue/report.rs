@@ -12,17 +12,18 @@ use super::ring::{Ring, Shape};
 use super::slot::{SlotRef, load_name, since};
 use crate::liveness::LivenessSource;
 
-/// Counters of a whole port, for all members that it ever had. Members write them into shared memory, and they are
-/// not checked.
+/// Counters of a whole port. They include all members that have used the port since it was made. Members write the
+/// counters into shared memory, and no code checks them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortStatistics {
     /// The number of messages that all producers sent.
     pub messages: u64,
     /// The number of messages that all consumers released.
     pub received: u64,
-    /// The bytes of data that were handed over, as the senders counted them, plus the inline bytes of messages.
+    /// The bytes of data that messages have handed over: the bytes in regions, as the producers counted them, and the
+    /// inline bytes.
     pub bytes_handed_over: u64,
-    /// The bytes of data that members had to copy, as they counted them.
+    /// The bytes of data that members had to copy, as these members counted them.
     pub bytes_copied: u64,
     /// The time in nanoseconds that producers waited for a free cell.
     pub producer_wait_ns: u64,
@@ -36,7 +37,7 @@ pub struct PortStatistics {
     pub redelivered: u64,
     /// The number of messages whose producer died while it wrote them.
     pub voided: u64,
-    /// The number of messages that are in the ring now.
+    /// The number of messages that are in the ring now: being written, ready, or received and not released.
     pub under_way: u64,
 }
 
@@ -57,7 +58,7 @@ pub struct EndInfo {
     pub wait_ns: u64,
     /// The time since the member last sent, received, slept or woke at this end.
     pub last_seen: Duration,
-    /// True if the member is asleep at present, waiting for a message or a free cell.
+    /// True if the end is waiting at present for a message or a free cell, spinning or asleep.
     pub waiting: bool,
 }
 

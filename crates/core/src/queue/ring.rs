@@ -86,8 +86,8 @@ pub struct Ring {
     memory: RingMemory,
 }
 
-// SAFETY: the pointers lead into `memory`, which belongs to the same value and stays mapped until the value is
-// dropped. Everything behind the pointers is atomics.
+// SAFETY: the pointers lead into `memory`, which belongs to the same value and stays mapped until the value is dropped.
+// The memory that they point to consists of atomics.
 unsafe impl Send for Ring {}
 // SAFETY: threads that share the value share only atomics and values that never change.
 unsafe impl Sync for Ring {}
@@ -228,7 +228,7 @@ impl Ring {
         side as u8 * MAX_PRODUCERS as u8 + slot
     }
 
-    /// Gives the end slot with this index. It computes the address without a search, because every send and receive
+    /// Gives the end slot with this index. The address is computed without a search, because every send and receive
     /// needs the slot.
     #[inline]
     pub(super) fn slot(&self, slot_index: u8) -> SlotRef<'_> {
@@ -251,7 +251,8 @@ impl Ring {
         CellRef::new(unsafe { &*self.cells.as_ptr().add((position & self.mask) as usize) })
     }
 
-    /// The lap of a position: how many times the ring was gone through before it. It has 52 bits, as in a state word.
+    /// The lap of a position: how many times the ring was gone through before it. The result has 52 bits, as the lap in
+    /// a state word has.
     #[inline]
     pub(super) fn lap(&self, position: u64) -> u64 {
         (position >> self.shift) & (u64::MAX >> 12)

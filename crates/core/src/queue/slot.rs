@@ -79,7 +79,8 @@ impl<'a> SlotRef<'a> {
         self.0.holder.owner.store(0, Release);
     }
 
-    /// Tells whether the member is at the port. A member that is just joining or leaving is not.
+    /// Tells whether the member of this end slot is at the port. A member that is just joining or leaving does not
+    /// count.
     pub(super) fn is_here(self) -> bool {
         self.0.holder.here.load(Acquire) == 1
     }
@@ -127,8 +128,9 @@ impl<'a> SlotRef<'a> {
         if bytes > 0 {
             counters.bytes.store(counters.bytes.load(Relaxed).wrapping_add(bytes), Relaxed);
         }
-        // Reading even the coarse clock takes a quarter of the time of a message. So it is read at every sixteenth
-        // message. Where messages are rare a member sleeps, and the clock is read at each sleep and wake.
+        // Reading the clock, even the coarse one, takes a quarter of the time that a message takes. So the clock is
+        // read only at every sixteenth message. If messages are rare, the member sleeps between them, and the clock is
+        // read at each sleep and wake.
         if messages % 16 == 1 {
             self.see();
         }
@@ -178,8 +180,8 @@ impl<'a> SlotRef<'a> {
         self.0.counters.last_seen.load(Relaxed)
     }
 
-    /// The counters of the slot's present owner and its former owners together. Members write these numbers, and they
-    /// are not checked.
+    /// The counters of the slot's present owner and its former owners together. Members write these numbers, and no
+    /// code checks them.
     pub(super) fn totals(self) -> Totals {
         let counters = &self.0.counters;
         Totals {

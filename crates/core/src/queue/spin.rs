@@ -1,15 +1,16 @@
 //! How long an end spins before it sleeps.
 //!
 //! Spinning pays if the peer answers sooner than a sleep and a wake take, and if the peer has a CPU of its own. So an
-//! end learns how long to spin, and keeps a score for it. If the awaited change comes during the spin, the score
-//! rises; otherwise the score is halved. At a score of zero only every sixteenth wait tries spinning. A spin may last
-//! as long as a sleep and a wake take, and up to four times as long after spinning has paid many times.
+//! end learns how long to spin, and keeps a score for it. If the awaited change comes during the spin, the score rises;
+//! otherwise the score is halved. At a score of zero only every sixteenth wait tries spinning. A spin may last as long
+//! as a sleep and a wake take, and up to four times as long after spinning has paid many times.
 //!
-//! If there are more tasks than CPUs, spinning keeps the peer that this end waits for off its CPU. In this case it
-//! pays to yield the CPU to other threads before sleeping. The other threads run until they have to wait themselves.
-//! In this way many messages pass between two context switches, and no member makes a system call to wake this end. A
-//! second score says whether yielding pays. It is halved if a yield brought nothing, or if the yield took so long that
-//! a program that does not use this port must have had the CPU. At a score of zero only every 256th wait yields.
+//! If there are more tasks than CPUs, a spinning end may use the CPU that its peer needs. In this case it pays to yield
+//! the CPU to other threads before sleeping. The other threads run until they have to wait themselves. In this way many
+//! messages pass between two context switches, and no member makes a system call to wake this end. A second score says
+//! whether yielding pays. This score is halved if the awaited change did not come during the yields, or if the yields
+//! took so long that a program that does not use this port must have had the CPU. At a score of zero only every 256th
+//! wait yields.
 
 use crossdock_layout::queue::Waiting;
 use std::sync::atomic::AtomicU32;
@@ -107,8 +108,9 @@ impl Spinner {
     }
 }
 
-/// Spins while `going_on` gives `true` and the time `until` is not reached; gives `false` if it was reached. Reading
-/// the clock takes the time of dozens of loads, so the clock is read only now and then. `clock` keeps the last reading.
+/// Spins as long as `going_on` returns `true`, but not longer than until the time `until`. Returns `false` if that time
+/// was reached. Reading the clock takes the time of dozens of loads, so the clock is read only now and then. `clock`
+/// keeps the last reading.
 pub(super) fn spin_while(until: Instant, clock: &mut Instant, mut going_on: impl FnMut() -> bool) -> bool {
     loop {
         for _ in 0..32 {

@@ -30,8 +30,8 @@ const ASK_EVERY: u64 = 20_000_000;
 /// The longest wait: a year. A limit is needed, because sums of times must not overflow.
 const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 
-/// The state of a wait that spins until its deadline. The wait adds its time to the statistics after each attempt, so
-/// that it need not do so after the message has come.
+/// The state of a wait that spins until its deadline. The wait adds its time to the statistics after each attempt that
+/// found nothing, so that this work does not delay the program when the message has come.
 pub(super) struct SpinWait {
     /// The time when the wait began, in nanoseconds of the monotonic clock. The other times have the same unit.
     began: u64,
@@ -57,8 +57,8 @@ impl End {
         self.wait_until(timeout, what, attempt, true)
     }
 
-    /// Waits as `wait` does. If the end has spun before, `spin_wait` is the state of that wait, and the time that it
-    /// took is subtracted from the timeout.
+    /// Waits as `wait` does. If the end has already spun in this call, `spin_wait` has the state of that spin, and the
+    /// time of the spin is subtracted from the timeout.
     #[cold]
     pub(super) fn wait_on<T>(
         &self,
@@ -77,7 +77,8 @@ impl End {
 
     /// Decides how an end goes on after a few attempts that found nothing. The answer `true` means that the end spins
     /// until its deadline: the caller tries again. The answer `false` means that the caller must sleep or give up,
-    /// because this end does not spin until its deadline, its time is up, or no peer is left.
+    /// because this end does not spin until its deadline, its time is up, this call has healed a dead member's end, or
+    /// no peer is left.
     #[inline]
     pub(super) fn keep_vigil(&self, spin_wait: &mut Option<SpinWait>, timeout: Duration) -> bool {
         if timeout.is_zero() || !self.spinner.spins_for_good() {
@@ -170,7 +171,7 @@ impl End {
         loop {
             // The order matters: the count of deaths and the futex word of this side of the port are read before the
             // attempt. If a message, a free cell or a death comes after the attempt, one of these two values has
-            // changed, and the sleep ends at once.
+            // changed, and the sleep ends immediately.
             let epoch = alive.epoch();
             let expected = signal::announce(word);
             crate::fault_point!("queue.wait.announced");
@@ -197,8 +198,8 @@ impl End {
         }
     }
 
-    /// Sleeps at most `timeout` until something happens at this end. A thread that watches the end for an event loop
-    /// calls this function. Gives `true` if a call with timeout zero may now give anything but `NOT_YET`.
+    /// Sleeps at most `timeout`, until a message, a free cell or a death comes. A thread that watches the end for an
+    /// event loop calls this function. Returns `true` if a call with timeout zero may now give anything but `NOT_YET`.
     pub fn wait_for_event(&self, timeout: Duration) -> bool {
         let alive = self.host.liveness();
         let epoch = alive.epoch();
@@ -210,7 +211,8 @@ impl End {
         self.has_event()
     }
 
-    /// Ends a call with timeout zero that found nothing: decides between "not yet" and "never".
+    /// Ends a call with timeout zero that found nothing. Returns the error "not yet", or the error that says why the
+    /// awaited change will never come.
     fn poll<T>(&self, attempt: &mut dyn FnMut() -> Attempt<T>, needs_peer: bool) -> Result<T, Error> {
         self.look_after();
         let over = if needs_peer { self.over() } else { None };
@@ -290,11 +292,11 @@ impl End {
         self.ring.cell(position).watched()
     }
 
-    /// Heals what dead members left at this port. If it healed anything, it wakes all members and gives `true`, and the
-    /// caller tries again.
+    /// Heals what dead members left at this port. If anything was healed, wakes all members and returns `true`; the
+    /// caller then tries again.
     pub(super) fn look_after(&self) -> bool {
-        // The kernel is asked only after `ASK_EVERY` has passed. So an end that polls or spins does not ask it after
-        // each attempt.
+        // The kernel is asked at most once in the time `ASK_EVERY`. So an end that polls or spins does not ask the
+        // kernel after each attempt.
         let alive = if self.may_ask() { self.host.liveness() } else { self.host.liveness().table() };
         let mut healed = self.ring.look_after_all(self.me, alive);
         if self.side == Side::Producer && self.shape().pattern == Pattern::FanOut {
@@ -318,8 +320,8 @@ impl End {
         due
     }
 
-    /// Gives the error that ends a wait, if all members that this end has met have left. For an end that has met no
-    /// member the result is `None`, so it waits until its deadline.
+    /// Returns the error that ends a wait when all members that this end has met are gone. If this end has met no
+    /// member, the result is `None`, so the end waits until its deadline.
     pub(super) fn over(&self) -> Option<Error> {
         let other = self.side.other();
         // The caller has called `look_after` before. If that call learned of a death from the kernel, it has freed the
@@ -396,8 +398,9 @@ impl Ring {
 
     /// Work queue: tells whether another consumer has a message that it has not released. If that consumer dies, this
     /// message comes to one of the waiting consumers. A consumer that is itself waiting does not count, because
-    /// otherwise two consumers that each hold a message would wait for each other. A consumer's end that is left or
-    /// healed at this moment counts, because its messages may be ready again and not counted as given back yet.
+    /// otherwise two consumers that each hold a message would wait for each other. An end counts while its consumer is
+    /// leaving it or another member is healing it, because its messages may be ready again although the counter
+    /// `returned` has not changed yet.
     pub(super) fn others_still_work(&self, own: u8) -> bool {
         if self.shape.pattern != Pattern::WorkQueue {
             return false;
@@ -407,10 +410,10 @@ impl Ring {
             let seen = cell.state();
             seen.phase() == Some(Phase::Taken) && seen.end() != own && works(seen.end())
         });
-        // The order matters: the cells were looked at first, the owners come second. If a consumer gave a message
-        // back before the message's cell was looked at, this line sees that the consumer's end is being left or healed,
-        // or the end is free already. If it is free, the counter `returned` has changed, and the caller's next attempt
-        // finds the message.
+        // The order matters: the cells are read before the owners. Suppose that a message became ready again before its
+        // cell was read, because its consumer left or died. Then this line sees that the consumer's end is being left
+        // or healed, or the end is free already. If the end is free, the counter `returned` has changed, and the
+        // caller's next attempt finds the message.
         taken || self.slots(Side::Consumer).any(|slot| slot.owner().is_healing())
     }
 

@@ -14,8 +14,8 @@ use crate::Result;
 /// The largest number of extents (parts of the region that have memory) that [`Region::extents`] gives.
 const EXTENTS: usize = 1024;
 
-/// Notes in the first page of a region's bytes that they were copied from this segment. No other process may have the
-/// bytes mapped.
+/// Notes that a region's bytes were copied from the segment `from`. `page` is the first page of these bytes. No other
+/// process may have the bytes mapped.
 pub fn note_former(page: &mut [u8], from: SegmentId) {
     let former = std::mem::offset_of!(RegionHeader, former);
     let ids = &mut page[former..former + 8 * MAX_FORMER];
@@ -24,13 +24,13 @@ pub fn note_former(page: &mut [u8], from: SegmentId) {
 }
 
 impl Region {
-    /// Whether a handle that names this segment means a place in this region: the region's own segment, or one of those
-    /// that its bytes were copied from.
+    /// Tells whether a handle that names this segment is a handle of this region: the segment is the region's own, or
+    /// one from which the region's bytes were copied.
     pub fn is_named_by(&self, segment: u64) -> bool {
         segment == self.segment.0 || self.is_copied_from(SegmentId(segment))
     }
 
-    /// Whether the region's bytes were copied from this segment. A region remembers its last 32 former segments.
+    /// Tells whether the region's bytes were copied from this segment. A region remembers its last 32 former segments.
     #[cold]
     pub fn is_copied_from(&self, segment: SegmentId) -> bool {
         segment.0 != 0 && self.memory.header().former.iter().any(|id| id.load(Ordering::Relaxed) == segment.0)
@@ -59,8 +59,8 @@ impl Region {
         Ok(())
     }
 
-    /// The parts of the region that have memory, as offsets and lengths in whole pages, in order. There are at most
-    /// 1024; if there would be more, parts with a small gap between them are joined.
+    /// The parts of the region that have memory, as offsets and lengths in whole pages, in ascending order. There are
+    /// at most 1024 of them. If there would be more, parts with a small gap between them are joined.
     pub fn extents(&self) -> Vec<(u64, u64)> {
         let g = self.memory.geometry();
         let committed = self.memory.committed();
@@ -90,8 +90,8 @@ fn entries_bytes(entries: u64) -> u64 {
     entries * size_of::<crossdock_layout::region::Entry>() as u64
 }
 
-/// Joins extents that touch or overlap. As long as there are more than 1024, also joins those with a small gap
-/// between them.
+/// Joins extents that touch or overlap. If more than 1024 are left, also joins extents with a small gap between them,
+/// and allows larger gaps until at most 1024 are left.
 fn joined(mut extents: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     let mut gap = 0;
     loop {

@@ -49,8 +49,8 @@ pub struct RegionParts {
     pub writable: bool,
     /// The member that uses the region.
     pub member: MemberId,
-    /// The session of this process with the daemon, as `core` sees it: it tells which members are dead, and counts
-    /// memory against the quota.
+    /// The session of this process with the daemon, through the interface that `core` uses: it tells which members are
+    /// dead, and counts memory against the quota.
     pub host: Arc<dyn Host>,
 }
 
@@ -64,13 +64,13 @@ pub struct MappedRegionParts {
     pub writable: bool,
     /// The member that uses the region.
     pub member: MemberId,
-    /// The session of this process with the daemon, as `core` sees it: it tells which members are dead, and counts
-    /// memory against the quota.
+    /// The session of this process with the daemon, through the interface that `core` uses: it tells which members are
+    /// dead, and counts memory against the quota.
     pub host: Arc<dyn Host>,
 }
 
-/// A mapped region. Threads can share it. When the value is dropped, the heap slots that this process holds are given
-/// back in order.
+/// A mapped region. Threads can share it. When the value is dropped, this process leaves its heap slots, so that other
+/// members can take them.
 pub struct Region {
     pub(crate) memory: Memory,
     /// The descriptor through which the region gets more memory; `None` if all of its memory exists already, as in an
@@ -94,9 +94,9 @@ pub struct Region {
     /// The largest number of bytes of this region that the daemon has counted against the quota at the request of this
     /// process.
     pub(crate) granted: AtomicU64,
-    /// The member for which this process last waited in vain to have the region's lock.
+    /// The member that held the region's lock when this process last waited for the lock in vain.
     pub(crate) stuck: Mutex<Option<StuckHolder>>,
-    /// A number for the language binding, see [`Region::tag`].
+    /// A number that the language binding stores here, see [`Region::tag`].
     tag: AtomicU64,
     /// The named objects that this process is constructing now: offset and index of the directory entry.
     pub(crate) claims: Mutex<Vec<(u64, u32)>>,
@@ -130,7 +130,7 @@ impl Region {
         .unwrap()
     }
 
-    /// Maps a segment. If no member has formatted it, this call does.
+    /// Maps a segment. If no member has formatted the segment, this call formats it.
     ///
     /// # Errors
     /// `INVALID` if the segment is too small, `INCOMPATIBLE` or `CORRUPT` if the memory does not hold a region that
@@ -145,8 +145,8 @@ impl Region {
         Self::over(mapping, Some(descriptor), MappedRegionParts { name, segment, writable, member, host })
     }
 
-    /// Uses memory that is mapped already as a region, for example the data of an item. If no member has formatted it,
-    /// this call does.
+    /// Uses memory that is mapped already as a region, for example the data of an item. If no member has formatted the
+    /// memory, this call formats it.
     ///
     /// # Errors
     /// The errors of [`Region::attach`].
@@ -178,8 +178,9 @@ impl Region {
         });
         region.make_ready()?;
         region.check_header()?;
-        // The order matters: a thread that learns of a death from a port finds the region in the table, or the death is
-        // counted before this call heals the region.
+        // The order matters: the region enters the table before it is healed below. If a thread learns of a death from
+        // a port after that, it finds the region in the table and heals it. If it learns of the death earlier, the
+        // death is counted already, and the call below heals the region.
         table::enter(&region);
         if region.writable {
             // A member may have died in the middle of a change before this process opened the region. This call
@@ -330,8 +331,9 @@ impl Region {
         self.deaths_seen.load(Ordering::Acquire) == self.deaths()
     }
 
-    /// The number of deaths that the liveness table has counted, that were proved to this process, and that a port or
-    /// an item has shown to it. A death may count twice. The number starts again from 0 after 2³² deaths.
+    /// The sum of two numbers: the deaths that the liveness table has counted, and the deaths that were proved to this
+    /// process or that it has learned of from a port or an item. A death may be counted twice. The number starts again
+    /// from 0 after 2³² deaths.
     #[inline]
     pub(crate) fn deaths(&self) -> u32 {
         // SAFETY: the trait `Host` promises that the word lasts as long as `host`, which `self` holds.

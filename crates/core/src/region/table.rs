@@ -1,7 +1,8 @@
-//! The regions that this process has mapped, by address. A container in shared memory finds its region here when it
-//! allocates.
+//! A map from addresses to the regions that this process has mapped there. A container in shared memory finds its
+//! region here when it allocates.
 //!
-//! This is the only such table. `heap/thread_cache.rs` has a cache of it in each thread.
+//! Each process has only one such table. Each thread keeps a cache of the entries that it used last
+//! (`heap/thread_cache.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
@@ -45,9 +46,10 @@ pub fn at_base(base: *const u8) -> Option<Arc<Region>> {
     table().read().unwrap_or_else(PoisonError::into_inner).get(&(base as usize))?.region.upgrade()
 }
 
-/// Heals the regions that a session has mapped for writing, before the program learns of a member's death. After that,
-/// the program may go on with what the dead member left, also by stores of its own, without a call of the library.
-/// `alive` is the session's source of information about dead members.
+/// Heals the regions that a session has mapped for writing. The library calls this before it tells the program of a
+/// member's death. After that, the program may use the data that the dead member left, also by direct loads and stores,
+/// without a call in which the library could heal the region. `alive` is the session's source of information about dead
+/// members.
 ///
 /// If a stopped member holds a region's lock, that region stays as it is. The calls that change containers or free
 /// blocks heal it later. The heaps of items are left out: an item's next holder heals its heap when it opens the heap.
@@ -56,8 +58,8 @@ pub(crate) fn heal_all(alive: &dyn LivenessSource) {
     let deaths = std::ptr::from_ref(epoch_word(alive)).addr();
     let known: Vec<_> = table().read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
     for mapped in known.iter().filter(|mapped| mapped.deaths == deaths) {
-        // The list has only weak references, because another thread may drop a region meanwhile. So each region is
-        // kept alive only while it is healed.
+        // The list has only weak references, because another thread may drop a region at any time. So this loop holds a
+        // reference to each region only while it heals that region.
         if let Some(region) = mapped.region.upgrade().filter(|region| region.writable() && !region.is_in_item()) {
             let _ = region.check_succession();
         }

@@ -68,8 +68,8 @@ impl Attached {
         self.host.liveness().table().says_dead(self.publisher)
     }
 
-    /// Tells whether this process knows already that no further version will come. Unlike [`Self::over`], this
-    /// function does not ask the kernel whether the publisher is alive.
+    /// Tells whether this process can know, without a system call, that the publisher will publish no further version.
+    /// Unlike [`Self::over`], this function does not ask the kernel whether the publisher is alive.
     pub fn is_known_over(&self) -> bool {
         self.pool.header().version_words.state.load(Acquire) == STATE_ENDED || self.is_known_dead()
     }
@@ -123,8 +123,8 @@ impl Attached {
             *in_use |= 1 << free;
             free
         };
-        // The count of pins is raised before the pin is stored, and both come before the fence in `protocol::pin`. So a
-        // publisher that sees the pin also sees a count that includes the pin.
+        // The observer raises the count of pins before it stores the pin, and does both before the fence in
+        // `protocol::pin`. So a publisher that sees the pin also sees a count that includes the pin.
         self.slot().count.for_stores().fetch_max(pin as u64 + 1, Relaxed);
         for turn in 0..PATIENCE {
             // The kernel is asked only if the publisher seems to have died while it was retiring the version.
@@ -178,8 +178,8 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // Each version that the program holds keeps this value alive, so all of the observer's pins should be clear
-        // by now. They are cleared once more: a pin left behind would keep a version's memory in the pool.
+        // Each version that the program holds keeps this value alive, so no pin of the observer should be in use now.
+        // All pins are set to zero anyway, because a forgotten pin would keep a version's memory in the pool.
         if self.process.is_current() {
             (0..PINS).for_each(|pin| self.pin_word(pin).store(0, Relaxed));
         }

@@ -7,12 +7,13 @@
 //! | watched | ordinary memory of this process | the kernel notes the first write to each page |
 //! | slot | a private mapping of the newest version's slot | written pages have become private copies |
 //!
-//! If all chunks changed their kind of memory at once, one publish would take as long as several copies of all data:
-//! new memory, page tables and marks on pages cost time. So only some chunks change after each publish. Until all have
-//! changed, the changes in each chunk are found by the method that fits the chunk's present memory.
+//! New memory, page tables and marks on pages cost time. If all chunks changed their kind of memory after the same
+//! publish, that publish would take as long as several copies of all data. So after each publish only some chunks
+//! change. Until all have changed, the changes in each chunk are found by the method that fits the chunk's present
+//! memory.
 //!
-//! A mapped slot becomes ordinary memory without a new mapping. The pages that the program has written are private
-//! copies already. If the chunk has other pages, the kernel is asked to make private copies of them as well.
+//! A chunk that is a mapped slot becomes ordinary memory without a new mapping. Those of its pages that the program has
+//! written are private copies already. The kernel makes private copies of the remaining pages.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -35,10 +36,10 @@ pub(super) enum Backing {
     Slot,
 }
 
-/// After each publish, at least one in `LEAST` of all chunks gets the kind of memory that the method needs.
+/// The smallest part of all chunks that gets the needed kind of memory after one publish: one chunk in `LEAST`.
 const LEAST: u32 = 16;
-/// A publish that has changed the minimum of chunks ([`LEAST`]) changes more chunks as long as the changes take less
-/// time than `SHARE` of the time for a copy of all data.
+/// When the smallest part ([`LEAST`]) of the chunks has changed its kind of memory, the same publish goes on with more
+/// chunks until it has used `SHARE` of the time that a copy of all data takes.
 const SHARE: f64 = 0.25;
 
 impl Publisher {
@@ -53,8 +54,8 @@ impl Publisher {
         }
     }
 
-    /// Splits a range of chunks into runs with the same kind of memory. `table` is the range, counted in entries of the
-    /// slot table; all of it belongs to one variable.
+    /// Splits a range of chunks into runs with the same kind of memory. `table` has the chunks' indices in the slot
+    /// table; all of them belong to one variable.
     pub(super) fn backings(&self, table: Range<u32>) -> Vec<(Range<u32>, Backing)> {
         let mut found: Vec<(Range<u32>, Backing)> = Vec::new();
         for index in table {
@@ -67,8 +68,8 @@ impl Publisher {
         found
     }
 
-    /// Gives some more chunks the kind of memory that the chosen method needs. The caller has just searched for changes
-    /// and published, so the variables hold the same data as the newest version.
+    /// Gives the kind of memory that the chosen method needs to some of the chunks that do not have it yet. The caller
+    /// has just searched for changes and published, so the variables hold the same data as the newest version.
     pub(super) fn change_over(&mut self) {
         let Some(goal) = self.goal().filter(|_| !self.settled && self.broken.is_none()) else { return };
         self.change_chunks(goal);

@@ -36,8 +36,8 @@ impl Publisher {
             return Err(self.error(Status::Busy, "a version was begun already; publish or abandon it first"));
         }
         let room = self.make_room(self.chunks());
-        // To make room, `make_room` may have ended the watch for children, because no slot was mapped yet. In this
-        // case the next line begins another watch.
+        // If no slot was mapped, `make_room` may have closed the watch that tells of forked children. The program is
+        // about to write into slots, so the next line opens a watch if none is open.
         self.watch_children().map_err(|error| failed(&self.name, &error))?;
         match room {
             Err(error) if error.status == Status::NoSpace && self.full == FullPolicy::Withhold => {
@@ -106,7 +106,7 @@ impl Publisher {
         self.fields.iter().any(|field| matches!(field.begun, Some(Begun::Aside(_))))
     }
 
-    /// Copies a version that was begun in ordinary memory to slots of the pool, if the pool has room by now.
+    /// If a version was begun in ordinary memory and the pool has room by now, copies the version to slots of the pool.
     fn take_in_aside(&mut self) -> Result<()> {
         if !self.begun_aside() || !self.begun_slots.is_empty() {
             return Ok(());
@@ -126,8 +126,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Copies a begun version that is withheld to the variables' own memory, and notes all of its chunks as changed.
-    /// So the next version contains them.
+    /// The begun version is withheld, so this function copies its data to the variables' own memory. All of its chunks
+    /// are noted as changed, so the next version contains them.
     pub(super) fn write_back_begun(&mut self) {
         let chunk = self.pool.chunk();
         for field in &self.fields {
@@ -180,8 +180,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Ends the begun version, which is not published. Its slots are free afterwards, unless a forked child may have
-    /// them mapped.
+    /// Gives up the begun version without publishing it. This frees its slots, except slots that a forked child may
+    /// have mapped.
     fn give_up_begun(&mut self) {
         let taken = std::mem::take(&mut self.begun_slots);
         if self.begun_aside() {
@@ -215,8 +215,8 @@ impl Publisher {
         let stamp = Stamp::now(self.sequence + 1, self.chunks(), Method::InPlace);
         self.finish(record, &stamp, columns, attributes);
         self.count_chunks(stamp.copied);
-        // The variables' own memory does not hold the published data. So the newest version is mapped privately at
-        // the variables' addresses.
+        // The variables' own memory does not hold the published data. So the lines below map the newest version
+        // privately at the variables' addresses.
         self.end_begun();
         self.pending.clear();
         self.unsearched = false;

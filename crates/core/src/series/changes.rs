@@ -13,7 +13,7 @@ use super::publisher::Publisher;
 use super::spec::Method;
 
 const PAGE: usize = 4096;
-/// The number of chunks that one call of a thread pool's work function compares.
+/// How many chunks the thread pool compares in one call of the work function.
 const PIECE: usize = 64;
 /// From this number of bytes on, the program's thread pool takes part in the comparison.
 const LARGE: usize = 8 << 20;
@@ -22,7 +22,7 @@ const LARGE: usize = 8 << 20;
 pub(super) struct FoundChanges {
     /// The method by which most changes were found.
     pub method: Method,
-    /// For chunks that are mapped slots: the pages that are private copies. `None` if the kernel could not say which
+    /// The pages that are private copies, in chunks that are mapped slots. `None` if the kernel could not say which
     /// pages these are.
     pub dirty: Option<Vec<Range<usize>>>,
 }
@@ -200,8 +200,8 @@ impl Publisher {
         looked.compared_bytes += (asked.len() as u64 * 2 - changed) * chunk as u64 / 2;
     }
 
-    /// Compares a few chunks with the last version. While everything is copied anyway, these samples show how much
-    /// changes.
+    /// Compares a few chunks with the last version, to estimate how much of the data changes. The publisher does this
+    /// while it copies all chunks without searching for changes.
     fn sample(&mut self) {
         let total = self.chunks();
         if !self.detector.wants_samples() || total < 4 {
@@ -210,8 +210,8 @@ impl Publisher {
         let chunk = self.pool.chunk();
         let wanted = (total / 64).clamp(4, 64);
         let (mut looked, mut changed, mut pages) = (0u32, 0u32, 0usize);
-        // The chunks are divided into stretches of equal length. Each step examines another chunk of each stretch, so
-        // that a regular pattern of changes is noticed.
+        // The chunks are divided into stretches of equal length. In each publish, one chunk of each stretch is
+        // examined, at a random position. With fixed positions, a regular pattern of changes could be missed.
         let mut random = self.sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         for n in 0..wanted {
             random ^= random << 13;

@@ -1,17 +1,19 @@
-//! Forked children of the publisher's process, which keep their private mappings of slots.
+//! Slots that forked children of the publisher's process may have mapped.
 //!
 //! While a chunk of the variables is a private mapping of its slot (`backing.rs`), a forked child inherits the mapping.
-//! A page that the child does not write is the slot's own page. In its own process the publisher maps a chunk anew
-//! before the chunk's old slot is overwritten, but it cannot do this in the child. So the slots of those versions that
-//! a child may have mapped are not used again before the child has ended or runs another program.
+//! A page that the child has not written is the slot's own page, so the child would see it change if the publisher
+//! wrote to the slot. In its own process the publisher maps the chunk to another slot before it overwrites the old
+//! slot. It cannot change the child's mapping. So it does not use the slots of the versions that a child may have
+//! mapped until the child has ended or has started another program.
 //!
-//! A watch (`crossdock_os::fork_watch`) tells when this is the case: children inherit it with the mappings, and lose it
-//! when they end or run another program. When the publisher retires versions, it asks whether a child has the watch. If
-//! no child has it, the publisher goes on with the same watch. Otherwise it closes the watch, which later children then
-//! do not inherit, and goes on with another one.
+//! A watch (`crossdock_os::fork_watch`) shows whether such a child exists. A child inherits the watch together with the
+//! mappings, and loses the watch when it ends or starts another program. Before the publisher retires versions, it asks
+//! whether a child has the watch. If no child has it, the publisher keeps the watch open. Otherwise the publisher
+//! closes the watch, so that later children do not inherit it, and opens a new one for the later children.
 //!
-//! A child that is forked between `begin` and `publish` shares the slots of the begun version, and may write them. So
-//! these slots are treated like those of a published version, also if the begun version is given up.
+//! A child that is forked between `begin` and `publish` has the slots of the begun version mapped, and may write to
+//! them. So these slots are kept for the child like those of a published version, even if the program gives up the
+//! begun version.
 
 use std::ops::RangeInclusive;
 
@@ -25,17 +27,18 @@ use super::slots::{SlotRun, Slots};
 /// What the publisher knows about forked children.
 #[derive(Default)]
 pub(super) struct Children {
-    /// The watch that children inherit now; `None` while no slot is mapped at the variables' addresses.
+    /// The open watch; a child that is forked now inherits it. `None` while no slot is mapped at the variables'
+    /// addresses.
     watch: Option<OpenWatch>,
     forked: Vec<Forked>,
 }
 
 struct OpenWatch {
     watch: ForkWatch,
-    /// The number of the newest version when it was last known that no child had the watch.
+    /// The sequence number of the newest version at the last time when the publisher knew that no child had the watch.
     first: u64,
-    /// The slots of begun versions that were given up while a child may have had this watch. They are kept until it is
-    /// known whether a child has the watch.
+    /// The slots of begun versions that were given up while a child may have had this watch. The publisher keeps them
+    /// until it has found out whether a child has the watch.
     kept: Vec<u32>,
 }
 
@@ -45,8 +48,9 @@ struct Forked {
     watch: ForkWatch,
     /// The versions whose slots one of these children may have mapped.
     versions: RangeInclusive<u64>,
-    /// The slots that are kept for these children: slots of recycled versions in the range `versions`, each listed
-    /// once for each such version that had it, and slots of begun versions that were given up.
+    /// The slots that are kept for these children. They are slots of recycled versions in the range `versions`, and
+    /// slots of begun versions that were given up. A slot that several of the recycled versions had is in the list once
+    /// for each of these versions.
     kept: Vec<u32>,
 }
 
@@ -94,8 +98,8 @@ impl Children {
 }
 
 impl Publisher {
-    /// Makes sure that children which are forked from now on are noticed. It is called before slots are mapped at the
-    /// variables' addresses.
+    /// Makes sure that the publisher notices children that are forked from now on. The publisher calls this function
+    /// before it maps slots at the variables' addresses.
     pub(super) fn watch_children(&mut self) -> OsResult<()> {
         if self.children.watch.is_none() {
             self.children.watch = Some(OpenWatch::new(self.sequence)?);
@@ -103,8 +107,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Finds out which slots children may have mapped. It is called before versions are recycled. If it gives `false`,
-    /// it could not find out, and no version may be recycled.
+    /// Finds out which slots children may have mapped. The publisher calls this function before it recycles versions.
+    /// Returns `false` if it could not find out; the publisher must then recycle no version.
     pub(super) fn note_children(&mut self) -> bool {
         let Some(open) = &mut self.children.watch else { return true };
         let mapped = self.begun || self.backing.contains(&Backing::Slot);
@@ -120,7 +124,8 @@ impl Publisher {
             let Ok(next) = mapped.then(|| OpenWatch::new(self.sequence)).transpose() else { return false };
             if let Some(OpenWatch { mut watch, first, kept }) = std::mem::replace(&mut self.children.watch, next) {
                 watch.close();
-                // The begun version will have the next number, and the children have its slots mapped already.
+                // A begun version will have the number `sequence + 1`. The children have its slots mapped as well, so
+                // the range includes that number.
                 let last = self.sequence + u64::from(self.begun);
                 self.children.forked.push(Forked { watch, versions: first..=last, kept });
             }
@@ -142,7 +147,8 @@ impl Publisher {
     /// Frees the slots that were kept for children that are gone by now.
     pub(super) fn free_kept_slots(&mut self) {
         let given_up = self.children.watch.as_ref().is_some_and(|open| !open.kept.is_empty());
-        // If `note_children` can make no further watch, the slots of the present watch stay until a later call.
+        // If `note_children` cannot open a new watch, the slots that belong to the open watch stay kept until a later
+        // call.
         if !given_up || !self.note_children() {
             self.children.free_slots(&mut self.slots);
         }

@@ -1,4 +1,4 @@
-//! The chunks of a version, as a set of bits.
+//! Sets of chunks, in which the publisher notes which chunks changed.
 
 /// A set of a version's chunks, for example those that changed: one bit for each chunk.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ impl ChunkSet {
         self.count = 0;
     }
 
-    /// The runs of set bits within `bits`, in order. Each run is given by its first bit and its length.
+    /// The runs of set bits within `bits`, in ascending order. Each run is given by its first bit and its length.
     pub fn runs(&self, bits: std::ops::Range<u32>) -> impl Iterator<Item = (u32, u32)> + '_ {
         let mut at = bits.start;
         std::iter::from_fn(move || {

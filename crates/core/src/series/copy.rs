@@ -81,8 +81,8 @@ impl Publisher {
                 fault_point!("series.publish.half");
             }
             // SAFETY: `from` lies in a variable's memory or in a slot of the newest version. `to` lies in slots that
-            // were just taken. No version has these slots, so no observer reads them. Both are mapped for as long as
-            // `self`.
+            // were just taken. No version has these slots, so no observer reads them. Both ranges stay mapped as long
+            // as `self` exists.
             unsafe { copy::copy(to as *mut u8, from as *const u8, length, mode) };
         };
         match &self.runner {
@@ -99,8 +99,8 @@ impl Publisher {
     }
 }
 
-/// Adds a piece to the list. If the piece continues the last piece in both the source and the target, it is joined to
-/// the last piece instead.
+/// Adds a piece to the list. If the piece begins where the last piece ends, in the source and in the target, the two
+/// become one piece.
 fn add(pieces: &mut Vec<CopyPiece>, to: usize, from: usize, length: usize) {
     match pieces.last_mut() {
         Some(last) if last.to + last.length == to && last.from + last.length == from && last.length < PIECE => {

@@ -22,7 +22,7 @@ pub struct Description {
     pub attributes: Vec<AttributeSpec>,
     /// The constants of the series itself.
     pub constants: Vec<(String, Value)>,
-    /// The size of a chunk in bytes: the unit of sharing and of `diff`.
+    /// The size of a chunk in bytes. Versions share whole chunks, and `diff` compares whole chunks.
     pub chunk: u32,
     /// The member that publishes the series, or published it before it died.
     pub publisher: MemberId,
@@ -84,8 +84,8 @@ fn write_variable(pool: &Pool, index: u32, variable: &Variable, span: &Span) {
     entry.chunks.store(span.chunks, Relaxed);
 }
 
-/// Writes an attribute's name and kind. Observers use the entry once the number of attributes in the header includes
-/// it.
+/// Writes an attribute's name and kind. Observers use the entry as soon as the number of attributes in the header
+/// includes this entry.
 pub(super) fn write_attribute(pool: &Pool, index: u32, attribute: &AttributeSpec) {
     let entry = pool.attribute(index);
     store_text(&entry.name, &attribute.name);

@@ -2,16 +2,17 @@
 //! what each costs.
 //!
 //! Copying everything always works, and so does comparing everything. While everything is copied, a few chunks are
-//! compared with the last version to estimate how much changes; all other methods give the exact amount. In one step
-//! after the first publish, the publisher always uses a method that tracks writes or compares data, as a trial. So a
-//! program that changes little never needs memory for two whole versions.
+//! compared with the last version to estimate how much changes; all other methods give the exact amount. The first
+//! publish copies everything. For the step after it, the publisher always tries a method that tracks writes or compares
+//! data. Otherwise the second version would be a full copy too, and even a program that changes little would need
+//! memory for two whole versions.
 //!
 //! The cost of each method per step is estimated from the amount of changes and the measured costs. The estimate
-//! includes the program's first writes to pages, although they happen outside of the publish. If one method is clearly
-//! better for several steps in a row, it is chosen.
+//! includes the cost of the program's first writes to pages, although they happen outside of the publish. If another
+//! method is clearly cheaper than the present method for several steps in a row, the publisher changes to it.
 //!
-//! The method of private copies puts other pages at the variables' addresses. It is chosen only if the program said
-//! that pages may move.
+//! The method of private copies replaces the pages at the variables' addresses. It is chosen only if the program has
+//! allowed that pages move.
 
 use std::ops::Range;
 
@@ -28,14 +29,15 @@ use super::spec::{Detect, Method, Pages};
 /// Below this number of bytes, copying everything costs less than the system calls that could avoid a copy.
 const SMALL: u64 = 256 << 10;
 const PAGE: f64 = 4096.0;
-/// With private copies the data are in memory once, with the other methods twice. In exchange private copies may cost
-/// this many times the cost of write protection, provided that they cost far less than copying everything.
+/// With private copies the data are in memory once, with the other methods twice. To save this memory, the publisher
+/// accepts private copies that cost up to this many times as much as write protection, if they cost far less than
+/// copying everything.
 const WORTH_OF_MEMORY: f64 = 3.0;
 const FAR_BELOW: f64 = 0.35;
-/// Comparing everything saves memory for unchanged data, and observers need not map these data anew. In exchange
-/// comparing may cost this many times the cost of copying everything.
+/// Comparing everything saves memory for unchanged data, and observers need not map the unchanged data again. So the
+/// publisher accepts comparing that costs up to this many times as much as copying everything.
 const WORTH_OF_SHARING: f64 = 2.0;
-/// From this fraction of changed chunks on, nearly everything counts as changed.
+/// If a larger fraction of the chunks changes than this, comparing is not worth its cost.
 const MOST: f64 = 0.75;
 
 /// The fraction of the data that changes in a step.
@@ -51,8 +53,8 @@ pub(super) struct ChangeDetector {
     detect: Detect,
     pages: Pages,
     pinned: Option<Arc<PinnedMemory>>,
-    /// True if this process had pinned memory, to which a device can write unnoticed, at the last search for changes or
-    /// when pages were protected since then.
+    /// True if this process had memory that is pinned for a device at the last search for changes, or at a later time
+    /// when pages were protected. A device can write to pinned memory unnoticed.
     blind: bool,
     map: Option<Arc<PageMap>>,
     notes: Option<WriteTracker>,
@@ -64,8 +66,8 @@ pub(super) struct ChangeDetector {
     /// The number of successive steps in which another method would have been better.
     better: u32,
     tried: bool,
-    /// True if the present method is only a trial, because the amount of changes was not known yet. As soon as a step
-    /// shows that amount, the publisher chooses a method anew.
+    /// True if the present method is only a trial, because it was not known yet how much the program changes. As soon
+    /// as this is known from one step, the publisher chooses the method by the estimated costs.
     trial: bool,
     pub switches: u64,
 }
@@ -128,7 +130,8 @@ impl ChangeDetector {
     }
 
     /// Tells whether a device or the kernel may have written to this process's memory since the last search, in a way
-    /// that write protection does not note. It is called after each search, which protects the pages again.
+    /// that write protection does not note. The publisher calls this function after each search by write protection.
+    /// Such a search also protects the pages again.
     ///
     /// If memory is pinned now, a device may write to it unnoticed. If memory was pinned when its pages were protected,
     /// a device may have written to it before it was unpinned. Memory that was pinned later and unpinned again is no
@@ -139,7 +142,8 @@ impl ChangeDetector {
         self.blind || before
     }
 
-    /// Notes whether memory of this process is pinned. It is called each time after pages were protected.
+    /// Notes whether memory of this process is pinned. The publisher calls this function each time after it has
+    /// protected pages.
     pub fn note_pins(&mut self) {
         self.blind |= self.pinned.as_ref().is_none_or(|pinned| pinned.any());
     }
@@ -148,12 +152,13 @@ impl ChangeDetector {
         &self.unavailable
     }
 
-    /// Tells whether the publisher uses the program's hints, in a step in which the program gives hints.
+    /// Tells whether the publisher uses the program's hints in a step in which the program gives hints.
     pub fn detect_allows_hints(&self) -> bool {
         matches!(self.detect, Detect::Auto | Detect::Hints)
     }
 
-    /// Tells whether the publisher, while it copies everything, compares a few chunks to learn how much changes.
+    /// Tells whether the publisher compares a few chunks, while the method is to copy everything, to learn how much of
+    /// the data changes.
     pub fn wants_samples(&self) -> bool {
         self.detect == Detect::Auto
     }
@@ -174,8 +179,8 @@ impl ChangeDetector {
         self.notes.as_ref()
     }
 
-    /// Finds the changed pages in a range of addresses, in the order of addresses. The time that the search takes
-    /// updates the measured cost of a search.
+    /// Finds the changed pages in a range of addresses, and lists them in ascending order. The time that this search
+    /// takes updates the estimated cost of a search.
     pub fn scan(&mut self, addresses: Range<usize>, method: Method, found: &mut Vec<Range<usize>>) -> OsResult<()> {
         let Some(map) = &self.map else { return Err(OsError::last("PAGEMAP_SCAN", "a series")) };
         let pages = addresses.len() as f64 / PAGE;
@@ -219,8 +224,8 @@ impl ChangeDetector {
         }
         let Some(changing) = self.changing else {
             self.trial = true;
-            // The trial takes write protection rather than private copies, because the program may write all pages, and
-            // a first write to a page costs less with write protection.
+            // The trial prefers write protection to private copies, because the program may write all pages, and a
+            // first write to a page costs less with write protection.
             let tracking = [Method::WriteProtect, Method::PrivateCopies].into_iter().find(|way| self.may_use(*way));
             return Some(tracking.unwrap_or(Method::Compare));
         };
@@ -243,15 +248,15 @@ impl ChangeDetector {
             // Comparing saves memory, so the publisher chooses it even if it costs somewhat more time than copying
             // everything.
             (Method::CopyAll, Method::Compare) => best.1 < now * WORTH_OF_SHARING,
-            // The estimate prefers copying everything to comparing if nearly everything changes, or if comparing costs
-            // too much. In both cases it pays to change to copying everything.
+            // `best` returns copying everything instead of comparing if nearly everything changes, or if comparing
+            // costs too much. In both cases the change to copying everything is worth its cost.
             (Method::Compare, Method::CopyAll) => true,
             _ => best.1 < 0.8 * now,
         };
         self.better = if gains { self.better + 1 } else { 0 };
-        // It is cheap to leave the method that copies everything, so two steps in which another method would be better
-        // are enough. To return to this method costs a copy and fresh memory, so a change from any other method needs
-        // four such steps.
+        // A change from copying everything to another method is cheap, so it is made after two successive steps in
+        // which the other method would be better. A change back needs a copy and fresh memory, so a change from any
+        // other method needs four such steps.
         let patience = if self.method == Method::CopyAll { 1 } else { 3 };
         (self.better > patience).then(|| {
             self.better = 0;
@@ -259,14 +264,14 @@ impl ChangeDetector {
         })
     }
 
-    /// Finds the method with the best cost for this amount of changes. Gives the method and its cost in nanoseconds.
+    /// Finds the best method for this amount of changes. Returns the method and its cost in nanoseconds.
     fn best(&self, changing: Changing, chunks: u32, bytes: u64) -> (Method, f64) {
         let cost = |method| self.estimate(method, changing, chunks, bytes);
         let all = cost(Method::CopyAll);
         let mut best = (Method::CopyAll, all);
         let compare = cost(Method::Compare);
-        // Comparing is worth its cost only if part of the data stays unchanged, because only unchanged chunks save
-        // memory.
+        // Comparing is worth its cost only if part of the data stays unchanged, because memory is saved only for
+        // unchanged chunks.
         if changing.chunks < MOST && compare <= all * WORTH_OF_SHARING {
             best = (Method::Compare, compare);
         }
@@ -292,8 +297,8 @@ impl ChangeDetector {
         let (bytes, chunks, c) = (bytes as f64, f64::from(chunks), &self.costs);
         let pages = bytes / PAGE;
         let copied = changing.chunks * bytes * c.copy_byte;
-        // A chunk that changed is compared up to its first difference. The position of the difference is not known, so
-        // half of the chunk is assumed.
+        // A chunk that changed is compared up to its first difference. The position of this difference is not known, so
+        // the estimate assumes that half of the chunk is compared.
         let compared = (1.0 - changing.chunks / 2.0) * bytes * c.compare_byte;
         match method {
             Method::PrivateCopies => {
@@ -314,8 +319,8 @@ impl ChangeDetector {
     }
 }
 
-/// Opens the page map. It tries the system call on one page of this function's stack, to learn whether the kernel
-/// supports it.
+/// Opens the page map. Tries its system call on one page of this function's stack, to learn whether the kernel supports
+/// the call.
 fn open_map() -> Result<Arc<PageMap>, String> {
     let map = PageMap::shared().map_err(|e| e.to_string())?;
     let here = (&raw const map) as usize / 4096 * 4096;
@@ -329,8 +334,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// Gives the method that the detector settles on for a program that changes this much in each step. Checks that
-    /// the detector does not leave this method again.
+    /// Returns the method that the detector chooses in the end, if a program changes this much in each step. Also
+    /// checks that the detector then stays with this method.
     fn settled_in(mut detector: ChangeDetector, changing: Changing, from: Method) -> Method {
         detector.tried = true;
         detector.method = from;

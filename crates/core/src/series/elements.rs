@@ -31,10 +31,10 @@ impl Publisher {
         check::<T>(variable, &field.ty).map_err(|error| error.about(SegmentKind::Series, &self.name))?;
         assert!(start.cast::<T>().is_aligned(), "chunks are aligned for every plain type");
         let count = (field.bytes / size_of::<T>().max(1) as u64) as usize;
-        // SAFETY: the range is the variable's own memory, which stays mapped for as long as `self` and is not moved
-        // while `self` is borrowed. It is aligned and has `count` elements, and every bit pattern is a T. No other
-        // code has a reference to this memory: `self` is borrowed mutably, and the pool's readers copy or map its
-        // pages, and make no references to this memory.
+        // SAFETY: the range is the variable's own memory. It stays mapped as long as `self` exists, and does not move
+        // while `self` is borrowed. The range is aligned and has `count` elements, and every bit pattern is a valid
+        // `T`. No other reference to this memory exists: `self` is borrowed mutably, and the pool's readers copy or map
+        // its pages without making references to them.
         Ok(unsafe { std::slice::from_raw_parts_mut(start.cast(), count) })
     }
 }
@@ -53,8 +53,8 @@ impl Version {
         }
         let start = bytes.as_ptr().cast::<T>();
         assert!(start.is_aligned() && bytes.len() % size_of::<T>() == 0, "an array of the declared type");
-        // SAFETY: the slice has the bytes of `bytes`, which is borrowed from `self`. They are aligned and a whole
-        // number of elements, and every bit pattern is a T.
+        // SAFETY: the new slice covers the same bytes as `bytes`, which is borrowed from `self`. The bytes are aligned
+        // for `T` and are a whole number of elements, and every bit pattern is a valid `T`.
         Ok(unsafe { std::slice::from_raw_parts(start, bytes.len() / size_of::<T>()) })
     }
 }

@@ -1,9 +1,9 @@
 //! A variable in the publisher's own memory: its addresses, which never change, and the kind of memory at them.
 //!
 //! The memory at a chunk's addresses is ordinary memory of this process, or a private mapping of the chunk's slot in
-//! the newest version (`backing.rs`). In such a mapping, a page that the program never wrote is the version's own page,
-//! so it takes memory only once. If a chunk gets another slot, it must be mapped to that slot at once, because the old
-//! slot may be overwritten as soon as it is free.
+//! the newest version (`backing.rs`). In such a mapping, the pages that the program never wrote are the version's own
+//! pages, so they take no memory besides the version. When a chunk of the version gets another slot, the chunk's
+//! addresses must be mapped to the new slot immediately, because the old slot may be overwritten as soon as it is free.
 
 use crossdock_layout::series::NO_SLOT;
 use crossdock_os::OsResult;
@@ -20,7 +20,8 @@ pub(super) enum Begun {
     /// The chunks lie in slots that follow each other. So the program writes to them through the pool's own mapping.
     /// The number is the first slot.
     Contiguous(u32),
-    /// The chunks lie in several runs of slots, which are mapped once more in the right order.
+    /// The chunks lie in several runs of slots. A second mapping shows these runs side by side, in the order of the
+    /// chunks.
     Assembled(Reservation),
     /// The chunks lie in ordinary memory of this process, because the pool has no room.
     Aside(Reservation),
@@ -100,7 +101,7 @@ impl Field {
         Ok(mapped)
     }
 
-    /// Turns the variable's memory into ordinary memory with the same contents at the same addresses.
+    /// Replaces the variable's memory by ordinary memory with the same contents at the same addresses.
     pub fn turn_into_memory(&self, chunk: usize) -> OsResult<()> {
         let length = self.chunks as usize * chunk;
         if length == 0 {

@@ -26,8 +26,8 @@ fn shared(size: u64) -> (OwnedFd, Mapping) {
 }
 
 /// Runs one round: a publisher with three versions, one observer of its pool, and one observer of a copy of the pool.
-/// Then each ten bytes of `data` (offset and value) overwrite one word of the copy's tables or of a pin page. After
-/// each of these writes the publisher and the observers continue their work.
+/// Every ten bytes of `data` are an offset and a value, by which one word of the copy's tables or of a pin page is
+/// overwritten. After each such write the publisher and both observers do some more calls.
 pub fn fuzz_entry(data: &[u8]) {
     let Some((&[ways, more], rest)) = data.split_first_chunk() else { return };
     let alone = StandaloneHost::default();
@@ -54,7 +54,8 @@ pub fn fuzz_entry(data: &[u8]) {
             overwrite(&raw, offset % (metadata / 8) * 8, value);
         }
         if more & 4 != 0 {
-            // The copy is marked as ready. Otherwise most inputs would be rejected at the first check.
+            // Marks the copy as a complete series. Without the mark, most inputs would already be rejected at the first
+            // check.
             // SAFETY: the mapping is larger than a header, aligned, and all fields are atomics.
             let header: &SeriesHeader = unsafe { raw.start().cast().as_ref() };
             header.identity.init.store(SERIES_READY, Relaxed);
@@ -72,7 +73,8 @@ pub fn fuzz_entry(data: &[u8]) {
     }
 }
 
-/// A `Host` for the fuzzer: its observers note the versions that they use in one page of memory (a pin page).
+/// A `Host` for the fuzzer, with one pin page: the page in which the fuzzer's observers note the versions that they
+/// use.
 struct WithPage(StandaloneHost, OwnedFd);
 
 impl Host for WithPage {
@@ -90,7 +92,8 @@ impl Host for WithPage {
     }
 }
 
-/// The memory of a published series: its pool and its pin page. Outside of the fuzzer, the daemon keeps these two.
+/// The memory of a published series: its pool and its pin page. In normal use, the daemon keeps the descriptors of
+/// both.
 struct Fixture {
     offer: Offer,
     page: OwnedFd,
@@ -196,6 +199,7 @@ fn decode(scribble: &[u8]) -> (u64, u64) {
 
 fn overwrite(raw: &Mapping, offset: u64, value: u64) {
     let Some(address) = raw.at(offset, 8) else { return };
-    // SAFETY: the word lies within the mapping and is aligned; other references to this memory are to atomics only.
+    // SAFETY: the word lies within the mapping and is aligned. All other references to this memory are to atomics too,
+    // so an atomic store is allowed beside them.
     unsafe { AtomicU64::from_ptr(address.as_ptr().cast()) }.store(value, Relaxed);
 }

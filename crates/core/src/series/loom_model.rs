@@ -51,15 +51,15 @@ impl Model {
         !held
     }
 
-    /// Makes one attempt to pin the newest version, as `Observer::latest` does. If it succeeds, it gives the
-    /// version's number, and the version's word as read twice while the version was pinned.
+    /// Makes one attempt to pin the newest version, as `Observer::latest` does. If it succeeds, returns the version's
+    /// number and the results of two reads of the version's word while the version was pinned.
     fn observe(&self, pin: usize) -> Option<(u64, [u64; 2])> {
         let newest = Latest(self.latest.load(Acquire));
         self.hold(pin, newest.sequence(), newest.record() as usize)
     }
 
-    /// Pins a version whose number and record are known. An observer that reads every version in turn does this. Gives
-    /// the same result as `observe`.
+    /// Pins a version whose number and record are known. An observer that reads every version, one after the other,
+    /// does this. Returns the same values as [`Self::observe`].
     fn hold(&self, pin: usize, sequence: u64, record: usize) -> Option<(u64, [u64; 2])> {
         match protocol::pin(&self.pins[pin], &self.states[record], sequence, false) {
             PinResult::Held => {
@@ -129,7 +129,8 @@ fn a_version_that_was_given_up_by_its_observer_can_be_recycled() {
         model.publish(2, 1);
         model.retire(1, 0);
         observer.join().unwrap();
-        // The observer has ended, so no pin holds version 1, and its record can be freed.
+        // The observer's thread has ended, so no pin holds version 1, and the publisher can free the record of version
+        // 1.
         assert!(model.retire(1, 0));
     });
 }
@@ -163,10 +164,10 @@ fn a_reader_notices_that_the_publisher_takes_its_version_back() {
 #[derive(Default)]
 struct Paged {
     model: Model,
-    /// The word in the liveness table that the daemon changes with each new pin page.
+    /// The word in the liveness table that the daemon changes whenever it makes a pin page.
     word: AtomicU32,
-    /// The number of pages that the daemon has made. Page `n` stands for pin `n` of the model. Each request to the
-    /// daemon is one atomic exchange.
+    /// The number of pages that the daemon has made. Page `n` stands for pin `n` of the model. In the model, a request
+    /// to the daemon is one atomic operation on this number.
     made: AtomicU32,
 }
 
@@ -174,20 +175,20 @@ struct Paged {
 #[derive(Clone, Copy, PartialEq)]
 enum Planted {
     Nothing,
-    /// The daemon changes the liveness table's word only after the observer has used its page.
+    /// The daemon changes the liveness table's word too late: after the observer has used its page.
     WordAfterPage,
     /// The publisher does not compare the liveness table's word after its fence.
     NoComparison,
-    /// The publisher loads the liveness table's word only after it has asked for the pages.
+    /// The publisher loads the liveness table's word too late: after it has asked for the pages.
     WordAfterAnswer,
 }
 
 impl Paged {
-    /// Lets the daemon make a page, and lets an observer pin the first version in that page.
+    /// Acts as the daemon, which makes a page, and then as a new observer, which pins version 1 in that page.
     ///
-    /// The model leaves out new observers that ask for the newest version. Such an observer learns through the daemon
-    /// of every version that was published before, and pins the newest of them. The publisher can retire only older
-    /// ones.
+    /// The model has no new observer that asks for the newest version. Such an observer learns from the daemon of every
+    /// version that was published before it came, and pins the newest of them. The publisher retires only older
+    /// versions, so no race is possible.
     fn newcomer(&self, planted: Planted) -> Option<(u64, [u64; 2])> {
         self.made.fetch_add(1, AcqRel);
         if planted != Planted::WordAfterPage {
@@ -200,8 +201,8 @@ impl Paged {
         seen
     }
 
-    /// Asks for new pages as `Pins::update` does. Gives the number of pages that the publisher knows from now on, and
-    /// the value of the liveness table's word that it remembers with them.
+    /// Asks for new pages as `Pins::update` does. Returns the number of pages that the publisher knows now, and the
+    /// value of the liveness table's word that the publisher remembers.
     fn update(&self, planted: Planted) -> (usize, u32) {
         let word = self.word.load(Acquire);
         let pages = self.made.fetch_add(0, AcqRel) as usize;
@@ -224,7 +225,7 @@ impl Paged {
     }
 }
 
-/// Runs a publisher that overwrites a record while a new observer comes, for which the daemon makes a page.
+/// Runs a publisher that retires and overwrites a record while the daemon makes a page for a new observer.
 fn page_for_a_newcomer(planted: Planted) {
     explore_within(2, move || {
         let paged = Arc::new(Paged::default());

@@ -15,9 +15,9 @@ use super::spec::Method;
 use crate::fault_point;
 
 impl Publisher {
-    /// Maps the chunks that got fresh slots to these slots, if the variable's memory is a mapping of slots. The old
-    /// slots may be overwritten as soon as no version uses them. `dirty` has the pages that are private copies, as in
-    /// [`Self::copy_changes`].
+    /// Some chunks are mapped slots and have got fresh slots now. Maps these chunks to their fresh slots, because their
+    /// old slots may be overwritten as soon as no version uses them. `dirty` lists the pages that are private copies,
+    /// as in [`Self::copy_changes`].
     pub(super) fn follow_up(&mut self, taken: &[FreshSlots], dirty: Option<&[Range<usize>]>) {
         let chunk = self.pool.chunk();
         let leaves = self.goal().is_some_and(|goal| goal != Backing::Slot);
@@ -31,8 +31,9 @@ impl Publisher {
                 }
                 let start = self.fields[*field].address(first + n, chunk) as usize;
                 let written = dirty.filter(|_| leaves).map_or(0, |dirty| written(dirty, start..start + chunk));
-                // If every page is a private copy, the chunk is ordinary memory already. If most pages are private
-                // copies, it costs less to copy the remaining pages than to map the slot again.
+                // If every page of the chunk is a private copy, the chunk is ordinary memory already. If at least half
+                // of the pages are private copies, it costs less to copy the remaining pages than to map the fresh
+                // slot.
                 let reservation = &self.fields[*field].reservation;
                 let make_own = || reservation.make_own((first + n) as usize * chunk, chunk).is_ok();
                 if written == chunk || (2 * written >= chunk && make_own()) {
@@ -74,8 +75,8 @@ impl Publisher {
     }
 
     /// Moves the variables' data to ordinary memory, with one mapping for each variable. The caller found that the
-    /// kernel refuses further mappings (a process may have 65530). The old slots still hold the data, because no
-    /// version was retired yet.
+    /// kernel refuses further mappings (a process may have 65530). Chunks that are still mapped to their old slots show
+    /// the right data, because no slot can be overwritten before the publisher retires a version.
     pub(super) fn leave_pool(&mut self, error: &OsError) {
         self.detector.give_up(Method::PrivateCopies, error.to_string());
         self.detector.method = Method::CopyAll;
@@ -97,8 +98,8 @@ impl Publisher {
         }
     }
 
-    /// Changes to another method of finding changes, if that method costs less. Later publishes change the memory at
-    /// the variables' addresses, step by step, to the kind that the new method needs.
+    /// Changes to another method of finding changes if that method costs less than the present method. Later publishes
+    /// then change the memory at the variables' addresses, step by step, to the kind that the new method needs.
     pub(super) fn choose_method(&mut self) {
         if let Some(method) = self.detector.choose(self.chunks(), self.version_bytes()) {
             self.detector.method = method;

@@ -18,11 +18,10 @@
 //!
 //! The pool, which holds the versions, is sealed so that only its publisher can write to it. Observers write the
 //! numbers of the versions that they use into pages of their own, the pin pages. The publisher only compares these
-//! numbers and never waits for an observer. An observer copies what it needs of a record out of the pool once, checks
-//! the copy, and then uses only the copy.
+//! numbers and never waits for an observer. An observer reads a record in the pool only to copy the parts that it
+//! needs. It checks the copy, and from then on uses only the copy.
 //!
-//! If loom, the model checker, compiles this module, it has only `protocol` and `loom_model`; `lib.rs` makes that
-//! choice.
+//! For loom, the model checker, this module consists only of `protocol` and `loom_model`; `lib.rs` makes that choice.
 
 mod attached;
 mod backing;

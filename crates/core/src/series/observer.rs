@@ -26,10 +26,12 @@ use crate::{Error, Result};
 /// load of the newest version's number and the pin are only a few instructions, and a publisher cannot recycle the
 /// version so fast this many times in a row. So after this many attempts the version table must be damaged.
 pub(super) const OVERTAKEN: u32 = 64;
-/// How many times an observer searches the version table for the next version, before it takes the newest one. The
-/// search can take longer than a publisher needs to publish the next version and to recycle the one that was found.
+/// How many times an observer searches the version table for the next version. After that, the observer takes the
+/// newest version instead. During one such search, the publisher can publish a version and recycle the one that the
+/// search has found.
 const SEARCHES: u32 = 8;
-/// How long an observer sleeps before it looks again whether the publisher recycles a version.
+/// How long an observer sleeps before it checks again whether the publisher has decided to recycle or to keep a
+/// version.
 const DECISION: Duration = Duration::from_millis(1);
 
 /// The result of looking for a version.
@@ -41,7 +43,7 @@ pub(super) enum Found<T> {
     Undecided,
 }
 
-/// What a program passes to [`Observer::attach`].
+/// The values that a program passes to [`Observer::attach`].
 pub struct AttachParts {
     /// The series' name, for error messages.
     pub name: String,
@@ -49,23 +51,24 @@ pub struct AttachParts {
     pub segment: SegmentId,
     /// The pool's descriptor, which allows reading only.
     pub pool: OwnedFd,
-    /// The pool's size in bytes, as the daemon says.
+    /// The pool's size in bytes, as the daemon has reported it.
     pub size: u64,
-    /// The page in which observers note the versions that they use. One slot of it, which is zeroed, belongs to this
+    /// The page in which observers note the versions that they use. One slot of this page is zeroed and belongs to this
     /// observer alone.
     pub pin_page: OwnedFd,
     /// The index of the observer's slot.
     pub slot: u32,
-    /// The member that publishes the series, as the daemon says.
+    /// The member that publishes the series, as the daemon has reported it.
     pub publisher: MemberId,
-    /// The session of this process with the daemon, as `core` sees it: for example, it tells which members are dead.
+    /// The session of this process with the daemon, through the interface that `core` uses. For example, it tells which
+    /// members are dead.
     pub host: Arc<dyn Host>,
 }
 
 pub use crossdock_layout::series::PublisherState;
 
-/// An observer of a series. A program may hold several of the versions that the observer gave. They may live longer
-/// than the observer.
+/// An observer of a series. A program may hold several versions from one observer at the same time, and may keep them
+/// after it has dropped the observer.
 pub struct Observer {
     attached: Arc<Attached>,
     /// The highest sequence number of the versions that this observer gave to the program.
@@ -135,8 +138,8 @@ impl Observer {
         &self.attached.description
     }
 
-    /// The numbers of chunks, records, slots and other parts of the pool. The position of each part follows from
-    /// them.
+    /// The numbers of chunks, records, slots and other parts of the pool. The positions of these parts can be computed
+    /// from the numbers.
     pub(super) fn counts(&self) -> Counts {
         self.attached.pool.geometry().counts
     }
@@ -174,8 +177,8 @@ impl Observer {
                     self.attached.error(Status::NotYet, "nothing was published so far; wait for the next version")
                 }));
             }
-            // The publisher may recycle this version before it is pinned, because it has published a newer one. Then
-            // the loop tries again.
+            // While the observer pins this version, the publisher may publish a newer one and recycle this one. In this
+            // case the loop tries again, with the newer one.
             if let Found::There(version) = self.take(newest)? {
                 return Ok(version);
             }
@@ -183,8 +186,9 @@ impl Observer {
         Err(self.attached.corrupt("its newest version cannot be taken"))
     }
 
-    /// Gives the newest version, if this observer has not given it yet; otherwise waits for a newer one. Versions in
-    /// between are passed over. [`Self::each`] gives those as well, as far as they still exist.
+    /// Gives the newest version, if this observer has not given it yet; otherwise waits for a newer one. If several
+    /// versions were published since the last call, only the newest of them is given. [`Self::each`] gives all of them
+    /// that still exist.
     ///
     /// # Errors
     /// `TIMED_OUT` if no newer version comes before the timeout; `NOT_YET` if there is none and the timeout is zero. If
@@ -195,11 +199,11 @@ impl Observer {
         self.latest()
     }
 
-    /// Gives the version that follows the last one that this observer gave, and waits until it is published. If
-    /// versions in between no longer exist, [`Version::missed`] of the result says how many. The first version given
-    /// is the oldest that exists. If the publisher keeps some versions (`keep`), an observer that reads every version
-    /// may lag behind by that many. If the publisher recycles versions faster than the observer finds them, the result
-    /// is the newest version.
+    /// Gives the next version after the last one that this observer gave; if necessary, waits until it is published. If
+    /// the versions directly after the last one no longer exist, the result is the oldest later version that exists,
+    /// and [`Version::missed`] says how many were missed. The first call gives the oldest version that exists. If the
+    /// publisher keeps `keep` old versions, the observer can lag behind by `keep` versions and still miss none. If the
+    /// publisher recycles versions faster than the observer finds them, the result is the newest version.
     ///
     /// # Errors
     /// The errors of [`Self::next`].
@@ -243,8 +247,8 @@ impl Observer {
         wait_beyond(&self.attached, sequence, timeout)
     }
 
-    /// A wait for a version after version `sequence`, or by default for a version that is newer than every version that
-    /// this observer gave.
+    /// Makes a value with which a thread can wait for a version that is newer than version `sequence`. If `sequence` is
+    /// `None`, the thread waits for a version that is newer than every version that this observer gave.
     #[must_use]
     pub fn waiter(&self, sequence: Option<u64>) -> Waiter {
         Waiter { attached: self.attached.clone(), beyond: sequence.unwrap_or(self.given) }
@@ -303,8 +307,8 @@ impl Observer {
     }
 }
 
-/// A wait for a version. It takes no version and does not need the observer, so other threads can use the observer
-/// meanwhile.
+/// A wait for a version. It gives no version, and does not use the observer, so other threads can use the observer
+/// during the wait.
 pub struct Waiter {
     attached: Arc<Attached>,
     beyond: u64,
@@ -326,8 +330,8 @@ fn wait_beyond(attached: &Attached, sequence: u64, timeout: Duration) -> Result<
     let header = attached.pool.header();
     let version_words = &header.version_words;
     loop {
-        // The order matters: the count of deaths and the count of publishes are read before the state. If the
-        // publisher's state changes after this read, one of the counts changes too, and the wait ends at once.
+        // The order matters: the count of deaths and the count of publishes are read before the publisher's state. If
+        // the state changes after it was read, one of the counts changes too, so the wait ends immediately.
         let epoch = attached.host.liveness().epoch();
         let expected = version_words.published.load(Acquire);
         let over = attached.is_known_over();
@@ -342,7 +346,7 @@ fn wait_beyond(attached: &Attached, sequence: u64, timeout: Duration) -> Result<
         }
         if deadline.passed() {
             if timeout.is_zero() {
-                // A program may poll often, so the error says nothing that the daemon has to be asked for.
+                // A program may poll often, so this error has no text for which the daemon would have to be asked.
                 let nothing = Error::because(Status::NotYet, Reason::NothingYet);
                 return Err(nothing.about(SegmentKind::Series, &attached.name));
             }
@@ -413,9 +417,9 @@ mod tests {
             protocol::settle(state(), 1, true);
             assert_eq!(waits.join().unwrap(), 1);
         });
-        // Version 2 becomes visible late, and stays marked as one that the publisher may recycle, as if the publisher
-        // had been stopped. So `at` first waits for the version and then for the publisher's decision. One timeout
-        // must limit both waits together.
+        // Version 2 becomes visible only after a while. It then stays marked as one that the publisher may recycle, as
+        // if the publisher had been stopped. So `at` first waits for the version and then for the publisher's decision.
+        // One timeout must limit the sum of both waits.
         let timeout = Duration::from_secs(8);
         let record = publisher.records.iter().position(|sequence| *sequence == 2).unwrap() as u32;
         let version_words = &publisher.pool.header().version_words;

@@ -3,18 +3,19 @@
 //!
 //! If a new observer finds no free slot in a pin page, the daemon makes another page. Before the observer gets the
 //! page, the daemon changes a word of the liveness table. The publisher remembers the value that this word had before
-//! it last asked the daemon for pages. After the fence of its retiring step it compares the word with that value. If
-//! the word is unchanged, the publisher has every page in which an observer can have pinned a version by then.
-//! Otherwise it retires nothing this time. The next time it asks for the new pages first.
+//! it last asked the daemon for pages. When the publisher retires versions, it compares the word with the remembered
+//! value after its fence. If the word is unchanged, the publisher knows every page in which an observer can have pinned
+//! a version before that fence. Otherwise the publisher keeps all versions for now. Before it retires versions the next
+//! time, it asks the daemon for the new pages.
 //!
 //! ```text
 //! daemon: a page is made; word += 1; the observer gets it    observer: pin, fence, look at the state
 //! publisher: word = w; ask for pages (`update`); states := retiring; fence; word = w still (`is_complete`)? look at pins
 //! ```
 //!
-//! There are two cases. If the observer's fence comes before the publisher's fence, the daemon had changed the word
-//! before, and the publisher sees that. If the observer's fence comes later, the observer sees the state *retiring*.
-//! `loom_model` checks both.
+//! There are two cases. If the observer's fence comes before the publisher's fence, the daemon has changed the word
+//! even earlier, and the publisher sees the change. If the observer's fence comes after the publisher's fence, the
+//! observer sees the state *retiring*. `loom_model` checks both.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ const LONGEST_REST: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(super) struct Pins {
     pages: Vec<Mapping>,
-    /// The index of the next page to ask for, as the daemon counts the pages.
+    /// The index of the next pin page that the publisher asks the daemon for. The daemon assigns the indices.
     next: u32,
     /// The value of the word in the liveness table when the publisher last knew all pages.
     word: u32,
@@ -41,8 +42,8 @@ pub(super) struct Pins {
 }
 
 impl Pins {
-    /// Asks the daemon for the pages that this process does not know yet. Gives `false` if this process may still
-    /// lack a page.
+    /// Asks the daemon for the pages that this process does not know yet. Returns `false` if there may be a page that
+    /// this process still does not know.
     pub fn update(&mut self, host: &dyn Host) -> bool {
         let word = host.pages_word();
         if word == self.word {
@@ -85,19 +86,20 @@ impl Pins {
         host.pages_word() == self.word
     }
 
-    /// For each observer, the pins that it has used so far. The observers write the numbers in them, and this
-    /// function does not check the numbers.
+    /// The pins that each observer has used so far. The observers write the numbers in the pins, and this function does
+    /// not check the numbers.
     pub fn slots(&self) -> impl Iterator<Item = &[AtomicU64]> {
         self.pages.iter().flat_map(|page| {
-            // SAFETY: the mapping has a page's size and lasts as long as `self`; a pin page is made of atomics. Its
-            // memory is reserved, sealed against shrinking, and a hole punched into it reads as zeros.
+            // SAFETY: the mapping has a page's size and lasts as long as `self`; a pin page is made of atomics. Reading
+            // the page causes no fault: its memory is reserved and sealed against shrinking, and if a process punches a
+            // hole into it, the hole reads as zeros.
             let page = unsafe { page.start().cast::<PinPage>().as_ref() };
             page.slots.iter().map(used)
         })
     }
 
-    /// The sequence numbers of all versions that some observer has pinned, sorted. Observers write these numbers.
-    /// They are unchecked, and the publisher only compares them.
+    /// The sequence numbers of all versions that some observer has pinned, sorted. Observers write these numbers, and
+    /// no code checks them; the publisher only compares them with the numbers of its versions.
     pub fn held(&self) -> Vec<u64> {
         let pins = self.slots().flatten().map(|pin| pin.load(Relaxed));
         let mut held: Vec<_> = pins.filter(|pin| *pin != 0).collect();
@@ -115,6 +117,6 @@ fn used(slot: &PinSlot) -> &[AtomicU64] {
 pub(super) fn slot(page: &Mapping, slot: u32) -> &PinSlot {
     assert!((slot as usize) < PAGE_SLOTS, "checked when it was attached");
     // SAFETY: the mapping has a page's size and lasts as long as `page`; a pin page is made of atomics. The assertion
-    // has checked the index.
+    // above has checked the index.
     unsafe { &page.start().cast::<PinPage>().as_ref().slots[slot as usize] }
 }

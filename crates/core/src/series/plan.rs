@@ -13,8 +13,8 @@ const SPARE_ATTRIBUTES: u32 = 16;
 /// chunk may become a mapping of its own, and a process may have 65530 mappings.
 const MANY_CHUNKS: u64 = 16384;
 
-/// The largest size, in bytes, of a pool for which the program gave no capacity. Observers map the whole pool, and a
-/// process has 128 TiB of addresses.
+/// The largest size, in bytes, of a pool for which the program gave no capacity. Each observer maps the whole pool, and
+/// the addresses of a process are limited to 128 TiB.
 const MOST_ADDRESSES: u64 = 1 << 42;
 
 /// The range of entries in a slot table that belongs to one variable.
@@ -94,8 +94,8 @@ pub(super) fn records(keep: u32, observers: u32) -> u32 {
     keep.saturating_add(held).saturating_add(3).min(MAX_RECORDS)
 }
 
-/// Chooses the chunk size: small for small data. For large data it allows as many chunks as the limit of mappings
-/// permits.
+/// Chooses the chunk size. Small data get small chunks. Large data get chunks that are just large enough to keep the
+/// number of chunks within [`MANY_CHUNKS`].
 fn choose_chunk(most: u64) -> u32 {
     match most {
         0..=0x1_0000 => MIN_CHUNK,

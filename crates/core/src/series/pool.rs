@@ -26,7 +26,7 @@ impl Pool {
         Self { mapping, geometry }
     }
 
-    /// Makes the `Pool` of an observer, after it has checked the header in the memory that the observer was given.
+    /// Makes the `Pool` of an observer. Checks the header in the memory that the observer was given.
     pub fn open(mapping: Mapping, size: u64) -> Result<Self> {
         let bad = |status, what: &str| Err(Error::new(status, what.to_owned()));
         if mapping.length() < size_of::<SeriesHeader>() || mapping.length() as u64 != size {

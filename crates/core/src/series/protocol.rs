@@ -9,19 +9,19 @@
 //!     yes: held        no: pin := 0              yes: state := live     no: state := free, and a full fence
 //! ```
 //!
-//! Both fences, the observer's step (2) and the publisher's step (b), are sequentially consistent, so one of them comes
-//! first. If the observer's fence comes first, the publisher sees the pin when it looks at the pins in step (c), and
+//! The observer's fence (2) and the publisher's fence (b) are sequentially consistent, so one of them comes before the
+//! other. If the observer's fence comes first, the publisher sees the pin when it looks at the pins in step (c), and
 //! the version stays. If the publisher's fence comes first, the observer sees at least *retiring* when it reads the
-//! state in step (3), and does not take the version. If both see each other, the version stays and the observer asks
-//! again.
+//! state in step (3), and does not take the version. If the publisher sees the pin and the observer sees *retiring*,
+//! the version stays, and the observer tries again.
 //!
 //! No sequence number is used twice. So if an observer finds a state live twice with the same sequence number, it was
 //! only live or retiring in between.
 //!
 //! If a publisher dies after it marked a version as retiring (a) and before it decided about the version (c), the state
 //! stays *retiring*. A dead publisher recycles nothing, so an observer that knows of the death treats such a version as
-//! live. If an observer dies, its pin stays until the daemon clears it. A false pin keeps versions in the pool and does
-//! no other harm: the pool's policy says what happens to such versions.
+//! live. If an observer dies, its pin stays until the daemon clears it. A wrong number in a pin can only keep a version
+//! in the pool; the pool's policy says what happens to such a version when the pool is full.
 
 use crossdock_layout::series::state::{Phase, State};
 use crossdock_layout::series::{AtomicU64, fence};
@@ -32,13 +32,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 pub(super) enum PinResult {
     /// The version is held: the record and its slots stay until the pin is cleared.
     Held,
-    /// The publisher is just finding out whether an observer holds the version, so the observer has to ask again.
+    /// The publisher is just finding out whether any observer holds the version, so this observer has to try again.
     AskAgain,
     /// The record does not hold this version any more.
     Gone,
 }
 
-/// Pins a version for an observer. If the result is not `Held`, the pin is clear again.
+/// Pins a version for an observer. If the result is not `Held`, this function has cleared the pin.
 pub(super) fn pin(pin: &AtomicU64, state: &AtomicU64, sequence: u64, publisher_is_dead: bool) -> PinResult {
     pin.store(sequence, Relaxed);
     crate::fault_point!("series.pin.stored");
@@ -56,8 +56,7 @@ pub(super) fn unpin(pin: &AtomicU64) {
     pin.store(0, Release);
 }
 
-/// Looks at a version's state word and tells whether the version with this number still exists for observers that
-/// pinned it.
+/// Reads a version's state word, and tells whether observers that have pinned the version with this number may use it.
 fn look(state: &AtomicU64, sequence: u64) -> PinResult {
     let state = State(state.load(Acquire));
     match state.phase() {
@@ -67,8 +66,9 @@ fn look(state: &AtomicU64, sequence: u64) -> PinResult {
     }
 }
 
-/// Tells whether a version still exists after an observer has read it. If it does, all that the observer read before
-/// this call belongs to the version. The fence keeps these reads before the load of the state word.
+/// An observer calls this function after it has read a version. Tells whether the version still exists. If it does, all
+/// that the observer has read before this call belongs to the version. The fence keeps these reads before the load of
+/// the state word.
 pub(super) fn exists_after_reads(state: &AtomicU64, sequence: u64) -> bool {
     fence(Acquire);
     look(state, sequence) != PinResult::Gone
@@ -81,8 +81,8 @@ pub(super) fn mark(state: &AtomicU64, sequence: u64) {
     state.store(State::new(sequence, Phase::Retiring).0, Relaxed);
 }
 
-/// Executes the full fence: the publisher's step (b) in this file's first comment. The publisher executes this fence
-/// once more after the last `settle`, before anything that was freed is overwritten.
+/// Executes the full fence: the publisher's step (b) in this file's first comment. The publisher executes this fence a
+/// second time after the last `settle`, before it overwrites the freed records and slots.
 pub(super) fn retire_fence() {
     fence(SeqCst);
 }

@@ -2,7 +2,7 @@
 //! makes the version visible.
 //!
 //! No observer sees anything of a version before the store of `latest`. A publish that finds no room loses nothing: the
-//! changes that it found stay on the list, and the next publish carries them. By the default policy such a publish
+//! changes that it found stay on the list, and are part of the next version. By the default policy such a publish
 //! withholds its version, which is no error. If a publisher dies at any point, its earlier versions stay, and the
 //! record that it was filling is not valid.
 
@@ -45,16 +45,16 @@ impl Publisher {
     /// observer.
     ///
     /// The result 0 says that the version was withheld ([`super::FullPolicy::Withhold`]), because the pool cannot grow
-    /// and observers hold all old versions. No observer sees the withheld version. The next publish that finds room
-    /// carries its changes, together with that publish's own attributes.
+    /// and observers hold all old versions. No observer sees the withheld version. The next version that is published
+    /// contains the changes of the withheld version, but not its attributes.
     ///
     /// `attributes` are the attributes of this version. If one of them was not declared before, this call declares it,
     /// as long as there is room for it. It stays declared even if no version is published.
     ///
     /// # Errors
-    /// `NO_SPACE` under the policy [`super::FullPolicy::Fail`]; nothing is lost, and the next publish carries the
-    /// changes too. `WRONG_TYPE` or `INVALID` if an attribute's value does not fit. `SYSTEM` if the kernel refuses
-    /// memory or a mapping.
+    /// `NO_SPACE` under the policy [`super::FullPolicy::Fail`]; nothing is lost, because the next version contains
+    /// these changes too. `WRONG_TYPE` or `INVALID` if an attribute's value does not fit. `SYSTEM` if the kernel
+    /// refuses memory or a mapping.
     pub fn publish(&mut self, attributes: &[(&str, Value)]) -> Result<u64> {
         let started = Instant::now();
         self.check_use()?;
@@ -84,9 +84,9 @@ impl Publisher {
         published
     }
 
-    /// Ends a step without a publish, because the publish is refused before it searches for changes. Language bindings
-    /// call this function if they refuse a publish themselves. The next publish has the changes of this step, too: the
-    /// hints of this step stay, but they say nothing about the next step.
+    /// Ends a step in which the publish was refused before it searched for changes. Language bindings call this
+    /// function if they refuse a publish themselves. The changes of this step are part of the next version. If the
+    /// program gave hints in this step, they are kept. They do not replace a search for the changes of the next step.
     pub fn give_up_step(&mut self) {
         self.unsearched |= !self.hinted;
         self.hinted = false;
@@ -103,8 +103,8 @@ impl Publisher {
         self.withheld_why = Some(why);
     }
 
-    /// Gives the index of the attribute that each value belongs to. Declares the attributes that are new, unless one of
-    /// the values does not fit.
+    /// Finds the index of the attribute of each value in the series' list of attributes. Declares the attributes that
+    /// are new, unless one of the values does not fit.
     pub(super) fn columns(&mut self, attributes: &[(&str, Value)]) -> Result<Vec<u32>> {
         let room = self.pool.geometry().counts.attributes.min(MAX_ATTRIBUTES) as usize;
         let (mut columns, mut fresh) = (Vec::with_capacity(attributes.len()), Vec::new());
@@ -144,8 +144,8 @@ impl Publisher {
     fn publish_in_place(&mut self, columns: &[u32], attributes: &[(&str, Value)]) -> Result<u64> {
         let FoundChanges { method, dirty } = self.find_changes();
         fault_point!("series.publish.found");
-        // The chunks that the program's hints named are in the set `pending` now. If the program gives no hints in
-        // the next step, the publisher searches for the changes of that step.
+        // From here on, `pending` contains all changes up to now, so the flags `hinted` and `unsearched` are reset. If
+        // the program gives no hints in the next step, the publisher searches for the changes of that step.
         (self.hinted, self.unsearched) = (false, false);
         let needed = self.pending.count();
         let record = self.room_for_version(needed)?;
@@ -161,15 +161,16 @@ impl Publisher {
         self.finish(record, &stamp, columns, attributes);
         self.count_chunks(needed);
         self.pending.clear();
-        // The method for the next step is chosen before the fresh slots are mapped. With some methods the program
-        // writes a chunk in ordinary memory of this process. Such a chunk need not be mapped to its fresh slot first.
+        // The method for the next step is chosen before the fresh slots are mapped, because some methods need no
+        // mapping: the program then writes the chunk in ordinary memory of this process.
         if method != Method::Hints {
             self.choose_method();
         }
         self.follow_up(&taken, dirty.as_deref());
         self.retire(self.keep);
-        // If the program's hints named too little, the variables hold data that the newest version lacks. After a step
-        // with hints no chunk changes its kind of memory, because such data would be lost.
+        // After a step with hints, no chunk changes its kind of memory. Such a change is right only if the variables
+        // hold the same data as the newest version. If the program's hints named too little, the newest version lacks
+        // some of the data, and the change would lose them.
         if method != Method::Hints {
             self.change_over();
         }

@@ -49,8 +49,8 @@ pub struct Offer {
     pub observers: u32,
 }
 
-/// The publisher of a series. Dropping it ends the series in order. Only one thread at a time may use it. The
-/// variables' memory belongs to the program. A forked child cannot use its parent's publisher.
+/// The publisher of a series. Dropping it ends the series, as [`Self::end`] does. Only one thread at a time may use it.
+/// The variables' memory belongs to the program. A forked child cannot use its parent's publisher.
 pub struct Publisher {
     pub(super) name: String,
     pub(super) pool: Arc<Pool>,
@@ -66,8 +66,8 @@ pub struct Publisher {
     pub(super) pending: ChunkSet,
     /// True if the program said by hints which bytes it wrote in this step.
     pub(super) hinted: bool,
-    /// True if an earlier step ended without a publish that searched for its changes, and without hints that named
-    /// them. The next publish then searches, whatever hints the program gives.
+    /// True if no publish has searched for the changes of some earlier step, and no hints named them. The next publish
+    /// then searches for changes even if the program gives hints.
     pub(super) unsearched: bool,
     /// The kind of memory at each chunk's addresses, indexed by the chunk's position in slot tables.
     pub(super) backing: Vec<Backing>,
@@ -91,7 +91,8 @@ pub struct Publisher {
     end: Arc<EndMark>,
     /// The reason why the last publish withheld its version; `None` after a version was published.
     pub(super) withheld_why: Option<Error>,
-    /// If the pool could not grow: the reason, and the time before which the publisher does not try again.
+    /// The last attempt to grow the pool, if it failed: the time before which the publisher does not try again, and the
+    /// error.
     pub(super) growth: Option<(Instant, Error)>,
     /// The error after which this publisher can publish nothing any more; `None` while it works.
     pub(super) broken: Option<Error>,
@@ -104,8 +105,8 @@ pub struct Publisher {
     segment: SegmentId,
 }
 
-/// Ends a series from outside of its publisher, for example when the program ends; a second call does nothing. It keeps
-/// the pool mapped, so it may outlive the publisher.
+/// Ends a series from outside of its publisher, for example when the program ends. A second call of [`Self::end`] does
+/// nothing. An `EndMark` keeps the pool mapped, so it may live longer than the publisher.
 pub struct EndMark {
     pool: Arc<Pool>,
     ended: AtomicBool,
@@ -113,8 +114,8 @@ pub struct EndMark {
 }
 
 impl EndMark {
-    /// Ends the series in order. In a forked child of the publishing process, this function does nothing. A publish
-    /// that runs in another thread at this moment may still make its version visible.
+    /// Tells the observers that no further version will come. In a forked child of the publishing process, this
+    /// function does nothing. A publish that runs in another thread at this moment may still make its version visible.
     pub fn end(&self) {
         if !self.process.is_current() || self.ended.swap(true, Relaxed) {
             return;
@@ -215,7 +216,7 @@ impl Publisher {
             descriptor: descriptor.clone(),
             name: identity.name,
         };
-        // In tests, `host` may have pin pages before the publisher exists, so the publisher asks for them here.
+        // In tests, `host` may already have pin pages. So the publisher asks for the pages here.
         publisher.pins.update(&*publisher.host);
         // Memory for one version is reserved now, so that the first publish causes no page faults.
         publisher
@@ -254,9 +255,9 @@ impl Publisher {
         self.runner = Some(runner);
     }
 
-    /// Ends the series in order. Observers keep the versions that they hold. The newest version stays for observers
-    /// that come later. Observers that wait for the next version learn that there will be none. Dropping a publisher
-    /// has the same effect, but reports no error.
+    /// Ends the series. Observers keep the versions that they hold, and later observers can still read the newest
+    /// version. Observers that wait for the next version get an error, which says that the publisher has ended the
+    /// series. Dropping a publisher has the same effect for observers, but reports no error.
     ///
     /// # Errors
     /// `DISCONNECTED` or `TIMED_OUT` if the node daemon did not learn of the end. In this case the name stays taken
@@ -275,8 +276,8 @@ impl Publisher {
         self.host.series_ended()
     }
 
-    /// Gives the value that can end the series while another thread is using the publisher. The library uses that
-    /// value when the program ends.
+    /// Returns a value that can end the series while another thread is using the publisher. The library uses this value
+    /// when the program ends.
     pub fn end_mark(&self) -> &Arc<EndMark> {
         &self.end
     }

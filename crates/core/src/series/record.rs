@@ -40,8 +40,8 @@ impl Record {
 }
 
 impl Attached {
-    /// Tells whether the pinned version still exists; the publisher may have taken it back. If it exists, all that was
-    /// read before this call belongs to the version.
+    /// Tells whether the pinned version still exists; it does not if the publisher has taken it back. If it exists, all
+    /// that was read before this call belongs to the version.
     pub fn exists_after_reads(&self, which: Latest) -> bool {
         protocol::exists_after_reads(self.state_of(u32::from(which.record())), which.sequence())
     }

@@ -1,12 +1,12 @@
 //! A replica: the copy of another node's series on this node. It has the same versions under the same numbers.
 //!
-//! A version arrives from the other node as a [`VersionHead`] and some chunks, in [`ChunkRun`]s. Chunks that it
-//! shares with the replica's last version are not sent. [`Replica::prepare`] makes room for the chunks, the caller
-//! fills them in, and [`Replica::publish`] makes the version visible. Observers of a replica notice no difference.
-//! The two nodes have different observers, so each node chooses slots and retires versions for itself.
+//! A version arrives from the other node as a [`VersionHead`] and some chunks, in [`ChunkRun`]s. Chunks that are the
+//! same as in the replica's last version are not sent. [`Replica::prepare`] makes room for the chunks, the caller fills
+//! them in, and [`Replica::publish`] makes the version visible. For its observers, a replica behaves like the original
+//! series. The two nodes have different observers, so each node chooses slots and retires versions for itself.
 //!
-//! Everything that comes from another node is checked here. A head that contradicts the series' description gives
-//! `CORRUPT`.
+//! The functions here check everything that comes from another node. They return `CORRUPT` for a version that
+//! contradicts the series' description.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub struct VersionHead {
     pub sequence: u64,
     /// The time of publishing, in nanoseconds since 1970.
     pub time: u64,
-    /// The number of chunks that were copied when the version was published, because they had changed.
+    /// The number of chunks that the publisher copied for this version because they had changed.
     pub copied: u32,
     /// The method by which the version's changes were found, as the number of a [`super::Method`].
     pub method: u32,
@@ -70,8 +70,8 @@ pub struct ChunkRun {
 }
 
 impl ChunkRun {
-    /// The range of the variable's bytes that this piece covers, if the variable has `bytes` bytes. The last chunk may
-    /// end early.
+    /// The range of the variable's bytes that this run of chunks covers, if the variable has `bytes` bytes. The
+    /// variable's last chunk may be only partly filled.
     #[must_use]
     pub fn range(&self, chunk: u32, bytes: u64) -> Range<u64> {
         let (chunk, first) = (u64::from(chunk), u64::from(self.first));
@@ -81,7 +81,7 @@ impl ChunkRun {
 }
 
 impl VersionHead {
-    /// Makes the head of a version of this node; the caller sends it to another node.
+    /// Makes the head of a version of a series on this node. The caller sends the head to another node.
     #[must_use]
     pub fn of(version: &Version, withheld: u64) -> Self {
         let variables = &version.description().variables;
@@ -123,8 +123,8 @@ pub fn pieces(former: Option<&Version>, version: &Version) -> Result<Vec<ChunkRu
     for (name, range) in changed {
         let Some(next) = piece(version.index(&name)?, range) else { continue };
         match found.last_mut() {
-            // This range begins within or right after the last chunk of the range before, so the two ranges become
-            // one piece.
+            // This range begins in the last chunk of the piece before it, or in the next chunk, so the two become one
+            // piece.
             Some(last) if last.variable == next.variable && last.first + last.count >= next.first => {
                 last.count = last.count.max(next.first + next.count - last.first);
             }
@@ -135,7 +135,7 @@ pub fn pieces(former: Option<&Version>, version: &Version) -> Result<Vec<ChunkRu
 }
 
 impl Observer {
-    /// Gives what another node has to know of this series to make a replica.
+    /// Returns what another node has to know of this series to make a replica.
     #[must_use]
     pub fn original(&self) -> Original {
         let Counts { records, observers, slots, .. } = self.counts();
@@ -156,7 +156,8 @@ pub struct Fresh {
     pool: Arc<super::pool::Pool>,
 }
 
-/// The publisher of a replica: it repeats the versions of another node's series. One thread at a time may use it.
+/// The publisher of a replica. It publishes the versions of another node's series on this node, under the same numbers.
+/// One thread at a time may use it.
 pub struct Replica {
     publisher: Publisher,
 }
@@ -171,7 +172,7 @@ impl Replica {
         let Original { description, keep, observers, slots } = original;
         let mut variables = description.variables.clone();
         for variable in &mut variables {
-            // No version has come yet. So the variables are empty at first, and no chunk takes memory.
+            // No version has arrived yet. So the variables are empty at first, and no chunk takes memory.
             variable.max_shape.clone_from(&variable.shape);
             variable.shape.fill(0);
         }
@@ -209,12 +210,13 @@ impl Replica {
         self.publisher.sequence()
     }
 
-    /// Gives the value that can end the series while another thread is using the replica.
+    /// Returns a value that can end the series while another thread is using the replica.
     pub fn end_mark(&self) -> &Arc<EndMark> {
         self.publisher.end_mark()
     }
 
-    /// Ends the replica's series in order. The caller does this after the original's publisher has ended in order.
+    /// Ends the replica's series. The caller does this after the publisher of the original has ended its series, but
+    /// not if that publisher has died.
     ///
     /// # Errors
     /// The errors of [`Publisher::end`].
@@ -222,7 +224,8 @@ impl Replica {
         self.publisher.end_mut()
     }
 
-    /// Makes room for a version and for these chunks of it. The caller then fills in the chunks.
+    /// Makes room for a version and for those chunks of it that the other node sends (`pieces`). The caller then fills
+    /// in the chunks.
     ///
     /// # Errors
     /// `CORRUPT` if the version cannot follow the newest one. `NO_SPACE` if there is no room at present, because
@@ -280,7 +283,8 @@ impl Replica {
         fresh.taken.iter().for_each(|taken| self.publisher.slots.put_back(taken.run));
     }
 
-    /// Checks a version that is to follow the newest one, and gives the number of bytes of each of its variables.
+    /// Checks a version that the other node wants to add after the newest one. Returns the number of bytes of each of
+    /// its variables.
     fn check(&self, head: &VersionHead, pieces: &[ChunkRun]) -> Result<Vec<u64>> {
         let publisher = &self.publisher;
         let wrong = |what: &str| {
@@ -303,8 +307,8 @@ impl Replica {
                 None => return wrong("has a variable beyond its largest shape"),
             }
         }
-        // Every chunk that the last version lacks has to be sent. The pieces must be in ascending order, so that no
-        // chunk is sent twice.
+        // The other node must send every chunk that the replica's newest version does not have. The pieces must be in
+        // ascending order, so that no chunk is sent twice.
         let chunk = publisher.pool.chunk() as u64;
         let mut at = (0, 0);
         let mut came: Vec<Range<u32>> = Vec::new();
@@ -334,8 +338,8 @@ impl Replica {
 }
 
 impl Fresh {
-    /// The memory of the sent chunks, for the caller to fill, in the order of the pieces. The parts have as many bytes
-    /// in total as the pieces.
+    /// The memory of the chunks that the other node sends, for the caller to fill. The parts are in the order of the
+    /// pieces. One piece may be split into several parts, but all parts together have as many bytes as all pieces.
     pub fn parts(&mut self) -> Vec<&mut [u8]> {
         let chunk = self.pool.chunk();
         let part = |taken: &FreshSlots| {
@@ -343,7 +347,7 @@ impl Fresh {
             let range = piece.range(chunk as u32, self.bytes[taken.field]);
             let start = self.pool.slot(taken.run.first);
             // SAFETY: the range consists of slots that follow each other and are mapped for as long as the pool, which
-            // `self` keeps. They were taken for this value alone, so no version and no other part has them.
+            // `self` keeps. The slots were taken for this value alone, so no version and no other part uses them.
             unsafe { std::slice::from_raw_parts_mut(start, (range.end - range.start) as usize) }
         };
         self.taken.iter().map(part).collect()

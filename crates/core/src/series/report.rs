@@ -16,15 +16,15 @@ use super::publisher::failed;
 use super::spec::Method;
 use crate::{Error, Result};
 
-/// The contents of a pool's header, for people to read. The numbers are unchecked, and the publisher may change some of
-/// them while others are read.
+/// The contents of a pool's header, for people to read. The numbers are unchecked. The publisher may change some of
+/// them during the call, so they need not belong to the same moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The variables, attributes and constants of the series.
     pub description: Description,
     /// The newest version's sequence number; 0 before the first version.
     pub newest: u64,
-    /// True if the publisher ended the series in order.
+    /// True if the publisher has ended the series; `false` while it is alive, and if it died.
     pub ended: bool,
     /// The versions that exist: sequence number and time of publishing, in nanoseconds since 1970.
     pub versions: Vec<(u64, u64)>,
@@ -36,7 +36,7 @@ pub struct Report {
     pub switches: u64,
     /// The number of chunks that the publisher copied for all versions so far.
     pub copied: u64,
-    /// The number of chunks that versions shared with the version before.
+    /// The number of chunks that versions shared with the version before them, summed over all versions.
     pub shared: u64,
     /// How long the last call of `publish` took.
     pub last: Duration,
@@ -46,9 +46,9 @@ pub struct Report {
     pub slots: (u32, u32, u32),
     /// The number of bytes of memory that are reserved for the pool.
     pub reserved: u64,
-    /// How many times `publish` failed because the pool had no room. A call that withheld its version did not fail.
+    /// How many times `publish` failed because the pool had no room. Withheld versions are not counted here.
     pub no_space: u64,
-    /// How many times `publish` withheld its version: since the series began, and since the newest version.
+    /// How many versions the publisher has withheld: since the series began, and since the newest version.
     pub withheld: (u64, u32),
     /// The number of versions that the publisher took back from observers that held them.
     pub taken_back: u64,
@@ -95,8 +95,8 @@ impl Report {
     }
 }
 
-/// The versions that exist, by sequence number, each with its time. A version that its publisher did not make visible
-/// before it died is not in the list.
+/// The versions that exist, sorted by sequence number, each with its time of publishing. A version that its publisher
+/// did not make visible before it died is not in the list.
 pub(super) fn versions(pool: &Pool) -> Vec<(u64, u64)> {
     let time = |which: Latest| pool.record(u32::from(which.record())).time.load(Relaxed);
     let mut found: Vec<(u64, u64)> = visible(pool).map(|which| (which.sequence(), time(which))).collect();

@@ -1,9 +1,10 @@
 //! Makes room in the pool for the next version: uses free slots, retires versions, lets the pool grow, and at last
 //! applies the policy for a full pool.
 //!
-//! The publisher tries these steps in order. It retires versions that no observer holds and that need not be kept. It
-//! lets the pool grow, up to the capacity, the quota and the limit of this process's cgroup. It drops versions that
-//! were kept but that no observer holds. It applies the policy. The publisher never waits for an observer.
+//! The publisher tries four steps, one after the other, until enough slots are free. First it retires versions that no
+//! observer holds, except the `keep` newest of them. Then it lets the pool grow, up to the capacity, the quota and the
+//! limit of this process's cgroup. Then it also retires the kept versions that no observer holds. At last it applies
+//! the policy. The publisher never waits for an observer.
 
 use crossdock_layout::Status;
 use crossdock_layout::series::HUGE;
@@ -17,13 +18,12 @@ use super::publisher::Publisher;
 use super::spec::FullPolicy;
 use crate::{Error, Result, fault_point};
 
-/// When a large pool grows, it takes more slots than it needs, as a reserve: at most one for every `SPARE` slots that
-/// it has.
+/// How many slots a large pool takes as a reserve when it grows: at most one for every `SPARE` slots that it has.
 const SPARE: u32 = 64;
-/// If the pool could not grow, the publisher does not try again for this many times the duration of the attempt. So a
-/// full quota, or a daemon that is away, costs at most two per cent of the publisher's time.
+/// How long the publisher waits before it tries again to grow the pool after a failure: this many times the duration of
+/// the failed attempt. So a full quota, or a daemon that is away, costs at most two per cent of the publisher's time.
 const REST: u32 = 50;
-/// The longest time for which the publisher does not try again after the pool could not grow.
+/// The longest time that the publisher waits before it tries again to grow the pool after a failure.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
 impl Publisher {
@@ -119,9 +119,9 @@ impl Publisher {
             let capacity = u64::from(geometry.counts.slots) * chunk;
             return Err(Error::new(Status::NoSpace, format!("its capacity of {capacity} bytes is used up")));
         }
-        // A pool that fills at least half of its first huge page takes whole huge pages, and a large pool also takes a
-        // few more slots than it needs now, if the quota allows it. So a pool never has more than twice the memory that
-        // it needs. An observer maps a huge page with one page fault instead of 512.
+        // A pool that fills at least half of its first huge page grows by whole huge pages, if the quota allows it. A
+        // large pool also takes a few slots as a reserve. So a pool never has more than twice the memory that it needs.
+        // An observer maps a huge page with one page fault instead of 512.
         let per_huge = self.slots.per_huge();
         let whole = (committed + more + committed / SPARE).next_multiple_of(per_huge);
         let generous = whole.min(geometry.counts.slots) - committed;
@@ -136,8 +136,8 @@ impl Publisher {
     fn add_slots(&mut self, more: u32) -> Result<()> {
         let geometry = *self.pool.geometry();
         let (at, length) = (geometry.slot(self.slots.committed()), u64::from(more) * u64::from(geometry.counts.chunk));
-        // If the memory is refused afterwards, these bytes stay counted against the quota. A later attempt passes a
-        // new total, so that no bytes are counted twice.
+        // If the kernel refuses the memory after this call, the bytes stay counted against the quota. `host.reserve`
+        // takes the total and not the increase, so a later attempt does not count these bytes twice.
         let total = self.counts.reserved + length;
         self.host.reserve(total)?;
         let mapping = self.pool.mapping();
@@ -171,8 +171,8 @@ impl Publisher {
         }
         old.sort_unstable();
         old.truncate(old.len() - keep as usize);
-        // If a held version were marked as retiring, an observer that pins it at that moment would have to ask again.
-        // So the pins are read first, and held versions are left out.
+        // The pins are read before versions are marked, and versions that an observer holds are not marked. Otherwise
+        // an observer that pins a marked version at that moment would have to try again.
         if !self.pins.update(&*self.host) {
             // An observer may have pinned a version in a pin page that this publisher does not have. So nothing is
             // retired.
@@ -188,8 +188,9 @@ impl Publisher {
         }
         fault_point!("series.retire.marked");
         protocol::retire_fence();
-        // Since the publisher asked for the pin pages, a new observer may have come with a page that the publisher
-        // does not know. That observer may hold any of these versions, so in this case all of them count as held.
+        // A new observer may have come after the publisher asked for the pin pages, and may have a page that the
+        // publisher does not know. That observer may hold any of these versions. So if there is an unknown page, all of
+        // these versions count as held.
         let known = self.pins.is_complete(&*self.host);
         let pins = self.pins.held();
         for (sequence, record) in old {
@@ -203,8 +204,8 @@ impl Publisher {
         protocol::retire_fence();
     }
 
-    /// Frees a record, and those of its slots that no other version uses and no forked child may have mapped. This
-    /// process wrote the record, so its contents can be trusted.
+    /// Frees a record, and those of its slots that no other version uses and no forked child may have mapped. Only this
+    /// process can write the record, so the slot numbers in it can be trusted.
     fn recycle(&mut self, record: u32) {
         let mut table = std::mem::take(&mut self.scratch);
         self.pool.read_table(record, &mut table);
@@ -217,9 +218,10 @@ impl Publisher {
         self.records[record as usize] = 0;
     }
 
-    /// Takes the oldest version back from the observers that hold it, unless it is the newest. Only the policy
-    /// `TakeBack` does this. Under this policy observers read private copies, and they learn that the version is gone
-    /// when they next ask for its data.
+    /// Takes the oldest version back from the observers that hold it. Returns `false` if there is no version except the
+    /// newest, or if the publisher cannot find out which slots forked children have mapped. Only the policy `TakeBack`
+    /// uses this function. Under this policy observers read private copies. They learn that the version is gone when
+    /// they next ask for its data.
     fn take_back_oldest(&mut self) -> bool {
         let oldest = (0..).zip(&self.records).filter(|(_, sequence)| **sequence != 0 && **sequence != self.sequence);
         let Some((record, sequence)) = oldest.min_by_key(|(_, sequence)| **sequence).map(|(r, s)| (r, *s)) else {

@@ -1,6 +1,6 @@
 //! The publisher's list of the pool's slots: which slots are free, and how many versions use each slot.
 //!
-//! The list is in the publisher's own memory. No other process needs it, because nothing is recycled after the
+//! The list is in the publisher's own memory. No other process needs the list, because no slot is used again after the
 //! publisher's death.
 
 /// The free slots as bits, and the number of versions that use each slot.
@@ -16,7 +16,7 @@ pub(super) struct Slots {
     per_huge: u32,
 }
 
-/// Slots of the pool that follow each other: the first one and their number.
+/// Consecutive slots of the pool, given by the first slot and their number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SlotRun {
     pub first: u32,

@@ -15,11 +15,11 @@ use crate::{Error, Result};
 pub struct Variable {
     /// The variable's name, unique in the series.
     pub name: String,
-    /// The type of the elements, in the grammar of type names: `f64`, `{f64,i32}`, `f32[3]`.
+    /// The type of the elements, written as a type name of crossdock: `f64`, `{f64,i32}`, `f32[3]`.
     pub ty: String,
     /// The present length of each dimension, at most 8 dimensions; empty for a single value.
     pub shape: Vec<u64>,
-    /// The largest length that each dimension can have. If the list is empty, the shape cannot change.
+    /// The largest length that each dimension can have. If the list is empty, the variable's shape never changes.
     pub max_shape: Vec<u64>,
     /// The order of the elements in memory: which index varies fastest. crossdock itself does not use the order, but
     /// tells it to observers.
@@ -41,8 +41,8 @@ impl Variable {
         }
     }
 
-    /// Converts a shape from the variable's order of elements to C order, or from C order to the variable's order.
-    /// Both conversions are the same calculation.
+    /// Converts a shape from the variable's order of elements to C order, or from C order to the variable's order. Both
+    /// directions are the same calculation.
     #[must_use]
     pub fn c_shape(&self, shape: &[u64]) -> Vec<u64> {
         c_shape(self.order, shape)
@@ -58,7 +58,7 @@ pub(super) fn c_shape(order: Order, shape: &[u64]) -> Vec<u64> {
     }
 }
 
-/// An attribute that each version carries. The first publish that has an attribute can also declare it.
+/// An attribute that each version can carry. It is declared in the spec, or by the first publish that sets it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AttributeSpec {
     /// The attribute's name, which is unique among the attributes.
@@ -69,7 +69,7 @@ pub struct AttributeSpec {
 
 pub use crossdock_layout::series::{Detect, FullPolicy, Method, Pages};
 
-/// The identity of a series and of its publisher.
+/// The names of a series and of its workflow, and the member that publishes the series.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// The series' name, for error messages and `/proc/PID/maps`.
@@ -81,14 +81,14 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Makes the identity of a series of this name, for a program that runs without a daemon.
+    /// Makes the identity of a series with this name, for a program that runs without a daemon.
     #[must_use]
     pub fn alone(name: &str) -> Self {
         Self { name: name.into(), workflow: "default".into(), member: crate::host::StandaloneHost::MEMBER }
     }
 
     /// Gives the name that one of the series' segments has in `/proc/PID/maps`: `crossdock:WORKFLOW:KIND:NAME`, as for
-    /// all segments. The kernel allows 249 bytes.
+    /// all segments. The name is cut to 240 bytes, because the kernel allows at most 249.
     pub(super) fn label(&self, kind: &str) -> String {
         let mut label = format!("crossdock:{}:{kind}:{}", self.workflow, self.name);
         label.truncate(clipped(&label, 240).len());
@@ -101,7 +101,8 @@ impl Identity {
 pub struct Spec {
     /// The variables (arrays) of the series, at least one.
     pub variables: Vec<Variable>,
-    /// The attributes that versions will carry. The first publish that has another attribute declares it.
+    /// The attributes that versions will carry. A publish may set an attribute that is not in this list; it then
+    /// declares the attribute.
     pub attributes: Vec<AttributeSpec>,
     /// The constants that belong to the whole series.
     pub constants: Vec<(String, Value)>,
@@ -112,8 +113,8 @@ pub struct Spec {
     /// The size of a chunk in bytes: a power of two from 4 KiB to 2 MiB. If it is `None`, the library chooses it from
     /// the size of the data.
     pub chunk: Option<u32>,
-    /// The number of versions besides the newest that are kept although no observer holds them. They are dropped before
-    /// a new version is withheld.
+    /// The number of versions besides the newest that are kept although no observer holds them. If the pool is full,
+    /// the publisher drops them before it withholds a new version.
     pub keep: u32,
     /// The largest number of observers at the same time, at most 1024.
     pub max_observers: u32,
@@ -181,7 +182,7 @@ impl Spec {
     }
 }
 
-/// The sizes of a variable in bytes, computed once.
+/// The sizes of a variable in bytes, which are computed when the series is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Extents {
     /// The number of dimensions.

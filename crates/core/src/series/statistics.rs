@@ -1,5 +1,5 @@
-//! Statistics of a publisher: what it has done so far. Its own program gets these numbers, and other processes read
-//! them in the pool's header.
+//! Statistics of a publisher: what it has done so far. The publisher's program gets these numbers from
+//! [`Publisher::statistics`], and other processes read some of them in the pool's header.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::detector::Changing;
 use super::publisher::Publisher;
 use super::spec::Method;
 
-/// What a publisher has done so far, for its own program.
+/// What a publisher has done so far: the numbers that its own program gets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
     /// The method by which the publisher finds changes at present.
@@ -22,11 +22,11 @@ pub struct Statistics {
     pub published: u64,
     /// The number of chunks that were copied for versions.
     pub copied: u64,
-    /// The number of chunks that versions shared with the version before.
+    /// The number of chunks that versions shared with the version before them, summed over all versions.
     pub shared: u64,
-    /// The fraction of the data that changes in a step; `None` if it is not known.
+    /// The fraction of the data that changes in a step; `None` before the first estimate.
     pub changing: Option<Changing>,
-    /// The measured costs of the ways to find changes.
+    /// The measured costs of the operations by which the publisher finds and copies changes.
     pub costs: Costs,
     /// How long the last call of `publish` took.
     pub last: Duration,
@@ -34,17 +34,17 @@ pub struct Statistics {
     pub longest: Duration,
     /// The size of a chunk in bytes.
     pub chunk: u32,
-    /// The number of slots with memory, and the number of those slots that hold chunks of some version.
+    /// Two numbers: the slots that have memory, and those of them that hold chunks of some version.
     pub slots: (u32, u32),
     /// The number of versions that exist.
     pub versions: u32,
     /// The number of bytes of memory that are reserved for the pool.
     pub reserved: u64,
     /// How many times `publish` withheld its version because the pool had no room. Such a call succeeds, and the next
-    /// version carries its changes.
+    /// version contains the changes.
     pub withheld: u64,
-    /// The reason why the last publish withheld its version, with the observers that hold old versions. `None` if a
-    /// version was published since.
+    /// The reason why the last publish withheld its version, and which observers hold old versions. `None` if a version
+    /// was published after that.
     pub withheld_why: Option<String>,
     /// How many times `publish` failed because the pool had no room.
     pub no_space: u64,

@@ -4,9 +4,10 @@
 //! process may have 65530 mappings. If none is left, the variable is copied instead. Callers read and refresh such a
 //! copy as they do a mapping.
 //!
-//! If the publisher takes versions back, only copies are shown, because the pages may be overwritten at any time. A
-//! copy can be checked only when it is complete. So [`VariableMapping::copy_of`] and [`VariableMapping::prepare`]
-//! read the bytes. Then the caller asks whether the version still exists, and shows the bytes or drops them.
+//! If the publisher takes versions back, it may overwrite the pages at any time. So the program sees only copies, never
+//! the pages. Only after a copy is complete can the caller find out whether it is right. So the caller first calls
+//! [`VariableMapping::copy_of`] or [`VariableMapping::prepare`], which copy the bytes. Then it asks whether the version
+//! still exists. If so, it shows the copy to the program; otherwise it drops the copy.
 
 use std::os::fd::AsFd;
 
@@ -19,7 +20,7 @@ use super::field::slot_runs;
 use super::pool::Pool;
 use crate::fault_point;
 
-/// Chunks of another version that were copied, but that the `VariableMapping` does not show yet.
+/// Copies of chunks of another version, which the `VariableMapping` does not show yet.
 pub(super) struct PreparedChunks {
     slots: Vec<u32>,
     indices: Vec<usize>,
@@ -28,10 +29,10 @@ pub(super) struct PreparedChunks {
 
 pub(super) struct VariableMapping {
     reservation: Reservation,
-    /// The slots that are shown now, one for each chunk. If the variable can grow, the address range has room for more
-    /// chunks.
+    /// The slots whose contents the program sees now, one for each chunk. The address range has room for more chunks if
+    /// the variable can grow.
     slots: Vec<u32>,
-    /// True if this memory has a copy of the slots, not the mapped slots.
+    /// True if this memory is a copy of the slots; `false` if the slots themselves are mapped here.
     copied: bool,
 }
 
@@ -58,28 +59,29 @@ impl VariableMapping {
         Ok(Self { reservation, slots: slots.to_vec(), copied: true })
     }
 
-    /// Copies what [`VariableMapping::show_prepared`] will show: the chunks whose slots differ from the slots that
-    /// are shown now, or all chunks.
+    /// Copies the chunks that [`VariableMapping::show_prepared`] will show. If `all` is false, only the chunks are
+    /// copied whose slots differ from the slots that are shown now.
     pub fn prepare(&self, slots: &[u32], all: bool, pool: &Pool) -> PreparedChunks {
         let chunk = pool.chunk();
         let differing = (0..slots.len()).filter(|index| all || self.slots.get(*index) != slots.get(*index));
         let indices: Vec<usize> = differing.collect();
         let mut bytes = vec![0; indices.len() * chunk];
         for (piece, index) in bytes.chunks_exact_mut(chunk).zip(&indices) {
-            // SAFETY: the call copies a whole slot of the mapped pool to `piece`, which is as long, and which only
-            // this function has.
+            // SAFETY: the call copies a whole slot of the mapped pool to `piece`, which is as long as a slot, and to
+            // which no other code has a reference.
             unsafe { copy_racing(piece.as_mut_ptr(), pool.slot(slots[*index]), chunk) };
         }
         PreparedChunks { slots: slots.to_vec(), indices, bytes }
     }
 
-    /// Lets this process write to its copy, before [`VariableMapping::show_prepared`], or forbids it again.
+    /// Makes this process's copy writable, or read-only again. The caller makes it writable before it calls
+    /// [`VariableMapping::show_prepared`].
     pub fn set_writable(&self, writable: bool) -> OsResult<()> {
         self.reservation.set_writable(0, self.reservation.length(), writable)
     }
 
-    /// Shows the chunks that `prepare` copied, and gives their number. The copy is writable before the call, and not
-    /// after it.
+    /// Shows the chunks that `prepare` copied, and returns their number. The caller has made the copy writable. This
+    /// function makes it read-only again.
     pub fn show_prepared(&mut self, prepared: PreparedChunks, pool: &Pool) -> u64 {
         let chunk = pool.chunk();
         for (piece, index) in prepared.bytes.chunks_exact(chunk).zip(&prepared.indices) {
@@ -100,13 +102,14 @@ impl VariableMapping {
         self.reservation.start().as_ptr()
     }
 
-    /// Tells whether this memory has a copy of the slots, not the mapped slots.
+    /// Tells whether this memory is a copy of the slots. If not, the slots themselves are mapped here.
     pub fn is_copy(&self) -> bool {
         self.copied
     }
 
-    /// Shows the slots of another version. Only chunks that differ are mapped or copied anew; the result is their
-    /// number. After an error the memory may show a mixture of old and new slots, so the caller must drop this value.
+    /// Shows the slots of another version. Maps or copies only the chunks whose slots differ from those that are shown
+    /// now, and returns their number. After an error the memory may show a mixture of old and new slots, so the caller
+    /// must drop this value.
     pub fn show(&mut self, slots: &[u32], pool: &Pool, descriptor: impl AsFd) -> OsResult<u64> {
         let changed = if self.copied { self.copy_differing(slots, pool)? } else { self.map(slots, pool, descriptor)? };
         self.slots = slots.to_vec();
@@ -136,8 +139,8 @@ impl VariableMapping {
         Ok(changed)
     }
 
-    /// Gives the slot of a chunk if this memory shows another slot there; otherwise it gives the number that means no
-    /// slot.
+    /// Returns the slot that the chunk will have, if it is another slot than the one that is shown now. Otherwise
+    /// returns `NO_SLOT`.
     fn differing(&self, slots: &[u32], index: u32) -> u32 {
         match (slots[index as usize], self.slots.get(index as usize)) {
             (new, Some(old)) if new == *old => NO_SLOT,
@@ -146,7 +149,7 @@ impl VariableMapping {
     }
 
     fn copy_all(&mut self, slots: &[u32], pool: &Pool) -> OsResult<u64> {
-        // This call replaces many mappings by one, so the process can make further mappings again.
+        // One new mapping replaces the many mappings of the slots. So the process can make further mappings again.
         self.reservation.start_afresh()?;
         self.copied = true;
         for (index, slot) in slots.iter().enumerate() {

@@ -19,12 +19,12 @@ impl Publisher {
 
     /// The address of the variable's elements: an array that the program reads and writes in place. The address is a
     /// multiple of 2 MiB, and stays the same as long as the publisher lives, with one exception. From `begin` to
-    /// `publish` or `abandon` the variable's memory is elsewhere, at a multiple of the chunk size. During that time
-    /// its contents are undefined at first, and the program must write all of it.
+    /// `publish` or `abandon` the variable's memory is elsewhere, at a multiple of the chunk size. During that time its
+    /// contents are undefined at first, and the program must write all of it.
     ///
-    /// The pages at this address do not change, so the memory can be registered (RDMA, io_uring, CUDA, a pending
-    /// `MPI_Irecv`). They may change if the series was made with [`super::Pages::MayMove`], or if the program calls
-    /// `begin`.
+    /// The pages at this address stay the same, unless the series was made with [`super::Pages::MayMove`] or the
+    /// program calls `begin`. As long as the pages stay the same, the memory can be registered (RDMA, io_uring, CUDA, a
+    /// pending `MPI_Irecv`).
     ///
     /// The library reads this memory only during `publish`. No thread may write to it during that call.
     ///
@@ -67,7 +67,7 @@ impl Publisher {
         Ok(spec::c_shape(self.fields[self.index(variable)?].order, shape))
     }
 
-    /// The attributes that versions of this series carry, as far as they were declared or set by now.
+    /// The attributes that versions of this series carry: those in the spec, and those that a publish has added by now.
     #[must_use]
     pub fn attributes(&self) -> &[AttributeSpec] {
         &self.attributes
@@ -127,11 +127,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Checks that a variable has this shape or can get it by [`Self::resize`], which then fails only if the kernel
-    /// refuses memory.
-    ///
-    /// # Errors
-    /// Those of [`Self::resize`], except `SYSTEM`.
+    /// Checks that a variable has this shape already, or that [`Self::resize`] can give it this shape. After a
+    /// successful check, `resize` fails only if the kernel refuses memory.
     pub fn check_shape(&self, variable: &str, shape: &[u64]) -> Result<()> {
         let variable = self.index(variable)?;
         self.check_use()?;
@@ -153,10 +150,11 @@ impl Publisher {
         Ok(())
     }
 
-    /// Changes a variable's memory from `old` to `new` chunks; new chunks are zero. When a variable shrinks, its pages
-    /// stay, because they may be registered with a device. They are zeroed when the variable grows again. But if some
-    /// of the removed chunks are mapped slots, the program has allowed pages to move, and all removed chunks are
-    /// replaced by ordinary memory. After an error the chunks that the variable has are as before.
+    /// Changes a variable's memory from `old` to `new` chunks. Added chunks are filled with zeros. When a variable
+    /// shrinks, the pages of the removed chunks stay mapped, because they may be registered with a device; they are
+    /// zeroed when the variable grows again. If a removed chunk is a mapped slot, the program has allowed pages to
+    /// move, and all removed chunks are replaced by ordinary memory. After an error, the variable's present chunks are
+    /// unchanged.
     fn change_memory(&mut self, variable: usize, old: u32, new: u32) -> OsResult<()> {
         let chunk = self.pool.chunk();
         let field = &mut self.fields[variable];

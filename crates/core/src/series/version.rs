@@ -29,7 +29,8 @@ pub struct Version {
     pin: usize,
     record: Record,
     views: Vec<OnceLock<VariableMapping>>,
-    /// The number of versions before this one that `Observer::each` could not give, because they were recycled.
+    /// The number of versions between the last version that `Observer::each` gave and this one. They were recycled
+    /// before `each` could give them.
     pub(super) missed: u64,
 }
 
@@ -50,21 +51,22 @@ impl Version {
             }
             record => {
                 attached.unpin(pin);
-                // If the version is gone, its record was overwritten while it was read. In this case an error about
-                // the record means only that the version is gone.
+                // If the version is gone, its record was overwritten while it was read. In this case an error in the
+                // record is no sign of damage; it only shows that the version is gone.
                 if still { record.map(|_| Found::Gone) } else { Ok(Found::Gone) }
             }
         }
     }
 
-    /// The version's number. The first version of a series has 1, and each further version has one more.
+    /// The version's number. The first version of a series has the number 1, and the number grows by one with each
+    /// version.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.record.sequence
     }
 
-    /// The number of versions that were recycled before `Observer::each` could give them. They lie between this
-    /// version and the one that `each` gave before. The number is 0 if `each` did not give this version.
+    /// The number of versions that were recycled before `Observer::each` could give them. They lie between this version
+    /// and the version that `each` gave before this one. The result is 0 if this version does not come from `each`.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed
@@ -82,8 +84,8 @@ impl Version {
         Method::from_number(self.record.method)
     }
 
-    /// The number of chunks that were copied for this version. The version shares its other chunks with the version
-    /// before.
+    /// The number of chunks that the publisher copied for this version. The other chunks are shared with the version
+    /// before it.
     #[must_use]
     pub fn copied(&self) -> u32 {
         self.record.copied
@@ -148,7 +150,7 @@ impl Version {
     }
 
     /// Tells whether the version still exists. Only a publisher with the policy `take_back` ever takes a version back.
-    /// Bytes that the program got before stay as they are.
+    /// Bytes that the program has already got from this value stay as they are.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.attached.exists_after_reads(Latest::new(self.record.sequence, self.record.index as u16))
@@ -165,9 +167,9 @@ impl Version {
         Err(self.attached.error(Status::NotFound, text))
     }
 
-    /// A variable's elements, contiguous and read-only. They are the version's own pages, which are mapped at the first
-    /// call. They are a copy if the process has no mappings left, or if the publisher takes versions back. The address
-    /// stays the same, also after [`Version::refresh`].
+    /// A variable's elements, contiguous and read-only. The first call maps the version's own pages. If the process may
+    /// make no further mappings, or if the publisher takes versions back, the first call makes a copy instead. The
+    /// address stays the same, also after [`Version::refresh`].
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such variable, or if the version was taken back before its bytes were asked for.
@@ -185,14 +187,14 @@ impl Version {
             return Ok(&[]);
         }
         let view = self.view(variable)?;
-        // SAFETY: `view` maps at least `length` bytes, for reading, for as long as `self`, and `refresh` needs `self`
-        // mutably. The pages are this process's own copies, or those of a pinned version, which a publisher that takes
-        // nothing back does not write.
+        // SAFETY: `view` maps at least `length` bytes for reading, as long as `self` exists, and `refresh`, which
+        // changes the mapping, needs `self` mutably. Nothing writes to the pages: they are copies that belong to this
+        // process, or pages of a pinned version, which the publisher writes only if it takes versions back.
         Ok(unsafe { std::slice::from_raw_parts(view.start(), length) })
     }
 
-    /// Tells whether [`Version::bytes`] has given a copy of this variable, because this process has no mappings left or
-    /// because the publisher takes versions back.
+    /// Tells whether the bytes of this variable, as [`Version::bytes`] gave them, are a copy. They are a copy if this
+    /// process may make no further mappings, or if the publisher takes versions back.
     #[must_use]
     pub fn is_copy(&self, variable: &str) -> bool {
         self.index(variable).is_ok_and(|variable| self.views[variable].get().is_some_and(VariableMapping::is_copy))
@@ -246,8 +248,9 @@ impl Version {
             let from = self.attached.pool.slot(slots[at / chunk]);
             let (from, to) = (from.wrapping_add(within), to[done..].as_mut_ptr());
             // SAFETY: `from` lies within a slot of the mapped pool, and `to` is memory of this process alone. A
-            // publisher that takes no version back does not write the slots of a pinned version. If the publisher may
-            // take the version back, it may write while `copy_racing` reads, which this function allows.
+            // publisher that takes no version back does not write to the slots of a pinned version. A publisher that
+            // takes versions back may write to a slot while `copy_racing` reads it; `copy_racing` is made for this
+            // case.
             unsafe {
                 match self.attached.takes_back {
                     true => crossdock_os::copy::copy_racing(to, from, length),
@@ -260,9 +263,9 @@ impl Version {
         self.check_valid()
     }
 
-    /// Turns this value into the newest version, at the same addresses. Gives the number of chunks that had to be
-    /// mapped anew: chunks that both versions share cost nothing. The result is 0 if this is the newest version
-    /// already.
+    /// Turns this value into the newest version, at the same addresses. Returns the number of chunks that had to be
+    /// mapped or copied. Chunks that the old and the new version share cost nothing. The result is 0 if this value is
+    /// the newest version already.
     ///
     /// # Errors
     /// `BUSY` if this observer holds 15 versions. `NOT_FOUND` if the publisher takes each version back before it is
@@ -277,7 +280,8 @@ impl Version {
             if let Found::There(newer) = Self::take(&self.attached, newest)? {
                 fault_point!("series.refresh.pinned");
                 match self.replace_by(newer) {
-                    // The publisher took `newer` back while it was read. So there is a version that is newer still.
+                    // The publisher took `newer` back while this call was reading it. So a version newer than `newer`
+                    // exists, and the loop tries again with that version.
                     Err(error) if error.status == Status::NotFound => taken_back = Some(error),
                     done => return done,
                 }
@@ -291,9 +295,10 @@ impl Version {
     ///
     /// # Errors
     /// `INVALID` if `other` belongs to another observer. `NOT_FOUND` if `other` was taken back; this value is then
-    /// unchanged. `NO_SPACE` or `SYSTEM` if the kernel gives no memory for a copy. If the publisher takes versions
-    /// back, this value is then unchanged, too. Otherwise it is `other` already, and the addresses of a variable that
-    /// could not be mapped are not valid any more; [`Version::bytes`] maps the variable anew, at other addresses.
+    /// unchanged. `NO_SPACE` or `SYSTEM` if the kernel gives no memory for a copy. After one of these two errors, this
+    /// value is unchanged if the publisher takes versions back. Otherwise this value is `other` already, but the
+    /// addresses of a variable that could not be mapped are not valid any more. The next call of [`Version::bytes`]
+    /// maps that variable at other addresses.
     pub fn replace_by(&mut self, mut other: Version) -> Result<u64> {
         if !Arc::ptr_eq(&self.attached, &other.attached) {
             return Err(self.attached.error(Status::Invalid, "the other version is not of the same observer"));
@@ -316,7 +321,7 @@ impl Version {
             }
             fault_point!("series.refresh.half");
         }
-        // `other` gets the old pin and unpins the old version when it is dropped.
+        // After this swap, `other` has the pin of the old version, and clears it when `other` is dropped.
         std::mem::swap(&mut self.pin, &mut other.pin);
         std::mem::swap(&mut self.record, &mut other.record);
         match failed {
@@ -325,11 +330,12 @@ impl Version {
         }
     }
 
-    /// Does the work of [`Self::replace_by`] if the publisher may overwrite a version at any time. The function first
-    /// copies all bytes of `other`. If `other` still exists after that, this value shows the copied bytes.
+    /// Does the work of [`Self::replace_by`] if the publisher takes versions back, and so may overwrite a version at
+    /// any time. The function first copies all bytes of `other`. If `other` still exists after that, this value shows
+    /// the copied bytes.
     fn replace_by_copy(&mut self, mut other: Version) -> Result<u64> {
-        // Equal entries in the tables of two versions mean the same chunk only if both versions exist at the same time.
-        // If this version is gone, all chunks are copied.
+        // Two versions with the same slot number for a chunk share the chunk only if both versions exist at the same
+        // time. So if this version is gone, all chunks are copied.
         let all = !self.is_valid();
         let mut prepared = Vec::new();
         for (variable, cell) in self.views.iter().enumerate() {
@@ -339,8 +345,8 @@ impl Version {
         }
         fault_point!("series.refresh.copied");
         other.check_valid()?;
-        // Only the calls that make the copies writable can fail. So they are made for all variables before one of them
-        // shows other bytes.
+        // Only the calls of `set_writable` can fail. So the copies of all variables are made writable first, and then
+        // changed. If a call fails, no copy has been changed yet.
         let views = || prepared.iter().filter_map(|(variable, _)| self.views[*variable].get());
         if let Err(error) = views().try_for_each(|view| view.set_writable(true)) {
             views().for_each(|view| drop(view.set_writable(false)));
@@ -363,8 +369,9 @@ impl Version {
     }
 }
 
-/// Finds where two versions of one series may differ. The result has variables with ranges of bytes, in order; adjacent
-/// ranges are joined. Chunks outside of these ranges are the same, because both versions share their memory.
+/// Finds where two versions of one series may differ. The result is a list of variables and ranges of bytes, in the
+/// order of the description and in ascending order of bytes; adjacent ranges are joined. Outside of these ranges the
+/// two versions share their chunks, so the bytes are the same.
 ///
 /// # Errors
 /// `INVALID` if the versions are not of the same observer, `NOT_FOUND` if one of them was taken back.
