@@ -30,8 +30,8 @@ impl EntryChange {
 }
 
 /// A copy of all entries below a prefix. A follower lists the entries once, and then watches for later changes. If the
-/// catalog forgot changes before the follower read them, the follower lists again. In this case it reports the
-/// differences to the copy, so a change that was undone meanwhile is not reported.
+/// catalog forgot changes before the follower read them, the follower lists again. In this case it reports how the new
+/// list differs from the copy. So it does not report a change that was made and undone meanwhile.
 pub struct Follower {
     prefix: String,
     known: BTreeMap<String, Entry>,

@@ -59,8 +59,8 @@ pub trait Catalog: Send + Sync {
     /// Gives all entries whose keys begin with `prefix`, in the keys' order, as they were at one revision.
     fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing>;
 
-    /// Like [`Self::list`], but fails soon once `is_over` gives true. A catalog whose calls do not wait ignores
-    /// `is_over`.
+    /// Like [`Self::list`], but fails soon after `is_over` begins to return true. A catalog whose calls do not wait
+    /// ignores `is_over`.
     fn list_until(&self, prefix: &str, by: Deadline, is_over: IsOver<'_>) -> CatalogResult<Listing> {
         let _ = is_over;
         self.list(prefix, by)

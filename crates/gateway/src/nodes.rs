@@ -30,7 +30,7 @@ pub const ECHO: u32 = 1;
 const LOOK: Duration = Duration::from_secs(1);
 /// How often the round trip of a link is measured.
 const MEASURE: Duration = Duration::from_secs(5);
-/// How long a request waits for the address of its node, if the address is not known yet.
+/// How long a request waits for the address of the node to which it goes, if this address is not known yet.
 const ON_ITS_WAY: Duration = Duration::from_secs(3);
 /// How often threads check whether they must end.
 const SLICE: Duration = Duration::from_millis(100);
@@ -235,7 +235,7 @@ impl Nodes {
         }
     }
 
-    /// Measures the round trip of each connected link that was not measured for [`MEASURE`].
+    /// Measures the round trip of each connected link whose last measurement is at least [`MEASURE`] old.
     fn measure(&self) {
         let due = |open: &OpenLink| open.measured.is_none_or(|measured| measured.elapsed() >= MEASURE);
         let due: Vec<_> = {
@@ -338,7 +338,7 @@ mod tests {
         own.learn(&NodeRecord { node: "b".into(), number: 2, token: 1, address: other.address() });
         let link = own.link("b", Deadline::after(Duration::from_secs(60))).unwrap();
         let former = lock(&own.links).remove("b").unwrap();
-        // No process has so much memory for a stack, so the system starts no such thread.
+        // No process has enough memory for a stack of this size, so the system cannot start the thread.
         close_in(thread::Builder::new().stack_size(1 << 60), former);
         assert!(link.is_closed());
     }

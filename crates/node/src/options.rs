@@ -46,9 +46,10 @@ pub struct ServeOptions {
     pub private: bool,
     /// How long a private daemon without members waits before it ends.
     pub idle: Duration,
-    /// The most bytes that all segments may reserve together. If it is 0, the limit is the whole memory of the node.
+    /// The maximum number of bytes that all segments together may reserve. If it is 0, the limit is the whole memory of
+    /// the node.
     pub memory: u64,
-    /// The most connections at the same time.
+    /// The maximum number of connections at the same time.
     pub connections: u32,
     /// The site to which this daemon belongs as a node, if any.
     pub site: Option<SiteOptions>,

@@ -22,11 +22,12 @@ const KEPT: usize = 4;
 const FRESH: Duration = Duration::from_secs(20);
 /// A watch connects again if the keeper has sent nothing for this long.
 const SILENCE: Duration = Duration::from_secs(5);
-/// The pause between two attempts to connect or to ask.
+/// The pause between two attempts to connect to the keeper, or to send a request.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long connecting may take. A watch may take this long even if the deadline of the call is earlier.
+/// The time limit of one attempt to connect. A watch may take this long to connect even if the deadline of its call is
+/// earlier.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How often a waiting call looks whether it must end early.
+/// How often a waiting call checks whether it must end early.
 const SLICE: Duration = Duration::from_millis(100);
 /// The maximum number of entries in one list, or of events in one report. A list or a report may take several messages.
 const THINGS_MAX: usize = 1_000_000;
@@ -86,7 +87,7 @@ impl Client {
         self.ask_until(request, by, &|| false, take)
     }
 
-    /// Like [`Self::ask`], but fails soon once `is_over` gives true.
+    /// Like [`Self::ask`], but fails soon after `is_over` begins to return true.
     fn ask_until<T>(
         &self,
         request: &Request,
@@ -143,7 +144,8 @@ enum LostRequest {
 
 impl Connections {
     fn connect(&self, by: Deadline, is_over: IsOver<'_>) -> Result<Framed, String> {
-        // An attempt to connect cannot be ended early, so it does not get all the time of a long call.
+        // An attempt to connect cannot be ended early, so it may take at most `CONNECT`, even if the call has more
+        // time.
         let by = by.at_most(CONNECT);
         let stream = self.dial.dial(by).map_err(|error| error.to_string())?;
         let mut framed = Framed::new(stream);
@@ -294,8 +296,8 @@ impl ClientWatch {
         Ok(())
     }
 
-    /// Drops the connection after the fault `why`. Before the deadline, the caller connects again. After the deadline,
-    /// `why` is returned as an error.
+    /// Drops the connection, which failed for the reason `why`. Before the deadline, this returns no error, and the
+    /// caller connects again. After the deadline, `why` is returned as an error.
     fn lost(&mut self, why: String, by: Deadline) -> CatalogResult<()> {
         self.stream = None;
         if by.passed() {

@@ -49,7 +49,7 @@ impl Watcher {
         self.counter.load(Ordering::Acquire)
     }
 
-    /// Waits until there are more than `seen` wakes, or until the deadline. It may return earlier.
+    /// Waits until there are more than `seen` wakes, or until the deadline. The call may also return earlier.
     pub fn wait(&self, seen: u32, by: Deadline) {
         futex::wait(&self.counter, seen, by);
     }

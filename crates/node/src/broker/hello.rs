@@ -69,7 +69,8 @@ impl Broker {
             Err((status, text)) => return self.refuse(asker, status, text),
         };
         // A task's endpoint may have at most a third as many members as the main endpoint. So a task in a container
-        // cannot take all slots of the node. A member keeps its slot until it is dead, so it counts until then.
+        // cannot take all slots of the node. A member keeps its slot until it is dead. So every member that is not dead
+        // counts.
         let alike = self.lasting.members_through(endpoint);
         let most = if endpoint == MAIN_ENDPOINT { self.limits.members } else { self.limits.members / 3 };
         let slot = self.lasting.free_slot().filter(|_| alike < most);

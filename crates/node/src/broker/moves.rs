@@ -51,7 +51,7 @@ pub(super) const MOVE_STATE: u32 = 36;
 
 /// How long the broker waits before it repeats a question about a move, in milliseconds.
 const AGAIN_MS: u64 = 1_000;
-/// The most questions about moves that wait for an answer at the same time.
+/// The maximum number of questions about moves that wait for an answer at the same time.
 const AT_ONCE: usize = 16;
 
 record! {
@@ -96,19 +96,20 @@ enum MoveQuestion {
     Ended(SegmentId),
     /// MOVE_STATE, about a region of this node that was handed over, and about the segment that it becomes.
     State(SegmentId, SegmentId),
-    /// The question to the catalog whether the name of a region that has not moved to this node has gone back to the
-    /// region's node.
+    /// The question to the catalog whether a region's name belongs to the region's node again. The region has not moved
+    /// to this node.
     Name(SegmentId),
 }
 
 /// The questions about moves.
 #[derive(Default)]
 pub(super) struct Moves {
-    /// The questions that wait for an answer, by their ids.
+    /// The questions that wait for an answer. The key is the question's id.
     asked: BTreeMap<u64, MoveQuestion>,
     /// The questions that are asked when the next pause is over.
     paused: BTreeSet<MoveQuestion>,
-    /// The segments of regions that have not moved to this node, and whose names have gone back.
+    /// The segments of regions that have not moved to this node, and whose names belong again to the nodes that have
+    /// the regions.
     given_back: BTreeSet<SegmentId>,
     /// Whether a deadline for the end of the pause is set.
     is_pause_set: bool,
@@ -136,8 +137,8 @@ impl Moves {
 }
 
 impl Broker {
-    /// Handles the request to give the decision about a move to another node. The sender is the member that has frozen
-    /// the region, and belongs to this node's host.
+    /// Handles the request to give the decision about a move to another node. The request comes from the member that
+    /// has frozen the region. This member belongs to this node's host.
     pub(super) fn hand_over(&mut self, asker: Requester, segment: SegmentId, becomes: SegmentId, node: String) {
         let found = self.lasting.segments.get(&segment).filter(|found| found.removed.is_none());
         let may = found.is_some_and(|found| found.moving && found.handed_over.is_none())
@@ -204,14 +205,15 @@ impl Broker {
         self.arrivals_of(name, MAKING).next().is_some()
     }
 
-    /// Gives the node to which this region's name goes back, because the region has not moved to this node.
+    /// If a region of this name has not moved to this node, gives the node to which the name goes back.
     fn came_from(&self, name: &SiteName) -> Option<String> {
         self.arrivals_of(name, NOT_MOVED).next_back().map(|(_, arrival)| arrival.node.clone())
     }
 
-    /// Gives the error for a new region if a move needs its name: until the region of this name has moved to this node,
-    /// or until the catalog has said that the name has gone back to the other node. Otherwise the name would stay on this
-    /// node, and no member could open the region on that node.
+    /// Gives the error for a request to make a new region, if a move needs the region's name. A move needs the name
+    /// while the region of this name is moving to this node. If a region has not moved after all, its move needs the
+    /// name until the catalog says that the other node has it again. Meanwhile a new region would keep the name here,
+    /// and no member could open the region on the other node.
     pub(super) fn needed_by_move(&self, name: &SiteName) -> Option<String> {
         let region = &name.name;
         if self.is_arriving(name) {
@@ -225,7 +227,8 @@ impl Broker {
         ))
     }
 
-    /// Gives the order by which this node gives a name up: it goes back to the node from which it was taken, or is free.
+    /// Gives the request to the catalog by which this node gives up a name. If the name was taken from another node,
+    /// the name goes back to that node. Otherwise the name becomes free.
     pub(super) fn way_back(&self, name: SiteName) -> SiteOrder {
         match self.came_from(&name) {
             Some(to) => SiteOrder::GiveBack { name, to },
@@ -371,7 +374,7 @@ impl Broker {
         if found.and_then(|found| found.handed_over.as_ref()).is_some_and(|to| to.node == node) {
             self.move_is_over(segment, moved != 0)?;
         } else {
-            // A question that hands the region over to this segment may still be in flight.
+            // A HAND_OVER request that names the segment `becomes` may still be on its way. It must be refused.
             self.refuse_hand_over(segment, becomes);
         }
         Ok(Vec::new())

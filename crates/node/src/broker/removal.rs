@@ -35,7 +35,7 @@ struct WaitingRemover {
     node: String,
 }
 
-/// The questions for removal that this node has asked, by their ids.
+/// The requests for removal that this node has sent to other nodes. The key is the id of the question.
 #[derive(Default)]
 pub(super) struct Removals(BTreeMap<u64, WaitingRemover>);
 

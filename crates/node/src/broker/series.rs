@@ -23,11 +23,11 @@ pub struct Series {
     pub run: u64,
     /// Whether the publisher said that it has ended the series.
     pub ended: bool,
-    /// The most observers at the same time.
+    /// The maximum number of observers at the same time.
     pub observers: u32,
     /// For each pin page, the endpoint to which it belongs.
     pub pages: Vec<u64>,
-    /// The observers, by their numbers.
+    /// The observers. The key is the observer's number.
     pub pins: BTreeMap<u32, Pin>,
 }
 

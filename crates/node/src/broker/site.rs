@@ -49,7 +49,7 @@ pub struct SiteNode {
     pub address: String,
 }
 
-/// An order of the broker to the gateway, about the catalog.
+/// A request of the broker to the gateway, about the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteOrder {
     /// Claim the name for this node. The answer is [`SiteEvent::Claimed`].
@@ -108,7 +108,7 @@ pub struct SiteItem {
     pub epoch: u64,
     /// The node that owns the item.
     pub node: String,
-    /// The token of that node's daemon, which differs for each start of a daemon. In an order it is 0.
+    /// The token of that node's daemon. It differs for each start of a daemon. In a [`SiteOrder`] it is 0.
     pub daemon: u64,
     /// The description of the item for the node that owns it.
     pub about: Vec<u8>,
@@ -166,7 +166,7 @@ pub enum SiteEvent {
     },
     /// The answer to [`SiteOrder::Find`].
     Found {
-        /// The name that the order asked about.
+        /// The name that the request asked about.
         name: SiteName,
         /// The node that has the name, possibly this one; `None` if no node has it. The error says why the catalog could
         /// not be asked.
@@ -176,7 +176,7 @@ pub enum SiteEvent {
     Passed {
         /// The item that was to be passed.
         item: SegmentId,
-        /// The epoch that the order named.
+        /// The epoch that the request named.
         epoch: u64,
         /// `Ok` if the item belongs to the other node now. The error says why it still belongs to this node.
         outcome: Result<(), String>,
@@ -218,7 +218,7 @@ pub enum Claimed {
     Failed(String),
 }
 
-/// The most requests that may wait for an answer of the site at the same time.
+/// The maximum number of requests that may wait for an answer of the site at the same time.
 const CLAIMS: usize = 4096;
 /// How many nodes without a lease are remembered.
 const GONE: usize = 256;
@@ -331,8 +331,8 @@ impl Site {
         self.elsewhere.insert(name, to.to_owned());
     }
 
-    /// Notes that the name has come with its item. Returns whether the catalog has already reported that the name is
-    /// this node's.
+    /// Notes that the name has come to this node with its item. Returns whether the catalog has already reported that
+    /// the name belongs to this node.
     pub(super) fn take_name(&mut self, name: &SiteName) -> bool {
         self.elsewhere.remove(name);
         self.contested.remove(name);
@@ -599,8 +599,8 @@ impl Broker {
                 site.unconfirmed = site.contested.keys().cloned().collect();
                 site.lapsed.clear();
                 let names = site.owned.iter().chain(site.claims.keys()).cloned().collect();
-                // A former broker of this node may have taken names of regions that have not moved. They go back before
-                // the announcement would free them.
+                // A former broker of this node may have taken the names of regions that then did not move. These names
+                // go back to their nodes now, because the announcement that follows would free them.
                 self.give_names_back();
                 self.effects.push(Effect::Site(SiteOrder::Announce(names)));
                 self.look_for_moving();
@@ -933,7 +933,8 @@ impl Broker {
             }
             let Some(site) = &mut self.site else { return };
             site.promised.remove(&name);
-            // The announcement may have claimed a name that is not confirmed, so such a name is released, too.
+            // The announcement may have claimed this name for the node, and the catalog has not confirmed it yet. So
+            // the name is released, too.
             let unconfirmed = site.unconfirmed.remove(&name);
             let contested = site.contested.remove(&name).is_some() && !unconfirmed;
             if site.owned.remove(&name) && !contested {

@@ -48,9 +48,9 @@ struct WaitingPublisher {
 /// The names of series that move from node to node.
 #[derive(Default)]
 pub(super) struct Succession {
-    /// The questions that this node has asked, by their ids.
+    /// The questions that this node has asked. The key is the question's id.
     asked: BTreeMap<u64, WaitingPublisher>,
-    /// The ids of other nodes' questions about a name. They are answered when the name is free.
+    /// For each name, the ids of the questions of other nodes that want it. They are answered when the name is free.
     giving: BTreeMap<SiteName, Vec<u64>>,
     /// Names that this node has released, but which the catalog has not yet reported as free.
     released: BTreeSet<SiteName>,

@@ -49,7 +49,7 @@ pub(super) enum Due {
     Moves,
 }
 
-/// The waiting requests, by their ids and by their names; and all deadlines.
+/// The waiting requests, the queue of each name for which they wait, and all deadlines.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     parked: BTreeMap<Id, WaitingRequest>,
@@ -89,7 +89,7 @@ impl Waits {
         self.queues.get(key).into_iter().flatten().copied().collect()
     }
 
-    /// Gives the requests that wait for this name because its memory was lost.
+    /// Gives the requests that wait for this name because the memory of the name's segment was lost.
     pub fn queue_for_memory(&self, key: &Key) -> Vec<Id> {
         let waits_for_memory = |id: &Id| self.parked.get(id).is_some_and(|parked| parked.again.is_some());
         self.queue(key).into_iter().filter(waits_for_memory).collect()

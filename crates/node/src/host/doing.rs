@@ -1,4 +1,4 @@
-//! Carries out the broker's effects, in their order.
+//! Carries out the broker's effects, one after another.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -316,8 +316,8 @@ impl Host<'_> {
         }
     }
 
-    /// Closes a connection. The broker learns this when all effects of the present event are carried out: it expects no
-    /// other event before the answers to its orders to make memory.
+    /// Closes a connection. The broker is told this only when all effects of the present event are carried out: after
+    /// it has asked for memory, it expects the answer before any other event.
     pub(super) fn hang_up(&mut self, connection: u64) {
         self.links.remove(&connection);
         self.hung_up.push_back(connection);

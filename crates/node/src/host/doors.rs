@@ -14,8 +14,8 @@ use crossdock_os::tmpfs::door::{Door, Gate};
 use crossdock_os::{Access, OsResult, child};
 
 /// If a file has this many doors, all of them are dropped as soon as the file is proved. With fewer doors, a member
-/// that opens the file again gets its former door. `PART` limits the doors of all files together: the most is one
-/// eighth of the number of descriptors.
+/// that opens the file again gets its former door. `PART` limits the doors of all files together: they may take one
+/// eighth of the descriptors.
 const MANY: usize = 16;
 const PART: u64 = 8;
 

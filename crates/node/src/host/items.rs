@@ -30,10 +30,11 @@ const DYING_EVERY: Duration = Duration::from_millis(50);
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// A copying thread checks after this many bytes whether the copy is still wanted.
 const PART: usize = 256 << 10;
-/// A copy up to this size is made at once, because starting a thread would take longer. The copy is so short that it
-/// delays no client. The missing memory of a file up to this size is put back at once.
+/// A copy of at most this size is made in the broker's thread, because starting another thread would take longer. The
+/// copy is so short that it delays no client. If memory of a file of at most this size is missing, the memory is also
+/// allocated in the broker's thread.
 const SMALL: u64 = 256 << 10;
-/// The most copies that run at the same time. Further copies wait.
+/// The maximum number of copies that run at the same time. Further copies wait.
 const COPIES: usize = 4;
 
 /// The state of the host that concerns items' files.
@@ -45,7 +46,8 @@ pub(super) struct ItemFiles {
     reopenable: HashSet<u64>,
     /// The items' files that have a name in `folder`.
     named: HashSet<u64>,
-    /// The copies that run or wait, by their target file. Setting the flag ends a copy that is not wanted any more.
+    /// The copies that run or wait. The key is the file that gets the bytes. Setting the flag ends a copy that is not
+    /// wanted any more.
     running: HashMap<u64, Arc<AtomicBool>>,
     waiting: Vec<Job>,
     sender: Sender<Done>,
@@ -175,10 +177,10 @@ impl Host<'_> {
         }
     }
 
-    /// Gives a file its size, and a small file also memory for each of its pages. A former user may have cut the file or
-    /// punched holes into it. Tells whether the file has all of its memory now. This process reads the file through a
-    /// mapping when another node pulls it; an access to a missing page would end this process with a signal if the node
-    /// has no memory left.
+    /// Gives a file its size, and a small file also memory for each of its pages. A former user may have cut the file
+    /// or punched holes into it. Tells whether the file has all of its memory now. This must be known because this
+    /// process reads the file through a mapping when another node pulls it. If the node has no memory left, reading a
+    /// missing page would end this process with a signal.
     fn make_whole(&self, id: u64, size: u64) -> Result<bool, String> {
         let Some(fd) = self.segments.get(&id) else { return Ok(true) };
         // The next lines compare the file's size with the memory that the file takes in all. Memory behind the end of

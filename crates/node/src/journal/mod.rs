@@ -83,7 +83,7 @@ impl Journal {
         let good = replay(&bytes[HEADER as usize..], |record| lasting.apply(&record));
         journal.end = HEADER + good as u64;
         // The file has bytes behind the last good record, because a writer was killed. These bytes are cut off.
-        // Otherwise they could look like a record as soon as other records are written in front of them.
+        // Otherwise they could be read as a record after other records have been written in front of them.
         if bytes[journal.end as usize..].iter().any(|b| *b != 0) {
             files::set_size(&journal.file, journal.end).map_err(|e| e.reason())?;
             journal.room = journal.end;

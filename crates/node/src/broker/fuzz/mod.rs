@@ -149,7 +149,8 @@ impl World {
             }
             8 => {
                 self.now += u64::from(argument) * 50;
-                // Without a tick, the next event is the first one after the deadlines that have passed.
+                // If there is no tick, deadlines have passed before the next event, and the broker handles them with
+                // that event.
                 if op < 128 {
                     self.event(Event::Tick);
                 }

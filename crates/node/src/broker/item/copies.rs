@@ -45,7 +45,7 @@ type CopyId = (SegmentId, u64);
 #[derive(Default)]
 pub(super) struct Copies {
     all: BTreeMap<CopyId, Copy>,
-    /// The copies whose bytes are being pulled, by the ids of the pulls.
+    /// The copies whose bytes are being pulled. The key is the id of the pull.
     pulls: BTreeMap<u64, CopyId>,
 }
 

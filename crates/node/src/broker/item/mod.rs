@@ -102,7 +102,7 @@ pub(super) struct TransientItems {
     making: Option<Making>,
     handovers: Handovers,
     waits: Waits,
-    /// Effects of the present event that must come after this event's orders to prove items. Empty between events.
+    /// Effects of the present event that must come after the requests to prove items. Empty between events.
     after_proofs: Vec<Effect>,
     /// Members that have connected again and are listing the items that they have open, each with the items that it has
     /// listed so far.
@@ -119,10 +119,10 @@ pub(super) struct TransientItems {
     findings: PendingDescriptions,
     /// Requests that wait for the catalog to say which node has an item.
     look_ups: Vec<LookUp>,
-    /// Questions to other nodes that are not answered yet, by their ids.
+    /// Questions to other nodes that are not answered yet. The key is the question's id.
     asked: BTreeMap<u64, Question>,
-    /// For each item, the number of orders to pass it on that are not answered yet. If one answer says that the item
-    /// was passed, this answer decides. Otherwise the last answer decides.
+    /// For each item, the number of unanswered requests to the catalog to pass the item on. If one answer says that the
+    /// item was passed on, this answer decides. Otherwise the last answer decides.
     passes: BTreeMap<SegmentId, u32>,
     /// The pulls of items' bytes that are running. The key is the id under which the broker told the host to pull. The
     /// values are the item and the file that receives the bytes.
@@ -257,8 +257,8 @@ impl Broker {
         format!("item '{}' belongs to {} since {since:.1} s; {has}", found.key, found.owner)
     }
 
-    /// Tells whether the item still has its name in the site. It lost its name if another node claimed the name while
-    /// this node was cut off.
+    /// Tells whether the item still has its name in the site. An item loses its name if another node claims the name
+    /// while this node is cut off.
     fn has_its_name(&self, item: SegmentId) -> bool {
         let Some(found) = self.lasting.items.all.get(&item) else { return false };
         self.has_its_key(item) && !self.is_contested(found.workflow, &found.key)

@@ -35,7 +35,7 @@ pub(super) const RETRY_MS: u64 = 300;
 /// If another node does not repeat its question within this time, in milliseconds, this node forgets the other node's
 /// waiting task.
 pub(super) const LASTS_MS: u64 = 6_000;
-/// The most tasks of other nodes that can wait for one item.
+/// The maximum number of tasks of other nodes that can wait for one item.
 const REMOTE_WAITERS: usize = 1024;
 
 record! {
@@ -88,7 +88,7 @@ pub(super) fn unreadable() -> NodeFailure {
 }
 
 /// A task of another node that waits to own an item. This node forgets the task at the time `until`, unless the task's
-/// node asks again before.
+/// node repeats its question before that time.
 #[derive(Clone, Debug)]
 pub(super) struct RemoteWaiter {
     node: String,
@@ -373,8 +373,8 @@ impl Broker {
         });
         let refusal = match reply {
             Ok(OwnershipReply { code: NEVER, text, .. }) => Some((Status::Denied, text)),
-            // This node's note of the item's node is outdated. So if the member asked not to wait, the catalog is asked
-            // where the item is.
+            // The other node does not have the item, so this node was wrong about where the item is. If the member
+            // asked not to wait, the catalog is asked where the item is.
             Ok(OwnershipReply { code: NOT_HERE, text, .. }) if !waits_at_all => {
                 let failure = NodeFailure { status: Status::NotFound, text };
                 self.not_there(waits, node, &key, failure)
@@ -384,8 +384,8 @@ impl Broker {
             Ok(OwnershipReply { code: NOT_YET, .. }) if another_comes => None,
             Ok(OwnershipReply { item, code, text }) => {
                 if code == NOT_HERE {
-                    // If another node has the item now, the catalog reports this soon. So this node asks again after a
-                    // moment.
+                    // If another node has the item now, the catalog reports this soon. So after a moment, this node
+                    // asks the node that the catalog then names.
                     self.ask_later(waits, RETRY_MS);
                 }
                 let comes = code == COMES;

@@ -240,8 +240,9 @@ impl Items {
             let party = Party::Number(0);
             records.push(ItemRecord::Word { workflow: u64::MAX, party, word: self.last_word, cause });
         }
-        // Two items may have the same key: one that lost its name in the site, and one that came with this name. The
-        // key's present item comes last.
+        // Two items may have the same key: one that lost its name in the site, and another one that came to this node
+        // with this name. The item to which the key belongs now is recorded last, so that it has the key after the
+        // records are applied.
         let is_named =
             |(item, state): &(&SegmentId, &Item)| self.keys.get(&(state.workflow, state.key.clone())) == Some(*item);
         let (named, others): (Vec<_>, Vec<_>) = self.all.iter().partition(is_named);

@@ -68,7 +68,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Gives the item of this key on this node, if its name belongs to this node.
+    /// Gives the item on this node that has this key, if the item's name belongs to this node.
     pub(super) fn key(&self, workflow: u64, key: &str) -> Option<SegmentId> {
         let item = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied();
         item.filter(|_| !self.is_contested(workflow, key))
@@ -188,8 +188,8 @@ impl Broker {
     }
 
     /// Is called when a member has opened the item of this key, or when the item has got another owner or has ended. A
-    /// request that waited only for the item's proof or copy would now wait for another task. So it waits no longer
-    /// than its member asked for.
+    /// request that waited only for the item's proof or copy would now wait for another task. So the request waits no
+    /// longer than its member asked for.
     pub(super) fn end_readiness(&mut self, workflow: u64, key: &str) {
         for id in self.items.waits.of_key(workflow, key).collect::<Vec<_>>() {
             let Some(wait) = self.items.waits.get(id).filter(|wait| wait.what == WaitPurpose::Owning) else { continue };
@@ -290,8 +290,8 @@ impl Broker {
         }
     }
 
-    /// Continues with a request that does not wait, after the node `node` has answered that it does not have the item
-    /// `key`, or has not answered. Gives the error if the request fails with what this node knows.
+    /// Continues with a request whose member asked not to wait. The node `node` has answered that it does not have the
+    /// item `key`, or it has not answered. Gives the error if the request fails with what this node knows.
     pub(super) fn not_there(
         &mut self,
         waits: RequestId,
