@@ -141,8 +141,8 @@ pub trait Watch: Send {
     ///
     /// # Errors
     /// [`CatalogError::Compacted`] if the catalog forgot changes before this watch read them. The caller must list the
-    /// entries again and begin a new watch from the revision of that list. After any other error, the next call
-    /// continues where the watch was.
+    /// entries again and begin a new watch from the revision of that list. After any other error, the next call reports
+    /// the changes that this call did not report.
     fn next(&mut self, by: Deadline) -> CatalogResult<Vec<Event>>;
 
     /// Like [`Self::next`], but stops connecting soon once `is_over` gives true. A watch that does not connect ignores

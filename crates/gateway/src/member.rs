@@ -21,7 +21,7 @@ pub(crate) type Clock = Box<dyn Fn() -> u64 + Send>;
 
 /// Why a call to the catalog did not succeed.
 pub(crate) enum CatalogFailure {
-    /// The name belongs to the described node.
+    /// The name belongs to another node, which the value describes.
     Taken(NodeRecord),
     /// The lease has ended.
     NoLease,

@@ -102,9 +102,10 @@ impl Nodes {
     /// Sends a request to a service of another node, and waits for the answer until the deadline.
     ///
     /// # Errors
-    /// The service's refusal. `Disconnected` if the address of the node is not known. `TimedOut` or `Disconnected` also
-    /// if no answer came; the other node may still have carried out the request. So repeat only a request that may be
-    /// carried out twice.
+    /// If the service refused the request, the error is that of the service. If the address of the node is not known,
+    /// the error is `Disconnected`. If no answer came, the error is `TimedOut` or `Disconnected`, and the other node
+    /// may have carried out the request. So the caller may repeat only a request that does no harm if it is carried out
+    /// twice.
     pub fn ask(&self, node: &str, service: u32, body: &[u8], by: Deadline) -> Result<Vec<u8>> {
         self.present_link(node, by)?.ask(service, body, by)
     }
@@ -142,8 +143,8 @@ impl Nodes {
     /// Returns the link to a node. If there is none, opens one.
     ///
     /// # Errors
-    /// `Disconnected` if no node of this name announces an address within three seconds or until the deadline: the
-    /// site's catalog may not have been reached yet. An error also if no thread can be started.
+    /// `Disconnected` if no node of this name announces an address within three seconds or until the deadline, for
+    /// example because the site's catalog was not reached yet. Another error if the link's thread cannot be started.
     pub fn link(&self, node: &str, by: Deadline) -> Result<Arc<Link>> {
         let Some(address) = self.address_of(node, by) else {
             let reason = "no node of this name has announced an address to the site's catalog";

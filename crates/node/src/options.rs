@@ -53,8 +53,8 @@ pub struct ServeOptions {
     pub connections: u32,
     /// The site to which this daemon belongs as a node, if any.
     pub site: Option<SiteOptions>,
-    /// True if the daemon continues in the background, in a process of its own. Then [`crate::serve`] returns when the
-    /// daemon serves clients.
+    /// True if the daemon continues in the background, in a process of its own. If it does, [`crate::serve`] returns
+    /// when the daemon serves clients.
     pub detach: bool,
     /// The daemon writes one byte to this descriptor when it serves clients, and then closes the descriptor.
     pub ready: Option<OwnedFd>,

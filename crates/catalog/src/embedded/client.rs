@@ -185,7 +185,8 @@ impl Connections {
     }
 }
 
-/// Makes a reader for answers that are one message long. `pick` takes the expected kind of answer out of the message.
+/// Makes a function that reads an answer that is one message long. `pick` takes the content out of the expected kind of
+/// answer.
 fn one<T>(pick: impl Fn(Answer) -> Option<T>) -> impl Fn(&mut Answers<'_>) -> KeeperAnswer<T> {
     move |answers| match answers.next()? {
         Answer::Failed(error @ CatalogError::Broken(_)) => Err(error.to_string()),

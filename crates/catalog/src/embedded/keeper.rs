@@ -434,7 +434,7 @@ impl Shared {
         }
     }
 
-    /// Sends the changes below `prefix` to a client that watches, until its connection ends.
+    /// Sends the changes of keys below `prefix` to a client that watches them, until the client's connection ends.
     fn tell(&self, framed: &mut Framed, prefix: &str, mut from: Revision) -> io::Result<()> {
         let interest = self.interest(prefix);
         loop {

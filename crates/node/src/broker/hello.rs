@@ -103,8 +103,8 @@ impl Broker {
         Ok((*number, task.unwrap_or_else(|| NAMELESS_TASK.to_owned())))
     }
 
-    /// Gives the workflow and the task name of a process that connected through a task's endpoint. A task's endpoint
-    /// belongs to this task only.
+    /// Gives the workflow and the task name of a process that connected through a task's endpoint. Each of these
+    /// endpoints belongs to one task only.
     fn place_task(
         &self,
         endpoint: u64,

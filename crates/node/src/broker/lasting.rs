@@ -151,8 +151,8 @@ pub struct Lasting {
 }
 
 impl Lasting {
-    /// Makes the change of a record. A record that does not fit the state (from a journal that was tampered with)
-    /// changes nothing.
+    /// Makes the change that a record describes. A record that does not fit the state (from a journal that was tampered
+    /// with) changes nothing.
     pub fn apply(&mut self, record: &Record) {
         match record {
             Record::Counters { member, segment, number } => {

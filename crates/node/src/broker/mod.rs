@@ -137,8 +137,8 @@ pub struct Broker {
     silent: BTreeMap<u64, BTreeSet<Connection>>,
     connected: BTreeMap<MemberId, Connection>,
     heard: BTreeMap<MemberId, u64>,
-    /// For members that report progress: the steps done, and all steps. Members report again after a restart of the
-    /// broker.
+    /// For each member that reports progress: the number of steps that are done, and the number of all steps. Members
+    /// report again after a restart of the broker.
     progress: BTreeMap<MemberId, (u64, u64)>,
     /// The members of which this broker knows everything that they have open. These are new members, and members that
     /// have connected again and have listed what they have open.

@@ -30,7 +30,8 @@
 //!   answered MOVE_ENDED. So if node b has no record of T, its daemon has lost its whole state, and what it had of the
 //!   region is lost. Node b may have given T the region's name before, so node a does not open the old bytes again: it
 //!   removes S, and logs that the region is lost.
-//! - If node b does not answer, S stays closed. The errors say that node b decides. `remove` with force gives S up.
+//! - If node b does not answer, S stays closed. The errors say that node b decides. `remove` with force removes S
+//!   without waiting for node b.
 //! - A message about another move, or about another region of the same name, changes nothing, because each message names
 //!   S and T.
 
@@ -200,7 +201,7 @@ impl Broker {
         all.filter(move |(becomes, arrival)| fits(arrival) && self.move_state(**becomes) == state)
     }
 
-    /// Tells whether a region of this name is about to get its name on this node.
+    /// Tells whether a region is moving to this node and is about to get this name here.
     fn is_arriving(&self, name: &SiteName) -> bool {
         self.arrivals_of(name, MAKING).next().is_some()
     }
@@ -210,10 +211,10 @@ impl Broker {
         self.arrivals_of(name, NOT_MOVED).next_back().map(|(_, arrival)| arrival.node.clone())
     }
 
-    /// Gives the error for a request to make a new region, if a move needs the region's name. A move needs the name
-    /// while the region of this name is moving to this node. If a region has not moved after all, its move needs the
-    /// name until the catalog says that the other node has it again. Meanwhile a new region would keep the name here,
-    /// and no member could open the region on the other node.
+    /// Gives the error for a request to make a new region, if a move needs the region's name; otherwise `None`. A
+    /// region of this name may be moving to this node. Or its move has failed, and the catalog has not yet said that
+    /// the name is back at the other node. A new region would keep the name on this node, and no member could open the
+    /// region on the other node.
     pub(super) fn needed_by_move(&self, name: &SiteName) -> Option<String> {
         let region = &name.name;
         if self.is_arriving(name) {

@@ -229,7 +229,7 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: 0 });
     }
 
-    /// Tells whether this name was claimed for a region that gets the name in a moment.
+    /// Tells whether this name was claimed for a region that is about to get it.
     pub(super) fn is_claimed_for_region(&self, name: &SiteName) -> bool {
         let fits = |coming: &AwaitedRegion| {
             coming.is_claimed && self.site_name(coming.workflow, KIND, &coming.copy).as_ref() == Some(name)

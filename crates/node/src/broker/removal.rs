@@ -40,7 +40,7 @@ struct WaitingRemover {
 pub(super) struct Removals(BTreeMap<u64, WaitingRemover>);
 
 impl Removals {
-    /// Tells whether `id` is the id of a question that this node has asked.
+    /// Tells whether `id` is the id of a question by which this node asked another node to remove an object.
     pub fn has_asked(&self, id: u64) -> bool {
         self.0.contains_key(&id)
     }

@@ -73,7 +73,7 @@ pub enum SiteOrder {
     },
     /// Announce to the catalog that this node has these names and no others.
     Announce(Vec<SiteName>),
-    /// Give the item and its name to another node, with this epoch. The answer is [`SiteEvent::Passed`].
+    /// Give the item and its name to the node that `to` describes. The answer is [`SiteEvent::Passed`].
     Pass {
         /// The item's name.
         name: SiteName,

@@ -34,7 +34,7 @@ pub(super) enum Due {
     Item(Connection, u64),
     /// It is time to ask another node again for the item that a request waits for.
     AskOwner(Connection, u64),
-    /// It is time to try again to open this item for a request that waits for it.
+    /// It is time to try again to open this item for a request that waits for the item.
     Serve(SegmentId),
     /// It is time to check which nodes that read this item have reported again in time that they still read it.
     Readers(SegmentId),
@@ -43,7 +43,7 @@ pub(super) enum Due {
     ReadAgain(SegmentId, u64),
     /// It is time to ask the catalog again about names for which requests wait.
     LookUp,
-    /// Bytes that another node sent ahead have been kept long enough.
+    /// It is time to drop an item's bytes that another node sent ahead of the catalog's report.
     Ahead,
     /// It is time to ask other nodes again about the outcome of moves.
     Moves,

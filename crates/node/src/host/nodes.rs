@@ -198,8 +198,9 @@ impl NodeAccess {
         self.workers.run(Box::new(move || queues.put(call(&nodes))))
     }
 
-    /// Makes a call of the relay that may last as long as a task waits, in one of the threads for such calls. Reports
-    /// the outcome as `event` says. If too many such calls wait, the call fails at once.
+    /// Makes a call of the relay that may last as long as a task waits, in one of the threads for such calls. `event`
+    /// makes the report to the broker from the outcome. If too many of these calls are running, the call fails
+    /// immediately.
     fn open<T>(
         &self,
         call: impl FnOnce(&Relay) -> Result<T, (Status, String)> + Send + 'static,

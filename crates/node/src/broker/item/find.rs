@@ -321,8 +321,8 @@ impl Broker {
         }
     }
 
-    /// Handles the catalog's answer that the node `node` has a request's item `key`: asks that node, lets the request
-    /// ask the catalog again later, or fails the request.
+    /// Handles the catalog's answer that the item `key` of a request is on the node `node`. Asks that node, or lets the
+    /// request ask the catalog again later, or fails the request.
     fn looked_up_at(&mut self, mut of: LookUp, key: &str, node: String) {
         let is_silent = of.silent_node().is_some();
         let is_find = matches!(of.request, ItemRequest::Find { .. });

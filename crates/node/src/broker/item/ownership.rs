@@ -120,7 +120,7 @@ impl RemoteWaiters {
     }
 }
 
-/// A question about an item that this node has asked another one.
+/// A question of this node to another node, about an item.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     pub(super) waits: RequestId,
@@ -339,7 +339,7 @@ impl Broker {
         self.ask_for_items(waits);
     }
 
-    /// Handles the answer to a question about an item that this node has asked.
+    /// Handles another node's answer to this node's question about an item.
     pub(in crate::broker) fn item_question_answered(&mut self, id: u64, outcome: Result<Vec<u8>, NodeFailure>) {
         if self.item_found(id, &outcome) || self.place_told(id, &outcome) {
             return;

@@ -21,7 +21,7 @@ use super::{ItemRecord, Residence};
 use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::{Broker, NodeFailure, Record};
 
-/// The number of the service by which a node asks for the place of an item that it has passed on.
+/// The number of the service by which a node asks where an item is that it has passed on.
 pub(in crate::broker) const WHERE: u32 = 14;
 
 /// An item counts as ended only if its next node did not know it for this time, in milliseconds. The next node may
