@@ -2,9 +2,10 @@
 //!
 //! Each call goes to the member of the etcd cluster that answered last. If this member does not answer within a second,
 //! the call goes to the next one. The name of the client decides which member is asked first, so the clients of a site
-//! are spread over all members. A gRPC channel that balances the load itself would go on sending calls to a dead
-//! member. etcd's client ends watches and keep-alive streams when their member is lost. So this catalog continues a
-//! watch at another member, from the revision that the watch had reached, and makes each keep-alive a call of its own.
+//! are spread over all members. This client chooses the member itself, because a gRPC channel that balances the load
+//! would go on sending calls to a dead member. etcd's client ends watches and keep-alive streams when their member is
+//! lost. So this catalog continues a watch at another member, from the revision that the watch had reached, and makes
+//! each keep-alive a call of its own.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};

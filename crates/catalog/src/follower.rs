@@ -44,7 +44,7 @@ impl Follower {
         Self { prefix: prefix.to_owned(), known: BTreeMap::new(), watch: None }
     }
 
-    /// Gives the copy: the entries as of the last [`Self::next`], by key.
+    /// Gives the copy: all entries as the last [`Self::next`] found them. The map's keys are the entries' keys.
     pub fn known(&self) -> &BTreeMap<String, Entry> {
         &self.known
     }
@@ -60,8 +60,8 @@ impl Follower {
         self.next_until(catalog, by, &|| false)
     }
 
-    /// Like [`Self::next`], but fails soon once `is_over` gives true while the call lists the catalog or connects to
-    /// it.
+    /// Like [`Self::next`], but if `is_over` begins to return true while the call lists the catalog or connects to it,
+    /// the call fails soon.
     ///
     /// # Errors
     /// As for [`Self::next`].
@@ -82,7 +82,7 @@ impl Follower {
         }
     }
 
-    /// Makes the next call of [`Self::next`] list the whole catalog again.
+    /// After this call, the next call of [`Self::next`] lists the whole catalog again.
     pub fn restart(&mut self) {
         self.watch = None;
     }

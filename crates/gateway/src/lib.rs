@@ -246,8 +246,8 @@ pub struct Gateway {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     nodes: Arc<Nodes>,
-    // This field is dropped last: if this node keeps the catalog, the node still needs it to end its own lease when it
-    // leaves the site.
+    // This field is dropped last: if this node keeps the catalog, the node still needs the catalog to end its own lease
+    // when it leaves the site.
     _catalog: SiteCatalog,
 }
 
@@ -313,7 +313,7 @@ impl Gateway {
         self.mailbox.take()
     }
 
-    /// The links to the other nodes, which send requests to them and pull bytes from them.
+    /// The links to the other nodes. Through them the daemon sends requests to the nodes and pulls bytes from them.
     #[must_use]
     pub fn nodes(&self) -> Arc<Nodes> {
         Arc::clone(&self.nodes)

@@ -285,7 +285,7 @@ fn a_broker_that_was_restarted_goes_on_with_the_lease_of_the_former_one() {
     let mut b = Node::start(&site.other("b"));
     let number = b.joined();
     assert_eq!(b.claim(&name("x")), Claimed::Ours);
-    // The former daemon was killed, so it has not given back its lease.
+    // The former daemon was killed, so it has not ended its lease.
     let mut next = Node::start(&site.other("b"));
     assert_eq!(next.joined(), number);
     next.gateway.order(GatewayRequest::Announce(vec![name("x")]));

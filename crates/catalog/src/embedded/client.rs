@@ -108,7 +108,7 @@ impl Client {
     }
 }
 
-/// The keeper's answers on one connection, and until when to wait for them.
+/// A connection from which the keeper's answers are read, and the deadline of the reading.
 struct Answers<'a> {
     framed: &'a mut Framed,
     by: Deadline,
@@ -131,7 +131,8 @@ impl Answers<'_> {
     }
 }
 
-/// The keeper's answer. The outer `Err` says why the connection cannot be used any more.
+/// The keeper's answer, which may be an error (the inner result). The outer `Err` says why the connection cannot be
+/// used any more.
 type KeeperAnswer<T> = Result<CatalogResult<T>, String>;
 
 /// How far a request had come when its connection was lost.

@@ -58,7 +58,7 @@ impl Journal {
         Ok((Self { file, path, length, base: length, torn: false, is_unnamed: true }, records))
     }
 
-    /// Appends a record. When this returns, the record is on the disk.
+    /// Appends a record. If this succeeds, the record is on the disk.
     pub fn append(&mut self, record: &Record) -> CatalogResult<()> {
         if self.torn {
             self.cut()?;

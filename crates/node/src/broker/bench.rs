@@ -9,7 +9,8 @@ use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId, Status};
 use super::{Broker, Claimed, Connection, Descriptor, Effect, Event, Lasting, Limits, MAIN_ENDPOINT, Peer, SiteEvent};
 use super::{SiteLimits, SiteNode, SiteOrder, Verdict};
 
-/// Gives the status of an answer that says that the request failed; `None` for any other answer, or if there is none.
+/// Gives the status of an answer that says that the request failed. Gives `None` for any other answer, and if there is
+/// no answer.
 pub(super) fn status(answer: Option<Answer>) -> Option<Status> {
     match answer {
         Some(Answer::Failed { status, .. }) => Some(status),

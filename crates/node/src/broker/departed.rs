@@ -47,7 +47,7 @@ impl Departed {
 
 impl Broker {
     /// Gives the end of an error text about a name that does not exist: on which node the object was, and since when
-    /// that node is gone. Empty if the name was not dropped because its node's lease ended.
+    /// that node is gone. Empty, unless the catalog dropped the name when the lease of its node ended.
     pub(super) fn departed_with(&self, workflow: u64, kind: SegmentKind, name: &str) -> String {
         let found = self.site.as_ref().zip(self.site_name(workflow, kind, name)).and_then(|(site, name)| {
             let (node, at) = site.departed.names.get(&name)?;

@@ -257,7 +257,7 @@ pub enum Attachment {
     /// No descriptor.
     Nothing,
     /// The liveness table (read-only), and two descriptors of the roll, the file in which each living member locks a
-    /// byte: one with this member's lock, and one for asking who holds a lock.
+    /// byte. The first of the two holds this member's lock. Through the second one, the member asks who holds a lock.
     Papers {
         /// The member that gets these descriptors.
         member: MemberId,

@@ -450,8 +450,7 @@ impl Lasting {
 
     /// Gives a slot of the liveness table that no member has.
     pub fn free_slot(&self) -> Option<usize> {
-        // Most slots below the lowest free slot are taken. So the loop goes through the sorted set of taken slots, and
-        // stops at the first gap.
+        // The loop goes through the sorted set of taken slots. The first gap in this set is the lowest free slot.
         let mut free = 0;
         for slot in &self.slots {
             if *slot != free {

@@ -62,7 +62,7 @@ impl Broker {
         }
     }
 
-    /// Tells whether the memory to which the kernel gave this number is the memory of this id.
+    /// Tells whether the memory with the inode number `number` is the memory that belongs to the id `id`.
     pub(super) fn is_memory_of(&self, id: SegmentId, number: u64) -> bool {
         number != 0 && self.lasting.numbers.get(&id) == Some(&number)
     }
@@ -74,10 +74,10 @@ impl Broker {
         self.park(asker, key, Rights::NONE, wait_ms.max(PATIENCE_MS), Some(request));
     }
 
-    /// Serves requests that no longer wait for lost memory. The host makes one segment at a time. If a request makes a
-    /// segment, the following requests wait until it is made, because the segment may have the name that they ask for.
-    /// The requests also wait while the host proves that a former owner has no access to an item. The host's answer may
-    /// begin a copy of the item, and the copy must get the next segment id, which a request served earlier would take.
+    /// Serves the requests that no longer wait for lost memory, one after another. If a request makes a segment, the
+    /// next request waits until the host has made it, because the next request may ask for the name of that segment.
+    /// The requests also wait while the host proves an item: the result may begin a copy of the item, and the copy must
+    /// get the next segment id. A request that is served earlier would take this id.
     pub(super) fn serve_again(&mut self) {
         let proves = |effect: &Effect| matches!(effect, Effect::ProveItem { .. });
         while !self.is_making() && !self.effects.iter().any(proves) {

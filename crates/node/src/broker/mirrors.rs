@@ -3,8 +3,8 @@
 //! A task that opens a port of another node gets a *mirror*: a port of this node, at whose other end the daemon itself
 //! is the producer or consumer (`crossdock_relay`). The task's request waits until the host has made the mirror
 //! ([`NodeOrder::Mirror`], [`NodeEvent::Mirrored`]). A mirror of a port belongs to one member. When this member has
-//! closed the mirror or is dead, the broker tells the host ([`NodeOrder::MirrorLeft`]). The host then ends the daemon's
-//! end at the original port, even if the member never took its end of the mirror.
+//! closed the mirror or is dead, the broker tells the host ([`NodeOrder::MirrorLeft`]). The host then closes the
+//! daemon's end of the original port, even if the member never took its end of the mirror.
 //!
 //! A series of another node is mirrored once for all members of this node, and the daemon publishes the mirror
 //! ([`NodeOrder::MirrorSeries`]). When no member observes the mirror any more, the broker tells the host.

@@ -75,7 +75,7 @@ pub struct Limits {
     pub members: usize,
     /// How long a new connection may take to send its hello, in milliseconds.
     pub hello_ms: u64,
-    /// A number that differs for each keeper, and so changes when the descriptors were lost with a keeper.
+    /// A number that differs for each keeper. If it has changed, the descriptors of the former keeper are lost.
     pub incarnation: u64,
     /// The roll and the namespace by which this daemon proves deaths.
     pub era: ProofScope,
@@ -106,7 +106,7 @@ impl Default for Limits {
     }
 }
 
-/// The bit at which the number of a segment's node begins in the segment's id.
+/// The number of the node that gave out a segment's id begins at this bit of the id.
 pub const NODE_SHIFT: u32 = 50;
 /// The maximum number of requests of one connection that may wait at the same time.
 const PARKED: usize = 64;
@@ -456,8 +456,8 @@ impl Broker {
         }
     }
 
-    /// Tells whether the segment exists and is of another kind than the request asks for. Then an earlier request,
-    /// which the member sent with the same number, made the segment. The member may have lost its right to the segment
+    /// Tells whether the segment exists and is of another kind than the request asks for. If so, an earlier request
+    /// that the member sent with the same number made the segment. The member may have lost its right to the segment
     /// since then: for example, the segment may be an item that has another owner now.
     fn is_of_other_kind(&self, segment: SegmentId, kind: SegmentKind) -> bool {
         self.lasting.segments.get(&segment).is_some_and(|found| found.kind != kind)
@@ -483,7 +483,7 @@ impl Broker {
         }
     }
 
-    /// Gives the failure of a request that needs the journal, if the journal accepts no records.
+    /// Fails if the journal accepts no records. The error is the answer to a request that needs the journal.
     fn check_journal(&self) -> Result<(), NodeFailure> {
         self.journal.as_ref().copied().map_err(|why| NodeFailure {
             status: Status::NoSpace,

@@ -45,9 +45,10 @@ use super::stored::{Stored, decode, encode};
 use super::waits::Due;
 use super::{Broker, Cause, Effect, NodeFailure, Record, Requester, SiteName, SiteOrder};
 
-/// Tells the node from which a region came whether the region has moved. The answer is empty.
+/// The service by which a region's former node is told whether the region has moved. The answer is empty.
 pub(super) const MOVE_ENDED: u32 = 35;
-/// Asks the node to which a region was handed over for the state of the move. The answer is a `MoveStateReply`.
+/// The service by which a region's former node asks the node to which it handed the region over for the state of the
+/// move. The answer is a `MoveStateReply`.
 pub(super) const MOVE_STATE: u32 = 36;
 
 /// How long the broker waits before it repeats a question about a move, in milliseconds.
@@ -107,7 +108,7 @@ enum MoveQuestion {
 pub(super) struct Moves {
     /// The questions that wait for an answer. The key is the question's id.
     asked: BTreeMap<u64, MoveQuestion>,
-    /// The questions that are asked when the next pause is over.
+    /// The questions that are asked when the present pause is over.
     paused: BTreeSet<MoveQuestion>,
     /// The segments of regions that have not moved to this node, and whose names belong again to the nodes that have
     /// the regions.
@@ -138,8 +139,8 @@ impl Moves {
 }
 
 impl Broker {
-    /// Handles the request to give the decision about a move to another node. The request comes from the member that
-    /// has frozen the region. This member belongs to this node's host.
+    /// Handles the request to let another node decide whether a region has moved. The request comes from the member
+    /// that has frozen the region. This member belongs to this node's host.
     pub(super) fn hand_over(&mut self, asker: Requester, segment: SegmentId, becomes: SegmentId, node: String) {
         let found = self.lasting.segments.get(&segment).filter(|found| found.removed.is_none());
         let may = found.is_some_and(|found| found.moving && found.handed_over.is_none())
@@ -192,7 +193,7 @@ impl Broker {
         }
     }
 
-    /// Gives the moves by which regions of this name come to this node, if the moves are in this state.
+    /// Gives the moves in this state by which regions of this name come to this node.
     fn arrivals_of(&self, name: &SiteName, state: u32) -> impl DoubleEndedIterator<Item = (&SegmentId, &Arrival)> {
         let fits = move |arrival: &Arrival| {
             name.kind == SegmentKind::Region && arrival.workflow == name.workflow && arrival.name == name.name
@@ -252,8 +253,8 @@ impl Broker {
     }
 
     /// Gives back the names of regions that have not moved to this node, and asks the catalog whether the names have
-    /// gone back. This node forgets the moves only after the catalog has confirmed this. So a broker that starts
-    /// before that gives the names back once more.
+    /// gone back. This node forgets a move only after the catalog has confirmed that the name is back at the other
+    /// node. A broker that starts before this confirmation gives the name back once more.
     fn settle_names_of_moves(&mut self) {
         let Some(site) = self.site.as_ref().filter(|site| site.is_in()) else { return };
         let back = self.lasting.arrivals.iter().filter(|(becomes, arrival)| {
@@ -405,8 +406,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Removes a region because the node to which it was handed over has lost its state. Returns whether the region is
-    /// removed.
+    /// Removes a region because the daemon of the node to which it was handed over has lost its state. Returns whether
+    /// the region is removed.
     fn region_is_lost(&mut self, segment: SegmentId) -> bool {
         let Some(found) = self.lasting.segments.get(&segment).filter(|_| self.journal.is_ok()) else { return false };
         let node = found.handed_over.as_ref().map_or("", |to| &to.node);

@@ -2,9 +2,9 @@
 //! to another.
 //!
 //! The broker gives a [`NodeOrder`] to the host and continues. The result comes later as a [`NodeEvent`] with the same
-//! id. If the outcome of a question is `Disconnected` or `TimedOut`, the question may still have been carried out. The
-//! asking broker then asks again with the same body, and each service is made so that the second question changes
-//! nothing.
+//! id. If the outcome of a question is `Disconnected` or `TimedOut`, the other node may have handled the question all
+//! the same. The asking broker then asks again with the same body. In every service, a question that is asked twice has
+//! the same effect as a question that is asked once.
 
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
@@ -194,7 +194,7 @@ pub enum NodeEvent {
     Pulled {
         /// The broker's id for the pull or the fill.
         id: u64,
-        /// `Ok` if all bytes have arrived. The error says why not.
+        /// `Ok` if all bytes have arrived. The error says why they have not arrived.
         outcome: Result<(), NodeFailure>,
     },
     /// The result of [`NodeOrder::Mirror`] or [`NodeOrder::MirrorSeries`].

@@ -277,8 +277,8 @@ impl Broker {
     }
 }
 
-/// Gives the access that a member asks for if it asks for all that its rights allow. For a member without any right to
-/// the segment, this is reading or consuming, and the request is refused later.
+/// Gives all access that the member's rights allow, for a request that asks for this access. For a member without any
+/// right to the segment, gives reading or consuming; the request is then refused later.
 fn as_granted(rights: Rights, kind: SegmentKind) -> Rights {
     let (least, more) = match kind {
         SegmentKind::Region => (Rights::READ, Rights::WRITE),

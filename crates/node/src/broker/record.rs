@@ -283,7 +283,8 @@ messages! {
             /// The other node's name.
             node: String,
         },
-        /// All bytes of a region that moves to this node are in a segment. The node is about to take the region's name.
+        /// A segment of this node has all bytes of a region that moves to this node. The node is about to take the
+        /// region's name.
         53 Arriving {
             /// The segment on this node.
             segment: SegmentId,

@@ -2,7 +2,7 @@
 //!
 //! The member's own node checks the member's grant. Then it asks the node that has the name to remove the object
 //! ([`REMOVE`]), and passes the answer of the asked node on to the member. The asked node removes the object as for a
-//! member of its own. If the answer is lost, the object is possibly removed.
+//! member of its own. If the answer is lost, the member does not know whether the object was removed.
 
 use std::collections::BTreeMap;
 

@@ -242,7 +242,7 @@ impl Lasting {
         ((page as usize) < self.series(series)?.pages.len()).then_some((series, page))
     }
 
-    /// Gives the segment to which the descriptor with this id belongs. For a pin page this is its series.
+    /// Gives the segment to which the descriptor with this id belongs. For a pin page, gives the page's series.
     pub(super) fn of(&self, id: SegmentId) -> Option<(SegmentId, &Segment)> {
         let segment = match self.part_of(id) {
             Some((series, Part::Page(page))) if (page as usize) < self.series(series)?.pages.len() => series,

@@ -203,7 +203,7 @@ pub struct SiteLink {
     pub heard_ms: Option<u64>,
     /// The time from a question to its answer, at the last measurement.
     pub round_trip_us: Option<u64>,
-    /// Why the link has no connection now. If it has one: why no better transport carries the bytes.
+    /// Why the link has no connection now. If the link has a connection: why no better transport carries the bytes.
     pub why: String,
 }
 
@@ -239,7 +239,7 @@ struct Claim {
     waits: (Connection, u64),
     member: MemberId,
     request: Request,
-    /// Whether this request has asked the owner of the name to give it up: see `succession`.
+    /// Whether the broker has asked the name's node, because of this request, to give the name up (see `succession`).
     has_asked: bool,
 }
 
@@ -263,14 +263,15 @@ pub(super) struct Site {
     /// objects.
     owned: BTreeSet<SiteName>,
     contested: BTreeMap<SiteName, SiteNode>,
-    /// Contested names of which the catalog has not said, since this node's lease began, which node has them.
+    /// Contested names for which the catalog has not said yet, since this node's present lease began, which node has
+    /// them.
     unconfirmed: BTreeSet<SiteName>,
     claims: BTreeMap<SiteName, Vec<Claim>>,
     /// Names of this node that may not belong to any object any more. The broker checks them and releases the unused
     /// ones.
     touched: BTreeSet<SiteName>,
-    /// Names that the catalog has given to this node with items, before the catalog reported the entries of these
-    /// items.
+    /// Names that the catalog has given to this node together with items. The catalog has not reported the entries of
+    /// these items yet.
     given: BTreeSet<SiteName>,
     /// Names that were claimed for series, each with the member that is about to publish the series.
     promised: BTreeMap<SiteName, MemberId>,
@@ -427,7 +428,7 @@ impl Broker {
         Some(SiteName { workflow, kind, name: name.to_owned() })
     }
 
-    /// Gives the name as the lasting state has it, if its workflow exists on this node.
+    /// Gives the key under which the lasting state has this name, if the name's workflow exists on this node.
     pub(super) fn local_key(&self, name: &SiteName) -> Option<(u64, SegmentKind, String)> {
         let workflow = self.lasting.workflow_names.get(&name.workflow)?;
         Some((*workflow, name.kind, name.name.clone()))
@@ -464,7 +465,8 @@ impl Broker {
         Some(is_elsewhere(&name, &at, was_cut_off))
     }
 
-    /// Gives the node that has this name, if it is another node. `None` if this node has an object of that name, too.
+    /// Gives the other node that has this name. Gives `None` if no other node has it, or if the name is contested,
+    /// because then this node has an object of that name, too.
     pub(super) fn owner_elsewhere(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<String> {
         let site = self.site.as_ref()?;
         let name = self.site_name(workflow, kind, name)?;
@@ -578,7 +580,8 @@ impl Broker {
         }
     }
 
-    /// Tells whether the name belongs to another node than this one and the node `node`, as far as this node knows.
+    /// Tells whether the name belongs to a third node, which is neither this node nor the node `node`, as far as this
+    /// node knows.
     pub(super) fn is_contested_by_another(&self, name: &SiteName, node: &str) -> bool {
         self.site.as_ref().and_then(|site| site.contested.get(name)).is_some_and(|at| at.node != node)
     }
@@ -669,7 +672,8 @@ impl Broker {
                     let known = site.nodes.get(&node);
                     let (number, address) = known.map_or((0, String::new()), |n| (n.number, n.address.clone()));
                     if site.owned.contains(&name) {
-                        // A region may have moved to the other node, while the region on this node is not removed yet.
+                        // The region of this name may have moved to the other node, although it is not removed from
+                        // this node yet.
                         self.moving_is_at(&name, Some(&node));
                     }
                     let Some(site) = &mut self.site else { return };
@@ -832,7 +836,8 @@ impl Broker {
         }
     }
 
-    /// Notes that the request which claims this name has already asked the name's owner.
+    /// Notes that this node has already asked the name's node to give the name up, because of the request `waits`,
+    /// which claims the name.
     pub(super) fn has_asked_owner(&mut self, name: &SiteName, waits: (Connection, u64)) {
         let claims = self.site.as_mut().and_then(|site| site.claims.get_mut(name));
         let own = claims.into_iter().flatten().filter(|claim| claim.waits == waits);

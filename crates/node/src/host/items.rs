@@ -41,8 +41,8 @@ const COPIES: usize = 4;
 pub(super) struct ItemFiles {
     pub(super) folder: Option<Folder>,
     doors: Doors,
-    /// Files for which a process may have kept a way to open them again. If there are no doors, such a file is copied
-    /// before the next owner gets it.
+    /// Files that a process may be able to open again after it has closed them. If the system has no doors, such a file
+    /// is copied before the next owner gets it.
     reopenable: HashSet<u64>,
     /// The items' files that have a name in `folder`.
     named: HashSet<u64>,
@@ -76,8 +76,8 @@ struct Done {
 }
 
 impl ItemFiles {
-    /// Makes the state for a new broker. `kept` are the files that a former broker made; processes may have kept ways
-    /// to open them again.
+    /// Makes the state for a new broker. `kept` are the files that a former broker made; processes may be able to open
+    /// them again.
     pub(super) fn new(
         folder: Option<Folder>,
         doors: BTreeMap<u64, Vec<OwnedFd>>,
@@ -145,9 +145,9 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// Finds out whether any process has the item's file open or mapped. If none has, gives the file its size, and makes
-    /// a small file whole. `size` is the size that the file must have, and `dying` says that the last holder has just
-    /// died.
+    /// Finds out whether any process has the item's file open or mapped. If none has, gives the file its size again,
+    /// and allocates missing memory of a small file. `size` is the size that the file must have, and `dying` says that
+    /// the last holder has just died.
     pub(super) fn prove_item(&mut self, id: u64, size: u64, dying: bool) -> Verdict {
         let mut verdict = self.ask(id);
         // The kernel closes the files of a killed process one after another, so the item's file may still be open for a

@@ -188,7 +188,7 @@ impl Journal {
             Ok((file, copy, end))
         });
         // If making the new journal failed, the old one stays in use. The next attempt is made when the old journal is
-        // twice as long.
+        // twice as long as now.
         self.compact_at = self.end * 2;
         let (file, copy, end) = file.inspect_err(|_| drop(fs::remove_file(&beside)))?;
         (self.file, self.end, self.room) = (file, end, end + AHEAD);

@@ -96,7 +96,8 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
         let keeper = std::process::id() as i32;
         let broker = patiently(|| {
             child::fork(|| {
-                // Each process keeps only its own end of the socket pair, so that it sees the end of the other process.
+                // Each process keeps only its own end of the socket pair. So it notices when the other process has
+                // ended.
                 ours = None;
                 // The child now owns copies of all held descriptors, and may close them one by one.
                 match (theirs.take(), held.take()) {

@@ -1,8 +1,8 @@
 //! Bytes of small items that travel ahead of the catalog's report.
 //!
-//! When a small item leaves, its node sends the bytes to the next node ([`AHEAD`]) at the same time as it requests from
-//! the catalog to pass the item on. So when the catalog reports that the item belongs to the next node, that node has
-//! the bytes already and need not pull them.
+//! When a small item leaves, its node sends the bytes to the next node ([`AHEAD`]) at the same time as it asks the
+//! catalog to pass the item on. So when the catalog reports that the item belongs to the next node, that node has the
+//! bytes already and need not pull them.
 //!
 //! The catalog alone decides whether the next node may use the bytes. They become the item's bytes only if the item's
 //! entry names the node that sent them, the epoch, and the **stamp** with which they were sent. No two requests to the
@@ -77,7 +77,7 @@ impl EarlyItems {
         });
     }
 
-    /// Takes the bytes of an item, if the catalog's entry of the item names them.
+    /// Removes the bytes of an item from the list and returns them, if the catalog's entry of the item names them.
     pub(super) fn take(&mut self, item: SegmentId, size: u64) -> Option<Vec<u8>> {
         let fits = |parcel: &EarlyBytes| parcel.item == item && parcel.fits && parcel.bytes.len() as u64 == size;
         let at = self.0.iter().position(fits)?;

@@ -128,7 +128,8 @@ impl Broker {
         if let Some(asker) = phase.pending() {
             self.refuse_abandoned(asker, item, why);
         }
-        // If the item has lost its name in the site, the requests for this key wait for another item.
+        // If the item has lost its name in the site, the requests for its key do not fail, because they wait for
+        // another item.
         if has_its_name {
             self.tell_waiting_of_end(found.workflow, &found.key, why);
         }

@@ -84,7 +84,7 @@ pub(super) struct LookUp {
     request: ItemRequest,
     patience: Patience,
     phase: LookUpPhase,
-    /// The node that was asked for the item last, and why it could not answer for the item.
+    /// The node that was asked about the item last, and the reason why it could not describe or give the item.
     refused: Option<(String, NodeFailure)>,
 }
 

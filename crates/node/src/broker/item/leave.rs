@@ -31,7 +31,7 @@ impl Broker {
         }
     }
 
-    /// Requests from the catalog to give a leaving item to its next node. Repeating the request does no harm.
+    /// Asks the catalog to give a leaving item to its next node. Repeating this request does no harm.
     fn order_pass(&mut self, item: SegmentId) {
         let Some(Residence::Leaving { epoch, to, .. }) = self.lasting.items.residences.get(&item).cloned() else {
             return;
@@ -211,7 +211,7 @@ impl Broker {
         }
     }
 
-    /// If the item ended on this node, requests from the catalog to remove the item's entry.
+    /// If the item ended on this node, asks the catalog to remove the item's entry.
     pub(super) fn forget_entry(&mut self, item: SegmentId) {
         if let Some(Residence::Ended { epoch }) = self.lasting.items.residences.get(&item) {
             let epoch = *epoch;
@@ -219,7 +219,7 @@ impl Broker {
         }
     }
 
-    /// Requests from the catalog to remove the entries of all items that ended on this node.
+    /// Asks the catalog to remove the entries of all items that ended on this node.
     pub(in crate::broker) fn forget_entries(&mut self) {
         for item in self.lasting.items.residences.keys().copied().collect::<Vec<_>>() {
             self.forget_entry(item);

@@ -6,9 +6,8 @@
 //! reader, the item is *proved*: [`Effect::ProveItem`] asks the kernel for a lease, and the kernel grants it only if no
 //! process has the file open or mapped. If a former user still has it open, or the item is `strict`, the bytes are
 //! first copied to a fresh file ([`Effect::CopyItem`]), and the broker closes the old file. If memory of the file is
-//! missing, the file's next owner on this node takes this memory when it opens the file; in all other cases such a file
-//! is copied, too. The item's phase is a
-//! [`handover::Phase`], and changes as follows:
+//! missing, the file's next owner on this node allocates this memory when it opens the file. In all other cases such a
+//! file is copied, too. The item's phase is a [`handover::Phase`], and changes as follows:
 //!
 //! ```text
 //!   Open (A has it) ── transfer to B ──► Proving ── alone ──► Proved ── B asks ──► Open (B has it)
@@ -71,8 +70,8 @@ pub(super) use unlisted::WHERE;
 pub enum Verdict {
     /// No other process has the file open or mapped, and the file has all of its memory.
     Alone,
-    /// No other process has the file open or mapped, but memory of it is missing: a former user has punched holes
-    /// into the file, or has never taken memory for it.
+    /// No other process has the file open or mapped, but memory of it is missing: a former user has punched holes into
+    /// the file, or has never allocated its memory.
     Incomplete,
     /// A former user has the file open or mapped.
     Clinging,

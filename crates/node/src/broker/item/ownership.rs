@@ -99,7 +99,8 @@ pub(super) struct RemoteWaiter {
     arrival: u64,
 }
 
-/// The tasks of other nodes that wait to own items of this node, by workflow and item key, in the order of arrival.
+/// For each item of this node (workflow and item key), the tasks of other nodes that wait to own it, in the order of
+/// arrival.
 #[derive(Default)]
 pub(super) struct RemoteWaiters(BTreeMap<(u64, String), Vec<RemoteWaiter>>);
 
@@ -227,7 +228,7 @@ impl Broker {
                 COMES
             }
             // The item is about to leave this node. The next node may have the item already, and only the next node can
-            // answer for it.
+            // say more about the item.
             Some(Residence::Leaving { .. }) => NOT_HERE,
             _ => match self.next_user(item) {
                 Some(NextUser::There(next)) if next == node && self.is_owner(workflow, &found.owner, &waiter) => COMES,

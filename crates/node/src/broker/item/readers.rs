@@ -52,8 +52,8 @@ record! {
 record! {
     /// The answer to a `ReadRequest`: the item's present sharing, or the reason why the item cannot be read.
     pub struct ReadReply as Stored {
-        /// Whether the item can be read, as one of the numbers that `OwnershipReply::code` explains; 0 if it can be
-        /// read.
+        /// 0 if the item can be read. Otherwise the reason why it cannot be read, as one of the numbers that
+        /// `OwnershipReply::code` explains.
         code: u32,
         text: String,
         item: u64,
@@ -149,7 +149,7 @@ impl Broker {
         }
         if reading.sharing == 0 && matches!(self.items.handovers.phase(item), Phase::Leaving { .. }) {
             // The item is about to leave this node. The next node may have the item already, and only the next node can
-            // answer for it.
+            // say more about the item.
             return answer(NOT_HERE, format!("item '{}' is about to leave this node", reading.key));
         }
         if reading.sharing == 0 {

@@ -12,8 +12,7 @@ use crate::broker::{Broker, Cause, Effect, NodeFailure, Record, Requester, text}
 
 /// The largest size of an item in bytes. A larger item would not fit into any machine's address space.
 pub(super) const MAX_SIZE: u64 = 1 << 46;
-/// The maximum number of numbers that one rank may register as parties, and that all ranks of one task together may
-/// register.
+/// How many numbers one rank may register as parties, and how many all ranks of one task together may register.
 const NUMBERS: usize = 256;
 const NUMBERS_OF_TASK: usize = 4096;
 /// Limits for the parties that have a number for owner words: how many parties of one workflow may have such a number,

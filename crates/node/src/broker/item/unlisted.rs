@@ -21,7 +21,7 @@ use super::{ItemRecord, Residence};
 use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::{Broker, NodeFailure, Record};
 
-/// The number of the service by which a node asks where an item is that it has passed on.
+/// The number of the service by which a node asks for the present node of an item that it has passed on.
 pub(in crate::broker) const WHERE: u32 = 14;
 
 /// An item counts as ended only if its next node did not know it for this time, in milliseconds. The next node may
@@ -31,7 +31,8 @@ const UNKNOWN_MS: u64 = 5_000;
 const QUESTIONS: usize = 32;
 
 record! {
-    /// The question where an item is that has left the asking node with this epoch.
+    /// The question of a node that has passed an item on: where is the item now? `epoch` is the epoch with which the
+    /// item left that node.
     pub struct PlaceQuestion as Stored {
         version: u32,
         item: u64,

@@ -277,8 +277,8 @@ impl Broker {
         self.fail(wait.asker, Status::TimedOut, text);
     }
 
-    /// If the member asked not to wait, and no node is known from which one of the request's items could come, asks
-    /// the catalog where the items are.
+    /// Asks the catalog where a request's items are, if the member asked not to wait, and if this node knows no node
+    /// from which one of the items could come.
     pub(super) fn look_up_if_nowhere(&mut self, waits: RequestId) {
         let Some(wait) = self.items.waits.get(waits).filter(|wait| wait.waited_ms == 0) else { return };
         let could_come = |key: &String| {
@@ -291,7 +291,7 @@ impl Broker {
     }
 
     /// Continues with a request whose member asked not to wait. The node `node` has answered that it does not have the
-    /// item `key`, or it has not answered. Gives the error if the request fails with what this node knows.
+    /// item `key`, or it has not answered. Gives the error if the request fails now; `None` if it continues.
     pub(super) fn not_there(
         &mut self,
         waits: RequestId,
