@@ -155,7 +155,7 @@ impl Worker {
         self.carry_on();
     }
 
-    /// Repeats the releases and the requests about items that have not succeeded yet, because the catalog could not be
+    /// Repeats each release, and each request about an item, that has failed so far because the catalog could not be
     /// reached.
     fn carry_on(&mut self) {
         self.release_strays();

@@ -87,8 +87,8 @@ impl std::fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
-/// Gives the socket of a daemon whose options name none. Root's daemon has a socket for the whole node. The daemon of
-/// another user has its socket in the user's runtime folder, or in /tmp if there is no such folder.
+/// Gives the socket of a daemon whose options do not name a socket. Root's daemon has a socket for the whole node. The
+/// daemon of another user has its socket in the user's runtime folder, or in /tmp if there is no such folder.
 #[must_use]
 pub fn default_socket() -> PathBuf {
     let user = crossdock_os::child::user();

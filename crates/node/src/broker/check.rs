@@ -52,8 +52,8 @@ impl Broker {
         self.check_items_at_rest();
     }
 
-    /// Panics if the host reports another event before it has reported the memory that the broker asked for, and the
-    /// kernel's answers about items.
+    /// Panics if the host reports another event although it has not yet answered the broker's requests to make memory,
+    /// or not yet reported the kernel's answers about items.
     pub(super) fn check_before(&self, event: &Event<'_>) {
         if !matches!(event, Event::Proved { .. } | Event::Made { .. }) {
             assert!(!self.is_making(), "another event comes while memory is being made: {event:?}");

@@ -46,7 +46,7 @@ pub(super) struct Mirrors {
     opening: BTreeMap<u64, Opening>,
     /// The member to which each mirror of a port belongs.
     owners: BTreeMap<SegmentId, MemberId>,
-    /// The mirrors of series that a member observes, or is about to observe.
+    /// The mirrors of series. A mirror is in this set while a member observes it or is about to observe it.
     series: BTreeSet<SegmentId>,
 }
 

@@ -238,8 +238,8 @@ impl Broker {
         }
     }
 
-    /// Gives names back to the nodes from which they were taken: the names of regions that have not moved to this
-    /// node.
+    /// Gives names back to the nodes from which this node has taken them, because the regions of these names have not
+    /// moved to this node.
     pub(super) fn give_names_back(&mut self) {
         let Some(site) = &self.site else { return };
         let names = self.lasting.arrivals.values().map(region_name);
@@ -292,7 +292,7 @@ impl Broker {
         self.is_here(&name) || self.is_arriving(&name)
     }
 
-    /// Asks the questions about moves that are due.
+    /// Asks all questions about moves whose time has come.
     pub(super) fn settle_moves(&mut self) {
         if self.site.is_none() {
             return;

@@ -145,8 +145,8 @@ impl Broker {
         Some(format!("is open in {}{more}; let them end first, or use --force", names.join(", ")))
     }
 
-    /// Removes a segment's name, which is free at once. The segment's memory counts against the quota until the last
-    /// member has closed the segment.
+    /// Removes a segment's name, so that the name is free immediately. The segment's memory counts against the quota
+    /// until the last member has closed the segment.
     pub(super) fn take_name(&mut self, segment: SegmentId, cause: Cause) {
         let Some(workflow) = self.lasting.segments.get(&segment).map(|s| s.workflow) else { return };
         let away = self.away(workflow);

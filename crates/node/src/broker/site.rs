@@ -64,7 +64,7 @@ pub enum SiteOrder {
     },
     /// Release the name, so that it is free.
     Release(SiteName),
-    /// Give the name of a region that has not moved to this node back to the node from which it was taken.
+    /// Give a region's name back to the node from which it was taken, because the region has not moved to this node.
     GiveBack {
         /// The name.
         name: SiteName,
@@ -263,8 +263,8 @@ pub(super) struct Site {
     /// objects.
     owned: BTreeSet<SiteName>,
     contested: BTreeMap<SiteName, SiteNode>,
-    /// Contested names for which the catalog has not said yet, since this node's present lease began, which node has
-    /// them.
+    /// Contested names of which it is not certain which node has them, because the catalog has not reported this since
+    /// this node's present lease began.
     unconfirmed: BTreeSet<SiteName>,
     claims: BTreeMap<SiteName, Vec<Claim>>,
     /// Names of this node that may not belong to any object any more. The broker checks them and releases the unused

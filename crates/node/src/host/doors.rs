@@ -61,8 +61,8 @@ impl Doors {
         Self { files, count, most: (child::raise_descriptor_limit() / PART) as usize }
     }
 
-    /// Opens the door by which `party` uses a file, and makes the door if there is none. Returns the door, and whether
-    /// it was made now. The caller must give a new door to the keeper before a task uses it.
+    /// Opens the door through which `party` uses a file, and makes the door if there is none. Returns the door, and
+    /// whether it was made now. The caller must give a new door to the keeper before a task uses it.
     pub(super) fn open(&mut self, folder: &Folder, file: u64, party: DoorUser) -> OsResult<(&Door, bool)> {
         let ways = self.files.entry(file).or_default();
         let found = ways.iter().position(|way| way.party == party);

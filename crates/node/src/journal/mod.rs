@@ -120,7 +120,7 @@ impl Journal {
         taken
     }
 
-    /// Notes a record, which [`Journal::flush`] writes together with all others that were noted, in one system call.
+    /// Notes a record. [`Journal::flush`] writes all noted records in one system call.
     pub fn note(&mut self, record: &Record) {
         self.noted.extend(frame(record));
     }

@@ -327,7 +327,7 @@ mod tests {
         let pulls = |bench: &Bench| bench.broker.items.pulls.iter().map(|(id, (_, to))| (*id, *to)).collect::<Vec<_>>();
         let outcome = Err(NodeFailure { status: Status::Disconnected, text: "it is cut off".into() });
         bench.event(Event::Nodes(NodeEvent::Pulled { id: pulls(&bench)[0].0, outcome }));
-        // The first event after the pause is a request that makes a segment.
+        // The pause is over now. The next event is not a tick, but a request that makes a segment.
         bench.now += AGAIN_MS;
         let open = Request::Open {
             kind: SegmentKind::Port,

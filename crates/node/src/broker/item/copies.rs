@@ -253,8 +253,7 @@ impl Broker {
         }
     }
 
-    /// Drops the copies of an item that are not used any more. The broker calls this after each answer to a question
-    /// about the item.
+    /// Drops the unused copies of an item. The broker calls this after each answer to a question about the item.
     pub(super) fn copies_unread(&mut self, workflow: u64, key: &str) {
         let copies = self.items.copies.all.iter();
         let copies = copies.filter(|(_, copy)| copy.workflow == workflow && copy.key == key).map(|(id, _)| *id);

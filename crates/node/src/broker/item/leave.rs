@@ -236,7 +236,7 @@ impl Broker {
         }
     }
 
-    /// Repeats all requests to the catalog about items that have no answer yet, because this node has a lease now.
+    /// This node has a lease now: repeats all its unanswered requests to the catalog about items.
     pub(in crate::broker) fn items_joined(&mut self) {
         for (item, at) in self.lasting.items.residences.clone() {
             match at {

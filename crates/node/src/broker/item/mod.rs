@@ -118,13 +118,13 @@ pub(super) struct TransientItems {
     findings: PendingDescriptions,
     /// Requests that wait for the catalog to say which node has an item.
     look_ups: Vec<LookUp>,
-    /// Questions to other nodes that are not answered yet. The key is the question's id.
+    /// The unanswered questions to other nodes. The key is the question's id.
     asked: BTreeMap<u64, Question>,
     /// For each item, the number of unanswered requests to the catalog to pass the item on. If one answer says that the
     /// item was passed on, this answer decides. Otherwise the last answer decides.
     passes: BTreeMap<SegmentId, u32>,
-    /// The pulls of items' bytes that are running. The key is the id under which the broker told the host to pull. The
-    /// values are the item and the file that receives the bytes.
+    /// The running pulls of items' bytes. The key is the id that the broker gave to the pull. The value is the item,
+    /// and the file that receives the bytes.
     pulls: BTreeMap<u64, (SegmentId, SegmentId)>,
     /// Bytes of items that other nodes have sent ahead of the catalog's report.
     parcels: EarlyItems,

@@ -277,7 +277,7 @@ impl Broker {
     }
 
     /// Gives the members that have a cooperative item open, or that read a shared item, as text for messages; `None` if
-    /// there are none. Such an item may have no holder.
+    /// there are none. An item that these members use may have no holder.
     pub(super) fn item_users(&self, item: SegmentId) -> Option<String> {
         let found = self.lasting.items.all.get(&item)?;
         let has_users = found.shared || found.level == ItemLevel::Cooperative;
