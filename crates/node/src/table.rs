@@ -96,8 +96,8 @@ pub(crate) fn begin(words: &Mapping, next_member: u64, holder: impl Fn(usize) ->
             None => set_dead(words, MemberId(word & !DEAD)),
         }
     }
-    // The former broker may have marked a member without counting the death, and this function marks slots without
-    // counting them.
+    // The former broker may have marked a member as dead without counting the death, and this function has marked slots
+    // without counting. So the count of deaths is changed now, once for all of them.
     count_deaths(words);
 }
 

@@ -67,7 +67,7 @@ impl Broker {
         number != 0 && self.lasting.numbers.get(&id) == Some(&number)
     }
 
-    /// Lets the request wait until the memory is offered, or until its name is free.
+    /// Lets the request wait until the memory is offered, or until the name of the lost segment is free.
     pub(super) fn await_offer(&mut self, asker: Requester, segment: SegmentId, request: Request, wait_ms: u64) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let key = (found.workflow, found.kind, found.name.clone());

@@ -119,8 +119,8 @@ impl Broker {
         let of = self.lasting.workflows.get(&workflow).map_or("", |w| &w.name);
         let label = format!("crossdock:{of}:{}:{name}", kind.word());
         let cause = Cause { member: asker.member, request: asker.number };
-        // Regions are persistent. An incomplete copy of a region is not: until the copy is complete, its name has the
-        // prefix of mirrors' names. Ports are removed with their run unless they were made persistent.
+        // Regions are persistent. An incomplete copy of a region is not persistent; its name has the prefix of mirrors'
+        // names until the copy is complete. Ports are removed with their run unless they were made persistent.
         let persistent = persistent || kind != SegmentKind::Port && !is_mirror(&name);
         let since_ms = self.calendar_ms();
         let record =

@@ -415,7 +415,8 @@ impl Broker {
         }
     }
 
-    /// Gives all names in use on this node that no other node may have. Mirrors are not among them.
+    /// Gives all names of objects on this node that no other node may use for an object of its own. Mirrors' names are
+    /// not among them.
     fn all_site_names(&self) -> impl Iterator<Item = SiteName> {
         let segments = self.lasting.names.keys().filter(|key| !is_mirror(&key.2));
         let segments = segments.filter_map(|(workflow, kind, name)| self.site_name(*workflow, *kind, name));

@@ -115,9 +115,9 @@ impl Host<'_> {
         self.write_down();
     }
 
-    /// Writes all records that were noted for the journal into its file. If the disk is full, waits until it has free
-    /// space: a change that is not in the journal must not be promised to a client, and another broker would need this
-    /// space as well.
+    /// Writes all records that were noted for the journal into its file. If the disk is full, waits until the disk has
+    /// free space. A change that is not in the journal must not be promised to a client. Ending this broker would not
+    /// help, because the next broker would need the same space.
     fn write_down(&mut self) {
         let mut is_told = false;
         while let Err(error) = self.journal.flush() {
