@@ -337,7 +337,8 @@ impl Broker {
         }
     }
 
-    /// Forgets regions that are not frozen any more, and regions that are not about to move any more.
+    /// Ends the freeze of each region that the freezing member has closed. If a region that was about to move stays on
+    /// this node after all, records this.
     pub(super) fn settle_regions(&mut self) {
         self.regions.frozen.retain(|segment, frozen| self.open_segments.has(*segment, frozen.member));
         let leaving = std::mem::take(&mut self.regions.leaving);

@@ -263,8 +263,8 @@ pub(super) struct Site {
     /// objects.
     owned: BTreeSet<SiteName>,
     contested: BTreeMap<SiteName, SiteNode>,
-    /// Contested names of which it is not certain which node has them, because the catalog has not reported this since
-    /// this node's present lease began.
+    /// Contested names whose node is not certain: since this node's present lease began, the catalog has not said which
+    /// node has them.
     unconfirmed: BTreeSet<SiteName>,
     claims: BTreeMap<SiteName, Vec<Claim>>,
     /// Names of this node that may not belong to any object any more. The broker checks them and releases the unused

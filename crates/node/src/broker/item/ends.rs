@@ -157,7 +157,7 @@ impl Broker {
         self.end_item(item, why, Cause::NONE);
     }
 
-    /// Ends the cooperative items without a name that no member has open any more.
+    /// Ends the cooperative items that have lost their keys to other items, if no member has them open any more.
     pub(in crate::broker) fn settle_nameless(&mut self) {
         for item in std::mem::take(&mut self.items.nameless) {
             self.end_nameless(item);
