@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crossdock_os::{Deadline, futex};
 
-/// All watches of a catalog, by their prefixes. Watches of the same prefix share one counter of wakes.
+/// All watches of a catalog, grouped by their prefixes. Watches of the same prefix share one counter of wakes.
 #[derive(Default)]
 pub(super) struct Watchers {
     counters: Mutex<BTreeMap<String, Arc<AtomicU32>>>,

@@ -47,8 +47,8 @@ use super::{Broker, Cause, Effect, NodeFailure, Record, Requester, SiteName, Sit
 
 /// The service by which a region's former node is told whether the region has moved. The answer is empty.
 pub(super) const MOVE_ENDED: u32 = 35;
-/// The service by which a region's former node asks the node to which it handed the region over for the state of the
-/// move. The answer is a `MoveStateReply`.
+/// The service by which a region's former node asks for the state of the move. It asks the node to which it handed the
+/// region over. The answer is a `MoveStateReply`.
 pub(super) const MOVE_STATE: u32 = 36;
 
 /// How long the broker waits before it repeats a question about a move, in milliseconds.

@@ -59,8 +59,8 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: endpoint });
     }
 
-    /// Accepts the listening socket of an endpoint from a member, if the daemon's own socket was lost with the keeper.
-    /// If the daemon has the socket, nothing happens, because a member whose connection was lost may send the socket
+    /// Accepts the listening socket of an endpoint from a member, if the daemon lost this socket with the keeper. If
+    /// the daemon still has the socket, nothing happens, because a member whose connection was lost may send the socket
     /// twice.
     pub(super) fn listen(&mut self, asker: Requester, endpoint: u64, descriptors: &[Descriptor]) {
         if !self.is_admin(asker.connection) {

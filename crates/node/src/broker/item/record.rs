@@ -235,8 +235,8 @@ impl Items {
         let cause = Cause::NONE;
         let mut records = Vec::new();
         if self.last_word > 0 {
-            // The largest number that was ever given out for owner words is recorded even if the workflow that got the
-            // number is gone.
+            // The largest number that was ever given out for owner words is recorded, so that no number is given out
+            // twice. This also holds if the workflow that got the number is gone.
             let party = Party::Number(0);
             records.push(ItemRecord::Word { workflow: u64::MAX, party, word: self.last_word, cause });
         }

@@ -9,9 +9,9 @@ use super::queue::{RequestId, Wait, WaitPurpose};
 use super::{Phase, Refusal};
 use crate::broker::{Broker, Connection, Due, NodeFailure, PARKED, Requester};
 
-/// How long, in milliseconds, a request with a waiting time of 0 waits if the item must first be copied or pulled from
-/// another node. Such a request does not wait for the item's owner. All other requests end by their deadlines; the copy
-/// or pull goes on without them.
+/// A request whose member asked not to wait does not wait for the item's owner. But if the item must first be copied or
+/// pulled from another node, the request waits up to this time, in milliseconds. All other requests end by their
+/// deadlines; the copy or pull goes on without them.
 const READY_MS: u64 = 60_000;
 /// A request waits at most this much longer than the member asked for, if another node has not answered yet.
 const GRACE_MS: u64 = 1_000;
