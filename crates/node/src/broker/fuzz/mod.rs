@@ -149,8 +149,8 @@ impl World {
             }
             8 => {
                 self.now += u64::from(argument) * 50;
-                // If there is no tick, deadlines have passed before the next event, and the broker handles them with
-                // that event.
+                // In half of the cases no tick follows. Then the broker gets the next event after deadlines have
+                // passed, and must handle these deadlines with that event.
                 if op < 128 {
                     self.event(Event::Tick);
                 }
