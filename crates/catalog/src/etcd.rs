@@ -2,9 +2,10 @@
 //!
 //! Each call goes to the member of the etcd cluster that answered last. If this member does not answer within a second,
 //! the call goes to the next one. The name of the client decides which member is asked first, so the clients of a site
-//! are spread over all members. A gRPC channel that balances the load itself would go on sending calls to a dead
-//! member. etcd's client ends watches and keep-alive streams when their member is lost. So this catalog continues a
-//! watch at another member, from the revision that the watch had reached, and makes each keep-alive a call of its own.
+//! are spread over all members. This client chooses the member itself, because a gRPC channel that balances the load
+//! would go on sending calls to a dead member. etcd's client ends watches and keep-alive streams when their member is
+//! lost. So this catalog continues a watch at another member, from the revision that the watch had reached, and makes
+//! each keep-alive a call of its own.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +30,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How many entries are asked for at once, so that an answer stays below gRPC's limit of 4 MiB.
+/// How many entries one list request asks etcd for. With this number, an answer stays below gRPC's limit of 4 MiB.
 const PAGE: i64 = 500;
 
 /// How to reach an etcd cluster.
@@ -111,8 +112,8 @@ impl Etcd {
         Ok(Self { members: Arc::new(members) })
     }
 
-    /// Asks one etcd member after another until one answers. If `once` is set, the call is not repeated once a member
-    /// may have carried it out.
+    /// Asks one etcd member after another until one answers. If `once` is true, a call that a member may have carried
+    /// out is not repeated.
     fn ask<T, F: Future<Output = Result<T, Error>>>(
         &self,
         by: Deadline,
@@ -122,7 +123,7 @@ impl Etcd {
         self.ask_until(by, &|| false, once, call)
     }
 
-    /// Like [`Self::ask`], but fails soon once `is_over` gives true.
+    /// Like [`Self::ask`], but fails soon after `is_over` begins to return true.
     fn ask_until<T, F: Future<Output = Result<T, Error>>>(
         &self,
         by: Deadline,
@@ -380,8 +381,8 @@ impl EtcdWatch {
         Ok(())
     }
 
-    /// Drops the stream after the fault `why`. Before the deadline, the caller opens another stream. After the
-    /// deadline, `why` is returned as an error.
+    /// Drops the stream, which failed for the reason `why`. Before the deadline, this returns no error, and the caller
+    /// opens another stream. After the deadline, `why` is returned as an error.
     fn lost(&mut self, why: CatalogError, by: Deadline) -> CatalogResult<()> {
         if let Some((member, _)) = self.stream.take() {
             self.members.leave(member);

@@ -30,8 +30,8 @@ impl EntryChange {
 }
 
 /// A copy of all entries below a prefix. A follower lists the entries once, and then watches for later changes. If the
-/// catalog forgot changes before the follower read them, the follower lists again. In this case it reports the
-/// differences to the copy, so a change that was undone meanwhile is not reported.
+/// catalog forgot changes before the follower read them, the follower lists again. In this case it reports how the new
+/// list differs from the copy. So it does not report a change that was made and undone meanwhile.
 pub struct Follower {
     prefix: String,
     known: BTreeMap<String, Entry>,
@@ -44,7 +44,7 @@ impl Follower {
         Self { prefix: prefix.to_owned(), known: BTreeMap::new(), watch: None }
     }
 
-    /// Gives the copy: the entries as of the last [`Self::next`], by key.
+    /// Gives the copy: all entries as the last [`Self::next`] found them. The map's keys are the entries' keys.
     pub fn known(&self) -> &BTreeMap<String, Entry> {
         &self.known
     }
@@ -60,8 +60,8 @@ impl Follower {
         self.next_until(catalog, by, &|| false)
     }
 
-    /// Like [`Self::next`], but fails soon once `is_over` gives true while the call lists the catalog or connects to
-    /// it.
+    /// Like [`Self::next`], but if `is_over` begins to return true while the call lists the catalog or connects to it,
+    /// the call fails soon.
     ///
     /// # Errors
     /// As for [`Self::next`].
@@ -82,7 +82,7 @@ impl Follower {
         }
     }
 
-    /// Makes the next call of [`Self::next`] list the whole catalog again.
+    /// After this call, the next call of [`Self::next`] lists the whole catalog again.
     pub fn restart(&mut self) {
         self.watch = None;
     }

@@ -59,8 +59,8 @@ pub trait Catalog: Send + Sync {
     /// Gives all entries whose keys begin with `prefix`, in the keys' order, as they were at one revision.
     fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing>;
 
-    /// Like [`Self::list`], but fails soon once `is_over` gives true. A catalog whose calls do not wait ignores
-    /// `is_over`.
+    /// Like [`Self::list`], but fails soon after `is_over` begins to return true. A catalog whose calls do not wait
+    /// ignores `is_over`.
     fn list_until(&self, prefix: &str, by: Deadline, is_over: IsOver<'_>) -> CatalogResult<Listing> {
         let _ = is_over;
         self.list(prefix, by)
@@ -141,12 +141,12 @@ pub trait Watch: Send {
     ///
     /// # Errors
     /// [`CatalogError::Compacted`] if the catalog forgot changes before this watch read them. The caller must list the
-    /// entries again and begin a new watch from the revision of that list. After any other error, the next call
-    /// continues where the watch was.
+    /// entries again and begin a new watch from the revision of that list. After any other error, the next call reports
+    /// the changes that this call did not report.
     fn next(&mut self, by: Deadline) -> CatalogResult<Vec<Event>>;
 
-    /// Like [`Self::next`], but stops connecting soon once `is_over` gives true. A watch that does not connect ignores
-    /// `is_over`.
+    /// Like [`Self::next`], but stops connecting soon after `is_over` begins to return true. A watch that does not
+    /// connect ignores `is_over`.
     ///
     /// # Errors
     /// As for [`Self::next`].

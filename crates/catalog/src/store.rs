@@ -21,7 +21,7 @@ const HISTORY: usize = 10_000;
 /// One lasting change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// Sets the numbers after which revisions and lease numbers continue.
+    /// Sets the present revision, and the number of the next lease.
     Start { revision: Revision, next_lease: u64 },
     /// The operations of one commit, which are applied together.
     Changed { revision: Revision, operations: Vec<Operation> },
@@ -164,7 +164,7 @@ impl Store {
         Ok(Listing { revision: self.revision, entries: below.map(|(_, entry)| entry.clone()).collect() })
     }
 
-    /// Gives the changes of keys below `prefix`, from the revision `from` on.
+    /// Gives the changes of keys below `prefix` that have the revision `from` or a later one.
     pub fn since(&self, prefix: &str, from: Revision) -> CatalogResult<Vec<Arc<Change>>> {
         if from <= self.compacted {
             return Err(CatalogError::Compacted(self.compacted + 1));

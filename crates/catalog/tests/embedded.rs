@@ -276,7 +276,7 @@ fn a_keeper_that_does_not_answer_leaves_a_change_unknown() {
     let stop = Arc::clone(&ends);
     let silent = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        // The keeper reads the hello and answers "done", and nothing else.
+        // The keeper of this test reads the hello and answers "done". After that it reads and sends nothing.
         let mut hello = [0; 30];
         stream.read_exact(&mut hello).unwrap();
         stream.write_all(&[1, 0, 0, 0, 1]).unwrap();
@@ -327,7 +327,7 @@ fn bytes_that_are_no_messages_end_their_connection_and_no_other() {
         vec![255; 64],
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
         vec![1, 0, 0, 0, 3],
-        // A hello with a version of the protocol that does not exist yet.
+        // Wrong: a hello with a version of the protocol that does not exist yet.
         [&hello()[..26], &[9, 0, 0, 0]].concat(),
         // Bad messages: a list request without its prefix, an unknown request, a message that claims a length of 4 GiB,
         // and a key that claims a length of 4 GiB.
@@ -336,14 +336,14 @@ fn bytes_that_are_no_messages_end_their_connection_and_no_other() {
         [hello(), vec![255, 255, 255, 255]].concat(),
         [hello(), vec![9, 0, 0, 0, 3, 255, 255, 255, 255, 1, 2, 3, 4]].concat(),
         [hello(), hello()].concat(),
-        // A commit that claims four thousand million operations.
+        // Wrong: a commit that claims to have four thousand million operations.
         [hello(), vec![9, 0, 0, 0, 2, 0, 0, 0, 0, 255, 255, 255, 255]].concat(),
     ];
     for (number, bytes) in attacks.iter().enumerate() {
         let mut stream = TcpStream::connect(&place.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.write_all(bytes).unwrap();
-        // The keeper closes the connection, and has sent only a few bytes before.
+        // The keeper closes the connection. Before that, it has sent only a few bytes.
         let mut said = Vec::new();
         let end = stream.read_to_end(&mut said);
         assert!(
@@ -355,7 +355,8 @@ fn bytes_that_are_no_messages_end_their_connection_and_no_other() {
     }
 }
 
-/// Counts the threads of this process that serve a keeper's connections. Other tests may have some as well.
+/// Counts the threads of this process that serve a keeper's connections. The keepers of other tests may have such
+/// threads at the same time.
 fn client_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
@@ -371,7 +372,8 @@ fn silent_connections_by_the_hundred_get_few_threads_and_clients_are_served() {
     thread::sleep(Duration::from_millis(500));
     let threads = client_threads();
     assert!(threads < 200, "{threads} threads serve {} silent connections", silent.len());
-    // A client with a connection is served at once, a new client when the keeper has closed silent connections.
+    // A client that is connected already is served at once. A new client is served when the keeper has closed silent
+    // connections.
     assert!(c.get("a", Deadline::after(Duration::from_secs(2))).unwrap().is_some());
     assert!(place.client().get("a", soon()).unwrap().is_some());
 }

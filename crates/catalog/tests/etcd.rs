@@ -35,8 +35,8 @@ fn a_killed_leader_costs_no_entry_no_lease_and_no_event() {
     assert_eq!(watch.next(soon()).unwrap().len(), 1);
     for round in 0..2 {
         let leader = cluster.leader();
-        // The leader is the first etcd member in the list of the client `near`. So the client's calls go to the leader
-        // when the leader is stopped.
+        // The leader is the first etcd member in the list of the client `near`. So at the moment when the test stops
+        // the leader, the client's calls go to the leader.
         let members = [leader, (leader + 1) % 3, (leader + 2) % 3];
         let members = members.map(|n| cluster.url(n)).to_vec();
         let near = Etcd::new(&EtcdOptions { members, ..EtcdOptions::default() }).unwrap();

@@ -66,8 +66,8 @@ impl FromStr for CatalogAddress {
 /// After a restart, the keeper of the catalog adds this time to each lease.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Finds the address where this node listens if the options give none. It is the address from which this node would
-/// connect to the catalog, with port 0, so that the kernel chooses a port.
+/// Finds the address where this node listens if the options do not name one. It is the address from which this node
+/// would connect to the catalog, with port 0, so that the kernel chooses a port.
 pub(crate) fn own_address(catalog: &CatalogAddress) -> Result<String, String> {
     let host = match catalog {
         CatalogAddress::Keep(address) => {

@@ -1,20 +1,20 @@
 //! The gateway: a daemon's part in its site. It reaches the catalog and the other nodes.
 //!
 //! A [`Gateway`] owns the node's identity in the catalog: the node's name, its number, and the lease to which all its
-//! entries belong. It has two threads. One thread keeps the lease alive and carries out [`GatewayRequest`]s; the
-//! other follows what all nodes announce. [`Nodes`] has the links to the other nodes, and a thread that measures
-//! them. The daemon gets all results as [`GatewayEvent`], in order. A descriptor is readable while events are
-//! waiting.
+//! entries belong. It has two threads. One thread keeps the lease alive and carries out [`GatewayRequest`]s; the other
+//! watches the catalog's entries of all nodes. [`Nodes`] has the links to the other nodes, and a thread that measures
+//! them. The daemon gets all results as [`GatewayEvent`]s, the oldest first. A descriptor ([`Gateway::bell`]) is
+//! readable while events are waiting.
 //!
 //! **Identity.** A node's name belongs to one daemon at a time: a daemon makes the name's entry only if the name is
 //! free. The node's number belongs permanently to the name, so no other node ever gives out ids with this number. A
 //! daemon whose broker was restarted recognises its own entry by a token, and continues with the same lease.
 //!
-//! **Lease.** If the lease could not be kept alive for four fifths of its time, the gateway reports [`GatewayEvent::CutOff`].
-//! At that moment the catalog still has the node's entries. From then on the gateway claims no name until it has a
-//! lease again ([`GatewayEvent::Joined`]). The daemon then orders [`GatewayRequest::Announce`] with all names that it has. If another
-//! node has claimed one of these names in the meantime, the name continues to belong to that node
-//! ([`GatewayEvent::Contested`]).
+//! **Lease.** If the lease could not be kept alive for four fifths of its time, the gateway reports
+//! [`GatewayEvent::CutOff`]. At that moment the catalog still has the node's entries. From then on the gateway claims
+//! no name until it has a lease again ([`GatewayEvent::Joined`]). The daemon then sends the request
+//! [`GatewayRequest::Announce`] with all names that it has. If another node has claimed one of these names in the
+//! meantime, the name continues to belong to that node ([`GatewayEvent::Contested`]).
 
 mod catalog_address;
 mod fuzz;
@@ -58,7 +58,8 @@ pub enum GatewayRequest {
     Claim(Name),
     /// Make this name free again.
     Release(Name),
-    /// Give a name that this node has taken back to the node `to`. If that node has no lease, the name is free.
+    /// Give a name back to the node `to`, from which this node has taken it. If the node `to` has no lease, the name
+    /// becomes free.
     GiveBack {
         /// The name.
         name: Name,
@@ -224,8 +225,8 @@ impl Mailbox {
 
     fn put(&self, news: GatewayEvent) {
         let mut waiting = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // Of several waiting `Synced` events only one is kept, and of several `Links` events only the last one,
-        // because the others would tell the daemon nothing more.
+        // If several `Synced` events are waiting, only one is kept. Of several `Links` events only the last one is
+        // kept. The dropped events would tell the daemon nothing more.
         match &news {
             GatewayEvent::Synced if waiting.contains(&news) => {}
             GatewayEvent::Links(_) => {
@@ -245,8 +246,8 @@ pub struct Gateway {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     nodes: Arc<Nodes>,
-    // This field is dropped last. If this node keeps the catalog, the node needs the catalog to give back its own lease
-    // when it leaves.
+    // This field is dropped last: if this node keeps the catalog, the node still needs the catalog to end its own lease
+    // when it leaves the site.
     _catalog: SiteCatalog,
 }
 
@@ -312,7 +313,7 @@ impl Gateway {
         self.mailbox.take()
     }
 
-    /// The links to the other nodes, which send requests to them and pull bytes from them.
+    /// The links to the other nodes. Through them the daemon sends requests to the nodes and pulls bytes from them.
     #[must_use]
     pub fn nodes(&self) -> Arc<Nodes> {
         Arc::clone(&self.nodes)
@@ -328,7 +329,8 @@ impl Gateway {
 }
 
 impl Drop for Gateway {
-    /// Ends the threads. The worker thread gives the lease back, unless the catalog takes too long to answer.
+    /// Ends the threads. Before the worker thread ends, it ends the node's lease, unless the catalog takes too long to
+    /// answer.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.orders = None;

@@ -12,7 +12,8 @@ use crate::item_entries::ItemEntries;
 use crate::node_record::NUMBERS;
 use crate::{GatewayOptions, Name, NodeRecord, keys};
 
-/// The deadline of one call to the catalog. It is much shorter than a lease, so a slow call does not cost the lease.
+/// The time limit of one call to the catalog. It is much shorter than a lease, so the lease does not end during one
+/// slow call.
 const CALL: Duration = Duration::from_secs(2);
 
 /// Milliseconds on a clock that never goes back, and that also advances while the node is suspended.
@@ -20,7 +21,7 @@ pub(crate) type Clock = Box<dyn Fn() -> u64 + Send>;
 
 /// Why a call to the catalog did not succeed.
 pub(crate) enum CatalogFailure {
-    /// The name belongs to the described node.
+    /// The name belongs to another node, which the value describes.
     Taken(NodeRecord),
     /// The lease has ended.
     NoLease,
@@ -52,7 +53,7 @@ pub(crate) struct Member {
     pub(crate) token: u64,
     /// The node's number; 0 until it is known.
     number: Cell<u64>,
-    /// The entries that the watch has reported. They save reads before a commit.
+    /// The entries that the watch has reported. With them, the node need not read an entry before each commit.
     pub(crate) hints: Arc<ItemEntries>,
     /// The length of a lease, in milliseconds.
     pub time: u64,
@@ -186,9 +187,10 @@ impl Member {
             if !is_own {
                 return Err(self.owner(&entry)?);
             }
-            // The entry names this node already. But the entry may belong to a lease that is about to end, or the
-            // catalog may still receive an earlier commit that releases the name. The commit made here sets the present
-            // lease, and changes the revision, so the earlier commit fails if it comes later.
+            // The entry names this node already. But it may belong to a lease that is about to end, or the catalog may
+            // still receive an earlier commit that releases the name. The commit that follows gives the entry to the
+            // present lease, and changes the entry's revision. So if the earlier commit reaches the catalog later, it
+            // fails.
             let commit = Commit::new().expect_at(&key, entry.modified).put(&key, &value, lease);
             match self.catalog.commit(&commit, by()) {
                 Ok(done) if done.done => return Ok(()),

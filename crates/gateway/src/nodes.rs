@@ -30,7 +30,7 @@ pub const ECHO: u32 = 1;
 const LOOK: Duration = Duration::from_secs(1);
 /// How often the round trip of a link is measured.
 const MEASURE: Duration = Duration::from_secs(5);
-/// How long a request waits for the address of its node, if the address is not known yet.
+/// How long a request waits for the address of the node to which it goes, if this address is not known yet.
 const ON_ITS_WAY: Duration = Duration::from_secs(3);
 /// How often threads check whether they must end.
 const SLICE: Duration = Duration::from_millis(100);
@@ -102,9 +102,10 @@ impl Nodes {
     /// Sends a request to a service of another node, and waits for the answer until the deadline.
     ///
     /// # Errors
-    /// The service's refusal. `Disconnected` if the address of the node is not known. `TimedOut` or `Disconnected` also
-    /// if no answer came; the other node may still have carried out the request. So repeat only a request that may be
-    /// carried out twice.
+    /// If the service refused the request, the error is that of the service. If the address of the node is not known,
+    /// the error is `Disconnected`. If no answer came, the error is `TimedOut` or `Disconnected`, and the other node
+    /// may have carried out the request. So the caller may repeat only a request that does no harm if it is carried out
+    /// twice.
     pub fn ask(&self, node: &str, service: u32, body: &[u8], by: Deadline) -> Result<Vec<u8>> {
         self.present_link(node, by)?.ask(service, body, by)
     }
@@ -142,8 +143,8 @@ impl Nodes {
     /// Returns the link to a node. If there is none, opens one.
     ///
     /// # Errors
-    /// `Disconnected` if no node of this name announces an address within three seconds or until the deadline: the
-    /// site's catalog may not have been reached yet. An error also if no thread can be started.
+    /// `Disconnected` if no node of this name announces an address within three seconds or until the deadline, for
+    /// example because the site's catalog was not reached yet. Another error if the link's thread cannot be started.
     pub fn link(&self, node: &str, by: Deadline) -> Result<Arc<Link>> {
         let Some(address) = self.address_of(node, by) else {
             let reason = "no node of this name has announced an address to the site's catalog";
@@ -235,7 +236,7 @@ impl Nodes {
         }
     }
 
-    /// Measures the round trip of each connected link that was not measured for [`MEASURE`].
+    /// Measures the round trip of each connected link whose last measurement is at least [`MEASURE`] old.
     fn measure(&self) {
         let due = |open: &OpenLink| open.measured.is_none_or(|measured| measured.elapsed() >= MEASURE);
         let due: Vec<_> = {
@@ -338,7 +339,7 @@ mod tests {
         own.learn(&NodeRecord { node: "b".into(), number: 2, token: 1, address: other.address() });
         let link = own.link("b", Deadline::after(Duration::from_secs(60))).unwrap();
         let former = lock(&own.links).remove("b").unwrap();
-        // No process has so much memory for a stack, so the system starts no such thread.
+        // No process has enough memory for a stack of this size, so the system cannot start the thread.
         close_in(thread::Builder::new().stack_size(1 << 60), former);
         assert!(link.is_closed());
     }

@@ -45,8 +45,8 @@ impl GatewayOptions {
     /// The default length of a lease.
     pub const LEASE: Duration = Duration::from_secs(10);
 
-    /// Options of a node that had no number before and listens where it can. Its connections use plain text on loopback
-    /// only, and any transport.
+    /// Options of a node that had no number before. It listens at a port that the kernel chooses, and may use any
+    /// transport. Plain text is allowed on loopback only.
     #[must_use]
     pub fn new(site: &str, node: &str, catalog: CatalogAddress, folder: PathBuf) -> Self {
         Self {

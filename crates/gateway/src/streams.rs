@@ -29,7 +29,7 @@ impl Read for LinkStream {
 
 impl Write for LinkStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // `write` sends all bytes or fails. It has not failed, so all bytes were sent.
+        // `write` either sends all bytes or fails. So if it succeeds, all bytes were sent.
         self.stream.write(&[bytes], Deadline::after(self.timeout)).map_err(failed)?;
         Ok(bytes.len())
     }

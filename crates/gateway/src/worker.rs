@@ -1,5 +1,5 @@
-//! The gateway's two threads: one keeps the lease alive and carries out requests, the other follows what all nodes
-//! announce.
+//! The gateway's two threads: one keeps the lease alive and carries out requests, the other watches the catalog's
+//! entries of all nodes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ pub(crate) struct Worker {
     mailbox: Arc<Mailbox>,
     stop: Arc<AtomicBool>,
     state: State,
-    /// Names that this node does not want, each with the node to which it is given. A name without such a node is
-    /// released. The worker tries again until the catalog answers.
+    /// Names that this node must give up. If the name is listed with a node, the worker gives the name to that node;
+    /// otherwise it makes the name free. The worker repeats this until the catalog answers.
     strays: VecDeque<(Name, Option<String>)>,
     /// Requests about items, the oldest first. Each is repeated until its outcome is certain.
     items: VecDeque<GatewayRequest>,
@@ -155,7 +155,7 @@ impl Worker {
         self.carry_on();
     }
 
-    /// Repeats the releases and the requests about items that have not succeeded yet, because the catalog could not be
+    /// Repeats each release, and each request about an item, that has failed so far because the catalog could not be
     /// reached.
     fn carry_on(&mut self) {
         self.release_strays();
@@ -173,7 +173,7 @@ impl Worker {
         }
     }
 
-    /// Carries out a request about an item. If it fails, the caller must repeat it.
+    /// Carries out a request about an item. If this fails, the caller must repeat the request.
     fn about_item(&self, joined: &NodeLease, order: &GatewayRequest) -> Result<Option<GatewayEvent>, CatalogFailure> {
         let look = |item| {
             let is = self.member.item_location(item)?;
@@ -276,7 +276,7 @@ fn reason(refused: &CatalogFailure) -> String {
     }
 }
 
-/// Reports what the nodes of the site announce, until `stop` is set. Runs in a thread of its own.
+/// Reports the changes of the catalog's entries of all nodes, until `stop` is set. Runs in a thread of its own.
 pub(crate) fn follow(
     catalog: &dyn Catalog,
     site: &str,
@@ -286,8 +286,8 @@ pub(crate) fn follow(
 ) {
     let mut follower = Follower::new(&keys::site(site));
     while !stop.load(Ordering::Relaxed) {
-        // If the catalog cannot be reached, this thread reports nothing, because the thread that keeps the lease alive
-        // reports it.
+        // If the catalog cannot be reached, this thread does not report the failure, because the thread that keeps the
+        // lease alive reports it.
         let until: (_, IsOver<'_>) = (Deadline::after(SLICE), &|| stop.load(Ordering::Relaxed));
         let answered = tell(&mut follower, catalog, site, hints, until, |news| {
             // The links learn a node's address before the daemon hears of the node, so that a request of the daemon
@@ -347,7 +347,7 @@ mod tests {
     use crate::simulated::SimulatedGateway;
     use crate::{CatalogAddress, GatewayOptions};
 
-    /// A catalog that makes none of the next `lost` commits that delete an entry, and does not tell their outcome.
+    /// A catalog whose next `lost` commits with a deletion change nothing, and fail as if their answers were lost.
     struct LosesDeletes {
         memory: Memory,
         lost: AtomicU64,
@@ -389,9 +389,9 @@ mod tests {
         }
     }
 
-    /// Lets a node that has the name `x` make a request while the catalog makes none of the next `lost` deletions. The
-    /// node makes the request again after each join. Gives whether the name still has an owner after a second, and how
-    /// often the node has joined meanwhile.
+    /// Lets a node that has the name `x` make a request. The catalog does not carry out the next `lost` deletions. The
+    /// node makes the request again whenever it has joined again. Returns whether the name still has an owner after a
+    /// second, and how often the node joined again.
     fn request(request: &dyn Fn(Name) -> GatewayRequest, lost: u64) -> (bool, u64) {
         let name = Name { workflow: "w".into(), kind: SegmentKind::Region, name: "x".into() };
         let catalog = Arc::new(LosesDeletes { memory: Memory::with_manual_clock(), lost: AtomicU64::new(0) });
@@ -427,11 +427,11 @@ mod tests {
         assert_eq!(request(&announce, 7), (false, 2));
     }
 
-    /// A catalog that needs a tenth of a second for each answer to a question about an entry.
+    /// A catalog that takes a tenth of a second to read an entry.
     struct Slow {
         memory: Memory,
         now: Arc<AtomicU64>,
-        /// True while every question about an entry fails, as if the connection were lost.
+        /// True while every read of an entry fails, as if the connection were lost.
         is_away: AtomicBool,
         kept: AtomicU64,
         /// The longest time without a renewal of the lease.
@@ -511,7 +511,7 @@ mod tests {
         assert_eq!(joins, 1000 / PAUSE);
     }
 
-    /// Needs more time for connecting than a thread waits for events.
+    /// Connects so slowly that one attempt takes longer than a watch waits for events.
     struct SlowDial(TcpDial);
 
     impl Dial for SlowDial {

@@ -36,7 +36,7 @@ fn free_port() -> String {
 fn options(node: &str, catalog: CatalogAddress, folder: &Path) -> GatewayOptions {
     GatewayOptions {
         token: node.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte)),
-        // The lease is longer than a thread waits for a CPU on a loaded machine.
+        // The lease lasts longer than a thread has to wait for a CPU on a loaded machine.
         lease: Duration::from_secs(6),
         ..GatewayOptions::new("here", node, catalog, folder.join("catalog"))
     }
@@ -227,7 +227,8 @@ fn a_name_belongs_to_the_first_and_is_free_again_when_it_is_released_or_its_node
     assert_eq!(a.claim(&name("y")), Claimed::Ours);
 }
 
-/// A name that goes back belongs to the lease of the node that gets it, so it outlives the node that gave it back.
+/// A name that is given back belongs to the lease of the node that gets it. So the name remains when the lease of the
+/// node that gave it back ends.
 #[test]
 fn a_name_that_was_taken_goes_back_to_its_node_or_is_free_without_that_node() {
     let site = Site::new();
@@ -284,7 +285,7 @@ fn a_broker_that_was_restarted_goes_on_with_the_lease_of_the_former_one() {
     let mut b = Node::start(&site.other("b"));
     let number = b.joined();
     assert_eq!(b.claim(&name("x")), Claimed::Ours);
-    // The former daemon was killed, so it has not given back its lease.
+    // The former daemon was killed, so it has not ended its lease.
     let mut next = Node::start(&site.other("b"));
     assert_eq!(next.joined(), number);
     next.gateway.order(GatewayRequest::Announce(vec![name("x")]));
@@ -305,7 +306,7 @@ fn a_node_that_was_cut_off_says_so_comes_back_and_learns_what_it_lost() {
     b.until("b is cut off", |news| matches!(news, GatewayEvent::CutOff { .. }).then_some(()));
     assert!(matches!(b.claim(&name("z")), Claimed::Failed(_)));
     // The journal of the catalog is lost, so the new catalog knows nothing of `b`, as if the lease of `b` had ended.
-    // Then `a` claims the name `x` first.
+    // Then `a` claims the name `x`, before `b` has joined again.
     std::fs::remove_dir_all(site.folder.path().join("catalog")).unwrap();
     let mut a = Node::start(&site.keeper());
     a.joined();

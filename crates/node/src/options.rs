@@ -46,14 +46,15 @@ pub struct ServeOptions {
     pub private: bool,
     /// How long a private daemon without members waits before it ends.
     pub idle: Duration,
-    /// The most bytes that all segments may reserve together. If it is 0, the limit is the whole memory of the node.
+    /// The maximum number of bytes that all segments together may reserve. If it is 0, the limit is the whole memory of
+    /// the node.
     pub memory: u64,
-    /// The most connections at the same time.
+    /// The maximum number of connections at the same time.
     pub connections: u32,
     /// The site to which this daemon belongs as a node, if any.
     pub site: Option<SiteOptions>,
-    /// True if the daemon continues in the background, in a process of its own. Then [`crate::serve`] returns when the
-    /// daemon serves clients.
+    /// True if the daemon continues in the background, in a process of its own. If it does, [`crate::serve`] returns
+    /// when the daemon serves clients.
     pub detach: bool,
     /// The daemon writes one byte to this descriptor when it serves clients, and then closes the descriptor.
     pub ready: Option<OwnedFd>,
@@ -86,8 +87,8 @@ impl std::fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
-/// Gives the socket of a daemon whose options name none. Root's daemon has a socket for the whole node. The daemon of
-/// another user has its socket in the user's runtime folder, or in /tmp if there is no such folder.
+/// Gives the socket of a daemon whose options do not name a socket. Root's daemon has a socket for the whole node. The
+/// daemon of another user has its socket in the user's runtime folder, or in /tmp if there is no such folder.
 #[must_use]
 pub fn default_socket() -> PathBuf {
     let user = crossdock_os::child::user();

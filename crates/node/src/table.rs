@@ -9,8 +9,8 @@ use crossdock_layout::liveness::{DEAD, LIVENESS_MAGIC, LivenessTable, PAGE_WORDS
 use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId};
 use crossdock_os::{Mapping, OsResult, futex, memfd};
 
-/// Makes a table that only this process and its children can write. Its descriptor is for all members. Its count of
-/// deaths begins with another number than in any other table, so that a member that compares the counts notices a new
+/// Makes a table that only this process and its children can write. The returned descriptor is for all members. In each
+/// table the count of deaths begins with a different number, so that a member that compares the counts notices a new
 /// table.
 pub(crate) fn create(incarnation: u64) -> OsResult<(OwnedFd, Mapping)> {
     let (fd, words) = memfd::create_for_own_writing("crossdock:liveness", size_of::<LivenessTable>() as u64)?;
@@ -87,8 +87,8 @@ pub(crate) fn begin(words: &Mapping, next_member: u64, holder: impl Fn(usize) ->
             Some(member) if !is_proof(word, member) => set_alive(words, member),
             Some(_) => {}
             // The table is new, so it does not say which member had this slot. That member had a smaller number than
-            // the next new member will have. So the greatest such number is marked as dead, and this mark covers all
-            // smaller numbers.
+            // the next new member will get. So the greatest number that it can have had is marked as dead. This mark
+            // covers all smaller numbers of this slot.
             None if word == 0 && next_member > 1 => {
                 let last = MemberId::new(next_member - 1, number);
                 slot(words, number).store(last.0 | DEAD, Ordering::Release);
@@ -96,8 +96,8 @@ pub(crate) fn begin(words: &Mapping, next_member: u64, holder: impl Fn(usize) ->
             None => set_dead(words, MemberId(word & !DEAD)),
         }
     }
-    // The former broker may have marked a member without counting the death, and this function marks slots without
-    // counting them.
+    // The former broker may have marked a member as dead without counting the death, and this function has marked slots
+    // without counting. So the count of deaths is changed now, once for all of them.
     count_deaths(words);
 }
 

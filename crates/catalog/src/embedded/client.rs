@@ -22,11 +22,12 @@ const KEPT: usize = 4;
 const FRESH: Duration = Duration::from_secs(20);
 /// A watch connects again if the keeper has sent nothing for this long.
 const SILENCE: Duration = Duration::from_secs(5);
-/// The pause between two attempts to connect or to ask.
+/// The pause between two attempts to connect to the keeper, or to send a request.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long connecting may take. A watch may take this long even if the deadline of the call is earlier.
+/// The time limit of one attempt to connect. A watch may take this long to connect even if the deadline of its call is
+/// earlier.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How often a waiting call looks whether it must end early.
+/// How often a waiting call checks whether it must end early.
 const SLICE: Duration = Duration::from_millis(100);
 /// The maximum number of entries in one list, or of events in one report. A list or a report may take several messages.
 const THINGS_MAX: usize = 1_000_000;
@@ -86,7 +87,7 @@ impl Client {
         self.ask_until(request, by, &|| false, take)
     }
 
-    /// Like [`Self::ask`], but fails soon once `is_over` gives true.
+    /// Like [`Self::ask`], but fails soon after `is_over` begins to return true.
     fn ask_until<T>(
         &self,
         request: &Request,
@@ -107,7 +108,7 @@ impl Client {
     }
 }
 
-/// The keeper's answers on one connection, and until when to wait for them.
+/// A connection from which the keeper's answers are read, and the deadline of the reading.
 struct Answers<'a> {
     framed: &'a mut Framed,
     by: Deadline,
@@ -130,7 +131,8 @@ impl Answers<'_> {
     }
 }
 
-/// The keeper's answer. The outer `Err` says why the connection cannot be used any more.
+/// The keeper's answer, which may be an error (the inner result). The outer `Err` says why the connection cannot be
+/// used any more.
 type KeeperAnswer<T> = Result<CatalogResult<T>, String>;
 
 /// How far a request had come when its connection was lost.
@@ -143,7 +145,8 @@ enum LostRequest {
 
 impl Connections {
     fn connect(&self, by: Deadline, is_over: IsOver<'_>) -> Result<Framed, String> {
-        // An attempt to connect cannot be ended early, so it does not get all the time of a long call.
+        // An attempt to connect cannot be ended early, so it may take at most `CONNECT`, even if the call has more
+        // time.
         let by = by.at_most(CONNECT);
         let stream = self.dial.dial(by).map_err(|error| error.to_string())?;
         let mut framed = Framed::new(stream);
@@ -183,7 +186,8 @@ impl Connections {
     }
 }
 
-/// Makes a reader for answers that are one message long. `pick` takes the expected kind of answer out of the message.
+/// Makes a function that reads an answer that is one message long. `pick` takes the content out of the expected kind of
+/// answer.
 fn one<T>(pick: impl Fn(Answer) -> Option<T>) -> impl Fn(&mut Answers<'_>) -> KeeperAnswer<T> {
     move |answers| match answers.next()? {
         Answer::Failed(error @ CatalogError::Broken(_)) => Err(error.to_string()),
@@ -294,8 +298,8 @@ impl ClientWatch {
         Ok(())
     }
 
-    /// Drops the connection after the fault `why`. Before the deadline, the caller connects again. After the deadline,
-    /// `why` is returned as an error.
+    /// Drops the connection, which failed for the reason `why`. Before the deadline, this returns no error, and the
+    /// caller connects again. After the deadline, `why` is returned as an error.
     fn lost(&mut self, why: String, by: Deadline) -> CatalogResult<()> {
         self.stream = None;
         if by.passed() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossdock_os::Deadline;
 
-/// The maximum size of a message, in bytes. The largest commit takes a third of it.
+/// The maximum size of a message, in bytes. The largest possible commit takes a third of this size.
 pub(super) const FRAME_MAX: usize = 1 << 20;
 /// How long writing one message may take.
 const WRITE: Duration = Duration::from_secs(10);

@@ -1,9 +1,9 @@
 //! The keeper's journal: a file of records, each `u32 length, u32 crc, bytes`.
 //!
-//! A record is written and synced before the keeper answers the request for its change. The end of the file may hold a
-//! part of a record, if the keeper died while it wrote; that part is cut off. A wrong record *before* the end is
-//! damage, and opening fails. A journal that is several times as long as its content needs is compacted: the keeper
-//! writes a new file beside the old one, and renames the new file to the name of the old one.
+//! A record is written and synced before the keeper answers the request for the change that the record describes. The
+//! end of the file may hold a part of a record, if the keeper died while it wrote; that part is cut off. A wrong record
+//! *before* the end is damage, and opening fails. A journal that is several times as long as its content needs is
+//! compacted: the keeper writes a new file beside the old one, and renames the new file to the name of the old one.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ impl Journal {
         Ok((Self { file, path, length, base: length, torn: false, is_unnamed: true }, records))
     }
 
-    /// Appends a record. When this returns, the record is on the disk.
+    /// Appends a record. If this succeeds, the record is on the disk.
     pub fn append(&mut self, record: &Record) -> CatalogResult<()> {
         if self.torn {
             self.cut()?;

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(60);
 /// How often the keeper sends a message to a watch for which nothing has changed.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
-/// How often a waiting thread looks whether the keeper stops.
+/// How often a waiting thread checks whether the keeper is ending.
 const SLICE: Duration = Duration::from_millis(250);
 /// The longest lease that the keeper grants.
 const LEASE_MAX: Duration = Duration::from_secs(86_400);
@@ -434,7 +434,7 @@ impl Shared {
         }
     }
 
-    /// Sends the changes below `prefix` to a client that watches, until its connection ends.
+    /// Sends the changes of keys below `prefix` to a client that watches them, until the client's connection ends.
     fn tell(&self, framed: &mut Framed, prefix: &str, mut from: Revision) -> io::Result<()> {
         let interest = self.interest(prefix);
         loop {

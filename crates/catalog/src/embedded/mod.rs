@@ -1,10 +1,11 @@
 //! The embedded catalog: one daemon of the site keeps it, the others are its clients.
 //!
 //! **Keeper.** [`Keeper`] has the state in memory, and every change in a journal. Each record of the journal has a
-//! checksum. A change is written to the journal before it is answered. After a restart the keeper has the state, but
-//! not the single changes that were made before. A watch that had received all of these changes continues; any other
-//! watch gets an error, and its client lists the entries again. Every lease then gets its whole time again, plus a
-//! grace in which its holder can find the keeper.
+//! checksum. The keeper writes a change to the journal before it answers the request for the change. After a restart
+//! the keeper has the state, but not the single changes that were made before. A watch that had received all of these
+//! changes continues; any other watch gets an error, and its client lists the entries again. After a restart, the
+//! keeper also restarts the time of every lease, and adds a grace time, in which the lease's holder can find the
+//! keeper.
 //!
 //! **Connections.** A client's connection carries calls, one after another. After a watch request it carries only the
 //! keeper's messages: changes, and an empty message each second, so that both sides notice when the other is gone. The

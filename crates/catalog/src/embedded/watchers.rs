@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crossdock_os::{Deadline, futex};
 
-/// All watches of a catalog, by their prefixes. Watches of the same prefix share one counter of wakes.
+/// All watches of a catalog, grouped by their prefixes. Watches of the same prefix share one counter of wakes.
 #[derive(Default)]
 pub(super) struct Watchers {
     counters: Mutex<BTreeMap<String, Arc<AtomicU32>>>,
@@ -49,7 +49,7 @@ impl Watcher {
         self.counter.load(Ordering::Acquire)
     }
 
-    /// Waits until there are more than `seen` wakes, or until the deadline. It may return earlier.
+    /// Waits until there are more than `seen` wakes, or until the deadline. The call may also return earlier.
     pub fn wait(&self, seen: u32, by: Deadline) {
         futex::wait(&self.counter, seen, by);
     }

@@ -1,4 +1,5 @@
-//! For the tests of the broker: a broker with an imitated host, which carries out the broker's effects at once.
+//! For the tests of the broker: a broker with an imitated host, which carries out each effect of the broker
+//! immediately.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,8 @@ use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId, Status};
 use super::{Broker, Claimed, Connection, Descriptor, Effect, Event, Lasting, Limits, MAIN_ENDPOINT, Peer, SiteEvent};
 use super::{SiteLimits, SiteNode, SiteOrder, Verdict};
 
-/// Gives the status of an answer that says that the request failed; `None` for any other answer, or if there is none.
+/// Gives the status of an answer that says that the request failed. Gives `None` for any other answer, and if there is
+/// no answer.
 pub(super) fn status(answer: Option<Answer>) -> Option<Status> {
     match answer {
         Some(Answer::Failed { status, .. }) => Some(status),
@@ -19,7 +21,7 @@ pub(super) fn status(answer: Option<Answer>) -> Option<Status> {
 pub(super) struct Bench {
     pub broker: Broker,
     pub now: u64,
-    /// The kernel's answer about each item's file.
+    /// The answer that the imitated kernel gives when it is asked about an item's file.
     pub verdict: Verdict,
     /// The copies that the broker has begun, each with its item and the file that gets the item's bytes.
     pub copies: Vec<(SegmentId, SegmentId)>,
@@ -79,8 +81,8 @@ impl Bench {
         self.hello(connection, endpoint, task, rank, MemberId::NONE)
     }
 
-    /// Sends the hello of a member on a new connection. The member's token consists of its first connection's number,
-    /// which is `connection` modulo 100.
+    /// Sends the hello of a member on a new connection. The member's token is made from the number `connection % 100`,
+    /// so that all connections of one member have the same token.
     pub fn hello(
         &mut self,
         connection: Connection,
@@ -123,7 +125,7 @@ impl Bench {
         number
     }
 
-    /// Sends a request, and returns its answer if there is one at once.
+    /// Sends a request. Returns its answer, or `None` if the broker does not answer immediately.
     pub fn ask(&mut self, connection: Connection, request: Request) -> Option<Answer> {
         let number = self.say(connection, &request);
         self.answer(connection, number)

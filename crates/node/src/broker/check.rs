@@ -52,8 +52,8 @@ impl Broker {
         self.check_items_at_rest();
     }
 
-    /// Panics if the host reports another event before it has answered the broker's orders to make memory, and its
-    /// questions to the kernel about items.
+    /// Panics if the host reports another event although it has not yet answered the broker's requests to make memory,
+    /// or not yet reported the kernel's answers about items.
     pub(super) fn check_before(&self, event: &Event<'_>) {
         if !matches!(event, Event::Proved { .. } | Event::Made { .. }) {
             assert!(!self.is_making(), "another event comes while memory is being made: {event:?}");
@@ -109,13 +109,14 @@ impl Broker {
     }
 
     fn check_waits(&self) {
-        // While the host makes memory, deadlines may have passed whose work is not done yet.
+        // While the host makes memory, the broker does not do the work of deadlines. So deadlines that have passed may
+        // still be set.
         let done = if self.is_making() { 0 } else { self.now };
         self.waits.check(done, |at, due| match due {
             Due::Hello(connection) => self.links.get(&connection).is_some_and(|link| link.hello_due == at),
             Due::Item(connection, number) => self.items.waits_until(connection, number, at),
             Due::AskOwner(connection, number) => self.items.asks_at(connection, number, at),
-            // A deadline of another kind may remain after its purpose has ended, for example after a question was
+            // A deadline of one of these kinds may remain after its purpose has ended, for example after a question was
             // answered. When it passes, the broker does nothing.
             Due::Serve(_) | Due::Readers(_) | Due::ReadAgain(..) | Due::LookUp | Due::Ahead | Due::Moves => true,
             Due::Parked(..) => false,

@@ -1,8 +1,8 @@
 //! Names of objects on other nodes that the catalog dropped when their node's lease ended. An error about such a name
 //! says on which node the object was.
 //!
-//! When the lease of a node ends, the catalog drops the entries of its names, and reports this together with the end of
-//! the node. A name that is dropped at another time was removed by its node.
+//! When the lease of a node ends, the catalog drops the entries of the node's names. It reports these drops at about
+//! the same time as the end of the lease. If it drops a name at another time, the name's node has removed the name.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +11,8 @@ use crossdock_layout::wire::SegmentKind;
 use super::Broker;
 use super::site::SiteName;
 
-/// The most dropped names that a broker remembers. If there are more, it forgets the names that were dropped first.
+/// The maximum number of dropped names that a broker remembers. If there are more, it forgets the names that were
+/// dropped first.
 const MOST: usize = 16_384;
 /// The longest time, in milliseconds, between the report that a node's lease ended and the reports that the catalog
 /// dropped the node's names.
@@ -46,7 +47,7 @@ impl Departed {
 
 impl Broker {
     /// Gives the end of an error text about a name that does not exist: on which node the object was, and since when
-    /// that node is gone. Empty if the name was not dropped together with a node.
+    /// that node is gone. Empty, unless the catalog dropped the name when the lease of its node ended.
     pub(super) fn departed_with(&self, workflow: u64, kind: SegmentKind, name: &str) -> String {
         let found = self.site.as_ref().zip(self.site_name(workflow, kind, name)).and_then(|(site, name)| {
             let (node, at) = site.departed.names.get(&name)?;

@@ -102,8 +102,8 @@ pub enum Event<'a> {
     Tick,
 }
 
-/// An action that the host carries out. Effects are carried out in order. A broker may be killed between any two of
-/// them.
+/// An action that the host carries out. The host carries out the effects of an event one after another, in the order in
+/// which the broker returned them. The broker process may be killed between any two of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Write this record into the journal, before any effect that follows.
@@ -115,7 +115,7 @@ pub enum Effect {
         segment: SegmentId,
         /// The segment's size in bytes.
         size: u64,
-        /// How many bytes to reserve.
+        /// How many bytes of the segment the broker counts as reserved.
         reserve: u64,
         /// The name that `/proc/PID/maps` shows for the memory.
         label: String,
@@ -159,8 +159,8 @@ pub enum Effect {
         dying: bool,
     },
     /// Make a fresh file, pass it to the keeper, and copy the item's bytes into it. The copy runs beside all other
-    /// work. The answer is [`Event::Copied`]. Before the answer comes, the broker may order [`Effect::Forget`] for the
-    /// fresh file, which ends the copy.
+    /// work. The answer is [`Event::Copied`]. Before the answer comes, the broker may request [`Effect::Forget`] for
+    /// the fresh file, which ends the copy.
     CopyItem {
         /// The item that is to be copied.
         item: SegmentId,
@@ -171,20 +171,20 @@ pub enum Effect {
         /// The size of each of the two files in bytes.
         size: u64,
     },
-    /// Make a fresh file, pass it to the keeper, and carry out the order `pull`, which fills the file. If the file
-    /// cannot be made, answer the order with [`NodeEvent::Pulled`]. Before the pull has ended, the broker may order
+    /// Make a fresh file, pass it to the keeper, and carry out `pull`, which fills the file. If the file cannot be
+    /// made, report the failure of `pull` with [`NodeEvent::Pulled`]. Before the pull has ended, the broker may request
     /// [`Effect::Forget`] for the fresh file.
     FetchItem {
         /// The fresh file, which gets the bytes.
         to: SegmentId,
         /// The size of the file in bytes.
         size: u64,
-        /// The order that fills the file: a pull from another node, or bytes that another node has sent before.
+        /// The request that fills the file: a pull from another node, or bytes that another node has sent before.
         pull: NodeOrder,
     },
-    /// Give an order to the gateway of the site.
+    /// Pass a request to the gateway of the site.
     Site(SiteOrder),
-    /// Ask another node, or answer its question.
+    /// Carry out a request about another node, for example ask it a question or answer its question.
     Nodes(NodeOrder),
     /// Write a line to the log, for the person who runs the daemon.
     Log {
@@ -259,7 +259,7 @@ pub enum Attachment {
     /// No descriptor.
     Nothing,
     /// The liveness table (read-only), and two descriptors of the roll, the file in which each living member locks a
-    /// byte: one with this member's lock, and one for asking who holds a lock.
+    /// byte. The first of the two holds this member's lock. Through the second one, the member asks who holds a lock.
     Papers {
         /// The member that gets these descriptors.
         member: MemberId,

@@ -69,7 +69,8 @@ impl Broker {
             Err((status, text)) => return self.refuse(asker, status, text),
         };
         // A task's endpoint may have at most a third as many members as the main endpoint. So a task in a container
-        // cannot take all slots of the node. A member keeps its slot until it is dead, so it counts until then.
+        // cannot take all slots of the node. A member keeps its slot until it is dead. So every member that is not dead
+        // counts.
         let alike = self.lasting.members_through(endpoint);
         let most = if endpoint == MAIN_ENDPOINT { self.limits.members } else { self.limits.members / 3 };
         let slot = self.lasting.free_slot().filter(|_| alike < most);
@@ -102,8 +103,8 @@ impl Broker {
         Ok((*number, task.unwrap_or_else(|| NAMELESS_TASK.to_owned())))
     }
 
-    /// Gives the workflow and the task name of a process that connected through a task's endpoint. A task's endpoint
-    /// belongs to this task only.
+    /// Gives the workflow and the task name of a process that connected through a task's endpoint. Each of these
+    /// endpoints belongs to one task only.
     fn place_task(
         &self,
         endpoint: u64,

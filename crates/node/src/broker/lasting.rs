@@ -14,12 +14,13 @@ use super::item::Items;
 use super::record::{Cause, Peer, ProofScope, Record};
 use super::series::Series;
 
-/// How many finished requests of a member are remembered. A client never has as many unanswered requests.
+/// For how many finished requests of a member the results are remembered. A client never has so many unanswered
+/// requests at the same time.
 const OUTCOMES: usize = 256;
 
 /// The endpoint that the daemon itself listens on.
 pub const MAIN_ENDPOINT: u64 = 0;
-/// The workflow of programs that name none.
+/// The workflow of programs that name no workflow.
 pub const DEFAULT_WORKFLOW: &str = "default";
 
 /// The lasting state of a workflow.
@@ -144,14 +145,14 @@ pub struct Lasting {
     /// Bytes that all segments have reserved together.
     pub reserved: u64,
     pub items: Items,
-    /// The moves of regions to this node whose outcome the former node may not know yet, by the regions' segments on
-    /// this node.
+    /// For each segment on this node to which a region moves or has moved from another node: that move. It is kept
+    /// until the other node knows the outcome.
     pub arrivals: BTreeMap<SegmentId, Arrival>,
 }
 
 impl Lasting {
-    /// Makes the change of a record. A record that does not fit the state (from a journal that was tampered with)
-    /// changes nothing.
+    /// Makes the change that a record describes. A record that does not fit the state (from a journal that was tampered
+    /// with) changes nothing.
     pub fn apply(&mut self, record: &Record) {
         match record {
             Record::Counters { member, segment, number } => {
@@ -332,8 +333,8 @@ impl Lasting {
     pub(super) fn remember(&mut self, cause: Cause, outcome: Outcome) {
         if let Some(member) = self.members.get_mut(&cause.member) {
             member.outcomes.insert(cause.request, outcome);
-            // The outcome of the request with the smallest number is removed, but never the new one, which may belong
-            // to a request that has waited for longer than all the others.
+            // Removes the outcome of the request with the smallest number. The outcome that was just added stays even
+            // if its request has the smallest number: that request has then waited longer than all the others.
             while member.outcomes.len() > OUTCOMES {
                 let mut requests = member.outcomes.keys().copied();
                 let Some(oldest) = requests.find(|request| *request != cause.request) else { return };
@@ -449,7 +450,7 @@ impl Lasting {
 
     /// Gives a slot of the liveness table that no member has.
     pub fn free_slot(&self) -> Option<usize> {
-        // The loop walks the set of taken slots, not the table, because most slots below the first free one are taken.
+        // The loop goes through the sorted set of taken slots. The first gap in this set is the lowest free slot.
         let mut free = 0;
         for slot in &self.slots {
             if *slot != free {
@@ -487,8 +488,8 @@ impl Lasting {
             grants: e.grants.clone(),
             cause: Cause::NONE,
         }));
-        // A removed segment may have had the name of an older segment, which got the name later. So the records of the
-        // removed segments come first.
+        // A removed segment may have had a name that later belonged to another segment with a smaller id. So the
+        // records of the removed segments come first.
         let (removed, named): (Vec<_>, Vec<_>) = self.segments.iter().partition(|(_, s)| s.removed.is_some());
         for (id, s) in removed.into_iter().chain(named) {
             match &s.series {

@@ -3,10 +3,10 @@
 //!
 //! An offer is accepted only if the offered memory is the lost memory. The kernel's number for the memory shows this:
 //! the journal has the number, and the kernel gives it to no other memory. So any member with a right to the memory may
-//! offer it, even one that may only read. Only the pool of a series must come from its publisher: before the publisher
-//! has the new daemon's liveness table, it does not notice the pin pages of new observers, so no observer may begin
-//! before that. The name becomes free when each member that may have the memory is dead, or has connected again without
-//! the memory.
+//! offer it, even one that may only read. Only the pool of a series must come from its publisher: a publisher that does
+//! not have the new daemon's liveness table yet does not notice the pin pages of new observers. So no observer may
+//! begin before the publisher has this table. The name becomes free when each member that may have the memory is dead,
+//! or has connected again without the memory.
 
 use crossdock_layout::wire::{Answer, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
@@ -62,30 +62,30 @@ impl Broker {
         }
     }
 
-    /// Tells whether the memory to which the kernel gave this number is the memory of this id.
+    /// Tells whether the memory with the inode number `number` is the memory that belongs to the id `id`.
     pub(super) fn is_memory_of(&self, id: SegmentId, number: u64) -> bool {
         number != 0 && self.lasting.numbers.get(&id) == Some(&number)
     }
 
-    /// Lets the request wait until the memory is offered, or until its name is free.
+    /// Lets the request wait until the memory is offered, or until the name of the lost segment is free.
     pub(super) fn await_offer(&mut self, asker: Requester, segment: SegmentId, request: Request, wait_ms: u64) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let key = (found.workflow, found.kind, found.name.clone());
         self.park(asker, key, Rights::NONE, wait_ms.max(PATIENCE_MS), Some(request));
     }
 
-    /// Serves requests that no longer wait for lost memory. The host makes one segment at a time. If a request makes a
-    /// segment, the following requests wait until it is made, because the segment may have the name that they ask for.
-    /// The requests also wait while the host proves that a former owner has no access to an item. The host's answer may
-    /// begin a copy of the item, and the copy must get the next segment id, which a request served earlier would take.
+    /// Serves the requests that no longer wait for lost memory, one after another. If a request makes a segment, the
+    /// next request waits until the host has made it, because the next request may ask for the name of that segment.
+    /// The requests also wait while the host proves an item: the result may begin a copy of the item, and the copy must
+    /// get the next segment id. A request that is served earlier would take this id.
     pub(super) fn serve_again(&mut self) {
         let proves = |effect: &Effect| matches!(effect, Effect::ProveItem { .. });
         while !self.is_making() && !self.effects.iter().any(proves) {
             let Some((waits, member, request)) = self.again.pop_front() else { return };
             if self.has_member(waits.0, member) {
                 self.ask_again(waits, member, request);
-                // A request for an item may need a proof. If so, the order to prove the item is added here, and no
-                // further request is served now, because the host reports the proof before any other event.
+                // A request for an item may need a proof. If so, the effect that asks for the proof is added here, and
+                // no further request is served now, because the host reports the proof before any other event.
                 self.finish_items();
             }
         }
@@ -96,8 +96,8 @@ impl Broker {
         let asker = Requester { connection: waits.0, member, number: waits.1, opcode: request.number() };
         let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&waits.1)).copied();
         match (outcome, request) {
-            // An observer still waits for this request's answer. The series that the request had found may be gone by
-            // now, so the request is served anew.
+            // The observer still waits for the answer to this request. The series that the request found when it came
+            // first may be gone by now, so the request is served anew.
             (_, Request::Observe { wait_ms, former, name }) => self.observe(asker, wait_ms, former, name),
             // The segment that the request made was lost with the keeper, and no member ever had it. So the request is
             // served anew.
@@ -148,7 +148,7 @@ impl Broker {
             let found = found?;
             let listed = self.listed.contains(member);
             let may = match &found.series {
-                // The pool of a series is taken back only from its publisher.
+                // Only the publisher of a series may offer the series' lost pool.
                 Some(series) => series.publisher == *member && !listed,
                 None => {
                     let near = known.workflow == found.workflow || known.endpoint == MAIN_ENDPOINT;

@@ -267,7 +267,7 @@ impl Broker {
         let silent_ms = self.now - self.heard.get(&member).copied().unwrap_or(self.now);
         Some(MemberEntry {
             member,
-            // If the daemon has this member for a task of another node: the time since that other node was last heard.
+            // If this member acts for a task of another node: the time since that node was last heard.
             silent_ms: self.heard_for(&known.task).unwrap_or(silent_ms),
             done,
             of,

@@ -3,8 +3,8 @@
 //! A task that opens a port of another node gets a *mirror*: a port of this node, at whose other end the daemon itself
 //! is the producer or consumer (`crossdock_relay`). The task's request waits until the host has made the mirror
 //! ([`NodeOrder::Mirror`], [`NodeEvent::Mirrored`]). A mirror of a port belongs to one member. When this member has
-//! closed the mirror or is dead, the broker tells the host ([`NodeOrder::MirrorLeft`]). The host then ends the daemon's
-//! end at the original port, even if the member never took its end of the mirror.
+//! closed the mirror or is dead, the broker tells the host ([`NodeOrder::MirrorLeft`]). The host then closes the
+//! daemon's end of the original port, even if the member never took its end of the mirror.
 //!
 //! A series of another node is mirrored once for all members of this node, and the daemon publishes the mirror
 //! ([`NodeOrder::MirrorSeries`]). When no member observes the mirror any more, the broker tells the host.
@@ -46,7 +46,7 @@ pub(super) struct Mirrors {
     opening: BTreeMap<u64, Opening>,
     /// The member to which each mirror of a port belongs.
     owners: BTreeMap<SegmentId, MemberId>,
-    /// The mirrors of series that a member observes, or is about to observe.
+    /// The mirrors of series. A mirror is in this set while a member observes it or is about to observe it.
     series: BTreeSet<SegmentId>,
 }
 
@@ -72,7 +72,7 @@ impl Broker {
         }
     }
 
-    /// Orders a mirror of another node's port for a member of this node.
+    /// Asks the host to make a mirror of another node's port, for a member of this node.
     pub(super) fn open_mirror(&mut self, asker: Requester, node: String, request: &Request) {
         let Request::Open { access, wait_ms, name, .. } = request else { return };
         if *access != Rights::PRODUCE && *access != Rights::CONSUME {
@@ -92,7 +92,7 @@ impl Broker {
         self.effects.push(Effect::Nodes(NodeOrder::Mirror { id, node, workflow, port, task, rank, sends, wait_ms }));
     }
 
-    /// Orders a mirror of another node's series for a member of this node.
+    /// Asks the host to make a mirror of another node's series, for a member of this node.
     pub(super) fn open_series_mirror(
         &mut self,
         asker: Requester,
@@ -118,7 +118,7 @@ impl Broker {
         self.may_open_elsewhere(asker, own)
     }
 
-    /// Handles the host's answer to an order for a mirror.
+    /// Handles the host's answer to a request for a mirror.
     pub(super) fn mirrored(&mut self, id: u64, outcome: Result<SegmentId, NodeFailure>) {
         let Some(Opening { waits, member, opcode, series, .. }) = self.mirrors.opening.remove(&id) else { return };
         let asker = Requester { connection: waits.0, member, number: waits.1, opcode };
@@ -144,12 +144,12 @@ impl Broker {
                 let text = "the mirror of the port ended while it was opened; open the port again";
                 self.fail(asker, Status::Disconnected, text);
             }
-            // The member died while it waited for the mirror. The broker reports its death to the host, as it does for
-            // a member that had the mirror.
+            // The member died while it waited for the mirror. The broker reports the member's death to the host, as it
+            // does for a member that has got its mirror.
             Ok(mirror) => self.effects.push(Effect::Nodes(NodeOrder::MirrorLeft { mirror, died: true })),
             Err(NodeFailure { status: status @ (Status::NotFound | Status::Disconnected), text }) if is_there => {
-                // The name may have moved to another node, on which the series' next publisher is. So the series is
-                // looked up again.
+                // Another node may have the name by now, because the next publisher of the series is there. So the
+                // series is looked up again.
                 self.observe_again(asker, series, (status, text));
             }
             Err(NodeFailure { status, text }) if is_there => self.fail(asker, status, text),

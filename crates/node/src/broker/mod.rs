@@ -1,10 +1,10 @@
 //! The broker: a pure state machine, `(state, event) → (state, effects)`. It has no sockets, no clock and no system
 //! calls.
 //!
-//! The host is the broker process, or the simulator in the tests. It gives the broker events and carries out the
-//! effects in order. Lasting state changes only by records, and a record is written down before any client is told the
-//! consequences of the change. So if a broker is killed between two effects, the next broker, which is made from the
-//! journal, keeps all that the killed one promised.
+//! The host is the broker process, or the simulator in the tests. It gives events to the broker, and carries out the
+//! broker's effects one after another. Lasting state changes only by records, and a record is written down before any
+//! client is told the consequences of the change. So if a broker is killed between two effects, the next broker, which
+//! is made from the journal, keeps all that the killed one promised.
 
 #[cfg(test)]
 mod bench;
@@ -65,17 +65,17 @@ use waits::{Due, WaitingRequest, Waits};
 pub struct Limits {
     /// The daemon's own user, which may do everything through the main endpoint.
     pub uid: u32,
-    /// The most bytes that all segments may reserve together.
+    /// The maximum number of bytes that all segments together may reserve.
     pub memory: u64,
-    /// The most segments. Each takes a descriptor in the keeper and in the broker.
+    /// The maximum number of segments. Each segment takes a descriptor in the keeper and in the broker.
     pub segments: u64,
-    /// The most connections at the same time.
+    /// The maximum number of connections at the same time.
     pub connections: usize,
-    /// The most members that may connect through one endpoint.
+    /// The maximum number of members that may connect through one endpoint.
     pub members: usize,
     /// How long a new connection may take to send its hello, in milliseconds.
     pub hello_ms: u64,
-    /// A number that differs for each keeper, and so changes when the descriptors were lost with a keeper.
+    /// A number that differs for each keeper. If it has changed, the descriptors of the former keeper are lost.
     pub incarnation: u64,
     /// The roll and the namespace by which this daemon proves deaths.
     pub era: ProofScope,
@@ -106,13 +106,14 @@ impl Default for Limits {
     }
 }
 
-/// The bit at which the number of a segment's node begins in the segment's id.
+/// The number of the node that gave out a segment's id begins at this bit of the id.
 pub const NODE_SHIFT: u32 = 50;
-/// The most requests of one connection that may wait at the same time.
+/// The maximum number of requests of one connection that may wait at the same time.
 const PARKED: usize = 64;
-/// The most connections of one endpoint that have not said hello yet. If there is one more, the oldest is closed.
+/// The maximum number of connections of one endpoint that have not said hello yet. If there is one connection more, the
+/// broker closes the oldest one.
 const SILENT: usize = 256;
-/// The most dead members that the broker remembers, to name them in error messages.
+/// The maximum number of dead members that the broker remembers, to name them in error messages.
 const REMEMBERED: usize = 512;
 
 #[derive(Clone, Debug)]
@@ -136,16 +137,16 @@ pub struct Broker {
     silent: BTreeMap<u64, BTreeSet<Connection>>,
     connected: BTreeMap<MemberId, Connection>,
     heard: BTreeMap<MemberId, u64>,
-    /// For members that report progress: the steps done, and all steps. Members report again after a restart of the
-    /// broker.
+    /// For each member that reports progress: the number of steps that are done, and the number of all steps. Members
+    /// report again after a restart of the broker.
     progress: BTreeMap<MemberId, (u64, u64)>,
-    /// The members of which this broker knows all that they have open: new members, and members that have connected
-    /// again and have listed it.
+    /// The members of which this broker knows everything that they have open. These are new members, and members that
+    /// have connected again and have listed what they have open.
     listed: BTreeSet<MemberId>,
     /// The members of a former broker that have not yet listed to this broker what they have open.
     unlisted: BTreeSet<MemberId>,
     open_segments: OpenSegments,
-    /// The regions and ports that only the member that made them has got so far, each with this member.
+    /// For each region or port that no member except its maker has opened so far: the maker.
     unused: BTreeMap<SegmentId, MemberId>,
     /// The segments whose descriptors were lost with the keeper, and which members may offer again.
     lost: BTreeSet<SegmentId>,
@@ -158,12 +159,13 @@ pub struct Broker {
     again: VecDeque<((Connection, u64), MemberId, Request)>,
     items: item::TransientItems,
     site: Option<site::Site>,
-    /// How many orders about other nodes this broker has given. The next order's id is computed from this number.
+    /// How many requests about other nodes ([`NodeOrder`]) this broker has made. The id of the next request is computed
+    /// from this number.
     node_orders: u64,
     mirrors: mirrors::Mirrors,
     /// Regions that come from other nodes or go to other nodes.
     regions: regions::Regions,
-    /// Questions about the outcome of moves.
+    /// This broker's questions about the outcome of regions' moves.
     moves: moves::Moves,
     /// The names of series that move from node to node.
     succession: succession::Succession,
@@ -233,7 +235,7 @@ impl Broker {
         &self.lasting
     }
 
-    /// Gives the next time at which the broker wants an [`Event::Tick`].
+    /// Gives the time of the next deadline. The host must then report [`Event::Tick`].
     pub fn next_due(&self) -> Option<u64> {
         self.waits.next_due()
     }
@@ -250,7 +252,7 @@ impl Broker {
         self.links.len()
     }
 
-    /// Handles one event. The host carries out the returned effects in order.
+    /// Handles one event. The host carries out the returned effects one after another.
     pub fn handle(&mut self, now: u64, event: Event<'_>) -> Vec<Effect> {
         if cfg!(debug_assertions) {
             self.check_before(&event);
@@ -270,8 +272,8 @@ impl Broker {
             Event::Journal(state) => self.journal = state,
             Event::Tick => {}
         }
-        // The work of a deadline may take the segment id for which the host is making memory. So this work waits
-        // until the next event has come, which is the host's answer.
+        // The host is making memory for a segment id that the work of a deadline could take as well. So the work of
+        // deadlines waits until the host has answered, which is the next event.
         if !self.is_making() {
             self.run_due();
         }
@@ -454,8 +456,8 @@ impl Broker {
         }
     }
 
-    /// Tells whether the segment exists and is of another kind than the request asks for. Then an earlier request,
-    /// which the member sent with the same number, made the segment. The member may have lost its right to the segment
+    /// Tells whether the segment exists and is of another kind than the request asks for. If so, an earlier request
+    /// that the member sent with the same number made the segment. The member may have lost its right to the segment
     /// since then: for example, the segment may be an item that has another owner now.
     fn is_of_other_kind(&self, segment: SegmentId, kind: SegmentKind) -> bool {
         self.lasting.segments.get(&segment).is_some_and(|found| found.kind != kind)
@@ -481,7 +483,7 @@ impl Broker {
         }
     }
 
-    /// Gives the failure of a request that needs the journal, if the journal accepts no records.
+    /// Fails if the journal accepts no records. The error is the answer to a request that needs the journal.
     fn check_journal(&self) -> Result<(), NodeFailure> {
         self.journal.as_ref().copied().map_err(|why| NodeFailure {
             status: Status::NoSpace,
@@ -494,7 +496,7 @@ impl Broker {
     }
 }
 
-/// The member that asks, and where its answer goes.
+/// The member that sent a request, and what the broker needs to send it the answer.
 #[derive(Clone, Copy, Debug)]
 struct Requester {
     connection: Connection,

@@ -30,7 +30,8 @@
 //!   answered MOVE_ENDED. So if node b has no record of T, its daemon has lost its whole state, and what it had of the
 //!   region is lost. Node b may have given T the region's name before, so node a does not open the old bytes again: it
 //!   removes S, and logs that the region is lost.
-//! - If node b does not answer, S stays closed. The errors say that node b decides. `remove` with force gives S up.
+//! - If node b does not answer, S stays closed. The errors say that node b decides. `remove` with force removes S
+//!   without waiting for node b.
 //! - A message about another move, or about another region of the same name, changes nothing, because each message names
 //!   S and T.
 
@@ -44,14 +45,15 @@ use super::stored::{Stored, decode, encode};
 use super::waits::Due;
 use super::{Broker, Cause, Effect, NodeFailure, Record, Requester, SiteName, SiteOrder};
 
-/// Tells the node from which a region came whether the region has moved. The answer is empty.
+/// The service by which a region's former node is told whether the region has moved. The answer is empty.
 pub(super) const MOVE_ENDED: u32 = 35;
-/// Asks the node to which a region was handed over for the state of the move. The answer is a `MoveStateReply`.
+/// The service by which a region's former node asks for the state of the move. It asks the node to which it handed the
+/// region over. The answer is a `MoveStateReply`.
 pub(super) const MOVE_STATE: u32 = 36;
 
 /// How long the broker waits before it repeats a question about a move, in milliseconds.
 const AGAIN_MS: u64 = 1_000;
-/// The most questions about moves that wait for an answer at the same time.
+/// The maximum number of questions about moves that wait for an answer at the same time.
 const AT_ONCE: usize = 16;
 
 record! {
@@ -96,19 +98,20 @@ enum MoveQuestion {
     Ended(SegmentId),
     /// MOVE_STATE, about a region of this node that was handed over, and about the segment that it becomes.
     State(SegmentId, SegmentId),
-    /// The question to the catalog whether the name of a region that has not moved to this node has gone back to the
-    /// region's node.
+    /// The question to the catalog whether a region's name belongs to the region's node again. The region has not moved
+    /// to this node.
     Name(SegmentId),
 }
 
 /// The questions about moves.
 #[derive(Default)]
 pub(super) struct Moves {
-    /// The questions that wait for an answer, by their ids.
+    /// The questions that wait for an answer. The key is the question's id.
     asked: BTreeMap<u64, MoveQuestion>,
-    /// The questions that are asked when the next pause is over.
+    /// The questions that are asked when the present pause is over.
     paused: BTreeSet<MoveQuestion>,
-    /// The segments of regions that have not moved to this node, and whose names have gone back.
+    /// The segments of regions that have not moved to this node, and whose names belong again to the nodes that have
+    /// the regions.
     given_back: BTreeSet<SegmentId>,
     /// Whether a deadline for the end of the pause is set.
     is_pause_set: bool,
@@ -136,8 +139,8 @@ impl Moves {
 }
 
 impl Broker {
-    /// Handles the request to give the decision about a move to another node. The sender is the member that has frozen
-    /// the region, and belongs to this node's host.
+    /// Handles the request to let another node decide whether a region has moved. The request comes from the member
+    /// that has frozen the region. This member belongs to this node's host.
     pub(super) fn hand_over(&mut self, asker: Requester, segment: SegmentId, becomes: SegmentId, node: String) {
         let found = self.lasting.segments.get(&segment).filter(|found| found.removed.is_none());
         let may = found.is_some_and(|found| found.moving && found.handed_over.is_none())
@@ -190,7 +193,7 @@ impl Broker {
         }
     }
 
-    /// Gives the moves by which regions of this name come to this node, if the moves are in this state.
+    /// Gives the moves in this state by which regions of this name come to this node.
     fn arrivals_of(&self, name: &SiteName, state: u32) -> impl DoubleEndedIterator<Item = (&SegmentId, &Arrival)> {
         let fits = move |arrival: &Arrival| {
             name.kind == SegmentKind::Region && arrival.workflow == name.workflow && arrival.name == name.name
@@ -199,19 +202,20 @@ impl Broker {
         all.filter(move |(becomes, arrival)| fits(arrival) && self.move_state(**becomes) == state)
     }
 
-    /// Tells whether a region of this name is about to get its name on this node.
+    /// Tells whether a region is moving to this node and is about to get this name here.
     fn is_arriving(&self, name: &SiteName) -> bool {
         self.arrivals_of(name, MAKING).next().is_some()
     }
 
-    /// Gives the node to which this region's name goes back, because the region has not moved to this node.
+    /// If a region of this name has not moved to this node, gives the node to which the name goes back.
     fn came_from(&self, name: &SiteName) -> Option<String> {
         self.arrivals_of(name, NOT_MOVED).next_back().map(|(_, arrival)| arrival.node.clone())
     }
 
-    /// Gives the error for a new region if a move needs its name: until the region of this name has moved to this node,
-    /// or until the catalog has said that the name has gone back to the other node. Otherwise the name would stay on this
-    /// node, and no member could open the region on that node.
+    /// Gives the error for a request to make a new region, if a move needs the region's name; otherwise `None`. A
+    /// region of this name may be moving to this node. Or its move has failed, and the catalog has not yet said that
+    /// the name is back at the other node. A new region would keep the name on this node, and no member could open the
+    /// region on the other node.
     pub(super) fn needed_by_move(&self, name: &SiteName) -> Option<String> {
         let region = &name.name;
         if self.is_arriving(name) {
@@ -225,7 +229,8 @@ impl Broker {
         ))
     }
 
-    /// Gives the order by which this node gives a name up: it goes back to the node from which it was taken, or is free.
+    /// Gives the request to the catalog by which this node gives up a name. If the name was taken from another node,
+    /// the name goes back to that node. Otherwise the name becomes free.
     pub(super) fn way_back(&self, name: SiteName) -> SiteOrder {
         match self.came_from(&name) {
             Some(to) => SiteOrder::GiveBack { name, to },
@@ -233,8 +238,8 @@ impl Broker {
         }
     }
 
-    /// Gives names back to the nodes from which they were taken: the names of regions that have not moved to this
-    /// node.
+    /// Gives names back to the nodes from which this node has taken them, because the regions of these names have not
+    /// moved to this node.
     pub(super) fn give_names_back(&mut self) {
         let Some(site) = &self.site else { return };
         let names = self.lasting.arrivals.values().map(region_name);
@@ -248,8 +253,8 @@ impl Broker {
     }
 
     /// Gives back the names of regions that have not moved to this node, and asks the catalog whether the names have
-    /// gone back. This node forgets the moves only after the catalog has confirmed this. So a broker that starts
-    /// before that gives the names back once more.
+    /// gone back. This node forgets a move only after the catalog has confirmed that the name is back at the other
+    /// node. A broker that starts before this confirmation gives the name back once more.
     fn settle_names_of_moves(&mut self) {
         let Some(site) = self.site.as_ref().filter(|site| site.is_in()) else { return };
         let back = self.lasting.arrivals.iter().filter(|(becomes, arrival)| {
@@ -287,7 +292,7 @@ impl Broker {
         self.is_here(&name) || self.is_arriving(&name)
     }
 
-    /// Asks the questions about moves that are due.
+    /// Asks all questions about moves whose time has come.
     pub(super) fn settle_moves(&mut self) {
         if self.site.is_none() {
             return;
@@ -371,7 +376,7 @@ impl Broker {
         if found.and_then(|found| found.handed_over.as_ref()).is_some_and(|to| to.node == node) {
             self.move_is_over(segment, moved != 0)?;
         } else {
-            // A question that hands the region over to this segment may still be in flight.
+            // A HAND_OVER request that names the segment `becomes` may still be on its way. It must be refused.
             self.refuse_hand_over(segment, becomes);
         }
         Ok(Vec::new())
@@ -401,8 +406,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Removes a region because the node to which it was handed over has lost its state. Returns whether the region is
-    /// removed.
+    /// Removes a region because the daemon of the node to which it was handed over has lost its state. Returns whether
+    /// the region is removed.
     fn region_is_lost(&mut self, segment: SegmentId) -> bool {
         let Some(found) = self.lasting.segments.get(&segment).filter(|_| self.journal.is_ok()) else { return false };
         let node = found.handed_over.as_ref().map_or("", |to| &to.node);

@@ -1,8 +1,10 @@
-//! Questions between the brokers of a site's nodes, and orders that bring bytes from one node to another.
+//! Questions that the brokers of a site's nodes ask each other, and requests to the host that bring bytes from one node
+//! to another.
 //!
-//! The broker gives a [`NodeOrder`] and continues. The result comes later as a [`NodeEvent`] with the same id. If the
-//! outcome of a question is `Disconnected` or `TimedOut`, the question may still have been carried out. The asking
-//! broker then asks again with the same body, and each service is made so that the second question changes nothing.
+//! The broker gives a [`NodeOrder`] to the host and continues. The result comes later as a [`NodeEvent`] with the same
+//! id. If the outcome of a question is `Disconnected` or `TimedOut`, the other node may have handled the question all
+//! the same. The asking broker then asks again with the same body. In every service, a question that is asked twice has
+//! the same effect as a question that is asked once.
 
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
@@ -28,7 +30,7 @@ pub struct NodeFailure {
     pub text: String,
 }
 
-/// An order of the broker that concerns other nodes.
+/// A request of the broker to the host, about other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeOrder {
     /// Ask a service of another node's broker. The answer is [`NodeEvent::Answered`].
@@ -115,7 +117,7 @@ pub enum NodeOrder {
         rank: u32,
         /// True if the task sends messages to the port; false if it receives messages.
         sends: bool,
-        /// How long to wait for a free place at the port, in milliseconds.
+        /// How long to wait until the port has a free end slot, in milliseconds.
         wait_ms: u64,
     },
     /// Mirror a series of another node here, for all tasks of this node. The answer is [`NodeEvent::Mirrored`].
@@ -192,7 +194,7 @@ pub enum NodeEvent {
     Pulled {
         /// The broker's id for the pull or the fill.
         id: u64,
-        /// `Ok` if all bytes have arrived. The error says why not.
+        /// `Ok` if all bytes have arrived. The error says why they have not arrived.
         outcome: Result<(), NodeFailure>,
     },
     /// The result of [`NodeOrder::Mirror`] or [`NodeOrder::MirrorSeries`].
@@ -226,7 +228,7 @@ pub enum NodeEvent {
 }
 
 impl Broker {
-    /// Gives a new id for an order about other nodes. No broker uses an id twice.
+    /// Gives a new id for a [`NodeOrder`]. No broker uses an id twice.
     pub fn node_order_id(&mut self) -> u64 {
         self.node_orders += 1;
         self.node_orders

@@ -142,8 +142,8 @@ impl Broker {
         self.effects.push(Effect::Send { connection: asker.connection, message, with });
     }
 
-    /// Tells whether the slot that the first answer to this repeated request contained no longer belongs to the asking
-    /// member. If so, the request is served anew.
+    /// The first answer to this repeated request named a slot of a pin page. Tells whether this slot no longer belongs
+    /// to the asking member. If so, the request is served anew.
     pub(super) fn forgotten(&self, asker: Requester, request: &Request, outcome: Outcome) -> bool {
         let (Request::Observe { .. }, Outcome::Made(pin)) = (request, outcome) else { return false };
         let series = self.lasting.pin_of(pin).filter(|(series, _)| self.is_named(*series));
@@ -183,8 +183,8 @@ impl Broker {
         own.into_iter().for_each(|(series, pin, _)| self.free_pin(series, pin));
     }
 
-    /// Forgets which slots of a series have observers that have not said yet whether they still use the slots. The
-    /// series is gone.
+    /// Forgets the slots in doubt of a series that is gone. The observers of these slots have not said yet whether they
+    /// still use the slots.
     pub(super) fn forget_slots(&mut self, series: SegmentId) {
         let ids = self.lasting.segments.get(&series).map_or(1, super::Segment::ids);
         self.pages.forget(series, ids);
@@ -232,9 +232,9 @@ impl Broker {
                     self.free_pin(id, pin);
                 }
             }
-            // While the page's descriptor was lost, observers with slots in the page may have ended. When a member
-            // offered the page again, the former broker may have been killed before it cleared these slots. So all free
-            // slots are cleared.
+            // While the page's descriptor was lost, observers with slots in the page may have ended. A former broker
+            // may have got the page back, and may have been killed before it cleared these slots. So all free slots are
+            // cleared now.
             for page in (0..pages).filter(|page| !self.pages.is_lost(page_id(id, *page))).collect::<Vec<_>>() {
                 self.clear_free(id, page);
             }

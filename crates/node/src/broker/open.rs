@@ -119,8 +119,8 @@ impl Broker {
         let of = self.lasting.workflows.get(&workflow).map_or("", |w| &w.name);
         let label = format!("crossdock:{of}:{}:{name}", kind.word());
         let cause = Cause { member: asker.member, request: asker.number };
-        // Regions are persistent. An incomplete copy of a region is not: until the copy is complete, its name has the
-        // prefix of mirrors' names. Ports are removed with their run unless they were made persistent.
+        // Regions are persistent. An incomplete copy of a region is not persistent; its name has the prefix of mirrors'
+        // names until the copy is complete. Ports are removed with their run unless they were made persistent.
         let persistent = persistent || kind != SegmentKind::Port && !is_mirror(&name);
         let since_ms = self.calendar_ms();
         let record =
@@ -130,8 +130,8 @@ impl Broker {
         self.effects.push(Effect::Make { segment, size, reserve: reserved, label, first: Vec::new() });
     }
 
-    /// Tells whether the host is making memory. Until the host answers, the broker cannot order other memory, and the
-    /// next segment's id may belong to this memory.
+    /// Tells whether the host is making memory. Until the host answers, the broker cannot ask for other memory, and
+    /// must not use the next segment id, because the memory may get this id.
     pub(super) fn is_making(&self) -> bool {
         self.making.is_some() || self.items.is_making() || self.pages.is_making()
     }
@@ -277,8 +277,8 @@ impl Broker {
     }
 }
 
-/// Gives the access that a member asks for if it asks for all that its rights allow. For a member without any right to
-/// the segment, this is reading or consuming, and the request is refused later.
+/// Gives all access that the member's rights allow, for a request that asks for this access. For a member without any
+/// right to the segment, gives reading or consuming; the request is then refused later.
 fn as_granted(rights: Rights, kind: SegmentKind) -> Rights {
     let (least, more) = match kind {
         SegmentKind::Region => (Rights::READ, Rights::WRITE),
@@ -308,8 +308,9 @@ fn opened(rights: Rights, access: Rights, kind: SegmentKind) -> OpenOutcome {
     if writes { OpenOutcome::Writable } else { OpenOutcome::ReadOnly }
 }
 
-/// Tells whether these rights allow this access. READ with WRITE asks for writing, but reading is enough. WRITE alone
-/// requires the right to write. For a port, the end that is asked for must be granted.
+/// Tells whether a member with these rights may open the segment for `access`. For READ with WRITE, the right to read
+/// is enough: the member then gets the segment read-only. For WRITE alone, it needs the right to write. For a port, it
+/// needs the right to the end that it asks for.
 fn may_open(rights: Rights, kind: SegmentKind, access: Rights, name: &str, task: &str) -> Result<(), (Status, String)> {
     let (possible, lesser) = match kind {
         SegmentKind::Region => (Rights::READ.with(Rights::WRITE), Rights::READ),

@@ -135,7 +135,7 @@ impl Broker {
                 return self.effects.push(Effect::Send { connection: asker.connection, message, with });
             }
             // The page was lost with the keeper. A living observer that has a slot of the page may offer the page
-            // again. If there is no such observer, the page's pins have no effect any more.
+            // again. If there is no such observer, no living observer has a pin in the page.
             let holder = self.lasting.series(segment).and_then(|series| series.holders(page).next());
             if let Some(holder) = holder {
                 let text = format!("a pin page of {segment} waits to be offered again by {}", self.who(holder));

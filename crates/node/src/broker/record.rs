@@ -79,7 +79,8 @@ messages! {
         2 Workflow {
             /// The workflow's number.
             number: u64,
-            /// The most bytes that the workflow may reserve. If it is 0, only the limit of the node applies.
+            /// The maximum number of bytes that the workflow may reserve. If it is 0, only the limit of the node
+            /// applies.
             quota: u64,
             /// The member whose end also ends the workflow.
             owner: MemberId,
@@ -209,7 +210,7 @@ messages! {
             reserved: u64,
             /// The attribute: a number that the series' publisher chose, and that the daemon only stores.
             attribute: u64,
-            /// The most observers at the same time.
+            /// The maximum number of observers at the same time.
             observers: u32,
             /// When the series was made, in milliseconds since 1970.
             since_ms: u64,
@@ -252,9 +253,9 @@ messages! {
         12 Outcome {
             /// The request that was carried out.
             cause: Cause,
-            /// Whether the answer is a segment that was made. Otherwise it is a number.
+            /// Whether the request made a segment, which is its answer. If not, the answer is a number.
             made: bool,
-            /// The id of the segment that was made; otherwise the number that is the answer.
+            /// If `made` is true, the id of the segment that was made. Otherwise the number that is the answer.
             value: u64,
         },
         /// A region that came from another node has all of its bytes, and gets this name. It stays when the run ends.
@@ -282,7 +283,8 @@ messages! {
             /// The other node's name.
             node: String,
         },
-        /// All bytes of a region that moves to this node are in a segment. The node is about to take the region's name.
+        /// A segment of this node has all bytes of a region that moves to this node. The node is about to take the
+        /// region's name.
         53 Arriving {
             /// The segment on this node.
             segment: SegmentId,

@@ -1,11 +1,11 @@
 //! Regions that are copied or moved from node to node.
 //!
-//! A member asks for a region of another node ([`Request::CopyRegion`]). The broker orders the copy
+//! A member asks for a region of another node ([`Request::CopyRegion`]). The broker asks its host to copy the region
 //! ([`NodeOrder::CopyRegion`]), and the request waits for [`NodeEvent::RegionCopied`]. The host does the work
-//! (`crossdock_relay`): its members make a region under a name of the daemon's own, and fill it with the other region's
-//! bytes. Then they ask the broker to give it the wanted name ([`Request::Adopt`]). The change of the name is one
-//! record, so a copy exists as a whole or not at all. For a move, one commit of the catalog first gives the name from
-//! the other node to this one.
+//! (`crossdock_relay`): its members make a new region under a name of the daemon's own, and fill it with the bytes of
+//! the wanted region. Then they ask the broker to give the new region the wanted name ([`Request::Adopt`]). The change
+//! of the name is one record, so a copy exists as a whole or not at all. For a move, one commit of the catalog first
+//! gives the name from the other node to this one.
 //!
 //! On the region's node, a member of the host *freezes* the region ([`Request::Freeze`]): this member alone has the
 //! region open, and no other member can open the region until this member closes it.
@@ -43,7 +43,7 @@ struct AwaitedRegion {
 /// A region that one member of the host has frozen, so that no other member can open it.
 struct Frozen {
     member: MemberId,
-    /// True if the region cannot be handed over any more, because the other node has given its name up.
+    /// True if the region cannot be handed over any more, because the other node has given up the region's name.
     is_over: bool,
     /// The segments of other nodes to which the region is not handed over, because those moves have ended.
     ended_moves: BTreeSet<SegmentId>,
@@ -162,7 +162,7 @@ impl Broker {
         self.elsewhere(workflow, KIND, copy)
     }
 
-    /// Handles the host's report about an order to copy a region.
+    /// Handles the host's report that a region was copied or moved to this node, or why not.
     pub(super) fn region_copied(&mut self, id: u64, outcome: Result<SegmentId, NodeFailure>) {
         let Some(AwaitedRegion { waits, member, opcode, .. }) = self.regions.coming.remove(&id) else { return };
         if !self.has_member(waits.0, member) {
@@ -199,8 +199,8 @@ impl Broker {
             if !self.journal_works(asker) {
                 return;
             }
-            // The record comes before the order to the catalog. So if this broker is killed, the next one gives the name
-            // back.
+            // This record comes before the request to the catalog to take the name. So if this broker is killed, the
+            // next one gives the name back.
             let Some(workflow) = self.lasting.workflow_name(workflow) else { return };
             self.commit(Record::Arriving { segment, former, node, workflow, name: copy.clone(), named: false });
         }
@@ -229,7 +229,7 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: 0 });
     }
 
-    /// Tells whether this name was claimed for a region that gets the name in a moment.
+    /// Tells whether this name was claimed for a region that is about to get it.
     pub(super) fn is_claimed_for_region(&self, name: &SiteName) -> bool {
         let fits = |coming: &AwaitedRegion| {
             coming.is_claimed && self.site_name(coming.workflow, KIND, &coming.copy).as_ref() == Some(name)
@@ -312,8 +312,8 @@ impl Broker {
         self.lasting.segments.get(&segment)?.moving.then_some(segment)
     }
 
-    /// After the broker's start, and when the node has a new lease: asks the catalog which node has the names of the
-    /// regions that were about to move.
+    /// After the broker's start, and when the node has a new lease: notes the names of the regions that were about to
+    /// move. The catalog must say which node has each of these names.
     pub(super) fn look_for_moving(&mut self) {
         let is_unsure = |found: &Segment| found.moving && found.removed.is_none() && found.handed_over.is_none();
         let moving = self.lasting.segments.iter().filter(|(_, found)| is_unsure(found));
@@ -322,7 +322,7 @@ impl Broker {
         self.regions.unsure = unsure.collect();
     }
 
-    /// Orders the questions to the catalog about the names of the regions that were about to move.
+    /// Asks the catalog which nodes have the names of the regions that were about to move.
     pub(super) fn ask_for_moving(&mut self) {
         let names: Vec<_> = self.regions.unsure.keys().cloned().collect();
         self.effects.extend(names.into_iter().map(|name| Effect::Site(SiteOrder::Find(name))));
@@ -337,7 +337,8 @@ impl Broker {
         }
     }
 
-    /// Forgets regions that are not frozen any more, and regions that are not about to move any more.
+    /// Ends the freeze of each region that the freezing member has closed. If a region that was about to move stays on
+    /// this node after all, records this.
     pub(super) fn settle_regions(&mut self) {
         self.regions.frozen.retain(|segment, frozen| self.open_segments.has(*segment, frozen.member));
         let leaving = std::mem::take(&mut self.regions.leaving);

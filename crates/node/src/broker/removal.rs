@@ -2,7 +2,7 @@
 //!
 //! The member's own node checks the member's grant. Then it asks the node that has the name to remove the object
 //! ([`REMOVE`]), and passes the answer of the asked node on to the member. The asked node removes the object as for a
-//! member of its own. If the answer is lost, the object is possibly removed.
+//! member of its own. If the answer is lost, the member does not know whether the object was removed.
 
 use std::collections::BTreeMap;
 
@@ -35,12 +35,12 @@ struct WaitingRemover {
     node: String,
 }
 
-/// The questions for removal that this node has asked, by their ids.
+/// The requests for removal that this node has sent to other nodes. The key is the id of the question.
 #[derive(Default)]
 pub(super) struct Removals(BTreeMap<u64, WaitingRemover>);
 
 impl Removals {
-    /// Tells whether `id` is the id of a question that this node has asked.
+    /// Tells whether `id` is the id of a question by which this node asked another node to remove an object.
     pub fn has_asked(&self, id: u64) -> bool {
         self.0.contains_key(&id)
     }

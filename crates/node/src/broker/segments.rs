@@ -59,7 +59,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Checks that there are descriptors for `more` further segments. A workflow other than the default one may have at
+    /// Checks that there are descriptors for `more` further segments. Each workflow except the default one may have at
     /// most half as many segments as the whole node.
     pub(super) fn descriptors(&self, workflow: u64, more: u64, what: &str) -> Result<(), String> {
         let Some(found) = self.lasting.workflows.get(&workflow) else { return Ok(()) };
@@ -145,8 +145,8 @@ impl Broker {
         Some(format!("is open in {}{more}; let them end first, or use --force", names.join(", ")))
     }
 
-    /// Removes a segment's name, which is free at once. The segment's memory counts against the quota until the last
-    /// member has closed the segment.
+    /// Removes a segment's name, so that the name is free immediately. The segment's memory counts against the quota
+    /// until the last member has closed the segment.
     pub(super) fn take_name(&mut self, segment: SegmentId, cause: Cause) {
         let Some(workflow) = self.lasting.segments.get(&segment).map(|s| s.workflow) else { return };
         let away = self.away(workflow);
@@ -206,8 +206,8 @@ impl Broker {
         }
     }
 
-    /// Is called once for each segment that a returning member has open; `count` is how often the member has it open. A
-    /// call with segment 0 ends the member's list.
+    /// Handles one entry of the list in which a returning member names the segments that it has open, and how often
+    /// (`count`). The segment 0 ends the list.
     pub(super) fn hold(&mut self, member: MemberId, segment: SegmentId, count: u32) {
         if let Some((series, pin)) = self.lasting.pin_of(segment) {
             return self.keep_pin(member, series, pin);

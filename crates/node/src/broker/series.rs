@@ -23,11 +23,11 @@ pub struct Series {
     pub run: u64,
     /// Whether the publisher said that it has ended the series.
     pub ended: bool,
-    /// The most observers at the same time.
+    /// The maximum number of observers at the same time.
     pub observers: u32,
     /// For each pin page, the endpoint to which it belongs.
     pub pages: Vec<u64>,
-    /// The observers, by their numbers.
+    /// The observers. The key is the observer's number.
     pub pins: BTreeMap<u32, Pin>,
 }
 
@@ -242,7 +242,7 @@ impl Lasting {
         ((page as usize) < self.series(series)?.pages.len()).then_some((series, page))
     }
 
-    /// Gives the segment to which the descriptor with this id belongs. For a pin page this is its series.
+    /// Gives the segment to which the descriptor with this id belongs. For a pin page, gives the page's series.
     pub(super) fn of(&self, id: SegmentId) -> Option<(SegmentId, &Segment)> {
         let segment = match self.part_of(id) {
             Some((series, Part::Page(page))) if (page as usize) < self.series(series)?.pages.len() => series,

@@ -49,7 +49,7 @@ pub struct SiteNode {
     pub address: String,
 }
 
-/// An order of the broker to the gateway, about the catalog.
+/// A request of the broker to the gateway, about the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteOrder {
     /// Claim the name for this node. The answer is [`SiteEvent::Claimed`].
@@ -64,7 +64,7 @@ pub enum SiteOrder {
     },
     /// Release the name, so that it is free.
     Release(SiteName),
-    /// Give the name of a region that has not moved to this node back to the node from which it was taken.
+    /// Give a region's name back to the node from which it was taken, because the region has not moved to this node.
     GiveBack {
         /// The name.
         name: SiteName,
@@ -73,7 +73,7 @@ pub enum SiteOrder {
     },
     /// Announce to the catalog that this node has these names and no others.
     Announce(Vec<SiteName>),
-    /// Give the item and its name to another node, with this epoch. The answer is [`SiteEvent::Passed`].
+    /// Give the item and its name to the node that `to` describes. The answer is [`SiteEvent::Passed`].
     Pass {
         /// The item's name.
         name: SiteName,
@@ -108,7 +108,7 @@ pub struct SiteItem {
     pub epoch: u64,
     /// The node that owns the item.
     pub node: String,
-    /// The token of that node's daemon, which differs for each start of a daemon. In an order it is 0.
+    /// The token of that node's daemon. It differs for each start of a daemon. In a [`SiteOrder`] it is 0.
     pub daemon: u64,
     /// The description of the item for the node that owns it.
     pub about: Vec<u8>,
@@ -166,7 +166,7 @@ pub enum SiteEvent {
     },
     /// The answer to [`SiteOrder::Find`].
     Found {
-        /// The name that the order asked about.
+        /// The name that the request asked about.
         name: SiteName,
         /// The node that has the name, possibly this one; `None` if no node has it. The error says why the catalog could
         /// not be asked.
@@ -176,7 +176,7 @@ pub enum SiteEvent {
     Passed {
         /// The item that was to be passed.
         item: SegmentId,
-        /// The epoch that the order named.
+        /// The epoch that the request named.
         epoch: u64,
         /// `Ok` if the item belongs to the other node now. The error says why it still belongs to this node.
         outcome: Result<(), String>,
@@ -203,7 +203,7 @@ pub struct SiteLink {
     pub heard_ms: Option<u64>,
     /// The time from a question to its answer, at the last measurement.
     pub round_trip_us: Option<u64>,
-    /// Why the link has no connection now. If it has one: why no better transport carries the bytes.
+    /// Why the link has no connection now. If the link has a connection: why no better transport carries the bytes.
     pub why: String,
 }
 
@@ -218,7 +218,7 @@ pub enum Claimed {
     Failed(String),
 }
 
-/// The most requests that may wait for an answer of the site at the same time.
+/// The maximum number of requests that may wait for an answer of the site at the same time.
 const CLAIMS: usize = 4096;
 /// How many nodes without a lease are remembered.
 const GONE: usize = 256;
@@ -239,7 +239,7 @@ struct Claim {
     waits: (Connection, u64),
     member: MemberId,
     request: Request,
-    /// Whether this request has asked the owner of the name to give it up: see `succession`.
+    /// Whether the broker has asked the name's node, because of this request, to give the name up (see `succession`).
     has_asked: bool,
 }
 
@@ -263,14 +263,15 @@ pub(super) struct Site {
     /// objects.
     owned: BTreeSet<SiteName>,
     contested: BTreeMap<SiteName, SiteNode>,
-    /// Contested names of which the catalog has not said, since this node's lease began, which node has them.
+    /// Contested names whose node is not certain: since this node's present lease began, the catalog has not said which
+    /// node has them.
     unconfirmed: BTreeSet<SiteName>,
     claims: BTreeMap<SiteName, Vec<Claim>>,
     /// Names of this node that may not belong to any object any more. The broker checks them and releases the unused
     /// ones.
     touched: BTreeSet<SiteName>,
-    /// Names that the catalog has given to this node with items, before the catalog reported the entries of these
-    /// items.
+    /// Names that the catalog has given to this node together with items. The catalog has not reported the entries of
+    /// these items yet.
     given: BTreeSet<SiteName>,
     /// Names that were claimed for series, each with the member that is about to publish the series.
     promised: BTreeMap<SiteName, MemberId>,
@@ -331,8 +332,8 @@ impl Site {
         self.elsewhere.insert(name, to.to_owned());
     }
 
-    /// Notes that the name has come with its item. Returns whether the catalog has already reported that the name is
-    /// this node's.
+    /// Notes that the name has come to this node with its item. Returns whether the catalog has already reported that
+    /// the name belongs to this node.
     pub(super) fn take_name(&mut self, name: &SiteName) -> bool {
         self.elsewhere.remove(name);
         self.contested.remove(name);
@@ -414,7 +415,8 @@ impl Broker {
         }
     }
 
-    /// Gives all names in use on this node that no other node may have. Mirrors are not among them.
+    /// Gives all names of objects on this node that no other node may use for an object of its own. Mirrors' names are
+    /// not among them.
     fn all_site_names(&self) -> impl Iterator<Item = SiteName> {
         let segments = self.lasting.names.keys().filter(|key| !is_mirror(&key.2));
         let segments = segments.filter_map(|(workflow, kind, name)| self.site_name(*workflow, *kind, name));
@@ -427,7 +429,7 @@ impl Broker {
         Some(SiteName { workflow, kind, name: name.to_owned() })
     }
 
-    /// Gives the name as the lasting state has it, if its workflow exists on this node.
+    /// Gives the key under which the lasting state has this name, if the name's workflow exists on this node.
     pub(super) fn local_key(&self, name: &SiteName) -> Option<(u64, SegmentKind, String)> {
         let workflow = self.lasting.workflow_names.get(&name.workflow)?;
         Some((*workflow, name.kind, name.name.clone()))
@@ -464,7 +466,8 @@ impl Broker {
         Some(is_elsewhere(&name, &at, was_cut_off))
     }
 
-    /// Gives the node that has this name, if it is another node. `None` if this node has an object of that name, too.
+    /// Gives the other node that has this name. Gives `None` if no other node has it, or if the name is contested,
+    /// because then this node has an object of that name, too.
     pub(super) fn owner_elsewhere(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<String> {
         let site = self.site.as_ref()?;
         let name = self.site_name(workflow, kind, name)?;
@@ -578,7 +581,8 @@ impl Broker {
         }
     }
 
-    /// Tells whether the name belongs to another node than this one and the node `node`, as far as this node knows.
+    /// Tells whether the name belongs to a third node, which is neither this node nor the node `node`, as far as this
+    /// node knows.
     pub(super) fn is_contested_by_another(&self, name: &SiteName, node: &str) -> bool {
         self.site.as_ref().and_then(|site| site.contested.get(name)).is_some_and(|at| at.node != node)
     }
@@ -599,8 +603,8 @@ impl Broker {
                 site.unconfirmed = site.contested.keys().cloned().collect();
                 site.lapsed.clear();
                 let names = site.owned.iter().chain(site.claims.keys()).cloned().collect();
-                // A former broker of this node may have taken names of regions that have not moved. They go back before
-                // the announcement would free them.
+                // A former broker of this node may have taken the names of regions that then did not move. These names
+                // go back to their nodes now, because the announcement that follows would free them.
                 self.give_names_back();
                 self.effects.push(Effect::Site(SiteOrder::Announce(names)));
                 self.look_for_moving();
@@ -669,7 +673,8 @@ impl Broker {
                     let known = site.nodes.get(&node);
                     let (number, address) = known.map_or((0, String::new()), |n| (n.number, n.address.clone()));
                     if site.owned.contains(&name) {
-                        // A region may have moved to the other node, while the region on this node is not removed yet.
+                        // The region of this name may have moved to the other node, although it is not removed from
+                        // this node yet.
                         self.moving_is_at(&name, Some(&node));
                     }
                     let Some(site) = &mut self.site else { return };
@@ -832,7 +837,8 @@ impl Broker {
         }
     }
 
-    /// Notes that the request which claims this name has already asked the name's owner.
+    /// Notes that this node has already asked the name's node to give the name up, because of the request `waits`,
+    /// which claims the name.
     pub(super) fn has_asked_owner(&mut self, name: &SiteName, waits: (Connection, u64)) {
         let claims = self.site.as_mut().and_then(|site| site.claims.get_mut(name));
         let own = claims.into_iter().flatten().filter(|claim| claim.waits == waits);
@@ -933,7 +939,8 @@ impl Broker {
             }
             let Some(site) = &mut self.site else { return };
             site.promised.remove(&name);
-            // The announcement may have claimed a name that is not confirmed, so such a name is released, too.
+            // The announcement may have claimed this name for the node, and the catalog has not confirmed it yet. So
+            // the name is released, too.
             let unconfirmed = site.unconfirmed.remove(&name);
             let contested = site.contested.remove(&name).is_some() && !unconfirmed;
             if site.owned.remove(&name) && !contested {

@@ -1,12 +1,12 @@
-//! The encoding of values in the journal and between nodes. Numbers are encoded as in messages to clients. Texts and
-//! lists have their length in front.
+//! The encoding of values in the journal and in messages between nodes. Numbers are encoded as in messages to clients.
+//! Texts and lists have their length in front.
 
 use crossdock_layout::wire::{
     Encoding, Grant, InUse, ItemLevel, Malformed, OnDeath, Party, Reader, SegmentKind, Wire, Writer,
 };
 use crossdock_layout::{MemberId, Rights, SegmentId};
 
-/// The usual encoding of a type in the journal and between nodes.
+/// The usual encoding of a type in the journal and in messages between nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored;
 

@@ -48,9 +48,9 @@ struct WaitingPublisher {
 /// The names of series that move from node to node.
 #[derive(Default)]
 pub(super) struct Succession {
-    /// The questions that this node has asked, by their ids.
+    /// The questions by which this node has asked other nodes for the names of series. The key is the question's id.
     asked: BTreeMap<u64, WaitingPublisher>,
-    /// The ids of other nodes' questions about a name. They are answered when the name is free.
+    /// For each name, the ids of the questions of other nodes that want it. They are answered when the name is free.
     giving: BTreeMap<SiteName, Vec<u64>>,
     /// Names that this node has released, but which the catalog has not yet reported as free.
     released: BTreeSet<SiteName>,
@@ -69,7 +69,7 @@ impl Succession {
         }
     }
 
-    /// Tells whether `id` is the id of a question that this node has asked.
+    /// Tells whether `id` is the id of a question by which this node asked another node for the name of a series.
     pub fn has_asked(&self, id: u64) -> bool {
         self.asked.contains_key(&id)
     }

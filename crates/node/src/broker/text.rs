@@ -3,7 +3,8 @@
 use crossdock_layout::LAYOUT_VERSION;
 use crossdock_layout::wire::{FINGERPRINT, PROTOCOL_VERSION};
 
-/// Gives the error for a peer with other versions. It names the versions of both sides.
+/// Gives the error for a peer whose versions differ from those of this daemon. The error names the versions of both
+/// sides.
 pub(super) fn incompatible((protocol, layout, fingerprint): (u32, u32, u64)) -> String {
     format!(
         "the node daemon speaks protocol {PROTOCOL_VERSION}, layout {LAYOUT_VERSION} ({FINGERPRINT:016x}), this program \

@@ -34,7 +34,7 @@ pub(super) enum Due {
     Item(Connection, u64),
     /// It is time to ask another node again for the item that a request waits for.
     AskOwner(Connection, u64),
-    /// It is time to try again to open this item for a request that waits for it.
+    /// It is time to try again to open this item for a request that waits for the item.
     Serve(SegmentId),
     /// It is time to check which nodes that read this item have reported again in time that they still read it.
     Readers(SegmentId),
@@ -43,13 +43,13 @@ pub(super) enum Due {
     ReadAgain(SegmentId, u64),
     /// It is time to ask the catalog again about names for which requests wait.
     LookUp,
-    /// Bytes that another node sent ahead have been kept long enough.
+    /// It is time to drop an item's bytes that another node sent ahead of the catalog's report.
     Ahead,
     /// It is time to ask other nodes again about the outcome of moves.
     Moves,
 }
 
-/// The waiting requests, by their ids and by their names; and all deadlines.
+/// The waiting requests, the queue of each name for which they wait, and all deadlines.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     parked: BTreeMap<Id, WaitingRequest>,
@@ -89,7 +89,7 @@ impl Waits {
         self.queues.get(key).into_iter().flatten().copied().collect()
     }
 
-    /// Gives the requests that wait for this name because its memory was lost.
+    /// Gives the requests that wait for this name because the memory of the name's segment was lost.
     pub fn queue_for_memory(&self, key: &Key) -> Vec<Id> {
         let waits_for_memory = |id: &Id| self.parked.get(id).is_some_and(|parked| parked.again.is_some());
         self.queue(key).into_iter().filter(waits_for_memory).collect()

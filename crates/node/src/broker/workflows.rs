@@ -6,7 +6,7 @@ use crossdock_layout::wire::{Answer, Grant};
 
 use super::{Broker, Cause, DEFAULT_WORKFLOW, Descriptor, Effect, Record, Requester};
 
-/// The most grants of one endpoint.
+/// The maximum number of grants of one endpoint.
 const GRANTS: usize = 1024;
 
 impl Broker {
@@ -59,8 +59,9 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: endpoint });
     }
 
-    /// Takes the listening socket of an endpoint back, if the socket was lost with the keeper. If the daemon has the
-    /// socket, nothing happens, because a member whose connection was lost may send the socket twice.
+    /// Accepts the listening socket of an endpoint from a member, if the daemon lost this socket with the keeper. If
+    /// the daemon still has the socket, nothing happens, because a member whose connection was lost may send the socket
+    /// twice.
     pub(super) fn listen(&mut self, asker: Requester, endpoint: u64, descriptors: &[Descriptor]) {
         if !self.is_admin(asker.connection) {
             let text = "a task's endpoint cannot give endpoints; connect to the daemon's own socket as its user";
@@ -78,7 +79,7 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: endpoint });
     }
 
-    /// Listens again at an endpoint whose socket was lost. The present message has brought the socket.
+    /// Listens again at an endpoint whose socket was lost. The socket came with the message that is being handled.
     pub(super) fn hear(&mut self, endpoint: u64) {
         if self.deaf.remove(&endpoint) {
             self.effects.push(Effect::Listen { endpoint });

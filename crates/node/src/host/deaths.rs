@@ -19,9 +19,9 @@ use crate::table;
 /// to `PAUSE`.
 const FIRST: Duration = Duration::from_millis(1);
 const PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause between two checks of the members without connection, if this process has a pidfd for each member
-/// without connection. The pidfds report deaths at once. The roll is then only needed for members whose process
-/// executes another program.
+/// The longest pause between two checks of the members without connection, if this process has a pidfd for each of
+/// them. The pidfds report deaths without delay. The roll is then needed only for a member whose process has begun to
+/// execute another program.
 const PAUSE_WATCHED: Duration = Duration::from_millis(500);
 
 /// The time at which the kernel is next asked whether members without connection are dead, and the pause after that.

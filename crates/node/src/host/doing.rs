@@ -1,4 +1,4 @@
-//! Carries out the broker's effects, in their order.
+//! Carries out the broker's effects, one after another.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -115,9 +115,9 @@ impl Host<'_> {
         self.write_down();
     }
 
-    /// Writes all records that were noted for the journal into its file. If the disk is full, waits until it has free
-    /// space: a change that is not in the journal must not be promised to a client, and another broker would need this
-    /// space as well.
+    /// Writes all records that were noted for the journal into its file. If the disk is full, waits until the disk has
+    /// free space. A change that is not in the journal must not be promised to a client. Ending this broker would not
+    /// help, because the next broker would need the same space.
     fn write_down(&mut self) {
         let mut is_told = false;
         while let Err(error) = self.journal.flush() {
@@ -317,8 +317,8 @@ impl Host<'_> {
         }
     }
 
-    /// Closes a connection. The broker learns this when all effects of the present event are carried out: it expects no
-    /// other event before the answers to its orders to make memory.
+    /// Closes a connection. The broker is told this only when all effects of the present event are carried out: after
+    /// it has asked for memory, it expects the answer before any other event.
     pub(super) fn hang_up(&mut self, connection: u64) {
         self.links.remove(&connection);
         self.hung_up.push_back(connection);

@@ -14,8 +14,8 @@ use crossdock_os::tmpfs::door::{Door, Gate};
 use crossdock_os::{Access, OsResult, child};
 
 /// If a file has this many doors, all of them are dropped as soon as the file is proved. With fewer doors, a member
-/// that opens the file again gets its former door. `PART` limits the doors of all files together: the most is one
-/// eighth of the number of descriptors.
+/// that opens the file again gets its former door. `PART` limits the doors of all files together: they may take one
+/// eighth of the descriptors.
 const MANY: usize = 16;
 const PART: u64 = 8;
 
@@ -61,8 +61,8 @@ impl Doors {
         Self { files, count, most: (child::raise_descriptor_limit() / PART) as usize }
     }
 
-    /// Opens the door by which `party` uses a file, and makes the door if there is none. Returns the door, and whether
-    /// it was made now. The caller must give a new door to the keeper before a task uses it.
+    /// Opens the door through which `party` uses a file, and makes the door if there is none. Returns the door, and
+    /// whether it was made now. The caller must give a new door to the keeper before a task uses it.
     pub(super) fn open(&mut self, folder: &Folder, file: u64, party: DoorUser) -> OsResult<(&Door, bool)> {
         let ways = self.files.entry(file).or_default();
         let found = ways.iter().position(|way| way.party == party);

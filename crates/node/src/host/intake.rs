@@ -60,8 +60,8 @@ impl Host<'_> {
         self.feed(Event::Connected { connection: id, endpoint, peer });
     }
 
-    /// Reads one message of a connection. If more messages wait, they are read in the next round of the broker's
-    /// loop.
+    /// Reads one message of a connection. If more messages are waiting, the next one is read in the next round of the
+    /// broker's loop.
     pub(super) fn read(&mut self, id: u64) {
         let mut buffer = [0; MAX_MESSAGE + 1];
         let Some(link) = self.links.get(&id) else { return };

@@ -30,22 +30,24 @@ const DYING_EVERY: Duration = Duration::from_millis(50);
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// A copying thread checks after this many bytes whether the copy is still wanted.
 const PART: usize = 256 << 10;
-/// A copy up to this size is made at once, because starting a thread would take longer. The copy is so short that it
-/// delays no client. The missing memory of a file up to this size is put back at once.
+/// A copy of at most this size is made in the broker's thread, because starting another thread would take longer. The
+/// copy is so short that it delays no client. If memory of a file of at most this size is missing, the memory is also
+/// allocated in the broker's thread.
 const SMALL: u64 = 256 << 10;
-/// The most copies that run at the same time. Further copies wait.
+/// The maximum number of copies that run at the same time. Further copies wait.
 const COPIES: usize = 4;
 
 /// The state of the host that concerns items' files.
 pub(super) struct ItemFiles {
     pub(super) folder: Option<Folder>,
     doors: Doors,
-    /// Files for which a process may have kept a way to open them again. If there are no doors, such a file is copied
-    /// before the next owner gets it.
+    /// Files that a process may be able to open again after it has closed them. If the system has no doors, such a file
+    /// is copied before the next owner gets it.
     reopenable: HashSet<u64>,
     /// The items' files that have a name in `folder`.
     named: HashSet<u64>,
-    /// The copies that run or wait, by their target file. Setting the flag ends a copy that is not wanted any more.
+    /// The copies that run or wait. The key is the file that gets the bytes. Setting the flag ends a copy that is not
+    /// wanted any more.
     running: HashMap<u64, Arc<AtomicBool>>,
     waiting: Vec<Job>,
     sender: Sender<Done>,
@@ -74,8 +76,8 @@ struct Done {
 }
 
 impl ItemFiles {
-    /// Makes the state for a new broker. `kept` are the files that a former broker made; processes may have kept ways
-    /// to open them again.
+    /// Makes the state for a new broker. `kept` are the files that a former broker made; processes may be able to open
+    /// them again.
     pub(super) fn new(
         folder: Option<Folder>,
         doors: BTreeMap<u64, Vec<OwnedFd>>,
@@ -143,9 +145,9 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// Finds out whether any process has the item's file open or mapped. If none has, gives the file its size, and makes
-    /// a small file whole. `size` is the size that the file must have, and `dying` says that the last holder has just
-    /// died.
+    /// Finds out whether any process has the item's file open or mapped. If none has, gives the file its size again,
+    /// and allocates missing memory of a small file. `size` is the size that the file must have, and `dying` says that
+    /// the last holder has just died.
     pub(super) fn prove_item(&mut self, id: u64, size: u64, dying: bool) -> Verdict {
         let mut verdict = self.ask(id);
         // The kernel closes the files of a killed process one after another, so the item's file may still be open for a
@@ -175,10 +177,10 @@ impl Host<'_> {
         }
     }
 
-    /// Gives a file its size, and a small file also memory for each of its pages. A former user may have cut the file or
-    /// punched holes into it. Tells whether the file has all of its memory now. This process reads the file through a
-    /// mapping when another node pulls it; an access to a missing page would end this process with a signal if the node
-    /// has no memory left.
+    /// Gives a file its size, and a small file also memory for each of its pages. A former user may have cut the file
+    /// or punched holes into it. Tells whether the file has all of its memory now. This must be known because this
+    /// process reads the file through a mapping when another node pulls it. If the node has no memory left, reading a
+    /// missing page would end this process with a signal.
     fn make_whole(&self, id: u64, size: u64) -> Result<bool, String> {
         let Some(fd) = self.segments.get(&id) else { return Ok(true) };
         // The next lines compare the file's size with the memory that the file takes in all. Memory behind the end of

@@ -1,8 +1,9 @@
 //! The broker's log. Its length is limited, whatever clients do.
 //!
-//! A client can cause a line with each connection that it drops. So lines have a budget: some lines at once, and later
-//! one line in each interval. The next line that is written says how many were left out. A line that cannot be written
-//! (full disk, limit on file sizes) is lost, without any other effect.
+//! A client can cause a line with each connection that it drops. So the number of lines is limited: some lines may
+//! follow each other without a pause, and after them one line in each interval. The next line that is written says how
+//! many were left out. A line that cannot be written (full disk, limit on file sizes) is lost, without any other
+//! effect.
 
 use std::cell::RefCell;
 use std::fmt::Display;

@@ -46,7 +46,7 @@ const SITE: u64 = 8 << 56;
 const NODES: u64 = 9 << 56;
 const KIND: u64 = 0xff << 56;
 
-/// The most connections that one round accepts from a listening socket.
+/// The maximum number of connections that one round accepts from a listening socket.
 const ACCEPTS: usize = 64;
 /// How old the measured amount of free memory may be when it is used.
 const FREE_AGE: Duration = Duration::from_millis(20);
@@ -79,7 +79,7 @@ struct Host<'a> {
     hung_up: VecDeque<u64>,
     roll: Registry,
     looks: deaths::DeathChecks,
-    /// The pidfds of members, by the members' slots.
+    /// The members whose processes this process watches, each with the process's pidfd. The key is the member's slot.
     processes: HashMap<u64, (MemberId, OwnedFd)>,
     next_link: u64,
     /// A spare descriptor. If the process has no descriptor left, this one is closed for a moment, to refuse a
@@ -167,8 +167,8 @@ impl Host<'_> {
         if self.options.private && self.broker.connections() == 0 {
             wait = wait.min((self.idle_since + self.options.idle).saturating_duration_since(Instant::now()));
         }
-        // One millisecond is added because the broker's clock counts whole milliseconds: then a deadline has certainly
-        // passed.
+        // The broker's clock counts whole milliseconds. One millisecond is added, so that the deadline has certainly
+        // passed on this clock when the wait ends.
         Deadline::after(wait + Duration::from_millis(1))
     }
 
@@ -189,10 +189,10 @@ impl Host<'_> {
         self.perform(effects, Vec::new());
     }
 
-    /// Before a request that takes memory: finds out how much the memory cgroup of the task has left, if this is less
-    /// than the node has left. A task in a container may not see its own limit, and the kernel would kill it. Reports
-    /// the smaller amount to the broker. Returns `false` if no cgroup of the task has a limit, so that nothing was
-    /// reported.
+    /// Is called before a request that takes memory. Finds out how much memory the task's cgroup has left. If the node
+    /// has less left, the node's amount counts. Reports this amount to the broker, because a task in a container may
+    /// not see its own limit, and the kernel would kill it. Returns `false` if no cgroup of the task has a limit; then
+    /// nothing is reported.
     fn look_at_tasks_memory(&mut self, connection: u64) -> bool {
         let Some(link) = self.links.get_mut(&connection) else { return false };
         if link.cgroup.as_ref().is_none_or(|(since, _)| since.elapsed() >= LIMITS_AGE) {
@@ -212,7 +212,7 @@ impl Host<'_> {
             self.free_since = Some(Instant::now());
             let free = free_memory();
             let now = self.now();
-            // This event also handles the deadlines that have passed.
+            // With this event, the broker also handles the deadlines that have passed.
             let effects = self.broker.handle(now, Event::Free(free));
             self.perform(effects, Vec::new());
         }

@@ -23,10 +23,10 @@ use crossdock_relay::{Relay, WantedEnd, WantedRegion, WantedSeries, serves};
 use super::Host;
 use crate::broker::{Event, NodeEvent, NodeFailure, NodeOrder};
 
-/// The most questions and pulls of this node that may wait at the same time.
+/// The maximum number of questions and pulls of this node that may wait at the same time.
 const WAITING: usize = 256;
-/// The most ports, series and regions of other nodes that tasks of this node may be opening, copying or moving at the
-/// same time. Such an order may wait as long as its task does.
+/// The maximum number of ports, series and regions of other nodes that tasks of this node may be opening, copying or
+/// moving at the same time. Each of these operations may wait as long as its task does.
 const OPENING: usize = 256;
 
 /// The broker's reply to another node's question.
@@ -40,7 +40,8 @@ struct QueuesState {
     next: u64,
     /// Questions and results that the broker has not read yet.
     news: VecDeque<NodeEvent>,
-    /// The questions of other nodes that wait for a reply, by their ids; with the reply as soon as it has come.
+    /// The questions of other nodes that wait for a reply. The key is the question's id, the value is the reply as soon
+    /// as it has come.
     waiting: HashMap<u64, Option<Result<Reply, Refusal>>>,
 }
 
@@ -139,7 +140,7 @@ pub(super) struct NodeAccess {
     pub queues: Arc<NodeQueues>,
     nodes: Arc<Nodes>,
     workers: Arc<Workers>,
-    /// The threads for the orders that wait as long as a task does. Questions and pulls have other threads, so that
+    /// The threads for operations that may wait as long as a task does. Questions and pulls have other threads, so that
     /// waiting tasks do not hold them up.
     openers: Arc<Workers>,
     spare: SpareThread,
@@ -197,8 +198,9 @@ impl NodeAccess {
         self.workers.run(Box::new(move || queues.put(call(&nodes))))
     }
 
-    /// Makes a call of the relay that may last as long as a task waits, in one of the threads for such calls. Reports
-    /// the outcome as `event` says. If too many such calls wait, the call fails at once.
+    /// Makes a call of the relay that may last as long as a task waits, in one of the threads for such calls. `event`
+    /// makes the report to the broker from the outcome. If too many of these calls are running, the call fails
+    /// immediately.
     fn open<T>(
         &self,
         call: impl FnOnce(&Relay) -> Result<T, (Status, String)> + Send + 'static,

@@ -1,5 +1,5 @@
 //! Connects the broker with the gateway of the daemon's site. Reports of the gateway become events of the broker, and
-//! orders of the broker go to the gateway.
+//! requests of the broker go to the gateway.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::broker::{
 };
 
 /// How long a starting daemon waits until it is a node of the site, in addition to one lease. A former daemon of the
-/// same node name may first have to lose its lease.
+/// same node name may still have a lease, and this lease must end first.
 pub(crate) const JOIN: Duration = Duration::from_secs(20);
 
 /// The gateway, and the reports of the gateway that the broker has not seen yet.
@@ -119,7 +119,7 @@ impl Host<'_> {
         membership.gateway.order(order.into());
     }
 
-    /// Leaves the site: the gateway gives its lease back.
+    /// Leaves the site: the gateway ends the node's lease.
     pub(super) fn leave_site(&mut self) {
         drop(self.membership.take());
     }

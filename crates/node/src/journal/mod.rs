@@ -83,7 +83,7 @@ impl Journal {
         let good = replay(&bytes[HEADER as usize..], |record| lasting.apply(&record));
         journal.end = HEADER + good as u64;
         // The file has bytes behind the last good record, because a writer was killed. These bytes are cut off.
-        // Otherwise they could look like a record as soon as other records are written in front of them.
+        // Otherwise they could be read as a record after other records have been written in front of them.
         if bytes[journal.end as usize..].iter().any(|b| *b != 0) {
             files::set_size(&journal.file, journal.end).map_err(|e| e.reason())?;
             journal.room = journal.end;
@@ -120,7 +120,7 @@ impl Journal {
         taken
     }
 
-    /// Notes a record, which [`Journal::flush`] writes together with all others that were noted, in one system call.
+    /// Notes a record. [`Journal::flush`] writes all noted records in one system call.
     pub fn note(&mut self, record: &Record) {
         self.noted.extend(frame(record));
     }
@@ -188,7 +188,7 @@ impl Journal {
             Ok((file, copy, end))
         });
         // If making the new journal failed, the old one stays in use. The next attempt is made when the old journal is
-        // twice as long.
+        // twice as long as now.
         self.compact_at = self.end * 2;
         let (file, copy, end) = file.inspect_err(|_| drop(fs::remove_file(&beside)))?;
         (self.file, self.end, self.room) = (file, end, end + AHEAD);

@@ -95,7 +95,7 @@ impl KeeperSocket {
     }
 }
 
-/// Reads the next message; `None` if none waits.
+/// Reads the next message; `None` if no message is waiting.
 pub(crate) fn read(socket: &OwnedFd) -> OsResult<Option<KeeperRequest>> {
     let mut buffer = [0; 32];
     Ok(match socket::receive(socket, &mut buffer)? {

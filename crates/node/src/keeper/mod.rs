@@ -96,7 +96,8 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
         let keeper = std::process::id() as i32;
         let broker = patiently(|| {
             child::fork(|| {
-                // Each process keeps only its own end of the socket pair, so that it sees the end of the other process.
+                // Each process keeps only its own end of the socket pair. So it notices when the other process has
+                // ended.
                 ours = None;
                 // The child now owns copies of all held descriptors, and may close them one by one.
                 match (theirs.take(), held.take()) {
@@ -136,8 +137,8 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
     }
 }
 
-/// Repeats a call for a while if it fails for lack of memory or another resource, because a short lack must not cost
-/// the descriptors that the keeper holds.
+/// Repeats a call for a while if it fails for lack of memory or another resource. If the keeper ended because of a
+/// short lack, the descriptors that it holds would be lost.
 fn patiently<T>(mut call: impl FnMut() -> OsResult<T>) -> OsResult<T> {
     let patience = Deadline::after(Duration::from_secs(10));
     loop {

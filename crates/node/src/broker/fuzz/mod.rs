@@ -149,7 +149,8 @@ impl World {
             }
             8 => {
                 self.now += u64::from(argument) * 50;
-                // Without a tick, the next event is the first one after the deadlines that have passed.
+                // In half of the cases no tick follows. Then the broker gets the next event after deadlines have
+                // passed, and must handle these deadlines with that event.
                 if op < 128 {
                     self.event(Event::Tick);
                 }

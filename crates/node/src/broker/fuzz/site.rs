@@ -1,4 +1,4 @@
-//! The site of a fuzzed broker: a catalog that answers the broker's orders, and other nodes that send anything.
+//! The site of a fuzzed broker: a catalog that answers the broker's requests, and other nodes that send anything.
 //!
 //! The catalog and the host behave as the real ones do: an answer comes only to a question, and only once. The other
 //! nodes may send anything: their catalog entries, questions and answers have any content.
@@ -20,7 +20,7 @@ const SERIES: [&str; 3] = ["a", "b", "out/c"];
 const IN_USE: [InUse; 4] = [InUse::Refuse, InUse::Keep, InUse::Force, InUse::Unused];
 const KINDS: [SegmentKind; 4] = [SegmentKind::Region, SegmentKind::Port, SegmentKind::Series, SegmentKind::Item];
 
-/// The broker's orders that have no answer yet, and the questions of other nodes to the broker.
+/// The requests of the broker that have no answer yet, and the questions that other nodes have asked the broker.
 #[derive(Default)]
 pub(super) struct Site {
     claims: Vec<SiteName>,
@@ -58,8 +58,8 @@ fn failure(which: u8) -> NodeFailure {
 }
 
 impl Site {
-    /// Forgets all unanswered orders of the broker and all unanswered questions of other nodes, because the broker was
-    /// restarted.
+    /// Forgets all unanswered requests of the broker and all unanswered questions of other nodes, because the broker
+    /// was restarted.
     pub(super) fn forget(&mut self) {
         *self = Self { next: self.next, ..Self::default() };
     }
@@ -166,8 +166,8 @@ impl World {
         known.get(usize::from(which) % (known.len() + 1)).map_or(u64::from(which), |item| item.0)
     }
 
-    /// Reports the result of one of the broker's orders to other nodes. If the broker has no such order, reports an
-    /// answer that no order waits for.
+    /// Reports the result of one of the broker's requests to other nodes. If there is no such request, reports an
+    /// answer to a request that the broker has not made.
     fn end_order(&mut self, argument: u8, rest: &mut &[u8]) {
         let failed = argument % 4 == 0;
         let count = self.site().orders.len();

@@ -1,14 +1,15 @@
 //! Bytes of small items that travel ahead of the catalog's report.
 //!
-//! When a small item leaves, its node sends the bytes to the next node ([`AHEAD`]) at the same time as it orders the
-//! catalog to pass the item on. So the next node has the bytes when the catalog reports that the item is there, and
-//! pulls nothing.
+//! When a small item leaves, its node sends the bytes to the next node ([`AHEAD`]) at the same time as it asks the
+//! catalog to pass the item on. So when the catalog reports that the item belongs to the next node, that node has the
+//! bytes already and need not pull them.
 //!
 //! The catalog alone decides whether the next node may use the bytes. They become the item's bytes only if the item's
-//! entry names the node that sent them, the epoch, and the **stamp** with which they were sent. No two orders to the
-//! catalog have the same stamp. If the catalog refuses an order, the item's owner may write to the item again; the next
-//! order then has another stamp, and the bytes of the refused order fit no entry. Bytes that are lost, late or do not
-//! fit are pulled, as the bytes of a large item are.
+//! entry names the node that sent them, the epoch, and the **stamp** with which they were sent. No two requests to the
+//! catalog to pass an item on have the same stamp. If the catalog refuses a request, the item's owner may write to the
+//! item again. The next request has another stamp, so the catalog's entry never names the bytes of the refused request.
+//! If the bytes are lost or late, or if the entry does not name them, the next node pulls the bytes, as for a large
+//! item.
 
 use std::collections::VecDeque;
 
@@ -27,7 +28,8 @@ pub(in crate::broker) const AHEAD: u32 = 13;
 /// The largest memory, in bytes, of an item whose bytes travel ahead; a larger item is pulled. The bytes and their head
 /// must fit into one question.
 const MOST: u64 = 48 << 10;
-/// The most items whose bytes are kept. If more bytes arrive, the oldest are dropped.
+/// The maximum number of items whose bytes are kept. If the bytes of one more item arrive, the oldest bytes are
+/// dropped.
 const ITEMS: usize = 64;
 /// How long this node keeps bytes that came ahead of the catalog's report.
 const LASTS_MS: u64 = 5_000;
@@ -75,7 +77,7 @@ impl EarlyItems {
         });
     }
 
-    /// Takes the bytes of an item, if the catalog's entry of the item names them.
+    /// Removes the bytes of an item from the list and returns them, if the catalog's entry of the item names them.
     pub(super) fn take(&mut self, item: SegmentId, size: u64) -> Option<Vec<u8>> {
         let fits = |parcel: &EarlyBytes| parcel.item == item && parcel.fits && parcel.bytes.len() as u64 == size;
         let at = self.0.iter().position(fits)?;
@@ -84,8 +86,8 @@ impl EarlyItems {
 }
 
 impl Broker {
-    /// Gives the stamp of the next order to pass this item on, if the item is small enough for its bytes to travel
-    /// ahead; otherwise 0.
+    /// Gives the stamp of the next request to the catalog to pass this item on. The stamp is 0 if the item is too large
+    /// for its bytes to travel ahead.
     pub(super) fn stamp_for(&mut self, item: SegmentId) -> u64 {
         let Some(found) = self.lasting.items.all.get(&item) else { return 0 };
         let is_here = found.file.0 != 0 && self.lasting.items.source(item).is_none();
@@ -113,7 +115,7 @@ impl Broker {
         }
         let (item, from, until) = (SegmentId(item), BytesSource { node: node.to_owned(), left }, self.now + LASTS_MS);
         let parcels = &mut self.items.parcels.0;
-        // The other node may send the same bytes twice. They are kept once.
+        // The other node may send the same bytes twice. This node keeps only one copy of them.
         if parcels.iter().any(|parcel| parcel.item == item && parcel.stamp == stamp && parcel.from == from) {
             return Ok(Vec::new());
         }

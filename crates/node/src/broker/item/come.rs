@@ -250,9 +250,9 @@ mod tests {
         assert!(!is_told_as_lost(&reported("there", DAEMON)));
     }
 
-    /// Makes the broker of a node that has shared the item `x` of task `w`, rank 0, whose owner has closed it. The node
-    /// `c` has asked to read the item. Then the node `b` has asked for it, so the item is about to leave. Returns the
-    /// item and the number of the sharing.
+    /// Makes the broker of a node with the item `x`. The item's owner, rank 0 of task `w`, has shared the item and then
+    /// closed it. The node `c` has asked to read the item. Then the node `b` has asked for it, so the item is about to
+    /// leave. Returns the item and the number of the sharing.
     fn about_to_leave() -> (Bench, SegmentId, u64) {
         let mut bench = Bench::in_site();
         bench.join(1, MAIN_ENDPOINT, "w", 0);
@@ -327,7 +327,7 @@ mod tests {
         let pulls = |bench: &Bench| bench.broker.items.pulls.iter().map(|(id, (_, to))| (*id, *to)).collect::<Vec<_>>();
         let outcome = Err(NodeFailure { status: Status::Disconnected, text: "it is cut off".into() });
         bench.event(Event::Nodes(NodeEvent::Pulled { id: pulls(&bench)[0].0, outcome }));
-        // The first event after the pause is a request that makes a segment.
+        // The pause is over now. The next event is not a tick, but a request that makes a segment.
         bench.now += AGAIN_MS;
         let open = Request::Open {
             kind: SegmentKind::Port,
@@ -357,7 +357,8 @@ mod tests {
         bench.effects.clear();
         let item = comes(&mut bench);
         assert_eq!(items(&bench.broker), [item]);
-        // The next broker ends the item as well if this broker is killed before it has recorded the end.
+        // This broker may be killed before it has recorded the end of the former item. Then the next broker must end
+        // the item.
         let records = bench.effects.iter().filter_map(|effect| match effect {
             Effect::Record(record) => Some(record.clone()),
             _ => None,

@@ -45,7 +45,7 @@ type CopyId = (SegmentId, u64);
 #[derive(Default)]
 pub(super) struct Copies {
     all: BTreeMap<CopyId, Copy>,
-    /// The copies whose bytes are being pulled, by the ids of the pulls.
+    /// The copies whose bytes are being pulled. The key is the id of the pull.
     pulls: BTreeMap<u64, CopyId>,
 }
 
@@ -253,8 +253,7 @@ impl Broker {
         }
     }
 
-    /// Drops the copies of an item that are not used any more. The broker calls this after each answer to a question
-    /// about the item.
+    /// Drops the unused copies of an item. The broker calls this after each answer to a question about the item.
     pub(super) fn copies_unread(&mut self, workflow: u64, key: &str) {
         let copies = self.items.copies.all.iter();
         let copies = copies.filter(|(_, copy)| copy.workflow == workflow && copy.key == key).map(|(id, _)| *id);

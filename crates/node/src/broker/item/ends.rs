@@ -22,7 +22,7 @@ impl Broker {
         self.serve_waiting(item);
     }
 
-    /// If a request of the owner to share the item or to write the item again is waiting, fails that request.
+    /// Fails the owner's waiting request to share the item or to write it again, if there is such a request.
     fn abandon(&mut self, item: SegmentId, why: &str) {
         if let Some(asker) = self.items.handovers.drop_pending(item) {
             self.refuse_abandoned(asker, item, why);
@@ -36,7 +36,8 @@ impl Broker {
         }
     }
 
-    /// Is called once for each item that a returning member has open. A call with item 0 ends the member's list.
+    /// Handles one entry of the list in which a returning member names the items that it has open. The entry 0 ends the
+    /// list. Then all items that the member did not name count as closed by the member.
     pub(super) fn hold_item(&mut self, member: MemberId, item: SegmentId) {
         if item.0 != 0 {
             if self.lasting.items.all.get(&item).is_some_and(|found| found.holder == member) {
@@ -127,7 +128,8 @@ impl Broker {
         if let Some(asker) = phase.pending() {
             self.refuse_abandoned(asker, item, why);
         }
-        // If the item has lost its name in the site, the requests for this key wait for another item.
+        // If the item has lost its name in the site, the requests for its key do not fail, because they wait for
+        // another item.
         if has_its_name {
             self.tell_waiting_of_end(found.workflow, &found.key, why);
         }
@@ -155,7 +157,7 @@ impl Broker {
         self.end_item(item, why, Cause::NONE);
     }
 
-    /// Ends the cooperative items without a name that no member has open any more.
+    /// Ends the cooperative items that have lost their keys to other items, if no member has them open any more.
     pub(in crate::broker) fn settle_nameless(&mut self) {
         for item in std::mem::take(&mut self.items.nameless) {
             self.end_nameless(item);
@@ -297,7 +299,8 @@ mod tests {
                 let create = ItemRequest::Create { size: 5000, level, on_death: OnDeath::Keep, key: "x".into() };
                 let create = Request::Item(create);
                 let number = if restarts == 0 { 1000 } else { bench.say(1, &create) };
-                // Without a restart, only the member's connection is lost, and its request did not arrive before.
+                // If `restarts` is 0, the broker is not restarted. The member's connection is lost, and its first
+                // request has not arrived.
                 let mut last = 1;
                 for connection in (1..=restarts.max(1)).map(|restart| restart * 100 + 1) {
                     match restarts {

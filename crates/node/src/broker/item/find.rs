@@ -74,7 +74,7 @@ pub(super) struct PendingDescription {
     patience: Patience,
 }
 
-/// The requests that wait for another node's description of an item, by the ids of the questions.
+/// The requests that wait for another node's description of an item. The key is the id of the question to that node.
 pub(super) type PendingDescriptions = BTreeMap<u64, PendingDescription>;
 
 /// A request for items that no node is known to have. It waits for the catalog, or for an item that is on its way.
@@ -84,7 +84,7 @@ pub(super) struct LookUp {
     request: ItemRequest,
     patience: Patience,
     phase: LookUpPhase,
-    /// The node that was asked for the item last, and why it could not answer for the item.
+    /// The node that was asked about the item last, and the reason why it could not describe or give the item.
     refused: Option<(String, NodeFailure)>,
 }
 
@@ -165,8 +165,8 @@ impl Broker {
         (Status::NotFound, format!("there is no item '{key}'{lost}"))
     }
 
-    /// If it is not certain where these items are, asks the catalog about them; the request is then served again after
-    /// the answers. Returns `false` if the catalog is not asked.
+    /// If it is not certain where the request's items are, asks the catalog about them; the request is then served
+    /// again after the answers. Returns `false` if the catalog is not asked.
     pub(super) fn looks_up(&mut self, asker: Requester, workflow: u64, request: &ItemRequest) -> bool {
         let is_find = matches!(request, ItemRequest::Find { .. });
         let is_known =
@@ -321,8 +321,8 @@ impl Broker {
         }
     }
 
-    /// Handles the catalog's answer that the node `node` has a request's item `key`: asks that node, lets the request
-    /// ask the catalog again later, or fails the request.
+    /// Handles the catalog's answer that the item `key` of a request is on the node `node`. Asks that node, or lets the
+    /// request ask the catalog again later, or fails the request.
     fn looked_up_at(&mut self, mut of: LookUp, key: &str, node: String) {
         let is_silent = of.silent_node().is_some();
         let is_find = matches!(of.request, ItemRequest::Find { .. });

@@ -11,7 +11,8 @@ use super::queue::WaitPurpose;
 use super::{Item, ItemRecord, Phase, Verdict, memory_of};
 use crate::broker::{Attachment, Broker, Cause, Due, Effect, Record, Requester};
 
-/// The pause, in milliseconds, before the item that could not be opened for one request is opened for the next one.
+/// After an item could not be opened for one request, the broker waits this long, in milliseconds, before it tries to
+/// open the item for the next request.
 pub(super) const AGAIN_MS: u64 = 300;
 
 impl Broker {
@@ -168,8 +169,8 @@ impl Broker {
         self.serve_waiting(item);
     }
 
-    /// Continues after the proof of a file that lacks memory. A member that opens the file as the item's owner takes
-    /// the missing memory itself. Readers and other nodes take none, so they get a copy.
+    /// Continues after the proof of a file of which some memory is missing. A member that opens the file as the item's
+    /// owner allocates the missing memory itself. Readers and other nodes do not, so they get a copy.
     fn give_incomplete(&mut self, item: SegmentId, purpose: Purpose) {
         match (purpose, self.next_user(item)) {
             (Purpose::Unshare(_), _) => self.ready(item, purpose),
@@ -232,8 +233,9 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let (old, size) = (found.file, found.size);
         self.commit(Record::Item(ItemRecord::Memory { item, file: to, size, clung, cause: Cause::NONE }));
-        // If a former user still has the old file open, the file's memory stays allocated. So the memory still counts
-        // against the quota: for the file's known readers, or otherwise for the member that had the item open last.
+        // If a former user still has the old file open, the file's memory stays allocated, so it still counts as used.
+        // It counts as used by the file's known readers, or, if there are none, by the member that had the item open
+        // last.
         let read = self.open_segments.is_open(old);
         let former = self.items.handovers.former(item).filter(|_| clung && !read);
         self.ready(item, purpose);

@@ -31,7 +31,7 @@ impl Broker {
         }
     }
 
-    /// Orders the catalog to give a leaving item to its next node. Giving this order twice does no harm.
+    /// Asks the catalog to give a leaving item to its next node. Repeating this request does no harm.
     fn order_pass(&mut self, item: SegmentId) {
         let Some(Residence::Leaving { epoch, to, .. }) = self.lasting.items.residences.get(&item).cloned() else {
             return;
@@ -85,7 +85,7 @@ impl Broker {
         }
     }
 
-    /// Handles the catalog's answer to the order to pass an item on.
+    /// Handles the catalog's answer to the request to pass an item on.
     pub(in crate::broker) fn passed(&mut self, item: SegmentId, epoch: u64, outcome: Result<(), String>) {
         let Some(Residence::Leaving { epoch: of, to, bytes }) = self.lasting.items.residences.get(&item).cloned()
         else {
@@ -97,7 +97,7 @@ impl Broker {
         let open = self.items.passes.remove(&item).unwrap_or(1) - 1;
         let Err(why) = outcome else { return self.item_left(item, &to) };
         if open > 0 {
-            // Another order to pass this item is not answered yet, and may succeed.
+            // Another request to pass this item on is not answered yet, and may succeed.
             self.items.passes.insert(item, open);
             return;
         }
@@ -211,7 +211,7 @@ impl Broker {
         }
     }
 
-    /// If the item ended on this node, orders the catalog to forget its entry.
+    /// If the item ended on this node, asks the catalog to remove the item's entry.
     pub(super) fn forget_entry(&mut self, item: SegmentId) {
         if let Some(Residence::Ended { epoch }) = self.lasting.items.residences.get(&item) {
             let epoch = *epoch;
@@ -219,15 +219,15 @@ impl Broker {
         }
     }
 
-    /// Orders the catalog to forget all items that ended on this node.
+    /// Asks the catalog to remove the entries of all items that ended on this node.
     pub(in crate::broker) fn forget_entries(&mut self) {
         for item in self.lasting.items.residences.keys().copied().collect::<Vec<_>>() {
             self.forget_entry(item);
         }
     }
 
-    /// Asks the catalog about items whose bytes this node keeps for another node. The catalog may not report a change
-    /// of an item's entry if the change was undone soon after.
+    /// Asks the catalog about items whose bytes this node keeps for another node. The reason is that the catalog may
+    /// not report a change of an item's entry if the change was undone soon after it was made.
     pub(in crate::broker) fn look_after_left_items(&mut self) {
         for (item, at) in &self.lasting.items.residences {
             if matches!(at, Residence::Left { .. }) {
@@ -236,7 +236,7 @@ impl Broker {
         }
     }
 
-    /// Repeats all unfinished orders to the catalog about items, because this node has a lease now.
+    /// This node has a lease now: repeats all its unanswered requests to the catalog about items.
     pub(in crate::broker) fn items_joined(&mut self) {
         for (item, at) in self.lasting.items.residences.clone() {
             match at {

@@ -6,9 +6,8 @@
 //! reader, the item is *proved*: [`Effect::ProveItem`] asks the kernel for a lease, and the kernel grants it only if no
 //! process has the file open or mapped. If a former user still has it open, or the item is `strict`, the bytes are
 //! first copied to a fresh file ([`Effect::CopyItem`]), and the broker closes the old file. If memory of the file is
-//! missing, the file's next owner on this node takes this memory when it opens the file; in all other cases such a file
-//! is copied, too. The item's phase is a
-//! [`handover::Phase`], and changes as follows:
+//! missing, the file's next owner on this node allocates this memory when it opens the file. In all other cases such a
+//! file is copied, too. The item's phase is a [`handover::Phase`], and changes as follows:
 //!
 //! ```text
 //!   Open (A has it) ── transfer to B ──► Proving ── alone ──► Proved ── B asks ──► Open (B has it)
@@ -71,8 +70,8 @@ pub(super) use unlisted::WHERE;
 pub enum Verdict {
     /// No other process has the file open or mapped, and the file has all of its memory.
     Alone,
-    /// No other process has the file open or mapped, but memory of it is missing: a former user has punched holes
-    /// into the file, or has never taken memory for it.
+    /// No other process has the file open or mapped, but memory of it is missing: a former user has punched holes into
+    /// the file, or has never allocated its memory.
     Incomplete,
     /// A former user has the file open or mapped.
     Clinging,
@@ -102,7 +101,7 @@ pub(super) struct TransientItems {
     making: Option<Making>,
     handovers: Handovers,
     waits: Waits,
-    /// Effects of the present event that must come after this event's orders to prove items. Empty between events.
+    /// Effects of the present event that must come after the requests to prove items. Empty between events.
     after_proofs: Vec<Effect>,
     /// Members that have connected again and are listing the items that they have open, each with the items that it has
     /// listed so far.
@@ -119,13 +118,13 @@ pub(super) struct TransientItems {
     findings: PendingDescriptions,
     /// Requests that wait for the catalog to say which node has an item.
     look_ups: Vec<LookUp>,
-    /// Questions to other nodes that are not answered yet, by their ids.
+    /// The unanswered questions to other nodes. The key is the question's id.
     asked: BTreeMap<u64, Question>,
-    /// For each item, the number of orders to pass it on that are not answered yet. If one answer says that the item
-    /// was passed, this answer decides. Otherwise the last answer decides.
+    /// For each item, the number of unanswered requests to the catalog to pass the item on. If one answer says that the
+    /// item was passed on, this answer decides. Otherwise the last answer decides.
     passes: BTreeMap<SegmentId, u32>,
-    /// The pulls of items' bytes that are running. The key is the id under which the broker told the host to pull. The
-    /// values are the item and the file that receives the bytes.
+    /// The running pulls of items' bytes. The key is the id that the broker gave to the pull. The value is the item,
+    /// and the file that receives the bytes.
     pulls: BTreeMap<u64, (SegmentId, SegmentId)>,
     /// Bytes of items that other nodes have sent ahead of the catalog's report.
     parcels: EarlyItems,
@@ -257,8 +256,8 @@ impl Broker {
         format!("item '{}' belongs to {} since {since:.1} s; {has}", found.key, found.owner)
     }
 
-    /// Tells whether the item still has its name in the site. It lost its name if another node claimed the name while
-    /// this node was cut off.
+    /// Tells whether the item still has its name in the site. An item loses its name if another node claims the name
+    /// while this node is cut off.
     fn has_its_name(&self, item: SegmentId) -> bool {
         let Some(found) = self.lasting.items.all.get(&item) else { return false };
         self.has_its_key(item) && !self.is_contested(found.workflow, &found.key)

@@ -35,7 +35,7 @@ pub(super) const RETRY_MS: u64 = 300;
 /// If another node does not repeat its question within this time, in milliseconds, this node forgets the other node's
 /// waiting task.
 pub(super) const LASTS_MS: u64 = 6_000;
-/// The most tasks of other nodes that can wait for one item.
+/// The maximum number of tasks of other nodes that can wait for one item.
 const REMOTE_WAITERS: usize = 1024;
 
 record! {
@@ -88,7 +88,7 @@ pub(super) fn unreadable() -> NodeFailure {
 }
 
 /// A task of another node that waits to own an item. This node forgets the task at the time `until`, unless the task's
-/// node asks again before.
+/// node repeats its question before that time.
 #[derive(Clone, Debug)]
 pub(super) struct RemoteWaiter {
     node: String,
@@ -99,7 +99,8 @@ pub(super) struct RemoteWaiter {
     arrival: u64,
 }
 
-/// The tasks of other nodes that wait to own items of this node, by workflow and item key, in the order of arrival.
+/// For each item of this node (workflow and item key), the tasks of other nodes that wait to own it, in the order of
+/// arrival.
 #[derive(Default)]
 pub(super) struct RemoteWaiters(BTreeMap<(u64, String), Vec<RemoteWaiter>>);
 
@@ -120,7 +121,7 @@ impl RemoteWaiters {
     }
 }
 
-/// A question about an item that this node has asked another one.
+/// A question of this node to another node, about an item.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     pub(super) waits: RequestId,
@@ -227,7 +228,7 @@ impl Broker {
                 COMES
             }
             // The item is about to leave this node. The next node may have the item already, and only the next node can
-            // answer for it.
+            // say more about the item.
             Some(Residence::Leaving { .. }) => NOT_HERE,
             _ => match self.next_user(item) {
                 Some(NextUser::There(next)) if next == node && self.is_owner(workflow, &found.owner, &waiter) => COMES,
@@ -339,7 +340,7 @@ impl Broker {
         self.ask_for_items(waits);
     }
 
-    /// Handles the answer to a question about an item that this node has asked.
+    /// Handles another node's answer to this node's question about an item.
     pub(in crate::broker) fn item_question_answered(&mut self, id: u64, outcome: Result<Vec<u8>, NodeFailure>) {
         if self.item_found(id, &outcome) || self.place_told(id, &outcome) {
             return;
@@ -373,8 +374,8 @@ impl Broker {
         });
         let refusal = match reply {
             Ok(OwnershipReply { code: NEVER, text, .. }) => Some((Status::Denied, text)),
-            // This node's note of the item's node is outdated. So if the member asked not to wait, the catalog is asked
-            // where the item is.
+            // The other node does not have the item, so this node was wrong about where the item is. If the member
+            // asked not to wait, the catalog is asked where the item is.
             Ok(OwnershipReply { code: NOT_HERE, text, .. }) if !waits_at_all => {
                 let failure = NodeFailure { status: Status::NotFound, text };
                 self.not_there(waits, node, &key, failure)
@@ -384,8 +385,8 @@ impl Broker {
             Ok(OwnershipReply { code: NOT_YET, .. }) if another_comes => None,
             Ok(OwnershipReply { item, code, text }) => {
                 if code == NOT_HERE {
-                    // If another node has the item now, the catalog reports this soon. So this node asks again after a
-                    // moment.
+                    // If another node has the item now, the catalog reports this soon. So after a moment, this node
+                    // asks the node that the catalog then names.
                     self.ask_later(waits, RETRY_MS);
                 }
                 let comes = code == COMES;

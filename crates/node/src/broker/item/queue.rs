@@ -1,4 +1,4 @@
-//! Requests that wait for items, by the items' keys and in the order of arrival.
+//! Requests that wait for items: one queue for each item key, in the order of arrival.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,7 +63,8 @@ pub(super) struct RemoteReply {
 #[derive(Default)]
 pub(super) struct Waits {
     all: BTreeMap<RequestId, (u64, Wait)>,
-    /// For each key the requests that wait for it, by the number of their arrival.
+    /// For each item key, the requests that wait for it, each with the number that says when it arrived. So they are
+    /// sorted in the order of arrival.
     queues: BTreeMap<(u64, String), BTreeSet<(u64, RequestId)>>,
     arrivals: u64,
 }

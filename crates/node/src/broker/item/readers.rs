@@ -23,8 +23,8 @@ use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::waits::Due;
 use crate::broker::{Broker, Effect, NodeFailure, NodeOrder};
 
-/// The service by which a node asks to read an item. While the node reads the item, it reports so again and again by
-/// the same service.
+/// The service by which a node asks to read an item. As long as the node reads the item, it repeats its message to this
+/// service.
 pub(in crate::broker) const READ: u32 = 20;
 /// The service by which a node reports that an item, which was not shared before, may be shared now.
 pub(in crate::broker) const SHARED: u32 = 21;
@@ -52,8 +52,8 @@ record! {
 record! {
     /// The answer to a `ReadRequest`: the item's present sharing, or the reason why the item cannot be read.
     pub struct ReadReply as Stored {
-        /// Whether the item can be read, as one of the numbers that `OwnershipReply::code` explains; 0 if it can be
-        /// read.
+        /// 0 if the item can be read. Otherwise the reason why it cannot be read, as one of the numbers that
+        /// `OwnershipReply::code` explains.
         code: u32,
         text: String,
         item: u64,
@@ -90,7 +90,8 @@ struct Sharing {
 #[derive(Default)]
 pub(super) struct Readers {
     sharings: BTreeMap<SegmentId, Sharing>,
-    /// The nodes that wait to read items, each with the time at which its request ends unless it is repeated.
+    /// The nodes that wait to read an item, by workflow and item key. The number is the time at which this node forgets
+    /// the waiting node, unless that node asks again.
     wanted: BTreeMap<(u64, String), BTreeMap<String, u64>>,
 }
 
@@ -148,7 +149,7 @@ impl Broker {
         }
         if reading.sharing == 0 && matches!(self.items.handovers.phase(item), Phase::Leaving { .. }) {
             // The item is about to leave this node. The next node may have the item already, and only the next node can
-            // answer for it.
+            // say more about the item.
             return answer(NOT_HERE, format!("item '{}' is about to leave this node", reading.key));
         }
         if reading.sharing == 0 {
@@ -176,8 +177,8 @@ impl Broker {
         }
         let is_old = sharing.nodes.get(node).is_some_and(|known| known.stamp > stamp);
         if !is_old {
-            // A node without readers stays noted for a while, so that an older message of this node is ignored if it
-            // comes late.
+            // A node without readers stays in the list for a while. So if an older message of that node comes late, it
+            // is recognised and ignored.
             sharing.nodes.insert(node.to_owned(), Reader { until, readers, stamp });
             self.waits.expect(until, Due::Readers(item));
             self.no_reader_elsewhere(item);
@@ -194,12 +195,13 @@ impl Broker {
         }))
     }
 
-    /// Gives a number that is greater than all that this broker and earlier brokers of this node have used.
+    /// Gives a number that is greater than all numbers that this function has given before, also in earlier brokers of
+    /// this node.
     pub(super) fn fresh_stamp(&mut self) -> u64 {
         (self.calendar_ms() << 20) | (self.node_order_id() & 0xf_ffff)
     }
 
-    /// Forgets the nodes that have not reported again in time that they still read the item.
+    /// Forgets nodes as readers of the item if they have not confirmed in time that they still read it.
     pub(in crate::broker) fn drop_silent_readers(&mut self, item: SegmentId) {
         let now = self.now;
         if let Some(sharing) = self.items.readers.sharings.get_mut(&item) {

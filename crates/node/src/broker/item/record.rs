@@ -29,7 +29,7 @@ messages! {
         25 Number { workflow: u64, number: u64, party: Party, cause: Cause, },
         /// From now on the number `word` in owner words means this party.
         26 Word { workflow: u64, party: Party, word: u64, cause: Cause, },
-        /// By now this many parties have got a number for owner words because this task needed it.
+        /// Because this task needed it, `parties` parties have got a number for owner words by now.
         36 Named { workflow: u64, task: String, parties: u64, },
         /// The item is on this node, and has moved between nodes `epoch` times. `source` is the node that has its
         /// bytes, and `left` the epoch with which they left that node. If `source` is empty, the bytes are on this
@@ -235,13 +235,14 @@ impl Items {
         let cause = Cause::NONE;
         let mut records = Vec::new();
         if self.last_word > 0 {
-            // The largest number that was ever given out for owner words is recorded even if the workflow that got the
-            // number is gone.
+            // The largest number that was ever given out for owner words is recorded, so that no number is given out
+            // twice. This also holds if the workflow that got the number is gone.
             let party = Party::Number(0);
             records.push(ItemRecord::Word { workflow: u64::MAX, party, word: self.last_word, cause });
         }
-        // Two items may have the same key: one that lost its name in the site, and one that came with this name. The
-        // key's present item comes last.
+        // Two items may have the same key: one that lost its name in the site, and another one that came to this node
+        // with this name. The item to which the key belongs now is recorded last, so that it has the key after the
+        // records are applied.
         let is_named =
             |(item, state): &(&SegmentId, &Item)| self.keys.get(&(state.workflow, state.key.clone())) == Some(*item);
         let (named, others): (Vec<_>, Vec<_>) = self.all.iter().partition(is_named);

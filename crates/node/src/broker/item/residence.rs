@@ -124,7 +124,7 @@ impl Items {
         self.residences.get(&item).map_or(0, Residence::epoch)
     }
 
-    /// Gives the node that has the bytes of an item, if this is another node.
+    /// Gives the node that has the bytes of an item, if that is not this node.
     pub(super) fn source(&self, item: SegmentId) -> Option<&BytesSource> {
         match self.residences.get(&item)? {
             Residence::Here { bytes, .. } | Residence::Leaving { bytes, .. } => bytes.as_ref(),

@@ -13,11 +13,11 @@ use crate::broker::{Broker, Cause, Effect, NodeFailure, Record, Requester, text}
 
 /// The largest size of an item in bytes. A larger item would not fit into any machine's address space.
 pub(super) const MAX_SIZE: u64 = 1 << 46;
-/// The most numbers that one rank may register as parties, and that the ranks of one task may register together.
+/// How many numbers one rank may register as parties, and how many all ranks of one task together may register.
 const NUMBERS: usize = 256;
 const NUMBERS_OF_TASK: usize = 4096;
-/// The most parties of one workflow that may have a number for owner words, and the most that may have got their
-/// number because one task needed it.
+/// Limits for the parties that have a number for owner words: how many parties of one workflow may have such a number,
+/// and how many parties may get one because of requests of one task.
 const WORDS_OF_WORKFLOW: usize = 16_384;
 const WORDS_OF_TASK: u64 = 4096;
 /// The numbers of parties in owner words are below this limit, because an owner word has 32 bits.
@@ -199,7 +199,8 @@ impl Broker {
             Phase::Away | Phase::Fetching { .. } => self.serve_waiting(item),
             _ => {}
         }
-        // The answer to the transfer is sent after the proof. So a request that waits for the item is served first.
+        // The answer to the transfer is sent after the proof. A request that waits for the item is served with the
+        // proof, so it is answered before the transfer.
         let message = Answer::Done { value: 0 }.encode(asker.opcode, asker.number);
         self.items.after_proofs.push(Effect::Send {
             connection: asker.connection,
@@ -255,7 +256,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Removes an item, also if another task owns it. The asking member needs the right to remove items. Programs of the
+    /// Removes an item, whichever task owns it. The asking member needs the right to remove items. Programs of the
     /// daemon's own user have this right; tasks do not have it.
     pub(in crate::broker) fn remove_item(&mut self, asker: Requester, workflow: u64, in_use: InUse, key: &str) {
         let Some(item) = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied() else {
@@ -282,7 +283,7 @@ impl Broker {
     }
 
     /// Gives the members that have a cooperative item open, or that read a shared item, as text for messages; `None` if
-    /// there are none. Such an item may have no holder.
+    /// there are none. An item that these members use may have no holder.
     pub(super) fn item_users(&self, item: SegmentId) -> Option<String> {
         let found = self.lasting.items.all.get(&item)?;
         let has_users = found.shared || found.level == ItemLevel::Cooperative;
@@ -448,7 +449,8 @@ impl Broker {
         if let Some(word) = self.lasting.items.words.get(&(workflow, party.clone())) {
             return Ok(*word);
         }
-        // A task may name tasks that never appear, so the number of names is limited.
+        // A task may name any number of parties, even tasks that never start. So the number of parties that one task
+        // may name is limited.
         let task = self.lasting.members.get(&member).map_or_else(String::new, |known| known.task.clone());
         let parties = self.lasting.items.named.get(&(workflow, task.clone())).map_or(0, |parties| *parties);
         if parties >= WORDS_OF_TASK {
@@ -489,7 +491,7 @@ mod tests {
             bench.join(connection, MAIN_ENDPOINT, task, 0);
         }
         let remove = |key: &str| Request::Remove { kind: SegmentKind::Item, in_use: InUse::Refuse, name: key.into() };
-        // Only a task that has a cooperative item open uses it; the item has no holder.
+        // A cooperative item has no holder. It is in use only while a member has it open.
         let item = bench.create(1, "cooperative", ItemLevel::Cooperative);
         assert_eq!(status(bench.ask(3, remove("cooperative"))), Some(Status::Busy));
         bench.say(1, &Request::Detach { segment: item, count: 1 });

@@ -21,17 +21,18 @@ use super::{ItemRecord, Residence};
 use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::{Broker, NodeFailure, Record};
 
-/// The number of the service by which a node asks for the place of an item that it has passed on.
+/// The number of the service by which a node asks for the present node of an item that it has passed on.
 pub(in crate::broker) const WHERE: u32 = 14;
 
 /// An item counts as ended only if its next node did not know it for this time, in milliseconds. The next node may
 /// hear that it has the item only after the former node has heard that the catalog has no entry of the item.
 const UNKNOWN_MS: u64 = 5_000;
-/// The most questions to one node that wait for answers at the same time.
+/// The maximum number of unanswered questions to one node.
 const QUESTIONS: usize = 32;
 
 record! {
-    /// The question where an item is that has left the asking node with this epoch.
+    /// The question of a node that has passed an item on: where is the item now? `epoch` is the epoch with which the
+    /// item left that node.
     pub struct PlaceQuestion as Stored {
         version: u32,
         item: u64,
@@ -62,14 +63,14 @@ struct Asked {
     item: SegmentId,
     epoch: u64,
     node: String,
-    /// Whether the catalog has an entry of the item, of an earlier epoch.
+    /// Whether the catalog has an outdated entry of the item, with an earlier epoch.
     is_listed: bool,
 }
 
 /// The items that have left this node, and of which the catalog has no entry.
 #[derive(Default)]
 pub(super) struct UnlistedItems {
-    /// The questions that are not answered yet, by their ids.
+    /// The questions that are not answered yet. The key is the question's id.
     asked: BTreeMap<u64, Asked>,
     /// The items that the asked node does not know, each with the time of the first such answer.
     unknown: BTreeMap<SegmentId, u64>,
@@ -83,8 +84,9 @@ impl UnlistedItems {
 }
 
 impl Broker {
-    /// Asks the node that got an item of this node whether this node must still keep the item's bytes. A node without a
-    /// lease is not asked: it may come back with the item, or its next daemon says that it does not know the item.
+    /// Asks the node to which an item of this node has gone whether this node must still keep the item's bytes. A node
+    /// without a lease is not asked now. When it has a lease again, either it still has the item, or a new daemon
+    /// answers that it does not know the item.
     pub(super) fn ask_for_place(&mut self, item: SegmentId, is_listed: bool) {
         let Some(Residence::Left { epoch, to, .. }) = self.lasting.items.residences.get(&item).cloned() else { return };
         let asked = || self.items.unlisted.asked.values();
@@ -146,7 +148,8 @@ impl Broker {
             UNKNOWN if !is_listed && self.now >= since + UNKNOWN_MS => self.settle_left(item, file),
             IS_HERE if self.keeps_left(&node, left, epoch, file) => {}
             IS_HERE if !is_listed => self.settle_left(item, file),
-            // While the catalog has an older entry, the note stays, because by the note this node refuses the entry.
+            // While the catalog has an outdated entry, this node keeps its note of the item, but drops the bytes.
+            // Because of the note, this node ignores the outdated entry.
             IS_HERE if file.0 != 0 => {
                 let without = SegmentId(0);
                 self.commit(Record::Item(ItemRecord::Left { item, epoch, to, file: without, workflow }));

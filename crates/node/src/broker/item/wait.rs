@@ -9,9 +9,9 @@ use super::queue::{RequestId, Wait, WaitPurpose};
 use super::{Phase, Refusal};
 use crate::broker::{Broker, Connection, Due, NodeFailure, PARKED, Requester};
 
-/// How long, in milliseconds, a request with a waiting time of 0 waits if the item must first be copied or pulled from
-/// another node. Such a request does not wait for the item's owner. All other requests end by their deadlines; the copy
-/// or pull goes on without them.
+/// A request whose member asked not to wait does not wait for the item's owner. But if the item must first be copied or
+/// pulled from another node, the request waits up to this time, in milliseconds. All other requests end by their
+/// deadlines; the copy or pull goes on without them.
 const READY_MS: u64 = 60_000;
 /// A request waits at most this much longer than the member asked for, if another node has not answered yet.
 const GRACE_MS: u64 = 1_000;
@@ -68,7 +68,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Gives the item of this key on this node, if its name belongs to this node.
+    /// Gives the item on this node that has this key, if the item's name belongs to this node.
     pub(super) fn key(&self, workflow: u64, key: &str) -> Option<SegmentId> {
         let item = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied();
         item.filter(|_| !self.is_contested(workflow, key))
@@ -188,8 +188,8 @@ impl Broker {
     }
 
     /// Is called when a member has opened the item of this key, or when the item has got another owner or has ended. A
-    /// request that waited only for the item's proof or copy would now wait for another task. So it waits no longer
-    /// than its member asked for.
+    /// request that waited only for the item's proof or copy would now wait for another task. So the request waits no
+    /// longer than its member asked for.
     pub(super) fn end_readiness(&mut self, workflow: u64, key: &str) {
         for id in self.items.waits.of_key(workflow, key).collect::<Vec<_>>() {
             let Some(wait) = self.items.waits.get(id).filter(|wait| wait.what == WaitPurpose::Owning) else { continue };
@@ -277,8 +277,8 @@ impl Broker {
         self.fail(wait.asker, Status::TimedOut, text);
     }
 
-    /// If the member asked not to wait, and no node is known from which one of the request's items could come, asks
-    /// the catalog where the items are.
+    /// Asks the catalog where a request's items are, if the member asked not to wait, and if this node knows no node
+    /// from which one of the items could come.
     pub(super) fn look_up_if_nowhere(&mut self, waits: RequestId) {
         let Some(wait) = self.items.waits.get(waits).filter(|wait| wait.waited_ms == 0) else { return };
         let could_come = |key: &String| {
@@ -290,8 +290,8 @@ impl Broker {
         }
     }
 
-    /// Continues with a request that does not wait, after the node `node` has answered that it does not have the item
-    /// `key`, or has not answered. Gives the error if the request fails with what this node knows.
+    /// Continues with a request whose member asked not to wait. The node `node` has answered that it does not have the
+    /// item `key`, or it has not answered. Gives the error if the request fails now; `None` if it continues.
     pub(super) fn not_there(
         &mut self,
         waits: RequestId,

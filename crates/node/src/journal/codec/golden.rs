@@ -1,5 +1,5 @@
-//! The expected bytes of each record. A broker that encodes a record differently could not read the journal of the
-//! broker before it.
+//! The expected bytes of each record. If a new broker encoded a record differently, it could not read the journal that
+//! the broker before it wrote.
 //!
 //! `UPDATE=1 cargo test -p crossdock-node golden` writes the expected bytes again.
 
