@@ -49,8 +49,8 @@ enum Daemon {
 /// Parses the command line of this process. If the command line is wrong or asks for help, this function prints an
 /// error or the help, and ends the process.
 ///
-/// `crossdock serve` does not declare the arguments of all other commands to clap. To declare them would take a tenth
-/// of the time until the daemon listens, and memory that the daemon would keep.
+/// For `crossdock serve`, the arguments of all other commands are not declared to clap. Declaring them would take a
+/// tenth of the daemon's start time, and the daemon would keep their memory until its end.
 pub fn parse() -> Command {
     let daemon = std::env::args_os().nth(1).is_some_and(|word| word == "serve");
     match daemon.then(Daemon::try_parse) {
@@ -214,7 +214,7 @@ pub enum Pages {
     Markdown,
 }
 
-/// The hidden command that `run` starts.
+/// The name of the hidden command by which `run` starts its supervisor.
 pub const SUPERVISE: &str = "supervise-run";
 
 const RUN_HELP: &str = "\

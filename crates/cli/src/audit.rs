@@ -17,7 +17,7 @@ use crossdock_web::find;
 
 /// The beginning of a segment's path in `/proc`. The whole path is `/memfd:crossdock:WORKFLOW:KIND:NAME`.
 const MARK: &str = "/memfd:crossdock:";
-/// The word that the report shows as the kind of an item's file.
+/// The kind that the report shows for the file of an item.
 const ITEM: &str = "item";
 
 /// What one process can do to one segment.
@@ -108,9 +108,9 @@ fn listings() -> Vec<Listing> {
     find::daemons(None).unwrap_or_default().iter().filter_map(|d| d.session.list().ok()).collect()
 }
 
-/// Adds the names of items to the report. `/proc` shows only the number of an item's file, and the daemon knows the
-/// item's key. A file that belongs to no item was left to a former user who still has it mapped; the item's owner has a
-/// copy.
+/// Replaces the numbers of items' files in the report by the items' names. `/proc` shows only the number of a file, and
+/// the daemon knows which item has the file. If a file belongs to no item any more, a former user of an item still has
+/// the file mapped, and the item's owner has a copy.
 fn name_items(report: &mut Report, names: &BTreeMap<u64, String>) {
     for access in report.processes.iter_mut().flat_map(|p| &mut p.access).filter(|a| a.kind == ITEM) {
         let name = access.segment.parse().ok().and_then(|file: u64| names.get(&file));
@@ -421,8 +421,8 @@ mod tests {
         let (over, mut seen, mut writable) = (AtomicBool::new(false), 0, 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // The descriptor stays open for times of different lengths, so that the process closes it at every step
-                // of the audit.
+                // The time between opening and closing changes from round to round, so that sooner or later the
+                // descriptor is closed at each step of the audit.
                 for turn in 0.. {
                     if over.load(Ordering::Relaxed) {
                         break;

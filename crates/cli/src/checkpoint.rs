@@ -14,8 +14,8 @@ use crate::series::ranked_observers::RankedObservers;
 use crate::series::{self, LOOK, StopSignal, contents};
 use crate::table::{complain, say, visible};
 
-/// The name of the attribute, at the root of a checkpoint file, that has the id of the first rank's series. This id
-/// changes when the publishers are started again.
+/// The attribute at the root of a checkpoint file that holds the id of the first rank's series. This id changes when
+/// the publishers are started again.
 const LIFE: &str = "publisher";
 
 /// If the ranks have had no version in common for this time, the command reports it.
@@ -37,16 +37,16 @@ struct Writer<'a> {
     names: Vec<String>,
     folder: Folder,
     stop: StopSignal,
-    /// The id of the first rank's series, which changes when the publishers are started again, and the number of their
-    /// newest version that is on disk.
+    /// The id of the first rank's series, which changes when the publishers are started again, and the number of the
+    /// publishers' newest version that is on disk.
     safe: (u64, u64),
     safe_since: Instant,
     saved: u64,
     failed: Option<file::Error>,
-    /// The last error of removing old checkpoints; it is reported once.
+    /// The last error of removing old checkpoints. It is kept so that the same error is not reported again.
     kept: Option<file::Error>,
-    /// The time since which all ranks have newer versions than the last saved one, but none in common, and whether the
-    /// command has reported that.
+    /// Set while all ranks have versions newer than the last saved one, but none of these versions has the same number
+    /// in all ranks: the time since which this is so, and whether the command has reported it.
     apart: Option<(Instant, bool)>,
 }
 
@@ -180,8 +180,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Reports once if the ranks have had newer versions, but none in common, for a long time. `there` says whether a
-    /// common version was found now.
+    /// Reports once if, for the time `APART`, all ranks have had newer versions than the saved one, but none with the
+    /// same number. `there` says whether a version with the same number in all ranks was found now.
     fn tell_apart(&mut self, set: &RankedObservers, there: bool) {
         if there {
             self.apart = None;
@@ -216,7 +216,7 @@ impl<'a> Writer<'a> {
                 self.failed = None;
                 self.prune();
             }
-            // A full disk must not stop the publisher, so the command continues and tries the next version.
+            // A full disk must not stop the publisher, so the command continues, and tries to save the next version.
             Err(e) => {
                 if self.failed.as_ref() != Some(&e) {
                     complain(&format!("version {sequence} was not saved: {e}"));
@@ -229,7 +229,8 @@ impl<'a> Writer<'a> {
         Ok(true)
     }
 
-    /// Removes old checkpoints. The new one is on disk, so an error is only reported, once for each reason.
+    /// Removes old checkpoints. If this fails, no data is lost, because the new checkpoint is on disk. So the error is
+    /// only reported, and the same error is not reported twice in a row.
     fn prune(&mut self) {
         let failed = self.folder.prune(self.options.keep as usize).err();
         if let Some(e) = failed.as_ref().filter(|e| self.kept.as_ref() != Some(e)) {

@@ -292,8 +292,8 @@ fn ranks_that_end_without_a_common_version_are_told() {
     assert_eq!(steps_of(&restart(&to, "").unwrap().checkpoint), [1, 1]);
 }
 
-/// Ranks that start again open their series one after the other. Until the last one has done so, some names lead to
-/// publishers that died.
+/// Ranks that start again open their series one after the other. Until the last rank has opened its new series, some
+/// names lead to series of publishers that died.
 #[test]
 fn the_successors_of_dead_ranks_are_followed_when_all_of_them_have_come() {
     let mut node = Node::new();
@@ -352,8 +352,8 @@ fn a_writer_that_starts_between_two_ranks_waits_for_the_second() {
     assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
 }
 
-/// The series of ranks that have ended stay as long as their run. A writer finds them until the ranks that start again
-/// have opened theirs.
+/// The series of ranks that have ended exist as long as their run. A writer finds these series until the ranks that
+/// start again have opened new series.
 #[test]
 fn a_writer_that_starts_between_two_ranks_takes_no_series_that_ended_before() {
     let node = Node::new();
@@ -614,7 +614,7 @@ fn a_read_only_folder_is_said_once_and_it_goes_on_when_that_is_mended() {
     let said = |name: &str| fs::read_to_string(node.path(name)).unwrap_or_default();
     until("the trouble to be said", || said("later").contains("Read-only file system"));
     let before = newest_number(&to);
-    // The command looks five times a second, so it has tried again after this pause.
+    // The command tries five times a second to save a version, so it has tried again during this pause.
     std::thread::sleep(Duration::from_millis(900));
     assert_eq!(newest_number(&to), before, "nothing can be written");
     for name in ["first", "later"] {

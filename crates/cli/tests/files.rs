@@ -9,7 +9,8 @@ use std::time::Duration;
 use common::{Place, engines, finish, signal};
 use crossdock_os::process::Signal;
 
-/// The engines with containers. Without a container, all tasks see the same folders of the host.
+/// Lists the engines that work here, without `process`. Under `process` there is no container, and all tasks see the
+/// same folders of the host, so these tests do not use it.
 fn containers() -> Vec<&'static str> {
     engines().into_iter().filter(|engine| *engine != "process").collect()
 }
@@ -435,10 +436,10 @@ tasks:
 
 #[test]
 fn a_published_file_is_final_for_a_producer_that_is_root_too() {
-    // The producer waits until its file is read-only. Waiting for a second link would not suffice: the service makes
-    // the link before it takes the right to write away, and a file that is written between these two steps is published
-    // later, with its new text. Charliecloud does not take any right away from root (docs/files.md), so it is left out
-    // for root.
+    // The producer waits until its file is read-only. Waiting for a second link would not suffice, because the service
+    // makes the link before it makes the file read-only. A file that is written between these two steps is published
+    // later, with its new text. Charliecloud cannot make a file read-only for root (docs/files.md), so the test leaves
+    // charliecloud out for root.
     let is_root = crossdock_os::child::user() == 0;
     for engine in containers().into_iter().filter(|engine| !is_root || *engine != "charliecloud") {
         let place = Place::new(
@@ -463,8 +464,8 @@ tasks:
 
 #[test]
 fn a_refused_change_is_explained_in_the_log_of_its_task_and_counted_in_the_list() {
-    // Under charliecloud, root keeps every right, so the producer may write the published file, and its refusals are
-    // not checked.
+    // Under charliecloud, root keeps every right, so the producer can write the published file. In that case the test
+    // does not look for refusals of the producer.
     let is_root = crossdock_os::child::user() == 0;
     for engine in containers() {
         let place = Place::new(
@@ -607,9 +608,9 @@ fn a_killed_run_leaves_no_mount_of_a_view() {
     common::until("the mounts to go", || {
         mounts(&view.display().to_string()).is_empty() && mounts("/crossdock-files-viewed-").is_empty()
     });
-    // A mount that the killed run had left would prevent the next run. The killed supervisor may hold its run's lock
-    // for a moment after its mounts are gone. A run that starts in this moment does not remove the killed run's store,
-    // so several runs are tried.
+    // A mount that the killed run had left would prevent the next run. The killed supervisor may hold the lock of its
+    // run for a moment after the run's mounts are gone. A run that starts in this moment does not remove the killed
+    // run's store, so the test starts several runs.
     for _ in 0..5 {
         let run = finish(place.start(engine, &["--deadline", "1"]));
         assert!(run.err.contains("writes    · started"), "{}", run.err);

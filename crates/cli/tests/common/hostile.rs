@@ -210,7 +210,7 @@ fn former() -> Result<(), String> {
     Ok(())
 }
 
-/// Keeps access to an item in the way `way`, and gives everything else up.
+/// Keeps access to an item in the way `way`, and gives up all other access to it.
 fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
     let text = |e: crossdock_os::OsError| e.to_string();
     let mut kept = Kept::default();
@@ -279,7 +279,8 @@ fn file_holds_secret(path: &OwnedFd) -> bool {
     bytes.chunks_exact(8).any(|word| word == SECRET.to_ne_bytes())
 }
 
-/// Opens a descriptor with `O_PATH`: it is not an open file, but leads to the file.
+/// Opens a descriptor with `O_PATH`. Such a descriptor leads to the file, but the kernel does not count the file as
+/// open.
 fn path_of(fd: &OwnedFd) -> Result<OwnedFd, String> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
@@ -304,9 +305,9 @@ fn try_path(path: &OwnedFd, write: bool) -> Option<&'static str> {
     changed.into_iter().find(|(_, worked)| *worked).map(|(what, _)| what)
 }
 
-/// Runs in a child of the former owner: after the item has another owner, tries all the time to open the item. If the
-/// daemon has no mounts that shut former owners out, the child may reach the file that the former owner had. The test
-/// only asks whether the victim's bytes are in that file.
+/// Runs in a child of the former owner: as soon as the item has another owner, tries again and again to open the item.
+/// If the daemon has no mounts that shut former owners out, the child may reach the file that the former owner had. So
+/// the test only asks whether the victim's bytes are in that file.
 fn race(path: &OwnedFd, start: &OwnedFd, write: bool) -> i32 {
     if !event::wait_readable(start, Deadline::after(WAIT)).unwrap_or(false) {
         return 2;
@@ -322,8 +323,8 @@ fn race(path: &OwnedFd, start: &OwnedFd, write: bool) -> i32 {
     0
 }
 
-/// Runs in a child of the former owner: waits for a while, then looks for the secret and overwrites the item. Its exit
-/// code says whether it saw the secret.
+/// Runs in a child of the former owner: waits for a while, then looks for the secret and overwrites the item. The
+/// child's exit code says whether the child saw the secret.
 fn spy(mapping: Option<&Mapping>, fd: Option<&OwnedFd>) -> i32 {
     let deadline = Deadline::after(Duration::from_secs(20));
     let own = fd.and_then(|fd| map(fd).ok());
@@ -386,8 +387,8 @@ fn look(way: &str, kept: Kept) -> Vec<String> {
     // when this program touches it.
     if way == "path" {
         let path = kept.descriptor.as_ref().expect("kept");
-        // If the daemon has no mounts that shut former owners out, the path leads to the former owner's own old file,
-        // which is not the victim's.
+        // If the daemon has no mounts that shut former owners out, the path leads to the old file of the former owner,
+        // and the victim has another file. So the test only looks for the secret in the file.
         if file_holds_secret(path) {
             what_worked.push("read");
         }
@@ -500,8 +501,8 @@ fn victim() -> Result<(), String> {
     }
     let whole = shared.bytes().chunks_exact(8).all(|word| word == OLD.to_ne_bytes());
     println!("shared: {}", if whole { "unharmed" } else { "HARMED" });
-    // The owner writes another value after it has taken the item back. Readers that have closed the item must not see
-    // this value.
+    // The owner ends the sharing and then writes another value. Readers that have closed the item must not see this
+    // value.
     let mut again = shared.unshare(Some(Duration::from_secs(5))).map_err(text)?;
     again.bytes_mut().chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&SECRET.to_ne_bytes()));
     session.create_item("told-again", &ItemOptions::bytes(8)).map_err(text)?.transfer("former").map_err(text)?;

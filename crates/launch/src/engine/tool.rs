@@ -93,16 +93,16 @@ impl Reader {
         Self { text, ended }
     }
 
-    /// Gives what was written to the pipe until `end`, without white space at its beginning and end. A process that the
-    /// command has left behind may keep the pipe open for longer.
+    /// Waits until the pipe is closed, but not longer than until `end` (a process that the command has left behind may
+    /// keep the pipe open). Gives what was written to the pipe, without white space at its beginning and end.
     fn text(self, end: Instant) -> String {
         let _ = self.ended.recv_timeout(end.saturating_duration_since(Instant::now()).max(LAST_READ));
         String::from_utf8_lossy(&self.text.lock().unwrap_or_else(PoisonError::into_inner)).trim().to_owned()
     }
 }
 
-/// Removes everything that the command `list` names, and tells whether nothing of it is left. If the program of `list`
-/// is not installed, nothing counts as left.
+/// Removes everything that the command `list` names, and tells whether nothing is left that `list` names. If the
+/// program of `list` is not installed, nothing counts as left.
 pub fn remove_listed(list: &[&str], deadline: Duration, remove: impl Fn(&str)) -> bool {
     let found = run(list, deadline);
     if !found.good {

@@ -67,8 +67,8 @@ pub fn circles(w: &Workflow) -> Vec<String> {
 /// Gives `None` if there is no such chain.
 fn trail<'w>(w: &'w Workflow, d: &Directory, producer: &'w str, consumer: &str) -> Option<Vec<&'w str>> {
     chain(w, producer, consumer, |task| {
-        // Unless `publish` is `end`, the producer gives files while it runs. So the consumer waits only for the start
-        // of the producer, and the producer starts after the tasks in its `after:`.
+        // Unless `publish` is `end`, the producer publishes files while it runs. So the consumer waits only for the
+        // start of the producer, which is delayed only by the tasks in the producer's `after:`.
         let may_give = task.name == producer && d.publish != END;
         let ends = if may_give { Vec::new() } else { ends_of_producers(w, task) };
         task.after.iter().map(String::as_str).chain(ends).collect()

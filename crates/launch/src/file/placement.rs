@@ -90,8 +90,8 @@ pub fn share(ranks: u32, hosts: u32, at: usize) -> u32 {
 /// On which host each process of a run is. Hosts are named by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// The host of each process, first by task in the order of the file, and in each task by process. A process is a
-    /// rank or the launcher of an MPI task.
+    /// For each task, in the order of the file: the number of the host of each of its processes. A process is a rank,
+    /// or the launcher of an MPI task.
     ranks: Vec<Vec<usize>>,
     /// For each task, the hosts on which it has an endpoint. The ranks of an MPI task with `spread` run on all of these
     /// hosts.
@@ -181,9 +181,9 @@ impl Places {
         here.map(count).collect()
     }
 
-    /// Gives the part of the workflow that one host runs: its tasks, the ports and regions that are made there for
-    /// them, and the managed directories of these tasks. A port or region is made on the host of the first task of the
-    /// file that uses it.
+    /// Gives the part of the workflow that one host runs: its tasks, the managed directories of these tasks, and the
+    /// ports and regions that are made on this host. A port or region is made on the host of the first task in the file
+    /// that uses it.
     pub fn part(&self, workflow: &Workflow, host: usize) -> Workflow {
         let mut part = workflow.clone();
         let names = self.tasks(workflow, host);

@@ -13,7 +13,8 @@ use super::problem::{Position, Problem};
 
 /// The largest text that is read, in bytes.
 pub const TEXT_MAX: usize = 1 << 20;
-/// The merge key: its value, a mapping or a list of mappings, adds the entries that the mapping itself does not have.
+/// The merge key. Its value is a mapping or a list of mappings. Their entries are added to the mapping that has this
+/// key, unless that mapping already has an entry with the same name.
 const MERGE: &str = "<<";
 const DEPTH_MAX: usize = 32;
 const VALUES_MAX: usize = 100_000;
@@ -171,8 +172,8 @@ impl<'t> Builder<'t> {
         Ok(node)
     }
 
-    /// Adds the entries of the mappings that `<<` names. If several mappings have the same key, the mapping's own entry
-    /// counts. If it has none, the entry of the first merged mapping counts.
+    /// Adds the entries of the mappings that `<<` names to `entries`. If `entries` already has a key, its value stays.
+    /// If several merged mappings have the same key, the first of them counts.
     fn merge(&mut self, entries: &mut Vec<(Key, Node)>, merged: Vec<Node>) -> Result<(), Problem> {
         for from in merged {
             let maps = match &*from.value {

@@ -132,8 +132,8 @@ impl Report {
         }
     }
 
-    /// Tells whether the first rank that ended badly is known by its own report, so that no other report need be waited
-    /// for.
+    /// Tells whether the first rank that ended badly has reported its end itself. In that case the front need not wait
+    /// for reports of other ranks.
     pub fn knows_the_first(&self) -> bool {
         self.first.is_some() && !self.guessed
     }
@@ -238,8 +238,8 @@ mod tests {
         report.started(rank(0, "n1"));
         report.started(rank(1, "n2"));
         assert_eq!(report.without_ranks(["n1", "n2", "n3"].into_iter()), ["n3"]);
-        // The launcher kills the rank on the host n1 at once. The report of the rank that failed first comes later,
-        // from another host.
+        // The rank on n2 fails first, and the launcher then kills the rank on n1. But the report of the rank on n1
+        // arrives first.
         report.lost(&rank(0, "n1"));
         assert!(report.first.is_some() && !report.knows_the_first());
         report.ended(&rank(1, "n2"), End { code: 0, signal: 11 });

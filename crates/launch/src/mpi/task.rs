@@ -109,7 +109,7 @@ fn run(mut step: Step) -> Result<End, StepFailure> {
 fn reach(job: &Job) -> Result<(Session, MpiInstallation), StepFailure> {
     for _ in 0..3 {
         let session = Session::join(job).map_err(system("do what it says; else look at /tmp on that host"))?;
-        // This message changes nothing, because its list of variables is empty.
+        // The keeper changes nothing when it gets this message, because the list of variables is empty.
         let _ = send(&session.keeper, &Message::Environment(Vec::new()), &[]);
         if let Some(expected) = &job.expected {
             let _ = send(&session.keeper, &Message::Job(expected.clone()), &[]);

@@ -153,8 +153,8 @@ fn start_own(folder: &RunFolder, site: Option<&Site>) -> Result<(Child, PathBuf)
             .args(["serve", "--private", "--ready", "--socket"])
             .arg(&socket)
             .args(site.map(Site::options).unwrap_or_default())
-            // By the variable with the run's id, a cleanup finds the daemon after all other processes of the run were
-            // killed.
+            // This variable has the run's id as its value. A cleanup finds the daemon by this variable, even after all
+            // other processes of the run were killed.
             .env(processes::MARK, &folder.id)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -75,7 +75,7 @@ pub struct ManagedDirectories {
     /// The views, by directory. They are dropped before the services, because the views report reads to the services.
     shown: Vec<MountedViews>,
     directories: Vec<(Directory, Service)>,
-    /// For each directory, the readers of each consumer.
+    /// For each directory, and in it for each consumer: the range of the numbers of the consumer's readers.
     readers: Vec<Vec<Range<usize>>>,
     /// For each directory, the names of the producers that have ranks which run or have not started yet.
     busy: Vec<BTreeSet<String>>,
@@ -343,10 +343,11 @@ fn limit(directory: &Directory, store: &Path, bytes: u64) -> Result<(), String> 
     })
 }
 
-/// Tells how often each reader reads a file, by consumer. With `keep: consumed`, each rank is a reader with a folder of
-/// its own, because the kernel reports several reads through one folder as one. Without it, and for an MPI task, whose
-/// ranks on this host share one container, the ranks together are one reader. Ranks on other hosts read the copies on
-/// their own hosts, so they are not counted here.
+/// For each consumer, and for each of its readers on this host: how often the reader reads a file. With `keep:
+/// consumed`, each rank is a reader with a folder of its own, because the kernel reports several reads through one
+/// folder as one. In two cases the ranks of a consumer together are one reader: without `keep: consumed`, and for an
+/// MPI task, whose ranks on this host share one container. Ranks on other hosts are not counted here, because they read
+/// the copies on their own hosts.
 fn reads(directory: &Directory, workflow: &Workflow, counts: &[Count]) -> Vec<Vec<u32>> {
     let of_consumer = |name: &String| {
         let found = workflow.tasks.iter().zip(counts).find(|(task, _)| task.name == *name);

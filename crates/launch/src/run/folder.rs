@@ -141,7 +141,7 @@ pub fn clean(id: &str, path: &Path) -> bool {
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
     processes::kill_marked(id);
-    // The stores take memory, so they go also if the engine does not answer.
+    // The stores take memory, so they are removed even if the engine does not answer.
     let are_stores_gone = super::files::clean(path);
     if !(are_containers_gone && are_stores_gone) {
         // The run's folder, with the engine's name and the list of stores in it, stays, so that the next run on this

@@ -183,7 +183,7 @@ struct Keeper {
     found: Option<MpiInstallation>,
     /// Commands that clients asked for before the container was ready.
     waiting: Vec<(Order, Vec<OwnedFd>)>,
-    /// For each command, the client that asked for it: the command's id and the number of the client's connection.
+    /// Maps the id of each command to the number of the connection of the client that asked for the command.
     commands: HashMap<u32, u64>,
     remotes: HashMap<u32, Remote>,
     network: Box<dyn Network>,
@@ -447,7 +447,8 @@ impl Keeper {
                 let streams = files.next().zip(files.next());
                 self.ask(from, words, streams);
             }
-            // Two ranks of one container never have the same process id, so the second report is false.
+            // Two ranks of one container never have the same process id. So a report with the process id of a rank that
+            // is already known is false.
             (Role::New, Message::RankStarted(mut rank)) if !self.has_rank(rank.pid) => {
                 rank.host.clone_from(&self.host);
                 self.be(from, Role::Rank(rank.clone()));
@@ -674,8 +675,8 @@ impl Keeper {
                 }
             }
             Role::Agent(id) => {
-                // If the connection's command has ended, the connection stays open, because processes that the command
-                // put into the background may still run on the other host.
+                // The connection to the other host stays open if its command has ended, because processes that the
+                // command put into the background may still run there.
                 if self.remotes.get(&id).is_some_and(|r| !r.ended) {
                     self.remotes.remove(&id);
                 } else if let Some(remote) = self.remotes.get_mut(&id) {
