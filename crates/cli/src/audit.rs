@@ -46,8 +46,8 @@ struct Process {
     task: Option<String>,
     workflow: Option<String>,
     rank: Option<u32>,
-    /// The container: `docker 1234…`, `podman 1234…`, `pod 1234…`, or the namespaces in which the process differs from
-    /// this one. It is `None` for a plain process of the host.
+    /// The container: `docker 1234…`, `podman 1234…`, `pod 1234…`, or the namespaces that the process does not share
+    /// with this command. It is `None` for a plain process of the host.
     container: Option<String>,
     access: Vec<Access>,
 }
@@ -255,8 +255,8 @@ fn process(pid: u32, folder: &Path, members: &[MemberInfo], access: Vec<Access>)
     }
 }
 
-/// Finds the container of a process by its control group. If there is none, gives the namespaces in which the process
-/// differs from this one.
+/// Finds the container of a process by the process's control group. If the control group belongs to no container, gives
+/// the namespaces that the process does not share with this command.
 fn container(folder: &Path) -> Option<String> {
     let groups = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
     for path in groups.lines().filter_map(|l| l.splitn(3, ':').nth(2)) {

@@ -71,8 +71,9 @@ impl<'a> Writer<'a> {
     /// error, or when the user stops the command.
     fn work(mut self) -> u8 {
         let mut dead = Vec::new();
-        // The observers of dead publishers stay open until the successors are observed, because the daemon of another
-        // node keeps a series' id only while the series is observed.
+        // The observers of dead publishers stay open until the successors are observed. The daemon of another node
+        // keeps the id of a series only while the series is observed, and the search for successors needs the ids of
+        // the dead publishers' series.
         let mut _held = None;
         loop {
             let until = Instant::now() + self.options.wait;
@@ -94,13 +95,13 @@ impl<'a> Writer<'a> {
     fn attach(&self, dead: &[u64], until: Instant) -> Result<RankedObservers, String> {
         let mut reported = !dead.is_empty();
         // If the publishers that were found are not followed, their observers stay open until the next search has
-        // ended, because the daemon of another node learns that a series has ended only while the series is observed.
+        // ended. The daemon of another node learns that a series has ended only while the series is observed.
         let mut held = None;
         loop {
             let wanted = self.wanted(!dead.is_empty() || self.options.former, until);
             let observers = match series::observe(&wanted, &self.stop) {
-                // A series may have no room for a second observer. So the observers in `held` are closed, and the
-                // search is repeated.
+                // The search may fail because a series has no room for a second observer. So the observers in `held`
+                // are closed, and the search is repeated.
                 Err(_) if held.take().is_some() => {
                     std::thread::sleep(LOOK / 2);
                     continue;
@@ -172,7 +173,8 @@ impl<'a> Writer<'a> {
                     1
                 }
             };
-            // If the ranks had no version in common, the attempt is repeated even if nothing was published meanwhile.
+            // If the ranks had no version with the same number, the attempt is repeated even if nothing was published
+            // meanwhile.
             if set.wait(self.safe.1.saturating_add(newer_by), LOOK)? {
                 let there = self.save_if(set, newer_by)?;
                 self.tell_apart(set, there);
@@ -201,7 +203,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Saves the newest version that all ranks have, if its number is at least `newer_by` greater than the number of
-    /// the last saved version. Returns false if there is no version that all ranks have.
+    /// the last saved version. Returns false if no version number exists in all ranks.
     fn save_if(&mut self, set: &mut RankedObservers, newer_by: u64) -> Result<bool, String> {
         let Some(versions) = set.common(Duration::from_secs(1))? else { return Ok(false) };
         let sequence = versions[0].sequence();

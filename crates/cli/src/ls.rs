@@ -54,7 +54,8 @@ fn look(socket: Option<&Path>) -> Result<Vec<DaemonListing>, String> {
         for segment in listing.segments.iter().filter(|s| s.kind == SegmentKind::Series && !s.removed) {
             let session =
                 inside.entry(&segment.workflow).or_insert_with(|| daemon.inside(&segment.workflow, socket).ok());
-            // If a series ends between the listing and this call, there is no report of it.
+            // If a series ends between the listing and this call, the daemon gives no report of the series, and the
+            // report is left out.
             if let Some(report) = session.as_ref().and_then(|s| s.series_report(segment.id).ok()) {
                 let state = crossdock_web::series_state(&report, segment, &listing);
                 series.insert(segment.id.0, (report, state));

@@ -199,8 +199,8 @@ pub fn logs(options: &Logs) -> u8 {
 fn show_logs(options: &Logs) -> Result<(), String> {
     let (run, state) = found(&options.run).map_err(|why| {
         // The run may have ended, so the error names the folder with the run's logs. The user may have given the name
-        // of the workflow, or the id of the run, which begins with the name of the workflow. So both are tried as the
-        // name.
+        // of the workflow, or the id of the run, which begins with the name of the workflow. So both the given text and
+        // its beginning are tried as the name of the workflow.
         let workflows = [Some(options.run.as_str()), options.run.rsplit_once('-').map(|(workflow, _)| workflow)];
         let folder = workflows.into_iter().flatten().map(run::default_logs).find(|folder| folder.is_dir());
         let hint = folder.map(|folder| format!("; the logs of its last run from here are in {}", folder.display()));

@@ -16,7 +16,8 @@ use crossdock_checkpoint::{Checkpoint, Value, restart};
 use crossdock_client::{ConnectOptions, Order, Publisher, SeriesOptions, Session, Variable};
 use rustix::process::Signal;
 
-/// A daemon, and the processes that the test started at its socket. When this value is dropped, all of them are ended.
+/// A daemon, and the processes that the test started at its socket. When this value is dropped, the daemon and the
+/// processes are ended.
 struct Node {
     place: Place,
     /// The socket at which tasks publish.
@@ -108,8 +109,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Checks that every element of the version equals its step, so that the file holds one whole version. Returns the
-/// step.
+/// Checks that every element of the saved version equals the version's attribute `step`, so that the file holds one
+/// whole version. Returns this attribute.
 fn whole(checkpoint: &Checkpoint, series: &str) -> i64 {
     let stored = checkpoint.variable(series, "u").unwrap();
     let mut bytes = vec![0; stored.bytes as usize];
@@ -213,7 +214,7 @@ fn watch_checkpoint_and_export_work_on_another_node_than_the_publisher() {
     let _ = first;
 }
 
-/// A rank of a parallel program that this test drives by hand. It keeps two versions.
+/// A rank of a parallel program. The test itself publishes the rank's versions. The rank keeps two versions.
 struct Rank(Publisher);
 
 impl Rank {
@@ -429,7 +430,7 @@ fn a_writer_that_finds_only_dead_ranks_waits_for_their_successors() {
 fn a_checkpoint_that_cannot_be_removed_is_told_and_each_version_is_saved_once() {
     let node = Node::new();
     let to = node.path("saved");
-    // A folder stands in the checkpoint's place, because `unlink` fails for a folder, for root too.
+    // A folder has the name of the oldest checkpoint, because `unlink` fails for a folder, even if the user is root.
     let fixed = to.join("field-00000000.h5");
     fs::create_dir_all(&fixed).unwrap();
     let bytes = [0; 8];

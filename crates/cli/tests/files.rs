@@ -286,7 +286,7 @@ fn programs_of_musl_and_with_address_sanitizer_produce_and_consume_in_every_engi
     let is_root = crossdock_os::child::user() == 0;
     for engine in containers() {
         // Under charliecloud, root keeps every right, so the producer could write the published file. With the mode
-        // `wb` it does not try to.
+        // `wb` the producer does not try to.
         let may_write = is_root && engine == "charliecloud";
         let mode = if may_write { "wb" } else { "w" };
         let names = |side: &str| kinds.map(|(kind, ..)| format!("{side}-{kind}")).join(", ");

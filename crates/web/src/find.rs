@@ -1,4 +1,5 @@
-//! Finds the daemons for a sample: the one that the library would find, and the daemons of the user's runs.
+//! Finds the daemons for a sample: the daemon to which the library connects by default, and the daemons of the user's
+//! runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

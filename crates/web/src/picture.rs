@@ -30,7 +30,8 @@ fn of_run(graph: &mut Graph, run: &RunRow, daemon: Option<&Daemon>) {
         graph.node(NodeKind::Task, &rank.task, ROOM);
     }
     for link in &run.links {
-        // A pattern such as `frames*` stands for the objects that it matches. `of_daemon` draws the ones that exist.
+        // A pattern such as `frames*` stands for the objects whose names match it. `of_daemon` draws those of these
+        // objects that exist.
         if link.name.ends_with('*') && daemon.is_some() {
             continue;
         }

@@ -26,8 +26,8 @@ const OLD: u64 = 0x1111_1111_1111_1111;
 const SECRET: u64 = 0x5ec4_e75e_c4e7_5ec4;
 const SCRIBBLE: u64 = 0x6666_6666_6666_6666;
 
-/// Ways to keep access, each tried on an item of its own. The last ways in this list leave no open file that the kernel
-/// could report.
+/// Ways to keep access, each tried on an item of its own. The ways `numbered`, `spliced`, `sent` and `path` leave no
+/// open file that the kernel could report.
 const WAYS: [&str; 12] = [
     "mapping",
     "duplicate",
@@ -287,7 +287,7 @@ fn path_of(fd: &OwnedFd) -> Result<OwnedFd, String> {
     rustix::fs::open(path, flags, rustix::fs::Mode::empty()).map_err(|e| e.to_string())
 }
 
-/// Tries to use a path descriptor in several ways; gives the first one that works.
+/// Tries to use a path descriptor in several ways; gives the first way that works.
 fn try_path(path: &OwnedFd, write: bool) -> Option<&'static str> {
     use std::os::unix::fs::PermissionsExt;
     let name = format!("/proc/self/fd/{}", path.as_raw_fd());

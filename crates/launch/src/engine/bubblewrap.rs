@@ -63,8 +63,8 @@ impl Engine for Bubblewrap {
             add(&["--unshare-user", "--uid", &uid.to_string(), "--gid", &gid.to_string()]);
         }
         // A task that root starts would have all capabilities in its namespaces. It could then mount the read-only
-        // folders anew for writing (the host's system folders and published files), and write files regardless of their
-        // modes. For ordinary users, bwrap drops the capabilities by default.
+        // folders (the host's system folders and published files) anew for writing, and write files regardless of their
+        // modes. So the capabilities are dropped here. For ordinary users, bwrap drops them by default.
         if r.run.uid == 0 {
             add(&["--cap-drop", "ALL"]);
         }

@@ -25,8 +25,8 @@ const ETC_MAX: u64 = 4 << 20;
 pub struct Skeleton {
     /// The path of the small folder over which the folders of the task's root are mounted.
     pub folder: PathBuf,
-    /// Pairs of a path on the host and an absolute path in the task's file system. They are bound read-only in this
-    /// order.
+    /// Pairs of a path on the host and an absolute path in the task's file system. The paths of the host are bound
+    /// read-only, in the order of this list.
     pub binds: Vec<(PathBuf, String)>,
     /// Links at the top of the root, each with its name and its target. An engine that uses no skeleton folder makes
     /// these links in the container.

@@ -93,8 +93,9 @@ impl Reader {
         Self { text, ended }
     }
 
-    /// Waits until the pipe is closed, but not longer than until `end` (a process that the command has left behind may
-    /// keep the pipe open). Gives what was written to the pipe, without white space at its beginning and end.
+    /// Waits until the pipe is closed, and gives what was written to it, without white space at its beginning and end.
+    /// Does not wait longer than until `end`, or for `LAST_READ` if `end` is near, because a process that the command
+    /// has left behind may keep the pipe open.
     fn text(self, end: Instant) -> String {
         let _ = self.ended.recv_timeout(end.saturating_duration_since(Instant::now()).max(LAST_READ));
         String::from_utf8_lossy(&self.text.lock().unwrap_or_else(PoisonError::into_inner)).trim().to_owned()

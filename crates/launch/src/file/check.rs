@@ -226,8 +226,8 @@ fn regions(w: &Workflow, notes: &Notes) {
     let rights = || w.tasks.iter().flat_map(|t| t.regions.iter().map(move |r| (t, r)));
     for (task, right) in rights().filter(|(_, r)| !r.may(Rights::CREATE)) {
         let made = w.regions.iter().any(|r| r.size.is_some() && fits(&right.name, &r.name));
-        // A right to a region needs another task that creates the region. A grant to create counts if its name or
-        // pattern matches the name in `right`, or if the pattern in `right` matches the name in the grant.
+        // A region without a size in the workflow file must be created by another task. A grant to create counts if its
+        // name or pattern matches the name in `right`, or if the pattern in `right` matches the name in the grant.
         let created =
             rights().any(|(_, r)| r.may(Rights::CREATE) && (fits(&r.name, &right.name) || fits(&right.name, &r.name)));
         if !made && !created {

@@ -32,7 +32,7 @@ pub(super) fn check(w: &Workflow, notes: &Notes) {
     }
 }
 
-/// Describes the cycles in which each task reads files that the next one writes, a line for each cycle.
+/// Finds the cycles in which each task reads files that the next task writes, and describes each cycle in one line.
 #[must_use]
 pub fn circles(w: &Workflow) -> Vec<String> {
     let producers = |task: &Task| -> Vec<&str> {
@@ -63,7 +63,7 @@ pub fn circles(w: &Workflow) -> Vec<String> {
     lines
 }
 
-/// Finds a chain of tasks from the producer to the consumer, in which each task waits for the end of the next one.
+/// Finds a chain of tasks from the producer to the consumer, in which each task waits for the end of the next task.
 /// Gives `None` if there is no such chain.
 fn trail<'w>(w: &'w Workflow, d: &Directory, producer: &'w str, consumer: &str) -> Option<Vec<&'w str>> {
     chain(w, producer, consumer, |task| {

@@ -13,9 +13,10 @@ use super::workflow::{Task, Workflow};
 /// What the file says about the hosts of a task's ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placing {
-    /// The name or number of the host, and its position in the file.
+    /// The name or number of the host, and the position of this text in the file.
     pub node: Option<(String, Position)>,
-    /// The name of another task, on whose host the ranks of this task run, and its position in the file.
+    /// The name of another task, and the position of this name in the file. The ranks of this task run on the host of
+    /// the other task.
     pub with: Option<(String, Position)>,
     /// The position of the key `spread`, if the ranks are distributed over all hosts in turn.
     pub spread: Option<Position>,
@@ -208,14 +209,14 @@ impl Places {
     }
 }
 
-/// Places a task that has neither `node` nor `spread`. Tasks with which it must share a host are placed first.
+/// Places a task that has neither `node` nor `spread`. If the task has `with`, the other task is placed first.
 fn place(w: &Workflow, index: usize, hosts: usize, chosen: &mut Vec<Option<Vec<usize>>>, turn: &mut usize) {
     let task = &w.tasks[index];
     let processes = task.processes() as usize;
     let with = task.placing.with.as_ref().and_then(|(name, _)| w.tasks.iter().position(|t| t.name == *name));
     if let Some(other) = with {
-        // The check of the file has excluded cycles of `with`, and each step leads to a task that is not placed so far,
-        // so the recursion ends.
+        // The recursion ends, because the check of the file has excluded cycles of `with`, and each step leads to a
+        // task that is not placed so far.
         if chosen[other].is_none() {
             place(w, other, hosts, chosen, turn);
         }

@@ -1,8 +1,9 @@
 //! Parses YAML text into a tree in which every value knows its line and column.
 //!
 //! The parser is saphyr, whose events have positions. This module bounds the depth, the number of values and the size
-//! of the text, so a hostile file causes an error and does not fill the memory. Aliases share the value that they name
-//! (nothing is copied), and the readers of the tree walk to a fixed depth, so nested aliases cannot grow without limit.
+//! of the text, so a hostile file causes an error and does not fill the memory. Nested aliases cannot grow without
+//! limit: an alias shares the value that it names, without a copy, and the readers of the tree go only to a fixed
+//! depth.
 
 use std::collections::HashMap;
 use std::rc::Rc;

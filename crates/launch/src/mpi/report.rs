@@ -7,7 +7,8 @@ use std::time::Instant;
 use crossdock_layout::text::clipped;
 use crossdock_shim::message::{End, Message, Rank};
 
-/// The most bytes that the front keeps of each text in a rank's report. The list of the CPUs of a large host fits.
+/// The most bytes that the front keeps of each text in a rank's report. This is enough for the list of the CPUs of a
+/// large host.
 const TEXT_MAX: usize = 8 << 10;
 
 /// A failure, as it is printed in the one error message of the job.

@@ -47,8 +47,8 @@ impl Session {
                 // loop connects to that keeper.
                 Some((child, log)) => match child.try_wait() {
                     Ok(Some(status)) if !status.success() => {
-                        // The keeper has removed its folder with the log in it, but this process still has the log
-                        // open.
+                        // The keeper has removed its folder with the log in it. But this process still has the log
+                        // open, and reads the reason of the failure from the log.
                         let mut words = String::new();
                         let _ = log.rewind().and_then(|()| log.read_to_string(&mut words));
                         place.remove();
@@ -97,8 +97,8 @@ impl Session {
         }
     }
 
-    /// Gives the path at which the job's commands see the keeper's folder: on the host without a container, else in the
-    /// container.
+    /// Gives the path of the keeper's folder for the commands of the job: the path in the container, or, without a
+    /// container, the path on the host.
     pub fn place_of(&self, job: &Job) -> String {
         if job.engine == "process" {
             return self.place.inside().to_string_lossy().into_owned();

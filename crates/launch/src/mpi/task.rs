@@ -208,7 +208,7 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, StepFailure> {
     loop {
         if let Some((end, since)) = ended {
             // If the rank ended badly, the report of the rank's shim may come a moment later than the end of the
-            // command.
+            // command. So the task waits for the report, for the time `LATE` at most.
             if reported || end.as_code() == 0 || since.elapsed() > LATE {
                 return Ok(end);
             }

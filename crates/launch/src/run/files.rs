@@ -69,8 +69,8 @@ pub fn running_directories(run: &Path) -> Vec<RunningDirectory> {
 pub struct ManagedDirectories {
     /// The path of the preload library; `None` if the run has no managed directories.
     library: Option<PathBuf>,
-    /// The exchange with other hosts, if there is one. It is dropped before the services, because it sends requests to
-    /// them.
+    /// The exchange with other hosts, if there is one. The exchange sends requests to the services, so it is dropped
+    /// before the services.
     exchange: Option<Exchange>,
     /// The views, by directory. They are dropped before the services, because the views report reads to the services.
     shown: Vec<MountedViews>,
@@ -329,7 +329,7 @@ impl ManagedDirectories {
     }
 }
 
-/// Mounts a tmpfs of its own under a directory's store, so that the kernel enforces the quota.
+/// Mounts a tmpfs at the folder of a directory's store, for this store only, so that the kernel enforces the quota.
 fn limit(directory: &Directory, store: &Path, bytes: u64) -> Result<(), String> {
     let name = &directory.name;
     fs::create_dir_all(store).map_err(|e| format!("managed directory `{name}`: {}: {e}", store.display()))?;

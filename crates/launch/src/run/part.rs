@@ -266,7 +266,7 @@ impl Part {
             }
         }
         // The cleanup of the run also kills the processes that remove the mounts of views if this process is killed. So
-        // the mounts are removed before.
+        // the mounts are removed before the cleanup.
         self.files.unmount();
         figures.files = files;
         figures

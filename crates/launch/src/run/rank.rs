@@ -81,7 +81,8 @@ pub struct Running {
     child: Child,
     /// A descriptor that is readable when the process has ended.
     pub pidfd: OwnedFd,
-    /// Identifies the process for signals of other threads, which may send them after the process was reaped.
+    /// Identifies the process for signals that other threads send. Such a thread may send its signal after the process
+    /// was reaped.
     process: ProcessIdentity,
     /// The output of the rank; `None` after its end.
     pub output: Option<OwnedFd>,
@@ -146,8 +147,8 @@ pub fn start(
 /// Kills a rank that was started just now and cannot be watched. `pipe` holds the ends of the pipe for the rank's
 /// output.
 fn undo(mut child: Child, pipe: impl Sized, container: Option<&str>, engine: &dyn Engine) {
-    // Closing the pipe frees descriptors. The engine needs some to kill the container, and this process may have no
-    // others.
+    // Closing the pipe frees descriptors. The engine needs free descriptors to kill the container, and this process may
+    // have no others.
     drop(pipe);
     let pid = child.id() as i32;
     let below = processes::descendants(pid);

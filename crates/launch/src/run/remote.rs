@@ -112,7 +112,8 @@ fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>)
     .map_err(|e| format!("cannot start {}: {e}", program.display()))?;
     let mut pipe = child.stdin.take().ok_or("the part has no standard input")?;
     thread::spawn(move || {
-        // The end of this thread closes the pipe, by which the part's supervisor notices that the connection ended.
+        // When this thread ends, it closes the pipe. The part's supervisor then reads the end of the pipe, and so
+        // notices that the connection has ended.
         let _ = pipe.write_all(first.as_bytes()).and_then(|()| std::io::copy(&mut input, &mut pipe).map(drop));
     });
     let status = child.wait().map_err(|e| format!("cannot wait for the part: {e}"))?;
@@ -156,7 +157,8 @@ impl MessageSender {
                     Err(RecvTimeoutError::Timeout) => (line(&FromPart::Pulse), 0),
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
-                // If the connection is gone, the end of its input says so, so an error of this write is ignored.
+                // If the connection is gone, the thread that reads from it notices that, so an error of this write is
+                // ignored.
                 let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
                 waiting.fetch_sub(counted, Ordering::Relaxed);
             }

@@ -41,7 +41,8 @@ pub fn fuzz_keeper(bytes: &[u8]) {
     }
 }
 
-/// The network of the fuzzer's keeper. The host name `here` means this host, and no host is named `none`.
+/// The network of the fuzzer's keeper. The host name `here` means this host. A connection to the host `none` fails,
+/// because there is no host of this name.
 struct NoNetwork;
 
 impl Network for NoNetwork {

@@ -643,7 +643,7 @@ impl Keeper {
                 }
             }
             Message::Failed(host, what, hint) => {
-                // The launcher's name for the host is the one that the user knows, so messages show this name.
+                // The user knows the host by the name that the launcher uses, so messages show this name.
                 let host = if host.is_empty() || remote.agent.is_some() { remote.host.clone() } else { host };
                 self.failed(&host, &what, &hint);
             }
@@ -750,7 +750,8 @@ pub(crate) fn is_here(name: &str, mine: &str) -> bool {
     {
         return true;
     }
-    // A socket can be bound to an address only if this host has the address.
+    // A socket can be bound to an address only if this host has the address. So if the bind succeeds, `name` is this
+    // host.
     let addresses = (name, 0).to_socket_addrs().into_iter().flatten();
     addresses.into_iter().any(|address| UdpSocket::bind(address).is_ok())
 }
