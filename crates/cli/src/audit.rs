@@ -415,8 +415,8 @@ mod tests {
         let name = format!("crossdock:audit-churn:region:{}", std::process::id());
         let memory = crossdock_os::memfd::create(&name, 4096).unwrap();
         let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
-        // The number of a descriptor that no other thread of the tests gets: `fcntl` duplicates a descriptor to this
-        // number, far above all others.
+        // The number of a descriptor that no other thread of the tests gets, because it is far above the numbers of all
+        // other descriptors. `fcntl` duplicates a descriptor to this number.
         let churned = 700;
         let (over, mut seen, mut writable) = (AtomicBool::new(false), 0, 0);
         std::thread::scope(|scope| {

@@ -45,8 +45,8 @@ struct Writer<'a> {
     failed: Option<file::Error>,
     /// The last error of removing old checkpoints. It is kept so that the same error is not reported again.
     kept: Option<file::Error>,
-    /// Set while all ranks have versions newer than the last saved one, but none of these versions has the same number
-    /// in all ranks: the time since which this is so, and whether the command has reported it.
+    /// Set while the ranks have versions that are newer than the last saved version, but no such version has the same
+    /// number in all ranks. The fields say since when this is so, and whether the command has reported it.
     apart: Option<(Instant, bool)>,
 }
 
@@ -182,8 +182,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Reports once if, for the time `APART`, all ranks have had newer versions than the saved one, but none with the
-    /// same number. `there` says whether a version with the same number in all ranks was found now.
+    /// Reports once if, for the time `APART`, the ranks have had versions newer than the last saved version, but none
+    /// with the same number in all ranks. `there` says whether such a version was found now.
     fn tell_apart(&mut self, set: &RankedObservers, there: bool) {
         if there {
             self.apart = None;

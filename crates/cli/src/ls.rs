@@ -112,8 +112,8 @@ fn as_text(seen: &DaemonListing, wide: bool) -> String {
     if !rows.is_empty() {
         parts.push(columns(&["WORKFLOW", "RUN", "MEMORY", "QUOTA"], &rows));
     }
-    // Items have a table of their own. This table shows an item's file only if the item no longer uses the file and a
-    // former user still has it mapped.
+    // Items have a table of their own. This table shows an item's file only if the file no longer belongs to the item,
+    // but a former user still has the file mapped.
     let shown = |s: &&SegmentInfo| s.kind != SegmentKind::Item || s.removed;
     let rows: Vec<_> = l.segments.iter().filter(shown).map(|s| segment_row(seen, s, wide)).collect();
     if !rows.is_empty() {

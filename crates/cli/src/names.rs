@@ -17,7 +17,7 @@ pub struct NamedObject {
     pub kind: SegmentKind,
     pub workflow: String,
     pub name: String,
-    /// For a series, the id of its segment. `former` tells whether the series' run has ended.
+    /// For a series, the id of its segment. The next field tells whether the series' run has ended.
     pub id: u64,
     pub former: bool,
 }

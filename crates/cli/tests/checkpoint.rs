@@ -157,8 +157,8 @@ fn a_stopped_checkpoint_costs_one_version_and_saves_the_last_when_it_goes_on() {
     publish(1);
     let command = node.start(&["checkpoint", "field", "--every", "1", "--keep", "2", "--to", to.to_str().unwrap()]);
     until("the first checkpoint", || !files(&to).is_empty());
-    // The signal may stop the command between two versions or while the command holds one. The test passes in both
-    // cases.
+    // The signal may stop the command between two versions or while the command holds a version. The test passes in
+    // both cases.
     signal(command.id(), Signal::STOP);
     for step in 2..=60 {
         let (number, statistics) = publish(step);
@@ -320,7 +320,8 @@ fn the_successors_of_dead_ranks_are_followed_when_all_of_them_have_come() {
     assert_eq!(ended.out.matches("died; version").count(), 1, "{}", ended.out);
 }
 
-/// A writer that starts while only some ranks have started again finds publishers of two starts.
+/// A writer that starts while only some ranks have started again finds publishers of two different starts of the
+/// program.
 #[test]
 fn a_writer_that_starts_between_two_ranks_waits_for_the_second() {
     let mut node = Node::new();

@@ -17,7 +17,7 @@ use rustix::process::Signal;
 const MIB: u64 = 1 << 20;
 const BRIEFLY: Option<Duration> = Some(Duration::from_millis(30));
 
-/// A daemon with some objects in it, which ends when this value is dropped.
+/// A daemon with some objects. The daemon ends when this value is dropped.
 struct Node {
     place: Place,
     socket: String,

@@ -22,7 +22,7 @@ pub fn graph(sample: &Sample, run: Option<&str>, place: Option<&str>) -> Option<
     Some(graph)
 }
 
-/// The longest text that the page writes under a name. Nodes are wide enough for it.
+/// The longest text that the page writes under a name. Nodes are wide enough for this text.
 const ROOM: &str = "000.0 MiB/s · 000 wait";
 
 fn of_run(graph: &mut Graph, run: &RunRow, daemon: Option<&Daemon>) {

@@ -32,7 +32,7 @@ const SELDOM: Duration = Duration::from_secs(5);
 /// What the server shows, and where it listens.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The port on 127.0.0.1. With 0, the server uses the usual port, or any free port if the usual one is taken.
+    /// The port on 127.0.0.1. With 0, the server uses the usual port, or any free port if the usual port is taken.
     pub port: u16,
     /// The token; `None` makes a new one.
     pub token: Option<String>,
@@ -144,7 +144,7 @@ impl Shared {
         *locked(&self.latest) = (Instant::now(), sample);
     }
 
-    /// Returns the last sample, or a new one if the last one is too old.
+    /// Returns the last sample, or a new sample if the last sample is too old.
     pub fn sample(&self) -> Arc<Sample> {
         *locked(&self.asked) = Instant::now();
         if locked(&self.latest).0.elapsed() > 2 * LOOK {

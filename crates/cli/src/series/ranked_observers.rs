@@ -86,8 +86,9 @@ impl RankedObservers {
                 Ok(_) => {}
                 Err(e) if e.status == Status::NotFound => {}
                 Err(e) if matches!(e.status, Status::TimedOut | Status::NotYet) => return Ok(false),
-                // The publisher of this series has ended, and other publishers are still running, so the function only
-                // waits for the deadline.
+                // The publisher of this series has ended before the version, so the version will not come. The function
+                // sleeps until the deadline, so that the caller does not call it again and again while other publishers
+                // still run.
                 Err(e) if matches!(e.status, Status::Closed | Status::PeerDied) => {
                     std::thread::sleep(until.saturating_duration_since(Instant::now()));
                     return Ok(false);

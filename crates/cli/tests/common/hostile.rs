@@ -210,7 +210,7 @@ fn former() -> Result<(), String> {
     Ok(())
 }
 
-/// Keeps access to an item in the way `way`, and gives up all other access to it.
+/// Keeps access to an item in the way `way`, and gives up all other access to the item.
 fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
     let text = |e: crossdock_os::OsError| e.to_string();
     let mut kept = Kept::default();

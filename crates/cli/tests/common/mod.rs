@@ -14,7 +14,7 @@ use crossdock_launch::engine;
 pub use crossdock_os::testing::until;
 use tempfile::TempDir;
 
-/// No step of these tests takes longer than this, unless it hangs.
+/// The longest time that a step of these tests may take. A step that takes longer counts as hanging.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A folder with a workflow file and a folder for its runs, and a mark by which the test's processes are found.

@@ -106,10 +106,11 @@ impl Engine for Charliecloud {
     }
 }
 
-/// A set of read-only paths to files and folders of the host. ch-run cannot bind a file or folder read-only, and it
-/// always binds the host's `/etc/hosts` and `/etc/resolv.conf`. So a task that root started could write all of them. If
-/// the user is root, ch-run is therefore started in a mount namespace with read-only mounts of all files that it binds.
-/// An ordinary user cannot make such mounts, and may not write the host's files anyway.
+/// Paths to files and folders of the host for ch-run, through which no task can write. ch-run itself makes no read-only
+/// mounts of single files or folders, and always binds the host's `/etc/hosts` and `/etc/resolv.conf`. So a task that
+/// root started could write everything that is bound. For root, ch-run is therefore started in a mount namespace in
+/// which everything that it binds is mounted read-only. An ordinary user cannot make such mounts, but may not write the
+/// host's files anyway.
 struct Doors {
     /// The folder in which the read-only mounts are made; `None` for an ordinary user.
     folder: Option<PathBuf>,

@@ -26,8 +26,8 @@ pub struct EngineTrial {
     pub start: Option<Duration>,
 }
 
-/// All engines in the order of `auto`: engines that isolate fully and start fastest come first, and the one without
-/// containers last.
+/// All engines in the order of `auto`: engines that isolate fully and start fastest come first, and the engine without
+/// containers comes last.
 pub fn all() -> Vec<Box<dyn Engine>> {
     vec![
         Box::new(Bubblewrap),
@@ -131,7 +131,7 @@ pub(crate) fn command(line: &CommandLine) -> Command {
 pub struct ChosenEngine {
     /// The engine that was chosen.
     pub engine: Box<dyn Engine>,
-    /// All engines that were tried; the chosen one is the last.
+    /// All engines that were tried; the chosen engine is the last.
     pub trials: Vec<EngineTrial>,
 }
 

@@ -9,7 +9,7 @@ pub struct Flavour {
     pub program: Vec<String>,
     /// The value of the option `--log-driver`.
     pub log_driver: &'static str,
-    /// The values of further `--ulimit` options.
+    /// The values of `--ulimit` options that only this engine needs.
     pub ulimits: Vec<String>,
     /// True if the container's root is the user who started the run (rootless podman).
     pub root_is_me: bool,

@@ -183,8 +183,8 @@ impl Places {
     }
 
     /// Gives the part of the workflow that one host runs: its tasks, the managed directories of these tasks, and the
-    /// ports and regions that are made on this host. A port or region is made on the host of the first task in the file
-    /// that uses it.
+    /// ports and regions that are made on this host. If several tasks use a port or region, it is made on the host of
+    /// the task that comes first in the file.
     pub fn part(&self, workflow: &Workflow, host: usize) -> Workflow {
         let mut part = workflow.clone();
         let names = self.tasks(workflow, host);

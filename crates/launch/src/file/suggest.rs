@@ -1,7 +1,7 @@
 //! Finds the known word that is nearest to an unknown one, for hints of the form "did you mean".
 
-/// Finds the candidate that needs the fewest edits to become `word`. Gives `None` if it needs more edits than a third
-/// of the word's length; one edit is always allowed.
+/// Finds the candidate that needs the fewest edits to become `word`. Gives `None` if even this candidate needs more
+/// edits than a third of the word's length. One edit is always allowed, however short the word is.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     // A word of more than 64 characters is no typing mistake, so no quadratic time is spent on it.
     if word.chars().count() > 64 {

@@ -173,7 +173,7 @@ impl<'t> Builder<'t> {
         Ok(node)
     }
 
-    /// Adds the entries of the mappings that `<<` names to `entries`. If `entries` already has a key, its value stays.
+    /// Adds the entries of the mappings that `<<` names to `entries`. A key that `entries` already has keeps its value.
     /// If several merged mappings have the same key, the first of them counts.
     fn merge(&mut self, entries: &mut Vec<(Key, Node)>, merged: Vec<Node>) -> Result<(), Problem> {
         for from in merged {

@@ -18,8 +18,8 @@ const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt",
 pub struct Outline {
     /// The path of the small folder over which the folders of the root are mounted.
     pub folder: PathBuf,
-    /// Pairs of a path on the host and a path in the container. They are bound read-only, in this order: an outer
-    /// folder comes before the folders in it.
+    /// Pairs of a path on the host and a path in the container. The paths of the host are bound read-only, in the order
+    /// of this list: an outer folder comes before the folders in it.
     pub binds: Vec<(PathBuf, String)>,
     /// Links: the path in the container, and the target.
     pub links: Vec<(String, String)>,

@@ -2,7 +2,7 @@
 //! host. Keeper and starter exchange frames through ssh.
 //!
 //! Three threads serve one connection, so that neither a slow reader nor a dead host ever stops the keeper. If the
-//! keeper's side is gone, the standard input of the starter ends, so the starter notices it.
+//! keeper's side is gone, the standard input of the starter ends, and the starter then ends too.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -46,10 +46,10 @@ impl std::fmt::Display for Failure {
 pub struct Report {
     /// The number of ranks of the job.
     most: usize,
-    /// The ranks that have started, by host and process id. The MPI number of a rank is no key, because ranks that do
-    /// not find each other may all have the same number.
+    /// The ranks that have started. The key is the host and the process id. The rank's MPI number cannot be the key,
+    /// because ranks that do not find each other may all have the same number.
     ranks: BTreeMap<(String, i32), Rank>,
-    /// The started ranks whose end was reported, by host and process id.
+    /// The started ranks whose end was reported. Each entry is the host and the process id of a rank.
     ended: BTreeSet<(String, i32)>,
     /// The failure that ends the job.
     pub fatal: Option<Failure>,
@@ -124,8 +124,8 @@ impl Report {
         self.note(rank, end);
     }
 
-    /// Notes that a rank was killed together with the shim that reports its end. If another rank later reports its own
-    /// bad end, that other rank replaces this one as the first that failed.
+    /// Notes that a rank was killed together with the shim that reports its end. If another rank later reports a bad
+    /// end itself, that other rank counts as the first rank that failed.
     fn lost(&mut self, rank: &Rank) {
         if self.first.is_none() {
             self.guessed = true;
@@ -159,7 +159,7 @@ impl Report {
         self.first = Some((failure, since));
     }
 
-    /// Notes a failure that ends the job. If there is one already, the earlier failure stays.
+    /// Notes a failure that ends the job. If such a failure was noted before, the earlier failure stays.
     pub fn fail(&mut self, failure: Failure) {
         self.fatal.get_or_insert(failure);
     }

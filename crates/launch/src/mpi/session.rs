@@ -125,8 +125,8 @@ pub fn clean_soon(job: &Job, patience: Duration) {
 fn clean(job: &Job, place: &JobFolder) {
     if matches!(place.lock(), Ok(Some(_))) {
         container::remove(job, (job.engine == "docker").then(|| container::image_name(job)).as_deref());
-        // Init and ranks end by themselves as soon as their keeper is gone. They may write files until then, so the
-        // folder is removed after a short wait.
+        // After the keeper's end, init and the ranks take a moment to end, and may still write files. So the folder is
+        // removed after a short wait.
         std::thread::sleep(Duration::from_millis(50));
         place.remove();
     }

@@ -1,4 +1,4 @@
-//! The messages between a run's supervisor and its parts on other hosts: one line of JSON each. They are lines, because
+//! The messages between a run's supervisor and its parts on other hosts. Each message is one line of JSON, because
 //! `srun` passes output on line by line.
 
 use std::io::{BufRead, Read};
@@ -146,7 +146,7 @@ pub struct PartOrder {
     pub text: String,
     /// The engine that the user asked for, or `auto`.
     pub engine: String,
-    /// The variables from the environment of the user's `crossdock run`. The part runs with them.
+    /// The variables from the environment of the user's `crossdock run`. The processes of the part get these variables.
     pub environment: Vec<(String, String)>,
     /// The run's site. It is given if the workflow needs daemons, or if files go from host to host.
     pub site: Option<SiteOrder>,

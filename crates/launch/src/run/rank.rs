@@ -195,7 +195,8 @@ impl Running {
     fn read(&mut self, mut take: impl FnMut(&[u8])) -> bool {
         let Some(output) = &self.output else { return false };
         let mut buffer = [0u8; 64 << 10];
-        // The number of reads is bounded, so that a task that writes without end does not starve the others.
+        // The number of reads is bounded, so that a task that writes without end does not keep the supervisor from
+        // reading the output of other tasks.
         for _ in 0..4 {
             match pipe::read(output, &mut buffer) {
                 Ok(Some(0)) => {

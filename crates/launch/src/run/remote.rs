@@ -1,5 +1,5 @@
-//! A part of a run on another host than the one where the user started the run. The run's supervisor starts the part by
-//! ssh or srun.
+//! A part of a run on another host than the host where the user started the run. The run's supervisor starts the part
+//! by ssh or srun.
 //!
 //! The part consists of two processes that watch each other, as on the supervisor's host (README.md): the first passes
 //! on what comes through the connection, and the second has the tasks as children. The end of the connection ends both,

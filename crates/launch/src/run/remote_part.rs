@@ -1,8 +1,8 @@
 //! A run's part on another host as the supervisor sees it: a connection by ssh or srun.
 //!
 //! Two threads serve a connection, so that neither a slow host nor a dead host stops the supervisor. If the supervisor
-//! is gone, the input of the part ends, so the part notices it. Both sides send pulses, and a side that is silent for
-//! too long counts as lost.
+//! is gone, the input of the part ends, and the part then ends too. Both sides send pulses, and a side that is silent
+//! for too long counts as lost.
 
 use std::io::{BufReader, Write};
 use std::os::fd::OwnedFd;
@@ -233,7 +233,7 @@ impl RemotePart {
         (self.shared, self.endpoints) = (shared, endpoints);
     }
 
-    /// Tells whether the part may still send messages: it has neither left nor lost its connection.
+    /// Tells whether the part may still send messages: it has not reported its end, and its connection is not gone.
     pub fn is_there(&self) -> bool {
         !matches!(self.phase, Phase::Left | Phase::Gone)
     }

@@ -172,7 +172,7 @@ impl RunSite {
         own_address(name)
     }
 
-    /// What protects the connections of this host to the others.
+    /// What protects the connections of this host to the other hosts.
     pub fn protection(&self) -> &Protection {
         &self.protection
     }

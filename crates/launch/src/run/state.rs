@@ -45,7 +45,7 @@ pub struct State {
     pub links: Vec<Link>,
 }
 
-/// A process. The start time distinguishes the process from a later one with the same id.
+/// A process. The start time distinguishes the process from a later process with the same id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// The process id.

@@ -147,7 +147,7 @@ pub struct ItemLine {
 pub struct FilesLine {
     /// The name of the directory.
     pub directory: String,
-    /// The number of published files. A file that was replaced counts again.
+    /// The number of published files. If a file is replaced, the new file counts too.
     pub published: u64,
     /// The bytes of the published files.
     pub bytes: u64,

@@ -153,8 +153,8 @@ struct Run {
     part: Part,
     /// The number of this host; `None` if no task may run on it.
     here: Option<usize>,
-    /// The parts on the other hosts, by the number of their host; `None` for this host. The list is empty in a run on
-    /// one host.
+    /// For each host, in the order of the hosts' numbers: the part on that host; `None` for this host. The list is
+    /// empty in a run on one host.
     remote_parts: Vec<Option<RemotePart>>,
     events: Option<Events>,
     /// Answers `crossdock ls --files`, in a run on several hosts with managed directories.
@@ -202,7 +202,7 @@ impl Run {
         self.finish()
     }
 
-    /// Writes problems with files into the logs of the tasks that produce them.
+    /// Writes problems with files into the logs of the tasks that produce the files.
     fn tell_of_files(&mut self) {
         for (tasks, line) in self.part.files.news() {
             for (index, rank) in self.ranks.iter_mut().enumerate() {
