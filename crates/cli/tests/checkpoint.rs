@@ -132,8 +132,8 @@ fn versions_are_saved_whole_the_newest_are_kept_and_the_last_is_among_them() {
     assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
     let found = files(&to);
     let steps: Vec<i64> = found.iter().map(|p| whole(&Checkpoint::open(p).unwrap(), "field")).collect();
-    // With `--keep 3` there are at most three checkpoints. On a slow disk there are fewer. The last version is always
-    // saved.
+    // With `--keep 3`, the command leaves at most three checkpoints, or fewer if a slow disk let it save fewer
+    // versions. The last version is always saved.
     assert!((1..=3).contains(&steps.len()) && steps.last() == Some(&60), "{steps:?}\n{}", ended.out);
     assert!(steps.windows(2).all(|pair| pair[1] == 60 || pair[1] >= pair[0] + 10), "{steps:?}");
     let last = Checkpoint::open(found.last().unwrap()).unwrap();
@@ -326,7 +326,7 @@ fn the_successors_of_dead_ranks_are_followed_when_all_of_them_have_come() {
 fn a_writer_that_starts_between_two_ranks_waits_for_the_second() {
     let mut node = Node::new();
     let to = node.path("saved");
-    // The run of the dead ranks goes on as long as this publisher lives.
+    // The run of the dead ranks goes on as long as this publisher lives, so the series of the dead ranks stay.
     let _other = Rank::new(&node, "other");
     let pid = node.publish(0, &[("FIELD_NAMES", "field/0 field/1"), ("FIELD_PAUSE_MS", "1000")]);
     let options = ConnectOptions { socket: Some(node.socket.clone().into()), ..ConnectOptions::default() };
@@ -360,7 +360,7 @@ fn a_writer_that_starts_between_two_ranks_waits_for_the_second() {
 fn a_writer_that_starts_between_two_ranks_takes_no_series_that_ended_before() {
     let node = Node::new();
     let to = node.path("saved");
-    // The run of the ranks that end goes on as long as this publisher lives.
+    // The run of the ranks that end goes on as long as this publisher lives, so the series of these ranks stay.
     let _other = Rank::new(&node, "other");
     for name in ["field/0", "field/1"] {
         let mut rank = Rank::new(&node, name);
@@ -390,7 +390,7 @@ fn a_writer_that_starts_between_two_ranks_takes_no_series_that_ended_before() {
 fn a_writer_that_finds_only_dead_ranks_waits_for_their_successors() {
     let mut node = Node::new();
     let (to, former) = (node.path("saved"), node.path("former"));
-    // The run of the dead ranks goes on as long as this publisher lives.
+    // The run of the dead ranks goes on as long as this publisher lives, so the series of the dead ranks stay.
     let _other = Rank::new(&node, "other");
     let options = ConnectOptions { socket: Some(node.socket.clone().into()), ..ConnectOptions::default() };
     let session = Session::connect(&options).unwrap();
@@ -569,7 +569,8 @@ fn a_full_disk_is_said_and_the_former_checkpoint_stays() {
     fs::create_dir(&to).unwrap();
     fs::create_dir(&out).unwrap();
     let pid = node.publish(0, &[("FIELD_PAUSE_MS", "20")]);
-    // The shell mounts a disk with room for one and a half files, in a mount namespace of its own.
+    // The shell mounts a disk in a mount namespace of its own. The disk has room for one and a half files, so a second
+    // file does not fit.
     let script = format!(
         "mount -t tmpfs -o size=380k tmpfs {to}; '{crossdock}' checkpoint field --every 5 --keep 1 --to {to}; code=$?; cp {to}/*.h5 {out}; ls -a {to}; exit $code",
         to = to.display(),
@@ -721,7 +722,8 @@ fn one_version_is_exported_as_hdf5_and_npz() {
     node.end(pid, Signal::KILL);
 }
 
-/// In memory a variable in Fortran order has its first index fastest. A file is read in C order.
+/// In memory, the first index of a variable in Fortran order changes fastest. A file is read in C order, so the extents
+/// in the file are reversed.
 #[test]
 fn a_variable_in_fortran_order_is_written_with_its_extents_reversed() {
     let node = Node::new();

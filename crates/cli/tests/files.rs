@@ -233,7 +233,7 @@ fn check_says_which_door_serves_a_program() {
     let seen = check("./show");
     let words = [r#""door": "notification""#, "it is built with AddressSanitizer"];
     assert!(seen.code == 0 && words.iter().all(|words| seen.out.contains(words)), "{}{}", seen.out, seen.err);
-    // The next checks are of a program with a dynamic loader that makes system calls by itself, of a program that does
+    // The next checks are of a program that has a dynamic loader but makes system calls itself, of a program that does
     // not exist, and of a file that is not a program.
     fs::write(place.path().join("show.c"), "int main() { __asm__ volatile(\".byte 0x0f, 0x05\"); return 0; }").unwrap();
     gcc(&["-o", "calls"]);
@@ -317,7 +317,7 @@ fn programs_of_musl_and_with_address_sanitizer_produce_and_consume_in_every_engi
         assert_eq!(run.code, 0, "{engine}\n{}\n{}", run.err, run.out);
         for (kind, _, _, why) in kinds {
             let log = place.log(&format!("read-{kind}"));
-            // The program's own lines and those of its door may come in any order.
+            // The lines of the program and the lines of the program's door may come in any order.
             let own: Vec<&str> = log.lines().filter(|line| !line.starts_with("crossdock: ")).collect();
             assert_eq!(own, ["all of /f/musl", "all of /f/bare", "all of /f/asan", "EROFS"], "{engine}, {kind}: {log}");
             let refused = "crossdock: /f/musl cannot be opened for writing: this task only reads the files of /f";

@@ -106,7 +106,8 @@ impl Frames {
 
 fn frame(version: &Version, variable: &str) -> Option<Frame> {
     let declared = version.description().variables.iter().find(|v| v.name == variable)?;
-    // The page shows every variable in C order, as it lies in memory.
+    // The page shows every variable in C order. The bytes stay as they lie in memory; only the extents of a variable in
+    // Fortran order are reversed.
     let shape = declared.c_shape(version.shape(variable).ok()?);
     let reduced = reduce(&declared.ty, &shape, version.bytes(variable).ok()?)?;
     if !version.is_valid() {

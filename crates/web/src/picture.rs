@@ -30,8 +30,8 @@ fn of_run(graph: &mut Graph, run: &RunRow, daemon: Option<&Daemon>) {
         graph.node(NodeKind::Task, &rank.task, ROOM);
     }
     for link in &run.links {
-        // A pattern such as `frames*` stands for the objects whose names match it. `of_daemon` draws those of these
-        // objects that exist.
+        // A pattern such as `frames*` gets no node of its own if the daemon is known: `of_daemon` draws the existing
+        // objects whose names match the pattern.
         if link.name.ends_with('*') && daemon.is_some() {
             continue;
         }
@@ -42,8 +42,8 @@ fn of_run(graph: &mut Graph, run: &RunRow, daemon: Option<&Daemon>) {
 
 fn of_daemon(graph: &mut Graph, daemon: &Daemon, only: Option<&str>) {
     let wanted = |workflow: &str| only.is_none_or(|w| w == workflow);
-    // Two workflows may have tasks of the same name. If only one workflow is drawn, names are written without the
-    // workflow.
+    // Two workflows may have tasks of the same name. So names are written with the workflow, unless only one workflow
+    // is drawn.
     let several = only.is_none() && daemon.workflows.len() > 1;
     let name = |workflow: &str, name: &str| if several { format!("{workflow}/{name}") } else { name.to_owned() };
     let mut add = |from: (NodeKind, String), to: (NodeKind, String)| {

@@ -145,7 +145,8 @@ impl RankedObservers {
         for observer in &mut self.observers {
             match observer.latest() {
                 Ok(version) => versions.push(version),
-                // A rank that has ended or died before its first version has no version in common with the other ranks.
+                // A rank that has ended or died before its first version has no version in common with the other ranks,
+                // so no version is found.
                 Err(e) if matches!(e.status, Status::NotYet | Status::NotFound | Status::Closed | Status::PeerDied) => {
                     return Ok(None);
                 }

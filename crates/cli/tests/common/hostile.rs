@@ -60,7 +60,7 @@ fn main() {
     }
 }
 
-/// A client that may send any message to the daemon.
+/// A client of the daemon that can also send messages that an honest client never sends.
 struct Liar {
     socket: OwnedFd,
     next: u64,

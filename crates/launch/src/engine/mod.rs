@@ -122,7 +122,7 @@ pub struct Request<'a> {
 impl Request<'_> {
     /// Gives the container's name, for engines that give containers names.
     pub fn container(&self) -> String {
-        // Names of tasks may contain `+`, which engines do not accept.
+        // Names of tasks may contain `+`, which engines do not accept in a container's name, so `+` is replaced.
         let task: String = self.task.name.chars().map(|c| if c == '+' { '_' } else { c }).collect();
         let task: String = task.chars().take(64).collect();
         format!("crossdock-{}-{task}-{}", self.run.id, self.rank)

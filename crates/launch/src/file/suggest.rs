@@ -12,7 +12,8 @@ pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) ->
     (distance <= limit).then_some(best)
 }
 
-/// Counts the edits between two words: insert, remove, change, or swap two neighbours.
+/// Counts the edits between two words. An edit inserts, removes or changes a character, or swaps two neighbouring
+/// characters.
 fn edits(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.to_lowercase().chars().collect();
     let b: Vec<char> = b.to_lowercase().chars().collect();

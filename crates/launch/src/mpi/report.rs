@@ -53,7 +53,8 @@ pub struct Report {
     ended: BTreeSet<(String, i32)>,
     /// The failure that ends the job.
     pub fatal: Option<Failure>,
-    /// The first rank that ended badly, and when. From that time, the launcher has a while to end the other ranks.
+    /// The first rank that ended badly, and when. From that time, the launcher has a limited time to end the other
+    /// ranks.
     pub first: Option<(Failure, Instant)>,
     /// True if the rank of `first` was killed together with its shim. Such a rank may have been killed by the launcher
     /// after another rank failed, and the report of the rank that failed may still be in flight.

@@ -232,13 +232,13 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, StepFailure> {
             match receive(&session.keeper) {
                 ReceiveResult::Message(Message::Ended(_, end), _) => ended = Some((end, Instant::now())),
                 ReceiveResult::Message(Message::Failed(_, what, hint), _) => return Err((what, hint)),
-                // The keeper tells all its clients about all ranks. Each task passes on only the messages about its own
-                // rank.
+                // The keeper tells all its clients about all ranks. Each task passes on the messages about its own
+                // rank, but not those about other ranks.
                 ReceiveResult::Message(message, _) => match &message {
                     Message::RankStarted(rank) if rank.rank == own => tell(&message),
                     Message::RankTrouble(rank, ..) if rank.rank == own || rank.rank < 0 => tell(&message),
-                    // If a rank's own task was killed, only the tasks of other ranks on the host can report the rank's
-                    // death.
+                    // The task of this rank may have been killed together with the rank. Then only the tasks of other
+                    // ranks on the host can report the rank's death, so this task reports it.
                     Message::RankLost(rank) if rank.rank != own => tell(&message),
                     Message::RankEnded(rank, _) | Message::RankLost(rank) if rank.rank == own => {
                         tell(&message);

@@ -170,7 +170,8 @@ impl Running {
     /// Passes on what the rank has written, and tells whether the rank has ended. Everything that the rank wrote before
     /// its end is passed on first.
     pub fn look(&mut self, mut output: impl FnMut(&[u8])) -> Option<End> {
-        // The end is checked before reading, so that all output before the end is read after the check.
+        // Whether the rank has ended is checked before its output is read. So if it has ended, everything that it wrote
+        // is read after the check.
         let end = self.ended();
         let mut more = self.read(&mut output);
         if end.is_some() {
