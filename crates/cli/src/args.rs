@@ -600,8 +600,8 @@ pub struct Serve {
     /// it), etcd:URL,URL,URL
     #[arg(long, value_name = "WHERE", requires = "site", value_parser = catalog)]
     pub catalog: Option<CatalogAddress>,
-    /// An inherited descriptor that listens at the address of the catalog which this daemon keeps; `crossdock run` uses
-    /// this option
+    /// An inherited descriptor of a socket that listens at the catalog's address, for a daemon that keeps the catalog;
+    /// only `crossdock run` uses this option
     #[arg(long, value_name = "NUMBER", requires = "catalog", hide = true)]
     pub catalog_socket: Option<i32>,
     /// The address where this node listens to the others [default: any port, at this host's address on the way to the

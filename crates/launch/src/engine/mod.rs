@@ -111,7 +111,7 @@ pub struct Request<'a> {
     pub rank: u32,
     /// The folder on the host that has the task's `endpoint.sock`.
     pub endpoint: &'a Path,
-    /// The processors that were chosen for the rank; `None` stands for all.
+    /// The processors that were chosen for the rank; `None` stands for all processors.
     pub processors: Option<&'a [u32]>,
     /// What [`Engine::prepare`] returned for the task.
     pub prepared: &'a Prepared,

@@ -123,7 +123,7 @@ pub fn run(words: &[&str], deadline: Duration) -> Outcome {
     finish(command, deadline)
 }
 
-/// Runs a prepared command. Its standard input is empty unless it was set.
+/// Runs a prepared command. Its standard input is empty unless the caller has set it.
 pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
     let name = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -23,7 +23,7 @@ pub struct Workflow {
     pub grace_s: u32,
     /// Tasks in the order of the file.
     pub tasks: Vec<Task>,
-    /// Every port that a task or the file names.
+    /// Every port that a task names or that has settings in the file.
     pub ports: Vec<Port>,
     /// Every region that the file gives settings for.
     pub regions: Vec<Region>,

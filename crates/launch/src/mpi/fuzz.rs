@@ -135,7 +135,8 @@ mod tests {
         crossdock_os::testing::run_corpus("mpi", fuzz_mpi);
     }
 
-    /// A column of the table that is wider than 65 535 characters would end the front with a panic.
+    /// A column of the table that is wider than 65 535 characters would end the front with a panic, so the column's
+    /// width is limited.
     #[test]
     fn a_host_with_a_very_long_name_is_one_row_of_the_table() {
         let rank = crossdock_shim::message::Rank { host: "n".repeat(70_000), ..Default::default() };

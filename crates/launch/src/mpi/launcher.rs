@@ -29,7 +29,7 @@ pub struct Plan<'a> {
     pub command: &'a [String],
 }
 
-/// The name of the file of hosts in the keeper's folder.
+/// The name, in the keeper's folder, of the file that lists the hosts.
 pub const HOSTS_FILE: &str = "hosts";
 
 /// Writes the file of hosts in the form that Hydra and mpirun_rsh read.

@@ -32,7 +32,7 @@ const LONGEST: Duration = Duration::from_secs(15);
 /// How long the catalog may take to answer. For each host that did not answer, the supervisor asks the catalog which
 /// files the host has announced.
 const CATALOG: Duration = Duration::from_secs(2);
-/// The most questions that wait for answers. Further connections are closed at once.
+/// The most questions that may wait for answers at the same time. Further connections are closed at once.
 const QUESTIONS: usize = 64;
 
 /// A managed directory on one host at one moment.

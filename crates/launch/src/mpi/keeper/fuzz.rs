@@ -333,7 +333,8 @@ mod tests {
         assert!(fixture.keeper.had_client && !fixture.keeper.has_clients());
     }
 
-    /// The connection of a container's init closes before the end of the container's process can be noticed.
+    /// The connection of a container's init closes before the keeper can notice the end of the container's process. The
+    /// keeper must still report that the container has ended before the job, and not that it came up too late.
     #[test]
     fn a_container_that_dies_after_it_came_up_has_ended_before_the_job() {
         let mut fixture = Fixture::new();

@@ -138,7 +138,7 @@ trait Network {
     ) -> Result<Remote, String>;
 }
 
-/// Reaches other hosts by the host's ssh.
+/// Reaches other hosts by this host's ssh.
 struct Ssh;
 
 impl Network for Ssh {
