@@ -23,7 +23,7 @@ const PORT: u16 = 8642;
 const CONNECTIONS: usize = 32;
 /// The maximum size of the head of a request, in bytes.
 const HEAD: usize = 16 << 10;
-/// How long a client may take to send its request, or to take the answer.
+/// How long a client may take to send its request, or to receive the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time between two samples while a page is open. While no page is open, the time is `SELDOM`.
 const LOOK: Duration = Duration::from_secs(1);

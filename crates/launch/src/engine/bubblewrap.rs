@@ -53,8 +53,9 @@ impl Engine for Bubblewrap {
     fn command(&self, r: &Request<'_>) -> CommandLine {
         let mut words: Vec<String> = Vec::new();
         let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
-        // bwrap itself is started with PATH as its only variable: the option `--clearenv` would need bubblewrap 0.5.
-        // The task gets its PATH from `--setenv`, or has none.
+        // bwrap itself is started with PATH as its only variable, and does not pass PATH on to the task. (The option
+        // `--clearenv` would remove all variables, but needs bubblewrap 0.5.) The task gets its own PATH from
+        // `--setenv`, or has none.
         add(&["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--unsetenv", "PATH"]);
         if r.task.host_network {
             add(&["--share-net"]);

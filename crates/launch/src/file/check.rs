@@ -15,7 +15,7 @@ use super::reader::{Notes, clip, list};
 use super::suggest::nearest;
 use super::workflow::{Files, Port, Processors, Task, Workflow};
 
-/// The most producers that a port has room for.
+/// The most producers that a port can have.
 const PRODUCERS_MAX: u32 = MAX_PRODUCERS as u32;
 const CONSUMERS_MAX: u32 = MAX_CONSUMERS as u32;
 

@@ -155,7 +155,8 @@ fn undo(mut child: Child, pipe: impl Sized, container: Option<&str>, engine: &dy
     processes::signal_group(pid, Signal::KILL);
     below.iter().for_each(|d| processes::signal(d.pid, Signal::KILL));
     let _ = child.wait();
-    // The engine's client has ended, so it cannot make the container after `kill` has removed it.
+    // The engine's command, such as `docker run`, has ended, so it cannot make the container after `kill` has removed
+    // the container.
     if let Some(container) = container {
         engine.kill(container);
     }
@@ -238,7 +239,7 @@ impl Running {
             let (engine, process) = (engine.clone(), self.process);
             let ask = move || process.signal(Signal::TERM);
             return Some(thread::spawn(move || match engine.first_process(&container) {
-                // The engine's client process passes the signal on to the container.
+                // The engine's command, such as `docker run`, passes the signal on to the container.
                 Some(first) if processes::catches(first, Signal::TERM) => ask(),
                 Some(_) => engine.kill(&container),
                 None => ask(),
@@ -285,8 +286,8 @@ impl Running {
                 let engine = engine.clone();
                 Some(thread::spawn(move || {
                     engine.kill(&container);
-                    // The engine's client ends by itself when its container has ended. The client gets a moment to
-                    // write its last output before it is killed.
+                    // The engine's command, such as `docker run`, ends by itself when its container has ended. The
+                    // command gets a moment to write its last output before it is killed.
                     thread::sleep(Duration::from_millis(200));
                     group();
                 }))

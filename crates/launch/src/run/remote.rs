@@ -42,7 +42,7 @@ const BEHIND: usize = 8 << 20;
 const SWEEPING: Duration = Duration::from_secs(20);
 
 /// Reads the first line that is not a pulse. A supervisor that takes long to prepare its own host sends pulses before
-/// the order.
+/// its first message.
 fn first_order(input: &mut impl BufRead) -> Option<String> {
     loop {
         let mut line = String::new();
@@ -63,7 +63,7 @@ pub fn part() -> u8 {
         return code::SYSTEM;
     }
     let mut input = BufReader::new(std::io::stdin());
-    // The run's supervisor has ended before it sent an order. Nothing is made yet, so nothing must be removed.
+    // The run's supervisor has ended before it sent its first message. Nothing is made yet, so nothing must be removed.
     let Some(first) = first_order(&mut input) else { return code::SYSTEM };
     let first_word = serde_json::from_str::<ToPart>(&first);
     if let Ok(ToPart::Sweep(id)) = first_word {
@@ -240,8 +240,8 @@ pub fn part_supervisor() -> u8 {
     let _ = outlive_signals(&receiver.ended);
     let first = receiver.queue.recv_timeout(Duration::from_secs(SILENCE_S));
     let Ok(ToPart::Part(order)) = first else {
-        // The part's first process was killed before it passed an order on. Nothing is made yet, so nothing must be
-        // removed.
+        // The part's first process was killed before it passed on the first message of the run's supervisor. Nothing is
+        // made yet, so nothing must be removed.
         return code::SYSTEM;
     };
     let sender = MessageSender::new();

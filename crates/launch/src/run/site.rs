@@ -177,7 +177,7 @@ impl RunSite {
         &self.protection
     }
 
-    /// Gives the order by which the part on the host with this number becomes a node of the site.
+    /// Gives what the part on the host with this number needs to know to become a node of the site.
     pub fn order(&self, number: usize) -> Result<SiteOrder, String> {
         let node = self.hosts.node(number);
         let protection = match &self.authority {

@@ -1,4 +1,4 @@
-//! Writes a choice of transports into the orders to other hosts, as the word that `--transport` takes, and reads the
+//! Writes a choice of transports into messages to other hosts, as the word that `--transport` takes, and reads the
 //! choice from this word.
 
 use crossdock_link::Choice;

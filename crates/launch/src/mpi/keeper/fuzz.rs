@@ -25,7 +25,7 @@ const BYSTANDER: i32 = 77;
 /// and disconnect; other hosts report and end. After each step the following holds:
 ///
 /// - Only clients change the job's variables and start commands. Each command belongs to a client that is connected.
-/// - The container has one init at most, and only init gets orders. A rank gets no message.
+/// - The container has one init at most. Only init is told to start commands and to stop. A rank gets no message.
 /// - The keeper reports at most one end of each command and of each request for another host, and reports the end only
 ///   to the process that asked for the command or request.
 /// - Each message to the front about a rank of this host names this host. No message to the front says that a running

@@ -55,8 +55,8 @@ const ENDING: Duration = Duration::from_secs(5);
 const TURN: usize = 64;
 /// The most bytes that the names and values of the job's variables may take.
 const VARIABLES_MAX: usize = 4 * MESSAGE_MAX;
-/// The number of connections that a keeper has room for, besides two for each rank of the job. Of these two, one is for
-/// the rank, and one is for its task or for an agent.
+/// The number of connections that a keeper accepts in addition to two connections for each rank of the job. Of these
+/// two, one is for the rank, and one is for its task or for an agent.
 const SPARE: usize = 1024;
 
 const LISTENER: u64 = 0;
@@ -359,12 +359,13 @@ impl Keeper {
         }
     }
 
-    /// How long the container may take to come up.
+    /// How long the container may take to start.
     fn patience(&self) -> Duration {
         Duration::from_secs(self.job.patience_s.max(1))
     }
 
-    /// Tells whether the container has not come up in time. A container that came up and has died since is not late.
+    /// Tells whether the container has not started in time. A container that has started and has died since is not
+    /// late.
     fn is_late(&self) -> bool {
         self.found.is_none() && self.began.elapsed() > self.patience()
     }

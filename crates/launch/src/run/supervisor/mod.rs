@@ -111,7 +111,7 @@ pub fn supervisor() -> u8 {
     let _ = outlive_signals(&Arc::default());
     let line = first_line();
     if line.is_empty() {
-        // The front was killed before it sent an order. Nothing is made yet, so nothing must be removed.
+        // The front was killed before it sent its first message. Nothing is made yet, so nothing must be removed.
         return code::SYSTEM;
     }
     let order: Order = match serde_json::from_slice(&line) {
