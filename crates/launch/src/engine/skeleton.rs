@@ -1,10 +1,11 @@
 //! Makes the skeleton of a task's root folder.
 //!
 //! Engines treat a root folder differently: podman makes mount points in it, docker needs an image, charliecloud makes
-//! nothing. So engines get a skeleton instead of the root: a small folder of the run with the root's top-level links,
-//! empty folders and mount points, a copy of the root's `etc` (engines write `hosts` and `resolv.conf` there), and the
-//! list of folders to bind over the small folder read-only. Nothing large is copied, and the root is not changed. Only
-//! charliecloud gets the root itself, if the root has all mount points already.
+//! nothing in it. So engines get a skeleton instead of the root. The skeleton is a small folder of the run, and a list
+//! of folders of the root that are bound over it read-only. The small folder has the root's top-level links, empty
+//! folders and mount points, and a copy of the root's `etc`, because engines write `hosts` and `resolv.conf` there.
+//! Nothing large is copied, and the root is not changed. Only charliecloud gets the root itself, if the root has all
+//! mount points already.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};

@@ -102,7 +102,7 @@ impl Reader {
     }
 }
 
-/// Removes everything that the command `list` names, and tells whether nothing is left that `list` names. If the
+/// Removes everything that the command `list` names, and tells whether `list` then names nothing any more. If the
 /// program of `list` is not installed, nothing counts as left.
 pub fn remove_listed(list: &[&str], deadline: Duration, remove: impl Fn(&str)) -> bool {
     let found = run(list, deadline);

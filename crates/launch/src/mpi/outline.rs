@@ -1,8 +1,8 @@
 //! Makes the outline of a root folder for a job: a small folder with the root's links and empty folders, and the list
 //! of folders to bind over it.
 //!
-//! If a folder of the root lacks the entry for a mount point, the folder is bound entry by entry, and not as a whole,
-//! so that the mount point can be made beside these entries. The root itself is never changed.
+//! A folder of the root may lack the entry for a mount point. Such a folder is bound entry by entry, and not as a
+//! whole, so that the mount point can be made beside these entries. The root itself is never changed.
 
 use crossdock_os::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

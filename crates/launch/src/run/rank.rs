@@ -360,7 +360,7 @@ mod failing_calls {
     use crossdock_os::faults;
     use crossdock_os::testing::until;
 
-    /// Tells whether a process runs that has this word in its command line.
+    /// Tells whether a process with this word in its command line is running.
     fn runs(word: &str) -> bool {
         let lines = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
             let line = std::fs::read(entry.ok()?.path().join("cmdline")).ok()?;

@@ -55,7 +55,7 @@ pub struct Figures {
     pub progress: Vec<ProgressLine>,
 }
 
-/// How far a rank is, as it reports.
+/// The progress that a rank has reported.
 #[derive(Clone, Debug, Default)]
 pub struct ProgressLine {
     /// The name of the task.
