@@ -18,7 +18,7 @@ use crate::table::{complain, say, visible};
 /// the publishers are started again.
 const LIFE: &str = "publisher";
 
-/// If the ranks have had no version in common for this time, the command reports it.
+/// If no version number has existed in all ranks for this time, the command reports it.
 const APART: Duration = Duration::from_secs(10);
 
 pub fn checkpoint(options: &Checkpoint) -> u8 {

@@ -76,8 +76,8 @@ pub struct Mpirun {
     /// (for `crossdock run`)
     #[arg(long, hide = true, value_name = "FOLDER")]
     pub endpoint: Vec<PathBuf>,
-    /// What a link in the folder of `--endpoint` points to, as a mount for the job: LINK:INSIDE[:ro] (for `crossdock
-    /// run`)
+    /// A mount for the job, LINK:INSIDE[:ro]: the folder or file to which a link in the folder of `--endpoint` points
+    /// (for `crossdock run`)
     #[arg(long, hide = true, value_name = "MOUNT")]
     pub endpoint_mount: Vec<String>,
     /// Do not mount the home folder

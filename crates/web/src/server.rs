@@ -34,7 +34,7 @@ const SELDOM: Duration = Duration::from_secs(5);
 pub struct Options {
     /// The port on 127.0.0.1. With 0, the server uses the usual port, or any free port if the usual port is taken.
     pub port: u16,
-    /// The token; `None` makes a new one.
+    /// The token; with `None`, the server makes a new token.
     pub token: Option<String>,
     /// Which daemons and runs the page shows.
     pub scope: Scope,

@@ -1,4 +1,4 @@
-//! Reads the workflow file: text → checked [`Workflow`], or [`Problems`] with positions and hints.
+//! Reads the workflow file. The result is a checked [`Workflow`], or [`Problems`] with positions and hints.
 
 mod check;
 mod cycles;

@@ -74,7 +74,7 @@ impl Job {
 
     /// Gives the command line that ssh runs on another host to start crossdock's hidden command for this job.
     pub fn starter_command(&self) -> String {
-        // The quoting works for any shell, because a login shell may be csh.
+        // The quoting must work for any shell, because a login shell may be csh.
         format!("exec '{}' {}", self.starter.replace('\'', r"'\''"), super::STARTER)
     }
 }

@@ -112,7 +112,7 @@ impl Hosts {
             Launcher::Ssh => {
                 let mut command = Command::new(&self.ssh[0]);
                 let to = Arguments { host: host.clone(), ..Arguments::default() };
-                // The quoting works for any shell, because a login shell may be csh.
+                // The quoting must work for any shell, because a login shell may be csh.
                 let there = format!("exec '{}' {PART}", self.starter.replace('\'', r"'\''"));
                 let words = ssh::words(&to).expect("a command line without options of a launcher");
                 command.args(&self.ssh[1..]).args(words).arg(there);

@@ -82,7 +82,7 @@ pub fn keeper(folder: &Path) -> u8 {
     let place = JobFolder { folder: folder.to_owned() };
     let lock = match place.lock() {
         Ok(Some(lock)) => lock,
-        // Another keeper of this job, which another client started, holds the lock.
+        // Another keeper of this job, which another client started, holds the lock. So this keeper is not needed.
         Ok(None) => return 0,
         Err(what) => {
             eprintln!("{what}");
