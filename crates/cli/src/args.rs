@@ -49,8 +49,8 @@ enum Daemon {
 /// Parses the command line of this process. If the command line is wrong or asks for help, this function prints an
 /// error or the help, and ends the process.
 ///
-/// `crossdock serve` does not declare the arguments of all other commands to clap. To declare them would take a tenth
-/// of the time until the daemon listens, and memory that the daemon would keep.
+/// For `crossdock serve`, the arguments of all other commands are not declared to clap. Declaring them would take a
+/// tenth of the daemon's start time, and the daemon would keep their memory until its end.
 pub fn parse() -> Command {
     let daemon = std::env::args_os().nth(1).is_some_and(|word| word == "serve");
     match daemon.then(Daemon::try_parse) {
@@ -214,7 +214,7 @@ pub enum Pages {
     Markdown,
 }
 
-/// The hidden command that `run` starts.
+/// The name of the hidden command by which `run` starts its supervisor.
 pub const SUPERVISE: &str = "supervise-run";
 
 const RUN_HELP: &str = "\
@@ -600,8 +600,8 @@ pub struct Serve {
     /// it), etcd:URL,URL,URL
     #[arg(long, value_name = "WHERE", requires = "site", value_parser = catalog)]
     pub catalog: Option<CatalogAddress>,
-    /// An inherited descriptor that listens at the address of the catalog which this daemon keeps; `crossdock run` uses
-    /// this option
+    /// An inherited descriptor of a socket that listens at the catalog's address, for a daemon that keeps the catalog;
+    /// only `crossdock run` uses this option
     #[arg(long, value_name = "NUMBER", requires = "catalog", hide = true)]
     pub catalog_socket: Option<i32>,
     /// The address where this node listens to the others [default: any port, at this host's address on the way to the

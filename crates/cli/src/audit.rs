@@ -17,7 +17,7 @@ use crossdock_web::find;
 
 /// The beginning of a segment's path in `/proc`. The whole path is `/memfd:crossdock:WORKFLOW:KIND:NAME`.
 const MARK: &str = "/memfd:crossdock:";
-/// The word that the report shows as the kind of an item's file.
+/// The kind that the report shows for the file of an item.
 const ITEM: &str = "item";
 
 /// What one process can do to one segment.
@@ -46,8 +46,8 @@ struct Process {
     task: Option<String>,
     workflow: Option<String>,
     rank: Option<u32>,
-    /// The container: `docker 1234…`, `podman 1234…`, `pod 1234…`, or the namespaces in which the process differs from
-    /// this one. It is `None` for a plain process of the host.
+    /// The container: `docker 1234…`, `podman 1234…`, `pod 1234…`, or the namespaces that the process does not share
+    /// with this command. It is `None` for a plain process of the host.
     container: Option<String>,
     access: Vec<Access>,
 }
@@ -108,9 +108,9 @@ fn listings() -> Vec<Listing> {
     find::daemons(None).unwrap_or_default().iter().filter_map(|d| d.session.list().ok()).collect()
 }
 
-/// Adds the names of items to the report. `/proc` shows only the number of an item's file, and the daemon knows the
-/// item's key. A file that belongs to no item was left to a former user who still has it mapped; the item's owner has a
-/// copy.
+/// Replaces the numbers of items' files in the report by the items' names. `/proc` shows only the number of a file, and
+/// the daemon knows which item has the file. If a file belongs to no item any more, a former user of an item still has
+/// the file mapped, and the item's owner has a copy.
 fn name_items(report: &mut Report, names: &BTreeMap<u64, String>) {
     for access in report.processes.iter_mut().flat_map(|p| &mut p.access).filter(|a| a.kind == ITEM) {
         let name = access.segment.parse().ok().and_then(|file: u64| names.get(&file));
@@ -255,8 +255,8 @@ fn process(pid: u32, folder: &Path, members: &[MemberInfo], access: Vec<Access>)
     }
 }
 
-/// Finds the container of a process by its control group. If there is none, gives the namespaces in which the process
-/// differs from this one.
+/// Finds the container of a process by the process's control group. If the control group belongs to no container, gives
+/// the namespaces that the process does not share with this command.
 fn container(folder: &Path) -> Option<String> {
     let groups = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
     for path in groups.lines().filter_map(|l| l.splitn(3, ':').nth(2)) {
@@ -415,14 +415,14 @@ mod tests {
         let name = format!("crossdock:audit-churn:region:{}", std::process::id());
         let memory = crossdock_os::memfd::create(&name, 4096).unwrap();
         let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
-        // The number of a descriptor that no other thread of the tests gets: `fcntl` duplicates a descriptor to this
-        // number, far above all others.
+        // The number of a descriptor that no other thread of the tests gets, because it is far above the numbers of all
+        // other descriptors. `fcntl` duplicates a descriptor to this number.
         let churned = 700;
         let (over, mut seen, mut writable) = (AtomicBool::new(false), 0, 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // The descriptor stays open for times of different lengths, so that the process closes it at every step
-                // of the audit.
+                // The time between opening and closing changes from round to round, so that sooner or later the
+                // descriptor is closed at each step of the audit.
                 for turn in 0.. {
                     if over.load(Ordering::Relaxed) {
                         break;

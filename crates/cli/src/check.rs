@@ -60,7 +60,7 @@ fn made(seen: &ProgramInfo) -> String {
     }
 }
 
-/// Lists the reasons why calls of the program would bypass the door, as far as its file shows them.
+/// Lists the reasons why calls of the program would bypass the door, as far as the program's file shows such reasons.
 fn remarks(seen: &ProgramInfo) -> Vec<String> {
     let mut remarks: Vec<&str> = Vec::new();
     let own;

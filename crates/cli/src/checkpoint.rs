@@ -14,11 +14,11 @@ use crate::series::ranked_observers::RankedObservers;
 use crate::series::{self, LOOK, StopSignal, contents};
 use crate::table::{complain, say, visible};
 
-/// The name of the attribute, at the root of a checkpoint file, that has the id of the first rank's series. This id
-/// changes when the publishers are started again.
+/// The attribute at the root of a checkpoint file that holds the id of the first rank's series. This id changes when
+/// the publishers are started again.
 const LIFE: &str = "publisher";
 
-/// If the ranks have had no version in common for this time, the command reports it.
+/// If no version number has existed in all ranks for this time, the command reports it.
 const APART: Duration = Duration::from_secs(10);
 
 pub fn checkpoint(options: &Checkpoint) -> u8 {
@@ -37,16 +37,16 @@ struct Writer<'a> {
     names: Vec<String>,
     folder: Folder,
     stop: StopSignal,
-    /// The id of the first rank's series, which changes when the publishers are started again, and the number of their
-    /// newest version that is on disk.
+    /// The id of the first rank's series, which changes when the publishers are started again, and the number of the
+    /// publishers' newest version that is on disk.
     safe: (u64, u64),
     safe_since: Instant,
     saved: u64,
     failed: Option<file::Error>,
-    /// The last error of removing old checkpoints; it is reported once.
+    /// The last error of removing old checkpoints. It is kept so that the same error is not reported again.
     kept: Option<file::Error>,
-    /// The time since which all ranks have newer versions than the last saved one, but none in common, and whether the
-    /// command has reported that.
+    /// Set while the ranks have versions that are newer than the last saved version, but no such version has the same
+    /// number in all ranks. The fields say since when this is so, and whether the command has reported it.
     apart: Option<(Instant, bool)>,
 }
 
@@ -71,8 +71,9 @@ impl<'a> Writer<'a> {
     /// error, or when the user stops the command.
     fn work(mut self) -> u8 {
         let mut dead = Vec::new();
-        // The observers of dead publishers stay open until the successors are observed, because the daemon of another
-        // node keeps a series' id only while the series is observed.
+        // The observers of dead publishers stay open until the successors are observed. The daemon of another node
+        // keeps the id of a series only while the series is observed, and the search for successors needs the ids of
+        // the dead publishers' series.
         let mut _held = None;
         loop {
             let until = Instant::now() + self.options.wait;
@@ -94,13 +95,13 @@ impl<'a> Writer<'a> {
     fn attach(&self, dead: &[u64], until: Instant) -> Result<RankedObservers, String> {
         let mut reported = !dead.is_empty();
         // If the publishers that were found are not followed, their observers stay open until the next search has
-        // ended, because the daemon of another node learns that a series has ended only while the series is observed.
+        // ended. The daemon of another node learns that a series has ended only while the series is observed.
         let mut held = None;
         loop {
             let wanted = self.wanted(!dead.is_empty() || self.options.former, until);
             let observers = match series::observe(&wanted, &self.stop) {
-                // A series may have no room for a second observer. So the observers in `held` are closed, and the
-                // search is repeated.
+                // The search may fail because a series has no room for a second observer. So the observers in `held`
+                // are closed, and the search is repeated.
                 Err(_) if held.take().is_some() => {
                     std::thread::sleep(LOOK / 2);
                     continue;
@@ -172,7 +173,8 @@ impl<'a> Writer<'a> {
                     1
                 }
             };
-            // If the ranks had no version in common, the attempt is repeated even if nothing was published meanwhile.
+            // If the ranks had no version with the same number, the attempt is repeated even if nothing was published
+            // meanwhile.
             if set.wait(self.safe.1.saturating_add(newer_by), LOOK)? {
                 let there = self.save_if(set, newer_by)?;
                 self.tell_apart(set, there);
@@ -180,8 +182,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Reports once if the ranks have had newer versions, but none in common, for a long time. `there` says whether a
-    /// common version was found now.
+    /// Reports once if, for the time `APART`, the ranks have had versions newer than the last saved version, but none
+    /// with the same number in all ranks. `there` says whether such a version was found now.
     fn tell_apart(&mut self, set: &RankedObservers, there: bool) {
         if there {
             self.apart = None;
@@ -201,7 +203,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Saves the newest version that all ranks have, if its number is at least `newer_by` greater than the number of
-    /// the last saved version. Returns false if there is no version that all ranks have.
+    /// the last saved version. Returns false if no version number exists in all ranks.
     fn save_if(&mut self, set: &mut RankedObservers, newer_by: u64) -> Result<bool, String> {
         let Some(versions) = set.common(Duration::from_secs(1))? else { return Ok(false) };
         let sequence = versions[0].sequence();
@@ -216,7 +218,7 @@ impl<'a> Writer<'a> {
                 self.failed = None;
                 self.prune();
             }
-            // A full disk must not stop the publisher, so the command continues and tries the next version.
+            // A full disk must not stop the publisher, so the command continues, and tries to save the next version.
             Err(e) => {
                 if self.failed.as_ref() != Some(&e) {
                     complain(&format!("version {sequence} was not saved: {e}"));
@@ -229,7 +231,8 @@ impl<'a> Writer<'a> {
         Ok(true)
     }
 
-    /// Removes old checkpoints. The new one is on disk, so an error is only reported, once for each reason.
+    /// Removes old checkpoints. If this fails, no data is lost, because the new checkpoint is on disk. So the error is
+    /// only reported, and the same error is not reported twice in a row.
     fn prune(&mut self) {
         let failed = self.folder.prune(self.options.keep as usize).err();
         if let Some(e) = failed.as_ref().filter(|e| self.kept.as_ref() != Some(e)) {

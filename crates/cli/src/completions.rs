@@ -59,8 +59,8 @@ pub fn names(kind: Names) -> u8 {
     0
 }
 
-/// Gives a bash function that runs before the function that clap writes. It completes the first word after a command
-/// that takes names.
+/// Gives a bash function that completes the first word after a command that takes names. It runs before the function
+/// that clap writes.
 fn bash() -> String {
     let cases: String =
         TAKES.iter().map(|(kind, commands)| format!("        {}) kind={kind} ;;\n", commands.join("|"))).collect();
@@ -92,7 +92,7 @@ fn fish() -> String {
 }
 
 /// In zsh's script, each argument of a command has a completer. For arguments that are names, this function replaces
-/// the completer by one that asks crossdock for the names.
+/// the completer by another completer, which asks crossdock for the names.
 fn zsh(script: &str) -> String {
     let completer = |line: &str| {
         let place = line.trim_start().trim_start_matches(['\'', ':', '*']);

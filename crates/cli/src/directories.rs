@@ -99,7 +99,7 @@ fn text(run: &str, DirectoryAnswer { host, directory, look }: &DirectoryAnswer) 
     text
 }
 
-/// Gives the row of a task whose attempts to change files of the directory were refused.
+/// Makes the table row for a task whose attempts to change files of the directory were refused.
 fn refusal(refused: &Refused) -> Vec<String> {
     vec![
         refused.task.clone(),

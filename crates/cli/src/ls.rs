@@ -54,7 +54,8 @@ fn look(socket: Option<&Path>) -> Result<Vec<DaemonListing>, String> {
         for segment in listing.segments.iter().filter(|s| s.kind == SegmentKind::Series && !s.removed) {
             let session =
                 inside.entry(&segment.workflow).or_insert_with(|| daemon.inside(&segment.workflow, socket).ok());
-            // If a series ends between the listing and this call, there is no report of it.
+            // If a series ends between the listing and this call, the daemon gives no report of the series, and the
+            // report is left out.
             if let Some(report) = session.as_ref().and_then(|s| s.series_report(segment.id).ok()) {
                 let state = crossdock_web::series_state(&report, segment, &listing);
                 series.insert(segment.id.0, (report, state));
@@ -111,8 +112,8 @@ fn as_text(seen: &DaemonListing, wide: bool) -> String {
     if !rows.is_empty() {
         parts.push(columns(&["WORKFLOW", "RUN", "MEMORY", "QUOTA"], &rows));
     }
-    // Items have a table of their own. This table shows an item's file only if the item no longer uses the file and a
-    // former user still has it mapped.
+    // Items have a table of their own. This table shows an item's file only if the file no longer belongs to the item,
+    // but a former user still has the file mapped.
     let shown = |s: &&SegmentInfo| s.kind != SegmentKind::Item || s.removed;
     let rows: Vec<_> = l.segments.iter().filter(shown).map(|s| segment_row(seen, s, wide)).collect();
     if !rows.is_empty() {

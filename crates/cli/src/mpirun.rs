@@ -72,12 +72,12 @@ pub struct Mpirun {
     /// Folder or file of the host for the job: HOST[:INSIDE][:ro] (repeat it)
     #[arg(long, value_name = "MOUNT")]
     pub mount: Vec<String>,
-    /// Folder with the job's endpoint.sock; on each host, the first of these folders that a daemon serves counts (for
-    /// `crossdock run`)
+    /// Folder with the job's endpoint.sock; each host uses the first of these folders that a daemon of the host serves
+    /// (for `crossdock run`)
     #[arg(long, hide = true, value_name = "FOLDER")]
     pub endpoint: Vec<PathBuf>,
-    /// What a link in the folder of `--endpoint` points to, as a mount for the job: LINK:INSIDE[:ro] (for `crossdock
-    /// run`)
+    /// A mount for the job, LINK:INSIDE[:ro]: the folder or file to which a link in the folder of `--endpoint` points
+    /// (for `crossdock run`)
     #[arg(long, hide = true, value_name = "MOUNT")]
     pub endpoint_mount: Vec<String>,
     /// Do not mount the home folder

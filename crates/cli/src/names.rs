@@ -17,7 +17,7 @@ pub struct NamedObject {
     pub kind: SegmentKind,
     pub workflow: String,
     pub name: String,
-    /// For a series, the id of its segment. `former` tells whether the series' run has ended.
+    /// For a series, the id of its segment. The next field tells whether the series' run has ended.
     pub id: u64,
     pub former: bool,
 }
@@ -72,19 +72,21 @@ pub fn hint(given: &str, known: &[NamedObject]) -> String {
 
 /// The result of a search for a series.
 pub enum Series {
-    /// A session in the series' workflow, and how many bytes of the given name are the workflow's name.
+    /// A session in the series' workflow, and the length in bytes of the prefix `WORKFLOW/` of the given name; 0
+    /// without a prefix.
     Found(Session, usize),
-    /// The fields are those of `Found`. The series began and ended between two searches.
+    /// A series that began and ended between two searches. The fields have the same meaning as in `Found`.
     CameAndWent(Session, usize),
-    /// The series is on another node of the daemon's site. The `Observer` is the first observer of the series on this
-    /// node.
+    /// A series on another node of the daemon's site. The first two fields have the same meaning as in `Found`. The
+    /// `Observer` is the first observer of the series on this node.
     Elsewhere(Session, usize, Box<Observer>),
     /// The series does not exist. The text tells the user what the command waits for.
     Missing(String),
 }
 
-/// Searches for a series in the given daemon, or in every daemon of the user. `before` has the ended series that the
-/// first search found. A series that has ended and is not among them began and ended between two searches.
+/// Searches for a series in the given daemon, or in every daemon of the user. The first search stores in `before` the
+/// series that have already ended. If a later search finds an ended series that is not in `before`, this series began
+/// and ended between two searches.
 pub fn series(
     given: &str,
     socket: Option<&Path>,

@@ -27,7 +27,7 @@ pub fn region(command: &RegionCommand) -> u8 {
     }
 }
 
-/// Copies the region to this node under the name `copy`. With `None`, moves the region to this node.
+/// Copies the region to this node under the name `copy`. If `copy` is `None`, moves the region to this node.
 fn bring(given: &str, copy: Option<&str>, options: &RegionOptions) -> Result<String, String> {
     let socket = options.socket.as_deref();
     let mut in_sites = Vec::new();

@@ -37,8 +37,8 @@ pub fn ps(options: &Ps) -> u8 {
     })
 }
 
-/// The progress that tasks report, by the name of the task and the number of the rank. The values are the steps done
-/// and the steps in all.
+/// The progress that tasks report. The key is the name of the task and the number of the rank. The value is the number
+/// of steps done and the number of all steps.
 type Reports = BTreeMap<(String, u32), (u64, u64)>;
 
 fn usage_of<'a>(state: &State, rank: &RankState, all: &'a BTreeMap<RankKey, Usage>) -> Option<&'a Usage> {
@@ -198,8 +198,9 @@ pub fn logs(options: &Logs) -> u8 {
 
 fn show_logs(options: &Logs) -> Result<(), String> {
     let (run, state) = found(&options.run).map_err(|why| {
-        // The run may have ended, so the error names the folder with its logs. The user may have given the workflow's
-        // name, or the run's id, which begins with the workflow's name. Both are tried.
+        // The run may have ended, so the error names the folder with the run's logs. The user may have given the name
+        // of the workflow, or the id of the run, which begins with the name of the workflow. So both the given text and
+        // its beginning are tried as the name of the workflow.
         let workflows = [Some(options.run.as_str()), options.run.rsplit_once('-').map(|(workflow, _)| workflow)];
         let folder = workflows.into_iter().flatten().map(run::default_logs).find(|folder| folder.is_dir());
         let hint = folder.map(|folder| format!("; the logs of its last run from here are in {}", folder.display()));
@@ -227,8 +228,8 @@ fn show_logs(options: &Logs) -> Result<(), String> {
         }
     }
     let stop = StopSignal::on_signals()?;
-    // The run's state is read before the log is read for the last time. So this last read sees everything that was
-    // written before the run's end.
+    // The loop first looks whether the run has ended, and then prints what is new in the logs. So the last round prints
+    // everything that was written before the run's end.
     let mut over = !options.follow;
     while !over {
         over = State::read(&run.folder).is_none() || wait(Duration::from_millis(200), &stop);

@@ -2,14 +2,14 @@
 
 use std::io::Write;
 
-/// Prints one or more lines, with other control characters made visible. It is no failure if the reader has closed the
-/// pipe.
+/// Prints one or more lines. Control characters other than tabs and line ends are made visible. If the reader of
+/// standard output has closed the pipe, the error is ignored.
 pub fn say(text: &str) {
     let _ = say_if_read(text);
 }
 
-/// Prints one or more lines, as [`say`] does. Returns false if the reader has closed the pipe, so that a command that
-/// prints again and again can end.
+/// Prints one or more lines, as [`say`] does. Returns false if the reader of standard output has closed the pipe, so
+/// that a command that prints again and again can end.
 pub fn say_if_read(text: &str) -> bool {
     is_read(&writeln!(std::io::stdout(), "{}", visible_lines(text.trim_end())))
 }
@@ -19,7 +19,7 @@ pub fn is_read(written: &std::io::Result<()>) -> bool {
     !written.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Prints an error of one or more lines. Other control characters are made visible.
+/// Prints an error of one or more lines. Control characters other than tabs and line ends are made visible.
 pub fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "crossdock: {}", visible_lines(text));
 }

@@ -57,7 +57,8 @@ fn follow(options: &Watch) -> Result<u8, String> {
         match lines {
             Ok(text) if say_if_read(&text) => {}
             Ok(_) => return Ok(code::OK),
-            // The publisher took the version back before the command had read it. A newer version follows.
+            // The publisher took the version back before the command had read it. The command continues with a newer
+            // version.
             Err(e) if e.status == Status::NotFound => continue,
             Err(e) => return Err(e.to_string()),
         }

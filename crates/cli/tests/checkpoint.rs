@@ -16,7 +16,8 @@ use crossdock_checkpoint::{Checkpoint, Value, restart};
 use crossdock_client::{ConnectOptions, Order, Publisher, SeriesOptions, Session, Variable};
 use rustix::process::Signal;
 
-/// A daemon, and the processes that the test started at its socket. When this value is dropped, all of them are ended.
+/// A daemon, and the processes that the test started at its socket. When this value is dropped, the daemon and the
+/// processes are ended.
 struct Node {
     place: Place,
     /// The socket at which tasks publish.
@@ -108,8 +109,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Checks that every element of the version equals its step, so that the file holds one whole version. Returns the
-/// step.
+/// Checks that every element of the saved version equals the version's attribute `step`, so that the file holds one
+/// whole version. Returns this attribute.
 fn whole(checkpoint: &Checkpoint, series: &str) -> i64 {
     let stored = checkpoint.variable(series, "u").unwrap();
     let mut bytes = vec![0; stored.bytes as usize];
@@ -131,8 +132,8 @@ fn versions_are_saved_whole_the_newest_are_kept_and_the_last_is_among_them() {
     assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
     let found = files(&to);
     let steps: Vec<i64> = found.iter().map(|p| whole(&Checkpoint::open(p).unwrap(), "field")).collect();
-    // With `--keep 3` there are at most three checkpoints. On a slow disk there are fewer. The last version is always
-    // saved.
+    // With `--keep 3`, the command leaves at most three checkpoints, or fewer if a slow disk let it save fewer
+    // versions. The last version is always saved.
     assert!((1..=3).contains(&steps.len()) && steps.last() == Some(&60), "{steps:?}\n{}", ended.out);
     assert!(steps.windows(2).all(|pair| pair[1] == 60 || pair[1] >= pair[0] + 10), "{steps:?}");
     let last = Checkpoint::open(found.last().unwrap()).unwrap();
@@ -156,8 +157,8 @@ fn a_stopped_checkpoint_costs_one_version_and_saves_the_last_when_it_goes_on() {
     publish(1);
     let command = node.start(&["checkpoint", "field", "--every", "1", "--keep", "2", "--to", to.to_str().unwrap()]);
     until("the first checkpoint", || !files(&to).is_empty());
-    // The signal may stop the command between two versions or while the command holds one. The test passes in both
-    // cases.
+    // The signal may stop the command between two versions or while the command holds a version. The test passes in
+    // both cases.
     signal(command.id(), Signal::STOP);
     for step in 2..=60 {
         let (number, statistics) = publish(step);
@@ -213,7 +214,7 @@ fn watch_checkpoint_and_export_work_on_another_node_than_the_publisher() {
     let _ = first;
 }
 
-/// A rank of a parallel program that this test drives by hand. It keeps two versions.
+/// A rank of a parallel program. The test itself publishes the rank's versions. The rank keeps two versions.
 struct Rank(Publisher);
 
 impl Rank {
@@ -292,8 +293,8 @@ fn ranks_that_end_without_a_common_version_are_told() {
     assert_eq!(steps_of(&restart(&to, "").unwrap().checkpoint), [1, 1]);
 }
 
-/// Ranks that start again open their series one after the other. Until the last one has done so, some names lead to
-/// publishers that died.
+/// Ranks that start again open their series one after the other. Until the last rank has opened its new series, some
+/// names lead to series of publishers that died.
 #[test]
 fn the_successors_of_dead_ranks_are_followed_when_all_of_them_have_come() {
     let mut node = Node::new();
@@ -319,12 +320,13 @@ fn the_successors_of_dead_ranks_are_followed_when_all_of_them_have_come() {
     assert_eq!(ended.out.matches("died; version").count(), 1, "{}", ended.out);
 }
 
-/// A writer that starts while only some ranks have started again finds publishers of two starts.
+/// A writer that starts while only some ranks have started again finds publishers of two different starts of the
+/// program.
 #[test]
 fn a_writer_that_starts_between_two_ranks_waits_for_the_second() {
     let mut node = Node::new();
     let to = node.path("saved");
-    // The run of the dead ranks goes on as long as this publisher lives.
+    // The run of the dead ranks goes on as long as this publisher lives, so the series of the dead ranks stay.
     let _other = Rank::new(&node, "other");
     let pid = node.publish(0, &[("FIELD_NAMES", "field/0 field/1"), ("FIELD_PAUSE_MS", "1000")]);
     let options = ConnectOptions { socket: Some(node.socket.clone().into()), ..ConnectOptions::default() };
@@ -352,13 +354,13 @@ fn a_writer_that_starts_between_two_ranks_waits_for_the_second() {
     assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
 }
 
-/// The series of ranks that have ended stay as long as their run. A writer finds them until the ranks that start again
-/// have opened theirs.
+/// The series of ranks that have ended exist as long as their run. A writer finds these series until the ranks that
+/// start again have opened new series.
 #[test]
 fn a_writer_that_starts_between_two_ranks_takes_no_series_that_ended_before() {
     let node = Node::new();
     let to = node.path("saved");
-    // The run of the ranks that end goes on as long as this publisher lives.
+    // The run of the ranks that end goes on as long as this publisher lives, so the series of these ranks stay.
     let _other = Rank::new(&node, "other");
     for name in ["field/0", "field/1"] {
         let mut rank = Rank::new(&node, name);
@@ -388,7 +390,7 @@ fn a_writer_that_starts_between_two_ranks_takes_no_series_that_ended_before() {
 fn a_writer_that_finds_only_dead_ranks_waits_for_their_successors() {
     let mut node = Node::new();
     let (to, former) = (node.path("saved"), node.path("former"));
-    // The run of the dead ranks goes on as long as this publisher lives.
+    // The run of the dead ranks goes on as long as this publisher lives, so the series of the dead ranks stay.
     let _other = Rank::new(&node, "other");
     let options = ConnectOptions { socket: Some(node.socket.clone().into()), ..ConnectOptions::default() };
     let session = Session::connect(&options).unwrap();
@@ -429,7 +431,7 @@ fn a_writer_that_finds_only_dead_ranks_waits_for_their_successors() {
 fn a_checkpoint_that_cannot_be_removed_is_told_and_each_version_is_saved_once() {
     let node = Node::new();
     let to = node.path("saved");
-    // A folder stands in the checkpoint's place, because `unlink` fails for a folder, for root too.
+    // A folder has the name of the oldest checkpoint, because `unlink` fails for a folder, even if the user is root.
     let fixed = to.join("field-00000000.h5");
     fs::create_dir_all(&fixed).unwrap();
     let bytes = [0; 8];
@@ -567,7 +569,8 @@ fn a_full_disk_is_said_and_the_former_checkpoint_stays() {
     fs::create_dir(&to).unwrap();
     fs::create_dir(&out).unwrap();
     let pid = node.publish(0, &[("FIELD_PAUSE_MS", "20")]);
-    // The shell mounts a disk with room for one and a half files, in a mount namespace of its own.
+    // The shell mounts a disk in a mount namespace of its own. The disk has room for one and a half files, so a second
+    // file does not fit.
     let script = format!(
         "mount -t tmpfs -o size=380k tmpfs {to}; '{crossdock}' checkpoint field --every 5 --keep 1 --to {to}; code=$?; cp {to}/*.h5 {out}; ls -a {to}; exit $code",
         to = to.display(),
@@ -614,7 +617,7 @@ fn a_read_only_folder_is_said_once_and_it_goes_on_when_that_is_mended() {
     let said = |name: &str| fs::read_to_string(node.path(name)).unwrap_or_default();
     until("the trouble to be said", || said("later").contains("Read-only file system"));
     let before = newest_number(&to);
-    // The command looks five times a second, so it has tried again after this pause.
+    // The command tries five times a second to save a version, so it has tried again during this pause.
     std::thread::sleep(Duration::from_millis(900));
     assert_eq!(newest_number(&to), before, "nothing can be written");
     for name in ["first", "later"] {
@@ -719,7 +722,8 @@ fn one_version_is_exported_as_hdf5_and_npz() {
     node.end(pid, Signal::KILL);
 }
 
-/// In memory a variable in Fortran order has its first index fastest. A file is read in C order.
+/// In memory, the first index of a variable in Fortran order changes fastest. A file is read in C order, so the extents
+/// in the file are reversed.
 #[test]
 fn a_variable_in_fortran_order_is_written_with_its_extents_reversed() {
     let node = Node::new();

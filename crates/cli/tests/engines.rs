@@ -122,8 +122,8 @@ fn a_failure_stops_the_others_and_is_passed_on_with_its_last_words() {
             run.out
         );
         assert!(run.out.contains("was not started"), "{engine}: {}", run.out);
-        // A shell that was started late may not have been ready for the signal. A shell that was ready must have
-        // received the signal.
+        // The signal may reach the shell before the shell has set its trap. But a shell that has printed `ready` must
+        // have received the signal.
         let log = place.log("polite");
         assert!(!log.contains("ready") || log.contains("asked to end"), "{engine}: {log}");
         place.assert_nothing_left(engine);

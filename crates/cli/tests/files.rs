@@ -9,7 +9,8 @@ use std::time::Duration;
 use common::{Place, engines, finish, signal};
 use crossdock_os::process::Signal;
 
-/// The engines with containers. Without a container, all tasks see the same folders of the host.
+/// Lists the engines that work here, without `process`. Under `process` there is no container, and all tasks see the
+/// same folders of the host, so these tests do not use it.
 fn containers() -> Vec<&'static str> {
     engines().into_iter().filter(|engine| *engine != "process").collect()
 }
@@ -232,7 +233,7 @@ fn check_says_which_door_serves_a_program() {
     let seen = check("./show");
     let words = [r#""door": "notification""#, "it is built with AddressSanitizer"];
     assert!(seen.code == 0 && words.iter().all(|words| seen.out.contains(words)), "{}{}", seen.out, seen.err);
-    // The next checks are of a program with a dynamic loader that makes system calls by itself, of a program that does
+    // The next checks are of a program that has a dynamic loader but makes system calls itself, of a program that does
     // not exist, and of a file that is not a program.
     fs::write(place.path().join("show.c"), "int main() { __asm__ volatile(\".byte 0x0f, 0x05\"); return 0; }").unwrap();
     gcc(&["-o", "calls"]);
@@ -285,7 +286,7 @@ fn programs_of_musl_and_with_address_sanitizer_produce_and_consume_in_every_engi
     let is_root = crossdock_os::child::user() == 0;
     for engine in containers() {
         // Under charliecloud, root keeps every right, so the producer could write the published file. With the mode
-        // `wb` it does not try to.
+        // `wb` the producer does not try to.
         let may_write = is_root && engine == "charliecloud";
         let mode = if may_write { "wb" } else { "w" };
         let names = |side: &str| kinds.map(|(kind, ..)| format!("{side}-{kind}")).join(", ");
@@ -316,7 +317,7 @@ fn programs_of_musl_and_with_address_sanitizer_produce_and_consume_in_every_engi
         assert_eq!(run.code, 0, "{engine}\n{}\n{}", run.err, run.out);
         for (kind, _, _, why) in kinds {
             let log = place.log(&format!("read-{kind}"));
-            // The program's own lines and those of its door may come in any order.
+            // The lines of the program and the lines of the program's door may come in any order.
             let own: Vec<&str> = log.lines().filter(|line| !line.starts_with("crossdock: ")).collect();
             assert_eq!(own, ["all of /f/musl", "all of /f/bare", "all of /f/asan", "EROFS"], "{engine}, {kind}: {log}");
             let refused = "crossdock: /f/musl cannot be opened for writing: this task only reads the files of /f";
@@ -435,10 +436,10 @@ tasks:
 
 #[test]
 fn a_published_file_is_final_for_a_producer_that_is_root_too() {
-    // The producer waits until its file is read-only. Waiting for a second link would not suffice: the service makes
-    // the link before it takes the right to write away, and a file that is written between these two steps is published
-    // later, with its new text. Charliecloud does not take any right away from root (docs/files.md), so it is left out
-    // for root.
+    // The producer waits until its file is read-only. Waiting for a second link would not suffice, because the service
+    // makes the link before it makes the file read-only. A file that is written between these two steps is published
+    // later, with its new text. Charliecloud cannot make a file read-only for root (docs/files.md), so the test leaves
+    // charliecloud out for root.
     let is_root = crossdock_os::child::user() == 0;
     for engine in containers().into_iter().filter(|engine| !is_root || *engine != "charliecloud") {
         let place = Place::new(
@@ -463,8 +464,8 @@ tasks:
 
 #[test]
 fn a_refused_change_is_explained_in_the_log_of_its_task_and_counted_in_the_list() {
-    // Under charliecloud, root keeps every right, so the producer may write the published file, and its refusals are
-    // not checked.
+    // Under charliecloud, root keeps every right, so the producer can write the published file. In that case the test
+    // does not look for refusals of the producer.
     let is_root = crossdock_os::child::user() == 0;
     for engine in containers() {
         let place = Place::new(
@@ -607,9 +608,9 @@ fn a_killed_run_leaves_no_mount_of_a_view() {
     common::until("the mounts to go", || {
         mounts(&view.display().to_string()).is_empty() && mounts("/crossdock-files-viewed-").is_empty()
     });
-    // A mount that the killed run had left would prevent the next run. The killed supervisor may hold its run's lock
-    // for a moment after its mounts are gone. A run that starts in this moment does not remove the killed run's store,
-    // so several runs are tried.
+    // A mount that the killed run had left would prevent the next run. The killed supervisor may hold the lock of its
+    // run for a moment after the run's mounts are gone. A run that starts in this moment does not remove the killed
+    // run's store, so the test starts several runs.
     for _ in 0..5 {
         let run = finish(place.start(engine, &["--deadline", "1"]));
         assert!(run.err.contains("writes    · started"), "{}", run.err);

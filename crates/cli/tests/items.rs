@@ -7,12 +7,13 @@ use std::fs;
 
 use common::{Place, engines};
 
-/// Ways in which the hostile test program keeps access to an item that it has handed over. The kernel reports the ways
-/// in `COPIED`, so the next owner gets a copy. The kernel has no trace of the ways in `MOVED`.
+/// Ways in which the hostile test program keeps access to an item that it has handed over. For the ways in `COPIED`,
+/// the kernel reports the access, so the next owner gets a copy. For the ways in `MOVED`, the kernel reports nothing,
+/// so the next owner gets the file itself.
 const COPIED: [&str; 6] = ["mapping", "duplicate", "fork", "child", "flight", "reopened"];
 const MOVED: [&str; 4] = ["numbered", "spliced", "sent", "path"];
-/// Ways that the hostile program tries again and again during the transfer. An attempt during the kernel's check leads to
-/// a copy.
+/// Ways that the hostile program tries again and again during the transfer. If an attempt falls into the kernel's
+/// check, the next owner gets a copy.
 const RACES: [&str; 2] = ["racing", "spying"];
 
 fn place(user: &str) -> Place {

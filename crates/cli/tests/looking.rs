@@ -78,8 +78,8 @@ fn a_series_is_listed_with_its_activity_and_only_its_publisher_can_write_it() {
         let one = one.unwrap_or_else(|| panic!("no {kind} of {pid}: {audit}"));
         (one["mapped"].as_str().unwrap().to_owned(), one["descriptor"].as_str().unwrap().to_owned())
     };
-    // The publisher can write the pool only through its mapping. Its descriptor is read-only. The pin page belongs to
-    // the observer, and only the observer can write it.
+    // The publisher can write the pool only through its mapping; its descriptor of the pool is read-only. The pin page
+    // belongs to the observer, and only the observer can write the page.
     assert_eq!(access(publisher.0.id(), "series"), ("rw".to_owned(), "r".to_owned()));
     assert_eq!(access(std::process::id(), "series"), ("r".to_owned(), "r".to_owned()));
     assert!(access(std::process::id(), "pin").0.contains('w'));

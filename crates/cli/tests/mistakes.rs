@@ -1,5 +1,5 @@
-//! Tests the messages about mistakes that users make. Each row has one mistake and the words that its message must
-//! contain: the cause, the position and a hint.
+//! Tests the messages about mistakes that users make. Each row of a test's table has one mistake and the words that the
+//! message about it must contain: the cause, the position and a hint.
 
 mod common;
 
@@ -17,7 +17,7 @@ use rustix::process::Signal;
 const MIB: u64 = 1 << 20;
 const BRIEFLY: Option<Duration> = Some(Duration::from_millis(30));
 
-/// A daemon with some objects in it, which ends when this value is dropped.
+/// A daemon with some objects. The daemon ends when this value is dropped.
 struct Node {
     place: Place,
     socket: String,
@@ -51,7 +51,7 @@ impl Node {
     }
 }
 
-/// Checks one row: the message must contain all of the words.
+/// Checks one mistake: the message about it must contain all of the words. Adds what is wrong to `failures`.
 fn check(failures: &mut Vec<String>, mistake: &str, message: &str, words: &[&str]) {
     let missing: Vec<_> = words.iter().filter(|word| !message.contains(**word)).collect();
     if !missing.is_empty() {

@@ -39,9 +39,9 @@ const SETTINGS: [&str; 15] = [
 
 /// Gives the words of an ssh command line up to the host.
 ///
-/// The options come from a program inside a container, and ssh runs outside of it. So an option is passed on only if it
-/// makes ssh run no program, read and write no file, and open no other connection. Any other option with a value is an
-/// error, because the launcher's user expects an effect of it.
+/// The options come from a program inside a container, and ssh runs outside of the container. So an option is passed on
+/// only if it makes ssh run no program, read and write no file, and open no other connection. Any other option with a
+/// value is an error, because the launcher's user expects that the option has an effect.
 pub fn words(to: &Arguments) -> Result<Vec<String>, String> {
     let settings = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
     let mut words: Vec<String> = vec!["-T".into()];

@@ -1,5 +1,6 @@
 "use strict";
-// The token is behind `#` in the address, which a browser never sends. So the page sends the token in a header.
+// The token is the part of the address after `#`. A browser never sends this part to a server, so the page sends the
+// token in a header.
 const token = location.hash.slice(1) || sessionStorage.getItem("token") || "";
 if (token) sessionStorage.setItem("token", token);
 const $ = id => document.getElementById(id);

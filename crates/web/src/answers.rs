@@ -101,7 +101,7 @@ fn frame(shared: &Shared, query: &Query) -> QueryResult {
     })
 }
 
-/// The maximum number of bytes of a log that are sent. They are the last ones.
+/// The maximum number of bytes that the server sends of a log. If the log is longer, the server sends its last bytes.
 const TAIL: u64 = 64 << 10;
 
 fn log(shared: &Shared, query: &Query) -> QueryResult {

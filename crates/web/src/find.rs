@@ -1,4 +1,5 @@
-//! Finds the daemons for a sample: the one that the library would find, and the daemons of the user's runs.
+//! Finds the daemons for a sample: the daemon to which the library connects by default, and the daemons of the user's
+//! runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,7 @@ pub fn daemons(socket: Option<&Path>) -> Result<Vec<FoundDaemon>, String> {
     Ok(found)
 }
 
-/// Gives the progress that the tasks of a run report, by task and rank: steps done, and the number of all steps.
+/// Maps each task and rank of a run to the progress that it reports: steps done, and the number of all steps.
 pub fn progress(run: &run::LivingRun) -> BTreeMap<(String, u32), (u64, u64)> {
     let Some((socket, workflow)) = run.attach.clone() else { return BTreeMap::new() };
     let wanted = ConnectOptions { workflow: Some(workflow.clone()), ..options(Some(socket)) };

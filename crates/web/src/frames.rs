@@ -34,7 +34,7 @@ pub struct Frame {
     pub sequence: u64,
     pub time_ns: u64,
     pub attributes: Vec<(String, String)>,
-    /// The extents in C order. They are those of the variable, reversed if the variable is in Fortran order.
+    /// The extents in C order: the extents of the variable, in reverse order if the variable is in Fortran order.
     pub shape: Vec<u64>,
     /// A sentence about what the picture or curve leaves out.
     pub note: String,
@@ -106,7 +106,8 @@ impl Frames {
 
 fn frame(version: &Version, variable: &str) -> Option<Frame> {
     let declared = version.description().variables.iter().find(|v| v.name == variable)?;
-    // The page shows every variable in C order, as it lies in memory.
+    // The page shows every variable in C order. The bytes stay as they lie in memory; only the extents of a variable in
+    // Fortran order are reversed.
     let shape = declared.c_shape(version.shape(variable).ok()?);
     let reduced = reduce(&declared.ty, &shape, version.bytes(variable).ok()?)?;
     if !version.is_valid() {
@@ -209,8 +210,8 @@ fn picture(
         note += &format!("{rows} × {columns} shown as {height} × {width}; ");
     }
     let mut values = Vec::with_capacity(height * width);
-    // At most 4 × 4 elements of each cell are read, which is enough for a picture. So a large array takes no longer
-    // than a small one.
+    // At most 4 × 4 elements of each cell are read, which is enough for a picture. So the time for a large array is the
+    // same as for a small array.
     let samples = |from: usize, to: usize| (from..to).step_by(((to - from) / 4).max(1));
     for y in 0..height {
         for x in 0..width {

@@ -22,7 +22,7 @@ pub fn graph(sample: &Sample, run: Option<&str>, place: Option<&str>) -> Option<
     Some(graph)
 }
 
-/// The longest text that the page writes under a name. Nodes are wide enough for it.
+/// The longest text that the page writes under a name. Nodes are wide enough for this text.
 const ROOM: &str = "000.0 MiB/s · 000 wait";
 
 fn of_run(graph: &mut Graph, run: &RunRow, daemon: Option<&Daemon>) {
@@ -30,7 +30,8 @@ fn of_run(graph: &mut Graph, run: &RunRow, daemon: Option<&Daemon>) {
         graph.node(NodeKind::Task, &rank.task, ROOM);
     }
     for link in &run.links {
-        // A pattern such as `frames*` stands for the objects that it matches. `of_daemon` draws the ones that exist.
+        // A pattern such as `frames*` gets no node of its own if the daemon is known: `of_daemon` draws the existing
+        // objects whose names match the pattern.
         if link.name.ends_with('*') && daemon.is_some() {
             continue;
         }
@@ -41,8 +42,8 @@ fn of_run(graph: &mut Graph, run: &RunRow, daemon: Option<&Daemon>) {
 
 fn of_daemon(graph: &mut Graph, daemon: &Daemon, only: Option<&str>) {
     let wanted = |workflow: &str| only.is_none_or(|w| w == workflow);
-    // Two workflows may have tasks of the same name. If only one workflow is drawn, names are written without the
-    // workflow.
+    // Two workflows may have tasks of the same name. So names are written with the workflow, unless only one workflow
+    // is drawn.
     let several = only.is_none() && daemon.workflows.len() > 1;
     let name = |workflow: &str, name: &str| if several { format!("{workflow}/{name}") } else { name.to_owned() };
     let mut add = |from: (NodeKind, String), to: (NodeKind, String)| {

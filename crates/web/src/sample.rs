@@ -227,7 +227,7 @@ pub struct Event {
     pub text: String,
 }
 
-/// Makes samples, and remembers the previous one.
+/// Makes samples, and remembers the previous sample.
 pub struct Sampler {
     scope: Scope,
     before: Option<(Instant, Sample)>,

@@ -23,7 +23,7 @@ const PORT: u16 = 8642;
 const CONNECTIONS: usize = 32;
 /// The maximum size of the head of a request, in bytes.
 const HEAD: usize = 16 << 10;
-/// How long a client may take to send its request, or to take the answer.
+/// How long a client may take to send its request, or to receive the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time between two samples while a page is open. While no page is open, the time is `SELDOM`.
 const LOOK: Duration = Duration::from_secs(1);
@@ -32,9 +32,9 @@ const SELDOM: Duration = Duration::from_secs(5);
 /// What the server shows, and where it listens.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The port on 127.0.0.1. With 0, the server uses the usual port, or any free port if the usual one is taken.
+    /// The port on 127.0.0.1. With 0, the server uses the usual port, or any free port if the usual port is taken.
     pub port: u16,
-    /// The token; `None` makes a new one.
+    /// The token; with `None`, the server makes a new token.
     pub token: Option<String>,
     /// Which daemons and runs the page shows.
     pub scope: Scope,
@@ -144,7 +144,7 @@ impl Shared {
         *locked(&self.latest) = (Instant::now(), sample);
     }
 
-    /// Returns the last sample, or a new one if the last one is too old.
+    /// Returns the last sample, or a new sample if the last sample is too old.
     pub fn sample(&self) -> Arc<Sample> {
         *locked(&self.asked) = Instant::now();
         if locked(&self.latest).0.elapsed() > 2 * LOOK {

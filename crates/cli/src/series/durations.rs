@@ -29,7 +29,8 @@ pub fn time(text: &str) -> Result<Duration, String> {
     with_unit(text, Some(1.0))
 }
 
-/// Reads a time. A number without a unit counts in units of `plain` seconds. With `None`, such a number is refused.
+/// Reads a time. A number without a unit counts in units of `plain` seconds; if `plain` is `None`, such a number is
+/// refused.
 fn with_unit(text: &str, plain: Option<f64>) -> Result<Duration, String> {
     let text = text.trim();
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());

@@ -54,8 +54,9 @@ pub struct SeriesSelection<'a> {
     pub former: bool,
 }
 
-/// Observes all named series, and waits until each exists. Inside a task the endpoint gives the daemon; outside, every
-/// daemon of the user is asked. For a name that does not exist, a message with similar names is printed at once.
+/// Observes all named series, and waits until each exists. Inside a task, only the daemon at the task's endpoint is
+/// asked; outside of a task, every daemon of the user is asked. For a name that does not exist, a message with similar
+/// names is printed at once.
 pub fn observe(wanted: &SeriesSelection<'_>, stop: &StopSignal) -> Result<Vec<Observer>, String> {
     let (names, until) = (wanted.names, Instant::now() + wanted.wait);
     let mut found: Vec<Observer> = Vec::new();
@@ -76,8 +77,9 @@ pub fn observe(wanted: &SeriesSelection<'_>, stop: &StopSignal) -> Result<Vec<Ob
                         continue;
                     }
                     Err(e) if matches!(e.status, Status::NotFound | Status::TimedOut) => {
-                        // When `names::series` found the first series, the run of that series had not ended. If the run
-                        // has ended since, the newest ended series of this name is the one that was found.
+                        // `names::series` found the first series while the series' run lived. If the run has ended
+                        // meanwhile, this series is now the newest ended series of its name. So the next attempt also
+                        // takes ended series.
                         former |= found.is_empty();
                         format!("there is no series `{}` yet", names[found.len()])
                     }

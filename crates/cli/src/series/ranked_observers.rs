@@ -53,7 +53,8 @@ impl RankedObservers {
         self.observers.iter().map(Observer::newest).min().unwrap_or(0)
     }
 
-    /// Names the rank with the lowest version and the rank with the highest one.
+    /// Describes how far the ranks are apart: names the rank with the lowest version number and the rank with the
+    /// highest.
     pub fn apart(&self) -> String {
         let mut newest: Vec<_> = self.each().map(|(name, o)| (o.newest(), name)).collect();
         newest.sort();
@@ -73,8 +74,8 @@ impl RankedObservers {
     }
 
     /// Waits until all series have this version or a newer one. Returns false at the deadline, or if a publisher ended
-    /// before this version. The function waits for each series in turn, because one of them may be ahead and publish
-    /// nothing more.
+    /// before this version. The function waits for one series after the other. A series that already has the version is
+    /// skipped, because its publisher may publish nothing more.
     pub fn wait(&mut self, sequence: u64, timeout: Duration) -> Result<bool, String> {
         let until = Instant::now() + timeout;
         for observer in &mut self.observers {
@@ -85,8 +86,9 @@ impl RankedObservers {
                 Ok(_) => {}
                 Err(e) if e.status == Status::NotFound => {}
                 Err(e) if matches!(e.status, Status::TimedOut | Status::NotYet) => return Ok(false),
-                // This publisher has ended, and other publishers are still running, so the function only waits for the
-                // deadline.
+                // The publisher of this series has ended before the version, so the version will not come. The function
+                // sleeps until the deadline, so that the caller does not call it again and again while other publishers
+                // still run.
                 Err(e) if matches!(e.status, Status::Closed | Status::PeerDied) => {
                     std::thread::sleep(until.saturating_duration_since(Instant::now()));
                     return Ok(false);
@@ -97,18 +99,18 @@ impl RankedObservers {
         Ok(true)
     }
 
-    /// Gives the newest versions of all ranks that have the same number; `None` if there are none at this moment. The
-    /// ranks may be apart by more versions than their publishers keep, so a later call may succeed where this one
-    /// fails.
+    /// Gives one version of each rank, all with the same number, which is the newest number that the function finds in
+    /// all ranks. Returns `None` if the ranks have no such number at this moment. The ranks may be apart by more
+    /// versions than their publishers keep, so a later call may succeed after this call has found nothing.
     pub fn common(&mut self, patience: Duration) -> Result<Option<Vec<Version>>, String> {
         let until = Instant::now() + patience;
         let Some(mut versions) = self.latest()? else { return Ok(None) };
         if let Some(level) = self.level(&versions)? {
             return Ok(Some(level));
         }
-        // Waits until the slower ranks reach the number of the fastest rank. While waiting, this set holds the versions
-        // that it has, so that they stay. If a slower rank has passed that number, its newest version sets the next
-        // goal.
+        // Waits until the slower ranks reach the number of the fastest rank. Meanwhile `versions` holds the versions
+        // that were found, so that their publishers keep them. If a slower rank has already passed that number, the
+        // other ranks must then reach the number of this rank's newest version.
         loop {
             let top = versions.iter().map(Version::sequence).max().unwrap_or(0);
             let Some(behind) = versions.iter().position(|v| v.sequence() < top) else { return Ok(Some(versions)) };
@@ -143,7 +145,8 @@ impl RankedObservers {
         for observer in &mut self.observers {
             match observer.latest() {
                 Ok(version) => versions.push(version),
-                // A rank that has ended or died before its first version has no version in common with the other ranks.
+                // A rank that has ended or died before its first version has no version in common with the other ranks,
+                // so no version is found.
                 Err(e) if matches!(e.status, Status::NotYet | Status::NotFound | Status::Closed | Status::PeerDied) => {
                     return Ok(None);
                 }
@@ -153,8 +156,8 @@ impl RankedObservers {
         Ok(Some(versions))
     }
 
-    /// Finds the versions that have the number of the slowest rank's version, which the ranks that are ahead may still
-    /// have.
+    /// Takes the number of the slowest rank's version, and looks in each rank for the version with this number. The
+    /// ranks that are ahead may still have it.
     fn level(&mut self, versions: &[Version]) -> Result<Option<Vec<Version>>, String> {
         let low = versions.iter().map(Version::sequence).min().unwrap_or(0);
         let mut level = Vec::new();

@@ -26,8 +26,8 @@ const OLD: u64 = 0x1111_1111_1111_1111;
 const SECRET: u64 = 0x5ec4_e75e_c4e7_5ec4;
 const SCRIBBLE: u64 = 0x6666_6666_6666_6666;
 
-/// Ways to keep access, each tried on an item of its own. The last ways in this list leave no open file that the kernel
-/// could report.
+/// Ways to keep access, each tried on an item of its own. The ways `numbered`, `spliced`, `sent` and `path` leave no
+/// open file that the kernel could report.
 const WAYS: [&str; 12] = [
     "mapping",
     "duplicate",
@@ -60,7 +60,7 @@ fn main() {
     }
 }
 
-/// A client that may send any message to the daemon.
+/// A client of the daemon that can also send messages that an honest client never sends.
 struct Liar {
     socket: OwnedFd,
     next: u64,
@@ -210,7 +210,7 @@ fn former() -> Result<(), String> {
     Ok(())
 }
 
-/// Keeps access to an item in the way `way`, and gives everything else up.
+/// Keeps access to an item in the way `way`, and gives up all other access to the item.
 fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
     let text = |e: crossdock_os::OsError| e.to_string();
     let mut kept = Kept::default();
@@ -279,14 +279,15 @@ fn file_holds_secret(path: &OwnedFd) -> bool {
     bytes.chunks_exact(8).any(|word| word == SECRET.to_ne_bytes())
 }
 
-/// Opens a descriptor with `O_PATH`: it is not an open file, but leads to the file.
+/// Opens a descriptor with `O_PATH`. Such a descriptor leads to the file, but the kernel does not count the file as
+/// open.
 fn path_of(fd: &OwnedFd) -> Result<OwnedFd, String> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::open(path, flags, rustix::fs::Mode::empty()).map_err(|e| e.to_string())
 }
 
-/// Tries to use a path descriptor in several ways; gives the first one that works.
+/// Tries to use a path descriptor in several ways; gives the first way that works.
 fn try_path(path: &OwnedFd, write: bool) -> Option<&'static str> {
     use std::os::unix::fs::PermissionsExt;
     let name = format!("/proc/self/fd/{}", path.as_raw_fd());
@@ -304,9 +305,9 @@ fn try_path(path: &OwnedFd, write: bool) -> Option<&'static str> {
     changed.into_iter().find(|(_, worked)| *worked).map(|(what, _)| what)
 }
 
-/// Runs in a child of the former owner: after the item has another owner, tries all the time to open the item. If the
-/// daemon has no mounts that shut former owners out, the child may reach the file that the former owner had. The test
-/// only asks whether the victim's bytes are in that file.
+/// Runs in a child of the former owner: as soon as the item has another owner, tries again and again to open the item.
+/// If the daemon has no mounts that shut former owners out, the child may reach the file that the former owner had. So
+/// the test only asks whether the victim's bytes are in that file.
 fn race(path: &OwnedFd, start: &OwnedFd, write: bool) -> i32 {
     if !event::wait_readable(start, Deadline::after(WAIT)).unwrap_or(false) {
         return 2;
@@ -322,8 +323,8 @@ fn race(path: &OwnedFd, start: &OwnedFd, write: bool) -> i32 {
     0
 }
 
-/// Runs in a child of the former owner: waits for a while, then looks for the secret and overwrites the item. Its exit
-/// code says whether it saw the secret.
+/// Runs in a child of the former owner: waits for a while, then looks for the secret and overwrites the item. The
+/// child's exit code says whether the child saw the secret.
 fn spy(mapping: Option<&Mapping>, fd: Option<&OwnedFd>) -> i32 {
     let deadline = Deadline::after(Duration::from_secs(20));
     let own = fd.and_then(|fd| map(fd).ok());
@@ -386,8 +387,8 @@ fn look(way: &str, kept: Kept) -> Vec<String> {
     // when this program touches it.
     if way == "path" {
         let path = kept.descriptor.as_ref().expect("kept");
-        // If the daemon has no mounts that shut former owners out, the path leads to the former owner's own old file,
-        // which is not the victim's.
+        // If the daemon has no mounts that shut former owners out, the path leads to the old file of the former owner,
+        // and the victim has another file. So the test only looks for the secret in the file.
         if file_holds_secret(path) {
             what_worked.push("read");
         }
@@ -500,8 +501,8 @@ fn victim() -> Result<(), String> {
     }
     let whole = shared.bytes().chunks_exact(8).all(|word| word == OLD.to_ne_bytes());
     println!("shared: {}", if whole { "unharmed" } else { "HARMED" });
-    // The owner writes another value after it has taken the item back. Readers that have closed the item must not see
-    // this value.
+    // The owner ends the sharing and then writes another value. Readers that have closed the item must not see this
+    // value.
     let mut again = shared.unshare(Some(Duration::from_secs(5))).map_err(text)?;
     again.bytes_mut().chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&SECRET.to_ne_bytes()));
     session.create_item("told-again", &ItemOptions::bytes(8)).map_err(text)?.transfer("former").map_err(text)?;

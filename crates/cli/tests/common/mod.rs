@@ -14,7 +14,7 @@ use crossdock_launch::engine;
 pub use crossdock_os::testing::until;
 use tempfile::TempDir;
 
-/// No step of these tests takes longer than this, unless it hangs.
+/// The longest time that a step of these tests may take. A step that takes longer counts as hanging.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A folder with a workflow file and a folder for its runs, and a mark by which the test's processes are found.
@@ -196,8 +196,9 @@ pub fn signal(pid: u32, signal: rustix::process::Signal) {
     let _ = rustix::process::kill_process(pid, signal);
 }
 
-/// Lists the engines that work on this machine. With CROSSDOCK_ONLY=NAME, the list has only that engine. Engines in
-/// CROSSDOCK_ENGINES must work (CI names all). If another engine does not work, the test prints that and leaves it out.
+/// Lists the engines that work on this machine. With CROSSDOCK_ONLY=NAME, the list has only that engine. The engines in
+/// CROSSDOCK_ENGINES must work (CI names all engines). If an engine that is not in CROSSDOCK_ENGINES does not work, the
+/// test prints this and leaves the engine out.
 pub fn engines() -> Vec<&'static str> {
     let required = std::env::var("CROSSDOCK_ENGINES").unwrap_or_default();
     let mut working = Vec::new();

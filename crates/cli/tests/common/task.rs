@@ -1,7 +1,7 @@
 //! A program that tests start as a task. `publish N` publishes N versions of the series `field`; with N = 0 it never
 //! ends. `produce N` sends N blocks of a region through the port `numbers`, and `consume N` takes them. `await PATH`
-//! waits for a file by the library and reads it. `hold` opens objects that the task was granted and keeps them open.
-//! `intrude` tries to open objects that the task was not granted.
+//! waits for a file with the library's call, and reads the file. `hold` opens objects that the task was granted and
+//! keeps them open. `intrude` tries to open objects that the task was not granted.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ fn consume(session: &Session, count: u64) -> crossdock_client::Result<()> {
     Ok(())
 }
 
-/// Publishes versions: in version n every element is n, and so is the attribute `step`. After each version the task
+/// Publishes versions: in version n every element is n, and the attribute `step` is n too. After each version the task
 /// pauses for FIELD_PAUSE_MS. The series of FIELD_NAMES (default `field`) are published one after the other, as the
 /// ranks of a program would do it.
 fn publish(session: &Session, count: u64) -> Result<(), Box<dyn std::error::Error>> {

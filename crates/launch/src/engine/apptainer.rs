@@ -55,8 +55,8 @@ impl Engine for Apptainer {
             add(&["--fakeroot"]);
         }
         let bind = |from: &str, to: &str, write: bool| {
-            // A colon or a comma ends a field of a bind option. With a backslash before it, it is an ordinary
-            // character.
+            // In a bind option, a colon or a comma ends a field. So a backslash is put before each colon, comma and
+            // backslash of a path.
             let plain = |text: &str| text.replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,");
             format!("{}:{}:{}", plain(from), plain(to), if write { "rw" } else { "ro" })
         };

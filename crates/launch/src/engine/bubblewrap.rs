@@ -53,8 +53,9 @@ impl Engine for Bubblewrap {
     fn command(&self, r: &Request<'_>) -> CommandLine {
         let mut words: Vec<String> = Vec::new();
         let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
-        // bwrap itself is started with PATH as its only variable: the option `--clearenv` would need bubblewrap 0.5.
-        // The task gets its PATH from `--setenv`, or has none.
+        // bwrap itself is started with PATH as its only variable, and does not pass PATH on to the task. (The option
+        // `--clearenv` would remove all variables, but needs bubblewrap 0.5.) The task gets its own PATH from
+        // `--setenv`, or has none.
         add(&["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--unsetenv", "PATH"]);
         if r.task.host_network {
             add(&["--share-net"]);
@@ -63,8 +64,8 @@ impl Engine for Bubblewrap {
             add(&["--unshare-user", "--uid", &uid.to_string(), "--gid", &gid.to_string()]);
         }
         // A task that root starts would have all capabilities in its namespaces. It could then mount the read-only
-        // folders anew for writing (the host's system folders and published files), and write files regardless of their
-        // modes. For ordinary users, bwrap drops the capabilities by default.
+        // folders (the host's system folders and published files) anew for writing, and write files regardless of their
+        // modes. So the capabilities are dropped here. For ordinary users, bwrap drops them by default.
         if r.run.uid == 0 {
             add(&["--cap-drop", "ALL"]);
         }

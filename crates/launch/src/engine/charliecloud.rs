@@ -21,7 +21,7 @@ impl Engine for Charliecloud {
     }
 
     fn version(&self) -> Result<String, Unavailable> {
-        // Old versions of ch-run need the variable USER even for printing their version.
+        // Old versions of ch-run need the variable USER even for printing their version, so the variable is set.
         let outcome = tool::run(&["env", "USER=me", "ch-run", "--version"], Duration::from_secs(5));
         if !outcome.good {
             let hint = "install Charliecloud (Debian: `apt-get install charliecloud`)";
@@ -65,8 +65,8 @@ impl Engine for Charliecloud {
 
     fn command(&self, r: &Request<'_>) -> CommandLine {
         let mut doors = Doors::new(r);
-        // The task's LD_PRELOAD is set only inside the container, by an option. ch-run itself runs outside, and cannot
-        // load libraries that only the container has.
+        // ch-run itself runs outside of the container, and cannot load libraries that only the container has. So the
+        // task's LD_PRELOAD is set only inside the container, by an option of ch-run.
         let (inside, mut environment): (Vec<_>, Vec<_>) =
             r.environment.iter().cloned().partition(|(name, _)| name == "LD_PRELOAD");
         let mut binds: Vec<(String, String)> = Vec::new();
@@ -106,10 +106,10 @@ impl Engine for Charliecloud {
     }
 }
 
-/// A set of read-only paths to files and folders of the host. ch-run cannot bind a file or folder read-only, and it
-/// always binds the host's `/etc/hosts` and `/etc/resolv.conf`. So a task that root started could write all of them. If
-/// the user is root, ch-run is therefore started in a mount namespace with read-only mounts of all files that it binds.
-/// An ordinary user cannot make such mounts, and may not write the host's files anyway.
+/// Paths to files and folders of the host for ch-run, through which no task can write. ch-run cannot bind a file or
+/// folder read-only, and always binds the host's `/etc/hosts` and `/etc/resolv.conf`. So a task that root started could
+/// write everything that is bound. For root, ch-run is therefore started in a mount namespace in which everything that
+/// it binds is mounted read-only. An ordinary user cannot make such mounts, but may not write the host's files anyway.
 struct Doors {
     /// The folder in which the read-only mounts are made; `None` for an ordinary user.
     folder: Option<PathBuf>,

@@ -26,8 +26,8 @@ pub struct EngineTrial {
     pub start: Option<Duration>,
 }
 
-/// All engines in the order of `auto`: engines that isolate fully and start fastest come first, and the one without
-/// containers last.
+/// All engines in the order of `auto`: engines that isolate fully and start fastest come first, and the engine without
+/// containers comes last.
 pub fn all() -> Vec<Box<dyn Engine>> {
     vec![
         Box::new(Bubblewrap),
@@ -131,14 +131,14 @@ pub(crate) fn command(line: &CommandLine) -> Command {
 pub struct ChosenEngine {
     /// The engine that was chosen.
     pub engine: Box<dyn Engine>,
-    /// All engines that were tried; the chosen one is the last.
+    /// All engines that were tried; the chosen engine is the last.
     pub trials: Vec<EngineTrial>,
 }
 
 /// Chooses the engine for a workflow: the one that was asked for, or the first one that works and accepts all tasks.
 ///
-/// Gives the engine, and for `auto` also why each earlier engine was not chosen. An engine that the user named is only
-/// checked for its program: if the engine does not work, the start of its first container fails with the reason. Trials
+/// Gives the engine, and for `auto` also why each earlier engine was not chosen. If the user named an engine, only its
+/// program is searched for; if the engine does not work, the start of its first container fails with the reason. Trials
 /// are made in the run's folder with the run's id. `note` is called for each engine before it is tried, so that a
 /// cleanup after the run finds what the trial left.
 pub fn choose(

@@ -9,7 +9,7 @@ pub struct Flavour {
     pub program: Vec<String>,
     /// The value of the option `--log-driver`.
     pub log_driver: &'static str,
-    /// The values of further `--ulimit` options.
+    /// The values of `--ulimit` options that only this engine needs.
     pub ulimits: Vec<String>,
     /// True if the container's root is the user who started the run (rootless podman).
     pub root_is_me: bool,
@@ -35,8 +35,8 @@ pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
         add(&["--ulimit", limit]);
     }
     if let Some(bytes) = r.task.memory {
-        // The ulimit `data` limits private memory only. The engine's memory cgroup would also charge shared regions, to
-        // the container that touches them first.
+        // The task's memory limit is set as the ulimit `data`, which counts private memory only. A limit of the
+        // engine's memory cgroup would also count shared regions, in the container that touches them first.
         add(&["--ulimit", &format!("data={bytes}:{bytes}")]);
     }
     if let Some(list) = r.processors.filter(|_| f.cpuset) {

@@ -111,7 +111,7 @@ pub struct Request<'a> {
     pub rank: u32,
     /// The folder on the host that has the task's `endpoint.sock`.
     pub endpoint: &'a Path,
-    /// The processors that were chosen for the rank; `None` stands for all.
+    /// The processors that were chosen for the rank; `None` stands for all processors.
     pub processors: Option<&'a [u32]>,
     /// What [`Engine::prepare`] returned for the task.
     pub prepared: &'a Prepared,
@@ -122,7 +122,7 @@ pub struct Request<'a> {
 impl Request<'_> {
     /// Gives the container's name, for engines that give containers names.
     pub fn container(&self) -> String {
-        // Names of tasks may contain `+`, which engines do not accept.
+        // Names of tasks may contain `+`, which engines do not accept in a container's name, so `+` is replaced.
         let task: String = self.task.name.chars().map(|c| if c == '+' { '_' } else { c }).collect();
         let task: String = task.chars().take(64).collect();
         format!("crossdock-{}-{task}-{}", self.run.id, self.rank)

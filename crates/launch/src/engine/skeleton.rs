@@ -1,10 +1,11 @@
 //! Makes the skeleton of a task's root folder.
 //!
 //! Engines treat a root folder differently: podman makes mount points in it, docker needs an image, charliecloud makes
-//! nothing. So engines get a skeleton instead of the root: a small folder of the run with the root's top-level links,
-//! empty folders and mount points, a copy of the root's `etc` (engines write `hosts` and `resolv.conf` there), and the
-//! list of folders to bind over the small folder read-only. Nothing large is copied, and the root is not changed. Only
-//! charliecloud gets the root itself, if the root has all mount points already.
+//! nothing in it. So engines get a skeleton instead of the root. The skeleton is a small folder of the run, and a list
+//! of folders of the root that are bound over it read-only. The small folder has the root's top-level links, empty
+//! folders and mount points, and a copy of the root's `etc`, because engines write `hosts` and `resolv.conf` there.
+//! Nothing large is copied, and the root is not changed. Only charliecloud gets the root itself, if the root has all
+//! mount points already.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -25,8 +26,8 @@ const ETC_MAX: u64 = 4 << 20;
 pub struct Skeleton {
     /// The path of the small folder over which the folders of the task's root are mounted.
     pub folder: PathBuf,
-    /// Pairs of a path on the host and an absolute path in the task's file system. They are bound read-only in this
-    /// order.
+    /// Pairs of a path on the host and an absolute path in the task's file system. The paths of the host are bound
+    /// read-only, in the order of this list.
     pub binds: Vec<(PathBuf, String)>,
     /// Links at the top of the root, each with its name and its target. An engine that uses no skeleton folder makes
     /// these links in the container.

@@ -93,16 +93,17 @@ impl Reader {
         Self { text, ended }
     }
 
-    /// Gives what was written to the pipe until `end`, without white space at its beginning and end. A process that the
-    /// command has left behind may keep the pipe open for longer.
+    /// Waits until the pipe is closed, and gives what was written to it, without white space at its beginning and end.
+    /// Does not wait longer than until `end`, or for `LAST_READ` if `end` is near, because a process that the command
+    /// has left behind may keep the pipe open.
     fn text(self, end: Instant) -> String {
         let _ = self.ended.recv_timeout(end.saturating_duration_since(Instant::now()).max(LAST_READ));
         String::from_utf8_lossy(&self.text.lock().unwrap_or_else(PoisonError::into_inner)).trim().to_owned()
     }
 }
 
-/// Removes everything that the command `list` names, and tells whether nothing of it is left. If the program of `list`
-/// is not installed, nothing counts as left.
+/// Removes everything that the command `list` names, and tells whether `list` then names nothing any more. If the
+/// program of `list` is not installed, nothing counts as left.
 pub fn remove_listed(list: &[&str], deadline: Duration, remove: impl Fn(&str)) -> bool {
     let found = run(list, deadline);
     if !found.good {
@@ -122,7 +123,7 @@ pub fn run(words: &[&str], deadline: Duration) -> Outcome {
     finish(command, deadline)
 }
 
-/// Runs a prepared command. Its standard input is empty unless it was set.
+/// Runs a prepared command. Its standard input is empty unless the caller has set it.
 pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
     let name = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -15,7 +15,7 @@ use super::reader::{Notes, clip, list};
 use super::suggest::nearest;
 use super::workflow::{Files, Port, Processors, Task, Workflow};
 
-/// The most producers that a port has room for.
+/// The most producers that a port can have.
 const PRODUCERS_MAX: u32 = MAX_PRODUCERS as u32;
 const CONSUMERS_MAX: u32 = MAX_CONSUMERS as u32;
 
@@ -114,7 +114,8 @@ fn cycle(w: &Workflow) -> Option<Vec<usize>> {
     None
 }
 
-/// Gives the right that a producer of a port needs, or, if `produce` is false, a consumer.
+/// Gives the right that one end of a port needs: the right to produce if `produce` is true, otherwise the right to
+/// consume.
 fn end(produce: bool) -> Rights {
     if produce { Rights::PRODUCE } else { Rights::CONSUME }
 }
@@ -203,14 +204,16 @@ fn ports(w: &Workflow, notes: &Notes) {
     }
 }
 
-/// Finds a similar name for a hint, among the ports that have a producer (or, if `produce` is false, a consumer). A
-/// port without producers or without consumers usually has a typing mistake in its name.
+/// Finds a name that is similar to `name`, for a hint. If `produce` is true, only ports that have a producer are
+/// searched, otherwise only ports that have a consumer. A port without producers or without consumers usually has a
+/// typing mistake in its name.
 fn twin(w: &Workflow, name: &str, produce: bool) -> Option<String> {
     let others = w.tasks.iter().flat_map(|t| &t.ports).filter(|r| r.name != name && r.may(end(produce)));
     nearest(name, others.map(|r| r.name.as_str())).map(|near| format!("did you mean `{near}`?"))
 }
 
-/// Tells whether `task` starts only after `other` has ended, by any number of `after:` steps.
+/// Tells whether `task` starts only after `other` has ended: because of the `after:` of `task` itself, or because of a
+/// chain of tasks with `after:`.
 fn waits_for(w: &Workflow, task: &Task, other: &Task) -> bool {
     chain(w, &task.name, &other.name, |task| task.after.iter().map(String::as_str).collect()).is_some()
 }
@@ -223,8 +226,8 @@ fn regions(w: &Workflow, notes: &Notes) {
     let rights = || w.tasks.iter().flat_map(|t| t.regions.iter().map(move |r| (t, r)));
     for (task, right) in rights().filter(|(_, r)| !r.may(Rights::CREATE)) {
         let made = w.regions.iter().any(|r| r.size.is_some() && fits(&right.name, &r.name));
-        // A right to a region needs another task that creates the region. A grant to create counts if its name or
-        // pattern matches the name in `right`, or if the pattern in `right` matches the name in the grant.
+        // A region without a size in the workflow file must be created by another task. A grant to create counts if its
+        // name or pattern matches the name in `right`, or if the pattern in `right` matches the name in the grant.
         let created =
             rights().any(|(_, r)| r.may(Rights::CREATE) && (fits(&r.name, &right.name) || fits(&right.name, &r.name)));
         if !made && !created {

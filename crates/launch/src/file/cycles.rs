@@ -3,8 +3,8 @@
 //! A task with `after:` waits for the end of the named tasks. A consumer of a directory with `publish: end` waits for
 //! the end of the producers. If a producer cannot end before its consumer has ended, the consumer never gets a file, so
 //! such a workflow is an error. Directories that publish finished files at once may form a cycle, because two coupled
-//! codes that feed each other are usual. Before the start of a run with such a cycle the user gets a note, because each
-//! task of the cycle may wait for a file of the next one.
+//! codes that feed each other are usual. If a workflow has such a cycle, the user gets a note before the run starts,
+//! because each task of the cycle may wait for a file of the next task.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -32,7 +32,7 @@ pub(super) fn check(w: &Workflow, notes: &Notes) {
     }
 }
 
-/// Describes the cycles in which each task reads files that the next one writes, a line for each cycle.
+/// Finds the cycles in which each task reads files that the next task writes, and describes each cycle in one line.
 #[must_use]
 pub fn circles(w: &Workflow) -> Vec<String> {
     let producers = |task: &Task| -> Vec<&str> {
@@ -63,12 +63,12 @@ pub fn circles(w: &Workflow) -> Vec<String> {
     lines
 }
 
-/// Finds a chain of tasks from the producer to the consumer, in which each task waits for the end of the next one.
+/// Finds a chain of tasks from the producer to the consumer, in which each task waits for the end of the next task.
 /// Gives `None` if there is no such chain.
 fn trail<'w>(w: &'w Workflow, d: &Directory, producer: &'w str, consumer: &str) -> Option<Vec<&'w str>> {
     chain(w, producer, consumer, |task| {
-        // Unless `publish` is `end`, the producer gives files while it runs. So the consumer waits only for the start
-        // of the producer, and the producer starts after the tasks in its `after:`.
+        // Unless `publish` is `end`, the producer publishes files while it runs. So the consumer waits only for the
+        // start of the producer, which is delayed only by the tasks in the producer's `after:`.
         let may_give = task.name == producer && d.publish != END;
         let ends = if may_give { Vec::new() } else { ends_of_producers(w, task) };
         task.after.iter().map(String::as_str).chain(ends).collect()

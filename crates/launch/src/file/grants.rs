@@ -15,7 +15,7 @@ use super::workflow::{Task, Workflow};
 pub struct TaskGrant {
     /// A name, or the beginning of a name followed by `*`.
     pub name: String,
-    /// The rights that the grant's words in the file give, with the further rights that these include.
+    /// The rights that the words of the grant give, and the rights that these rights include.
     pub rights: Rights,
     /// The position of the grant in the file, for messages.
     pub position: Position,

@@ -28,7 +28,7 @@ pub enum Kind {
     Names,
     /// A mapping from texts to texts.
     Texts,
-    /// A mapping from names to one of the listed words, or to a list of them.
+    /// A mapping. Each key is a name, and each value is one of the listed words or a list of them.
     Rights(&'static Words),
     /// A mapping with the listed keys.
     Section(&'static [Key]),
@@ -59,7 +59,7 @@ const fn required(name: &'static str, kind: Kind, doc: &'static str) -> Key {
     Key { name, kind, required: true, doc }
 }
 
-/// The engines, by the names that the file and `--engine` use.
+/// The names of the engines, for the workflow file and `--engine`.
 pub const ENGINES: &[&str] = &["auto", "process", "bubblewrap", "podman", "docker", "charliecloud", "apptainer"];
 /// The words that say how a port distributes its messages.
 pub const PATTERNS: &[&str] = Pattern::WORDS;

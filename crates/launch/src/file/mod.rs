@@ -1,4 +1,4 @@
-//! Reads the workflow file: text → checked [`Workflow`], or [`Problems`] with positions and hints.
+//! Reads the workflow file. The result is a checked [`Workflow`], or [`Problems`] with positions and hints.
 
 mod check;
 mod cycles;
@@ -87,7 +87,7 @@ pub fn parse(file: &Path, text: &str) -> Result<Workflow, Problems> {
 }
 
 /// Works as [`parse`], and also decides which task runs on which of the hosts `hosts`. Folders are checked only for
-/// tasks of the host with the number `here`. With `None`, no folder is checked.
+/// tasks of the host with the number `here`. If `here` is `None`, no folder is checked.
 ///
 /// # Errors
 /// The error lists everything that is wrong with the file, not only the first problem.

@@ -13,9 +13,10 @@ use super::workflow::{Task, Workflow};
 /// What the file says about the hosts of a task's ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placing {
-    /// The name or number of the host, and its position in the file.
+    /// The name or number of the host, and the position of this text in the file.
     pub node: Option<(String, Position)>,
-    /// The name of another task, on whose host the ranks of this task run, and its position in the file.
+    /// The name of another task, and the position of this name in the file. The ranks of this task run on the host of
+    /// the other task.
     pub with: Option<(String, Position)>,
     /// The position of the key `spread`, if the ranks are distributed over all hosts in turn.
     pub spread: Option<Position>,
@@ -90,8 +91,8 @@ pub fn share(ranks: u32, hosts: u32, at: usize) -> u32 {
 /// On which host each process of a run is. Hosts are named by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// The host of each process, first by task in the order of the file, and in each task by process. A process is a
-    /// rank or the launcher of an MPI task.
+    /// For each task, in the order of the file: the number of the host of each of its processes. A process is a rank,
+    /// or the launcher of an MPI task.
     ranks: Vec<Vec<usize>>,
     /// For each task, the hosts on which it has an endpoint. The ranks of an MPI task with `spread` run on all of these
     /// hosts.
@@ -181,9 +182,9 @@ impl Places {
         here.map(count).collect()
     }
 
-    /// Gives the part of the workflow that one host runs: its tasks, the ports and regions that are made there for
-    /// them, and the managed directories of these tasks. A port or region is made on the host of the first task of the
-    /// file that uses it.
+    /// Gives the part of the workflow that one host runs: its tasks, the managed directories of these tasks, and the
+    /// ports and regions that are made on this host. If several tasks use a port or region, it is made on the host of
+    /// the task that comes first in the file.
     pub fn part(&self, workflow: &Workflow, host: usize) -> Workflow {
         let mut part = workflow.clone();
         let names = self.tasks(workflow, host);
@@ -208,14 +209,14 @@ impl Places {
     }
 }
 
-/// Places a task that has neither `node` nor `spread`. Tasks with which it must share a host are placed first.
+/// Places a task that has neither `node` nor `spread`. If the task has `with`, the other task is placed first.
 fn place(w: &Workflow, index: usize, hosts: usize, chosen: &mut Vec<Option<Vec<usize>>>, turn: &mut usize) {
     let task = &w.tasks[index];
     let processes = task.processes() as usize;
     let with = task.placing.with.as_ref().and_then(|(name, _)| w.tasks.iter().position(|t| t.name == *name));
     if let Some(other) = with {
-        // The check of the file has excluded cycles of `with`, and each step leads to a task that is not placed so far,
-        // so the recursion ends.
+        // The recursion ends, because the check of the file has excluded cycles of `with`, and each step leads to a
+        // task that is not placed so far.
         if chosen[other].is_none() {
             place(w, other, hosts, chosen, turn);
         }

@@ -1,7 +1,7 @@
 //! Finds the known word that is nearest to an unknown one, for hints of the form "did you mean".
 
-/// Finds the candidate that needs the fewest edits to become `word`. Gives `None` if it needs more edits than a third
-/// of the word's length; one edit is always allowed.
+/// Finds the candidate that needs the fewest edits to become `word`. Gives `None` if even this candidate needs more
+/// edits than a third of the word's length. One edit is always allowed, however short the word is.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     // A word of more than 64 characters is no typing mistake, so no quadratic time is spent on it.
     if word.chars().count() > 64 {
@@ -12,7 +12,8 @@ pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) ->
     (distance <= limit).then_some(best)
 }
 
-/// Counts the edits between two words: insert, remove, change, or swap two neighbours.
+/// Counts the edits between two words. An edit inserts, removes or changes a character, or swaps two neighbouring
+/// characters.
 fn edits(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.to_lowercase().chars().collect();
     let b: Vec<char> = b.to_lowercase().chars().collect();

@@ -12,7 +12,7 @@ use super::workflow::{DoorKey, Files, Mount, Process, Processors, Task, User};
 /// The most processors that a task may ask for. Numbers in a list of processors must be lower.
 const PROCESSORS_MAX: u32 = 4096;
 
-/// Paths in a task's file system that the workflow may not fill.
+/// Paths in a task's file system that the workflow may not use for mounts and managed directories.
 pub(super) const RESERVED: [&str; 6] = ["", "/proc", "/sys", "/dev", "/run", "/run/crossdock"];
 
 /// Reads one task. Returns `None` if the task cannot be used at all.

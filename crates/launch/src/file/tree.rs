@@ -1,8 +1,9 @@
 //! Parses YAML text into a tree in which every value knows its line and column.
 //!
 //! The parser is saphyr, whose events have positions. This module bounds the depth, the number of values and the size
-//! of the text, so a hostile file causes an error and does not fill the memory. Aliases share the value that they name
-//! (nothing is copied), and the readers of the tree walk to a fixed depth, so nested aliases cannot grow without limit.
+//! of the text, so a hostile file causes an error and does not fill the memory. Nested aliases cannot grow without
+//! limit: an alias shares the value that it names, without a copy, and the readers of the tree go only to a fixed
+//! depth.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -13,7 +14,8 @@ use super::problem::{Position, Problem};
 
 /// The largest text that is read, in bytes.
 pub const TEXT_MAX: usize = 1 << 20;
-/// The merge key: its value, a mapping or a list of mappings, adds the entries that the mapping itself does not have.
+/// The merge key. Its value is a mapping or a list of mappings. Their entries are added to the mapping that has this
+/// key, unless that mapping already has an entry with the same name.
 const MERGE: &str = "<<";
 const DEPTH_MAX: usize = 32;
 const VALUES_MAX: usize = 100_000;
@@ -171,8 +173,8 @@ impl<'t> Builder<'t> {
         Ok(node)
     }
 
-    /// Adds the entries of the mappings that `<<` names. If several mappings have the same key, the mapping's own entry
-    /// counts. If it has none, the entry of the first merged mapping counts.
+    /// Adds the entries of the mappings that `<<` names to `entries`. A key that `entries` already has keeps its value.
+    /// If several merged mappings have the same key, the first of them counts.
     fn merge(&mut self, entries: &mut Vec<(Key, Node)>, merged: Vec<Node>) -> Result<(), Problem> {
         for from in merged {
             let maps = match &*from.value {

@@ -23,7 +23,7 @@ pub struct Workflow {
     pub grace_s: u32,
     /// Tasks in the order of the file.
     pub tasks: Vec<Task>,
-    /// Every port that a task or the file names.
+    /// Every port that a task names or that has settings in the file.
     pub ports: Vec<Port>,
     /// Every region that the file gives settings for.
     pub regions: Vec<Region>,
@@ -84,7 +84,7 @@ pub struct Task {
 /// How a task waits for files of managed directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DoorKey {
-    /// The launcher chooses one of the other ways to wait, by the kind of the task's program.
+    /// The launcher chooses one of the other ways to wait. The choice depends on the kind of the task's program.
     #[default]
     Auto,
     /// The preloaded library waits inside the task's calls of `open`.

@@ -87,7 +87,8 @@ fn width(name: &str, detail: &str) -> f64 {
     (name * 8.2).max(detail * 6.2).max(70.0) + 26.0
 }
 
-/// Directs every edge from the lower layer to the higher one. Edges that close a cycle are reversed.
+/// Gives each edge as its two nodes, in such directions that no cycle is left: an edge that closes a cycle is reversed.
+/// So each edge goes from a lower layer to a higher layer.
 fn forward_edges(graph: &Graph) -> Vec<(usize, usize)> {
     let mut state = vec![0u8; graph.nodes.len()];
     let mut turned = vec![false; graph.edges.len()];

@@ -64,7 +64,7 @@ pub enum Flow {
     After,
 }
 
-/// An edge between two nodes, by their numbers.
+/// An edge between two nodes, which are given by their numbers in [`Graph::nodes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
     /// The number of the node where the edge begins.

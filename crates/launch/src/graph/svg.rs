@@ -1,4 +1,5 @@
-//! Writes the graph as one SVG that needs no other file. Its colours are light or dark by the viewer's own setting.
+//! Writes the graph as one SVG that needs no other file. The SVG has light and dark colours; the settings of the
+//! viewer's browser choose between them.
 
 use std::fmt::Write;
 

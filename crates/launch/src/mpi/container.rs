@@ -103,8 +103,8 @@ pub fn prepare(job: &Job, place: &JobFolder) -> Result<Prepared, String> {
     Ok(Prepared { command, image })
 }
 
-/// Finds the folder with the job's endpoint on this host: the first folder whose socket accepts a connection. A folder
-/// that belongs to another host has a socket that no daemon of this host serves.
+/// Finds the folder with the job's endpoint on this host: the first folder whose socket accepts a connection. The
+/// socket in a folder of another host accepts no connection, because no daemon of this host serves it.
 fn endpoint(job: &Job) -> Result<Option<PathBuf>, String> {
     let serves = |folder: &&PathBuf| socket::connect(&folder.join("endpoint.sock")).is_ok();
     match job.endpoints.iter().find(serves) {
@@ -236,7 +236,8 @@ fn bubblewrap(job: &Job, place: &JobFolder, binds: &[Bind]) -> Result<Vec<String
     add(&["bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-cgroup-try", "--die-with-parent", "--new-session"]);
     add(&["--as-pid-1"]);
     if spawn::user_and_group().0 == 0 {
-        // With all capabilities, a rank that root starts could mount the host's read-only folders anew for writing.
+        // With all capabilities, a rank that root starts could mount the host's read-only folders anew for writing. So
+        // ranks get only the capabilities in this list.
         add(&CAPABILITIES);
     } else {
         add(&["--unshare-user"]);
@@ -284,8 +285,8 @@ fn charliecloud(job: &Job, place: &JobFolder, binds: &[Bind]) -> Result<Vec<Stri
     // ch-run mounts the host's `/dev`. Only `/dev/shm` in it is the job's own, so that the job leaves nothing in the
     // host's shared memory.
     bind(&shm, "/dev/shm");
-    // ch-run has bound the host's `/etc/hosts` and `/etc/resolv.conf` already, but the mounts of the root's `/etc` hide
-    // them. So they are bound again, with all other files.
+    // ch-run has already bound the host's `/etc/hosts` and `/etc/resolv.conf`, but the mounts of the root's `/etc` hide
+    // these two files. So they are bound again, together with all other files.
     for b in binds {
         bind(&b.host, &b.inside);
     }

@@ -25,8 +25,8 @@ const GRACE: Duration = Duration::from_secs(15);
 const ENDING: Duration = Duration::from_secs(3);
 /// How long the front waits for a rank's own failure report after the launcher has failed.
 const SETTLING: Duration = Duration::from_millis(300);
-/// How long the front waits for a rank's failure report if the reports of some ranks' ends are still missing. On a busy
-/// host these reports take longer.
+/// How long the front waits for a rank's failure report if the ends of some ranks are not reported yet. This time is
+/// longer than `SETTLING`, because reports take longer on a busy host.
 const LATE: Duration = Duration::from_secs(3);
 /// The numbers of the signals that are passed on to the launcher.
 const PASSED: [i32; 9] = [1, 2, 3, 10, 12, 15, 18, 20, 28];
@@ -222,7 +222,7 @@ impl Front<'_> {
 
     fn all(&mut self) -> Result<u8, (u8, Failure)> {
         let epoll = self.epoll()?;
-        // This message changes nothing, because its list of variables is empty.
+        // The keeper changes nothing when it gets this message, because the list of variables is empty.
         self.say(&Message::Environment(Vec::new()));
         let found = match self.container(&epoll)? {
             Ok(found) => found,

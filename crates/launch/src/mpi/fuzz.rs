@@ -20,9 +20,9 @@ const RANKS: u32 = 3;
 /// - A launcher's command line of ssh, with a zero byte between words. The host's ssh, if it is called at all, gets the
 ///   same host, user and port, and no option by which it runs a program, reads or writes a file, or opens another
 ///   connection.
-/// - The stream of another host: a greeting behind other text, then frames. The report counts each rank once, and no
-///   more ranks than the job has. Its table is not much longer than the messages, and the first rank that itself
-///   reports a failure stays the first failure.
+/// - The stream of another host: a greeting behind other text, then frames. The report of the front counts each rank
+///   once, and no more ranks than the job has. The report's table is not much longer than the messages. The first rank
+///   that itself reports a failure stays the first failure.
 /// - A line that may have a mark. If a mark is found, it is written again as one short line, and this line is read as
 ///   the same mark.
 /// - A job's description. It is the same after it was written and read again.
@@ -135,7 +135,8 @@ mod tests {
         crossdock_os::testing::run_corpus("mpi", fuzz_mpi);
     }
 
-    /// A column of the table that is wider than 65 535 characters would end the front with a panic.
+    /// A column of the table that is wider than 65 535 characters would end the front with a panic, so the column's
+    /// width is limited.
     #[test]
     fn a_host_with_a_very_long_name_is_one_row_of_the_table() {
         let rank = crossdock_shim::message::Rank { host: "n".repeat(70_000), ..Default::default() };

@@ -111,7 +111,8 @@ pub fn expand(pattern: &str) -> Result<Vec<String>, String> {
             _ => parts.push((std::mem::take(&mut text), numbers)),
         }
         behind = &behind[close + 1..];
-        // The length of the names is limited here and their number above, so the memory for the list is limited too.
+        // This check limits the length of each name, and the code above limits the number of names. So the memory for
+        // the list is limited too.
         if length > NAME_MAX {
             return Err(bad());
         }

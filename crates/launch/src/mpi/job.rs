@@ -31,8 +31,8 @@ pub struct Job {
     /// Folders of which each may contain the job's `endpoint.sock`. Each host uses the first folder whose socket is
     /// served by a daemon of the host.
     pub endpoints: Vec<PathBuf>,
-    /// Mounts of folders and files that links in the endpoint folder point to. In these mounts, `host` is the name of a
-    /// link.
+    /// Mounts whose `host` is the name of a link in the endpoint folder. The folder or file to which the link points is
+    /// mounted.
     #[serde(default)]
     pub endpoint_mounts: Vec<Bind>,
     /// The environment variables that the container gets.
@@ -74,7 +74,7 @@ impl Job {
 
     /// Gives the command line that ssh runs on another host to start crossdock's hidden command for this job.
     pub fn starter_command(&self) -> String {
-        // The quoting works for any shell, because a login shell may be csh.
+        // The quoting must work for any shell, because a login shell may be csh.
         format!("exec '{}' {}", self.starter.replace('\'', r"'\''"), super::STARTER)
     }
 }

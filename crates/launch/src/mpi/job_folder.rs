@@ -111,7 +111,7 @@ impl JobFolder {
     }
 }
 
-/// The folder that serves as `/dev/shm` of a job whose engine does not make one.
+/// The folder that a job uses as `/dev/shm` if the engine makes no `/dev/shm` for the job.
 pub fn private_shm(folder: &Path) -> PathBuf {
     let uid = spawn::user_and_group().0;
     let name = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();

@@ -29,7 +29,7 @@ pub struct Plan<'a> {
     pub command: &'a [String],
 }
 
-/// The name of the file of hosts in the keeper's folder.
+/// The name, in the keeper's folder, of the file that lists the hosts.
 pub const HOSTS_FILE: &str = "hosts";
 
 /// Writes the file of hosts in the form that Hydra and mpirun_rsh read.
@@ -46,7 +46,8 @@ pub fn environment(found: &MpiInstallation, place: &str, ranks: u32, path: &str)
     let prefix = &found.prefix;
     let mut folders = vec![format!("{place}/bin")];
     if prefix != "/usr" && !prefix.is_empty() {
-        // An MPI outside of the system's folders finds its programs by PATH and its libraries by LD_LIBRARY_PATH.
+        // An MPI outside of the system's folders finds its programs by PATH and its libraries by LD_LIBRARY_PATH, so
+        // both variables get its folders.
         folders.push(format!("{prefix}/bin"));
         set("LD_LIBRARY_PATH", &format!("{prefix}/lib:{prefix}/lib64"));
         match found.kind {

@@ -1,8 +1,8 @@
 //! Makes the outline of a root folder for a job: a small folder with the root's links and empty folders, and the list
 //! of folders to bind over it.
 //!
-//! A mount point may lie in a folder of the root that has no such entry. This folder is then bound entry by entry, and
-//! not as a whole. The root itself is never changed.
+//! A folder of the root may lack the entry for a mount point. Such a folder is bound entry by entry, and not as a
+//! whole, so that the mount point can be made beside these entries. The root itself is never changed.
 
 use crossdock_os::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -18,8 +18,8 @@ const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt",
 pub struct Outline {
     /// The path of the small folder over which the folders of the root are mounted.
     pub folder: PathBuf,
-    /// Pairs of a path on the host and a path in the container. They are bound read-only, in this order: an outer
-    /// folder comes before the folders in it.
+    /// Pairs of a path on the host and a path in the container. The paths of the host are bound read-only, in the order
+    /// of this list: an outer folder comes before the folders in it.
     pub binds: Vec<(PathBuf, String)>,
     /// Links: the path in the container, and the target.
     pub links: Vec<(String, String)>,
@@ -38,7 +38,7 @@ impl Outline {
             make_folder(&folder.join(name))?;
         }
         // runc gives a tmpfs the mode of the folder on which it is mounted, whatever the mount options of the tmpfs
-        // say.
+        // say. So this folder gets the mode that `/tmp` must have.
         let tmp = folder.join("tmp");
         fs::set_permissions(&tmp, fs::Permissions::from_mode(0o1777))
             .map_err(|e| format!("cannot open {} to all users: {e}", tmp.display()))?;

@@ -1,8 +1,8 @@
 //! A command that the keeper runs on another host. The keeper starts the host's ssh, which runs a starter on the other
 //! host. Keeper and starter exchange frames through ssh.
 //!
-//! Three threads serve one connection, so that neither a slow reader nor a dead host ever stops the keeper. The starter
-//! notices by the end of its standard input that the keeper's side is gone.
+//! Three threads serve one connection, so that neither a slow reader nor a dead host ever stops the keeper. If the
+//! keeper's side is gone, the standard input of the starter ends, and the starter then ends too.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -55,8 +55,8 @@ impl Events {
 /// The most events in the queue.
 pub const EVENTS_MAX: usize = 64;
 
-/// The most frames that wait for one connection. The first two describe the job and the command; all others are
-/// signals.
+/// The most frames that wait for one connection. The first two frames of a connection describe the job and the command;
+/// all others are signals.
 const FRAMES_MAX: usize = 64;
 
 /// A connection to another host.
@@ -86,8 +86,8 @@ impl Remote {
         let (mut input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (frames, queue): (SyncSender<Vec<u8>>, Receiver<Vec<u8>>) = sync_channel(FRAMES_MAX);
         thread::spawn(move || {
-            // When the keeper drops the sender, the loop ends and closes ssh's input. By the end of its input, the
-            // starter on the other host notices that the connection is closed.
+            // When the keeper drops the sender, the loop ends and closes ssh's input. The input of the starter on the
+            // other host then ends too, so the starter notices that the connection is closed.
             for frame in queue {
                 if input.as_mut().is_none_or(|i| i.write_all(&frame).and_then(|()| i.flush()).is_err()) {
                     break;

@@ -7,7 +7,8 @@ use std::time::Instant;
 use crossdock_layout::text::clipped;
 use crossdock_shim::message::{End, Message, Rank};
 
-/// The most bytes that the front keeps of each text in a rank's report. The list of the CPUs of a large host fits.
+/// The most bytes that the front keeps of each text in a rank's report. This is enough for the list of the CPUs of a
+/// large host.
 const TEXT_MAX: usize = 8 << 10;
 
 /// A failure, as it is printed in the one error message of the job.
@@ -45,14 +46,15 @@ impl std::fmt::Display for Failure {
 pub struct Report {
     /// The number of ranks of the job.
     most: usize,
-    /// The ranks that have started, by host and process id. The MPI number of a rank is no key, because ranks that do
-    /// not find each other may all have the same number.
+    /// The ranks that have started. The key is the host and the process id. The rank's MPI number cannot be the key,
+    /// because ranks that do not find each other may all have the same number.
     ranks: BTreeMap<(String, i32), Rank>,
-    /// The started ranks whose end was reported, by host and process id.
+    /// The started ranks whose end was reported. Each entry is the host and the process id of a rank.
     ended: BTreeSet<(String, i32)>,
     /// The failure that ends the job.
     pub fatal: Option<Failure>,
-    /// The first rank that ended badly, and when. From that time, the launcher has a while to end the other ranks.
+    /// The first rank that ended badly, and when. From that time, the launcher has a limited time to end the other
+    /// ranks.
     pub first: Option<(Failure, Instant)>,
     /// True if the rank of `first` was killed together with its shim. Such a rank may have been killed by the launcher
     /// after another rank failed, and the report of the rank that failed may still be in flight.
@@ -123,8 +125,8 @@ impl Report {
         self.note(rank, end);
     }
 
-    /// Notes that a rank was killed together with the shim that reports its end. If another rank later reports its own
-    /// bad end, that other rank replaces this one as the first that failed.
+    /// Notes that a rank was killed together with the shim that reports its end. If another rank later reports a bad
+    /// end itself, that other rank counts as the first rank that failed.
     fn lost(&mut self, rank: &Rank) {
         if self.first.is_none() {
             self.guessed = true;
@@ -132,8 +134,8 @@ impl Report {
         }
     }
 
-    /// Tells whether the first rank that ended badly is known by its own report, so that no other report need be waited
-    /// for.
+    /// Tells whether the first rank that ended badly has reported its end itself. In that case the front need not wait
+    /// for reports of other ranks.
     pub fn knows_the_first(&self) -> bool {
         self.first.is_some() && !self.guessed
     }
@@ -158,7 +160,7 @@ impl Report {
         self.first = Some((failure, since));
     }
 
-    /// Notes a failure that ends the job. If there is one already, the earlier failure stays.
+    /// Notes a failure that ends the job. If such a failure was noted before, the earlier failure stays.
     pub fn fail(&mut self, failure: Failure) {
         self.fatal.get_or_insert(failure);
     }
@@ -238,8 +240,8 @@ mod tests {
         report.started(rank(0, "n1"));
         report.started(rank(1, "n2"));
         assert_eq!(report.without_ranks(["n1", "n2", "n3"].into_iter()), ["n3"]);
-        // The launcher kills the rank on the host n1 at once. The report of the rank that failed first comes later,
-        // from another host.
+        // The rank on n2 fails first, and the launcher then kills the rank on n1. But the report of the rank on n1
+        // arrives first.
         report.lost(&rank(0, "n1"));
         assert!(report.first.is_some() && !report.knows_the_first());
         report.ended(&rank(1, "n2"), End { code: 0, signal: 11 });

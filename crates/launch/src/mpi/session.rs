@@ -47,8 +47,8 @@ impl Session {
                 // loop connects to that keeper.
                 Some((child, log)) => match child.try_wait() {
                     Ok(Some(status)) if !status.success() => {
-                        // The keeper has removed its folder with the log in it, but this process still has the log
-                        // open.
+                        // The keeper has removed its folder with the log in it. But this process still has the log
+                        // open, and reads the reason of the failure from the log.
                         let mut words = String::new();
                         let _ = log.rewind().and_then(|()| log.read_to_string(&mut words));
                         place.remove();
@@ -97,8 +97,8 @@ impl Session {
         }
     }
 
-    /// Gives the path at which the job's commands see the keeper's folder: on the host without a container, else in the
-    /// container.
+    /// Gives the path of the keeper's folder for the commands of the job: the path in the container, or, without a
+    /// container, the path on the host.
     pub fn place_of(&self, job: &Job) -> String {
         if job.engine == "process" {
             return self.place.inside().to_string_lossy().into_owned();
@@ -125,8 +125,8 @@ pub fn clean_soon(job: &Job, patience: Duration) {
 fn clean(job: &Job, place: &JobFolder) {
     if matches!(place.lock(), Ok(Some(_))) {
         container::remove(job, (job.engine == "docker").then(|| container::image_name(job)).as_deref());
-        // Init and ranks end by themselves as soon as their keeper is gone. They may write files until then, so the
-        // folder is removed after a short wait.
+        // After the keeper's end, init and the ranks take a moment to end, and may still write files. So the folder is
+        // removed after a short wait.
         std::thread::sleep(Duration::from_millis(50));
         place.remove();
     }

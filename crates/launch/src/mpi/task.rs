@@ -109,7 +109,7 @@ fn run(mut step: Step) -> Result<End, StepFailure> {
 fn reach(job: &Job) -> Result<(Session, MpiInstallation), StepFailure> {
     for _ in 0..3 {
         let session = Session::join(job).map_err(system("do what it says; else look at /tmp on that host"))?;
-        // This message changes nothing, because its list of variables is empty.
+        // The keeper changes nothing when it gets this message, because the list of variables is empty.
         let _ = send(&session.keeper, &Message::Environment(Vec::new()), &[]);
         if let Some(expected) = &job.expected {
             let _ = send(&session.keeper, &Message::Job(expected.clone()), &[]);
@@ -208,7 +208,7 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, StepFailure> {
     loop {
         if let Some((end, since)) = ended {
             // If the rank ended badly, the report of the rank's shim may come a moment later than the end of the
-            // command.
+            // command. So the task waits for the report, for the time `LATE` at most.
             if reported || end.as_code() == 0 || since.elapsed() > LATE {
                 return Ok(end);
             }
@@ -232,13 +232,13 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, StepFailure> {
             match receive(&session.keeper) {
                 ReceiveResult::Message(Message::Ended(_, end), _) => ended = Some((end, Instant::now())),
                 ReceiveResult::Message(Message::Failed(_, what, hint), _) => return Err((what, hint)),
-                // The keeper tells all its clients about all ranks. Each task passes on only the messages about its own
-                // rank.
+                // The keeper tells all its clients about all ranks. Each task passes on the messages about its own
+                // rank, but not those about other ranks.
                 ReceiveResult::Message(message, _) => match &message {
                     Message::RankStarted(rank) if rank.rank == own => tell(&message),
                     Message::RankTrouble(rank, ..) if rank.rank == own || rank.rank < 0 => tell(&message),
-                    // If a rank's own task was killed, only the tasks of other ranks on the host can report the rank's
-                    // death.
+                    // The task of this rank may have been killed together with the rank. Then only the tasks of other
+                    // ranks on the host can report the rank's death, so this task reports it.
                     Message::RankLost(rank) if rank.rank != own => tell(&message),
                     Message::RankEnded(rank, _) | Message::RankLost(rank) if rank.rank == own => {
                         tell(&message);

@@ -4,7 +4,7 @@ use crossdock_os::process::{affinity, set_affinity};
 
 use crate::file::{Processors, Task};
 
-/// Gives each rank the next free CPUs. Ranks share CPUs only if there are not enough.
+/// Gives each rank the next free CPUs. Ranks share CPUs only if there are fewer CPUs than the ranks need.
 #[derive(Debug)]
 pub struct CpuPlacement {
     free: Vec<u32>,

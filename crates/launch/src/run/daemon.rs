@@ -153,8 +153,8 @@ fn start_own(folder: &RunFolder, site: Option<&Site>) -> Result<(Child, PathBuf)
             .args(["serve", "--private", "--ready", "--socket"])
             .arg(&socket)
             .args(site.map(Site::options).unwrap_or_default())
-            // By the variable with the run's id, a cleanup finds the daemon after all other processes of the run were
-            // killed.
+            // This variable has the run's id as its value. A cleanup finds the daemon by this variable, even after all
+            // other processes of the run were killed.
             .env(processes::MARK, &folder.id)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -250,8 +250,8 @@ impl HostedWorkflow {
         let inside = connect(Some(path), Some(&task), Some(name))?;
         let regions = make_regions(workflow, &inside)?;
         make_ports(workflow, &inside)?;
-        // This call writes a file by which other commands find the run's daemon. They could use the daemon at once, so
-        // the call comes last, when everything is ready.
+        // This call writes a file by which other commands find the run's daemon. These commands may use the daemon as
+        // soon as the file exists, so the file is written last, when everything is ready.
         note_attach(&folder.path, &socket, name)
             .map_err(|e| format!("cannot write to {}: {e}", folder.path.display()))?;
         Ok(Self { own: own.take(), workflow: name.clone(), control, inside, _regions: regions, how })

@@ -26,12 +26,13 @@ use super::hosts::node_name;
 const SOCKET: &str = "looks";
 /// How long the parts may take to answer. After that time, the supervisor names the hosts that did not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long `crossdock ls` waits for the supervisor, and the supervisor for `crossdock ls` to read the answer.
+/// How long `crossdock ls` waits for the supervisor's answer, and how long the supervisor waits until `crossdock ls`
+/// has read the answer.
 const LONGEST: Duration = Duration::from_secs(15);
 /// How long the catalog may take to answer. For each host that did not answer, the supervisor asks the catalog which
 /// files the host has announced.
 const CATALOG: Duration = Duration::from_secs(2);
-/// The most questions that wait for answers. Further connections are closed at once.
+/// The most questions that may wait for answers at the same time. Further connections are closed at once.
 const QUESTIONS: usize = 64;
 
 /// A managed directory on one host at one moment.

@@ -14,7 +14,8 @@ use crate::engine::{ENDPOINT_FOLDER, PATH, Unavailable};
 use crate::file::{DoorKey, Files, Task};
 use crate::mpi;
 
-/// The names of two files in the folder of an endpoint: the preload library, and the shim, which is a static program.
+/// The names of the preload library (`PRELOAD`) and of the shim, a static program (`SHIM`), in the folder of an
+/// endpoint.
 const PRELOAD: &str = "preload.so";
 const SHIM: &str = "shim";
 

@@ -69,13 +69,13 @@ pub fn running_directories(run: &Path) -> Vec<RunningDirectory> {
 pub struct ManagedDirectories {
     /// The path of the preload library; `None` if the run has no managed directories.
     library: Option<PathBuf>,
-    /// The exchange with other hosts, if there is one. It is dropped before the services, because it sends requests to
-    /// them.
+    /// The exchange with other hosts, if there is one. The exchange sends requests to the services, so it is dropped
+    /// before the services.
     exchange: Option<Exchange>,
-    /// The views, by directory. They are dropped before the services, because the views report reads to the services.
+    /// For each directory, its views. The views report reads to the services, so they are dropped before the services.
     shown: Vec<MountedViews>,
     directories: Vec<(Directory, Service)>,
-    /// For each directory, the readers of each consumer.
+    /// For each directory, and in it for each consumer: the range of the numbers of the consumer's readers.
     readers: Vec<Vec<Range<usize>>>,
     /// For each directory, the names of the producers that have ranks which run or have not started yet.
     busy: Vec<BTreeSet<String>>,
@@ -329,7 +329,7 @@ impl ManagedDirectories {
     }
 }
 
-/// Mounts a tmpfs of its own under a directory's store, so that the kernel enforces the quota.
+/// Mounts a tmpfs at the folder of a directory's store, for this store only, so that the kernel enforces the quota.
 fn limit(directory: &Directory, store: &Path, bytes: u64) -> Result<(), String> {
     let name = &directory.name;
     fs::create_dir_all(store).map_err(|e| format!("managed directory `{name}`: {}: {e}", store.display()))?;
@@ -343,10 +343,11 @@ fn limit(directory: &Directory, store: &Path, bytes: u64) -> Result<(), String> 
     })
 }
 
-/// Tells how often each reader reads a file, by consumer. With `keep: consumed`, each rank is a reader with a folder of
-/// its own, because the kernel reports several reads through one folder as one. Without it, and for an MPI task, whose
-/// ranks on this host share one container, the ranks together are one reader. Ranks on other hosts read the copies on
-/// their own hosts, so they are not counted here.
+/// For each consumer, and for each of its readers on this host: how often the reader reads a file. With `keep:
+/// consumed`, each rank is a reader with a folder of its own, because the kernel reports several reads through one
+/// folder as one. In two cases the ranks of a consumer together are one reader: without `keep: consumed`, and for an
+/// MPI task, whose ranks on this host share one container. Ranks on other hosts are not counted here, because they read
+/// the copies on their own hosts.
 fn reads(directory: &Directory, workflow: &Workflow, counts: &[Count]) -> Vec<Vec<u32>> {
     let of_consumer = |name: &String| {
         let found = workflow.tasks.iter().zip(counts).find(|(task, _)| task.name == *name);

@@ -141,7 +141,7 @@ pub fn clean(id: &str, path: &Path) -> bool {
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
     processes::kill_marked(id);
-    // The stores take memory, so they go also if the engine does not answer.
+    // The stores take memory, so they are removed even if the engine does not answer.
     let are_stores_gone = super::files::clean(path);
     if !(are_containers_gone && are_stores_gone) {
         // The run's folder, with the engine's name and the list of stores in it, stays, so that the next run on this
@@ -184,7 +184,7 @@ fn clean_dead_in(base: &Path) -> Vec<String> {
         let has_none = lock.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         if id.starts_with(MAKING) || has_none {
             // The run has no lock yet: its folder is just being made, or its processes died while the folder was made
-            // or removed.
+            // or removed. So the folder is removed only if it is older than a minute.
             let age = entry.metadata().ok().and_then(|m| m.modified().ok()).and_then(|t| t.elapsed().ok());
             if age.is_some_and(|a| a.as_secs() > 60) {
                 remove(&path);
@@ -192,7 +192,7 @@ fn clean_dead_in(base: &Path) -> Vec<String> {
             continue;
         }
         // A lock file that has no name any more belongs to a run that has ended normally and has removed its folder
-        // since the folders were listed.
+        // since the folders were listed. Nothing is left of such a run, so it does not count as dead.
         let of_dead = |lock: File| try_lock(&lock).unwrap_or(false) && lock.metadata().is_ok_and(|m| m.nlink() > 0);
         if lock.is_ok_and(of_dead) && clean(&id, &path) {
             cleaned.push(id);

@@ -34,7 +34,7 @@ pub struct OtherHosts {
     own: OwnHost,
     /// The name of the workflow.
     workflow: String,
-    /// What this host knows about each managed directory, by the directory's name.
+    /// For each managed directory: its name, and what this host knows about it.
     directories: BTreeMap<String, DirectoryHosts>,
 }
 

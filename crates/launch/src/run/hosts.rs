@@ -112,7 +112,7 @@ impl Hosts {
             Launcher::Ssh => {
                 let mut command = Command::new(&self.ssh[0]);
                 let to = Arguments { host: host.clone(), ..Arguments::default() };
-                // The quoting works for any shell, because a login shell may be csh.
+                // The quoting must work for any shell, because a login shell may be csh.
                 let there = format!("exec '{}' {PART}", self.starter.replace('\'', r"'\''"));
                 let words = ssh::words(&to).expect("a command line without options of a launcher");
                 command.args(&self.ssh[1..]).args(words).arg(there);
@@ -133,7 +133,7 @@ impl Hosts {
         }
     }
 
-    /// Gives the name of the program that starts the parts and its arguments, for messages.
+    /// Gives the command that connects to other hosts, for messages: ssh with its options, or `srun`.
     pub fn called(&self) -> String {
         match self.launcher {
             Launcher::Ssh => self.ssh.join(" "),
@@ -161,7 +161,8 @@ impl Hosts {
     }
 }
 
-/// Makes a node name of a host's name, because an address is not allowed as a node name.
+/// Turns the name of a host into a name for its node. An address is not allowed as the name of a node, so it is
+/// changed.
 pub(super) fn node_name(host: &str) -> String {
     if bad_node_name(host).is_none() {
         return host.to_owned();

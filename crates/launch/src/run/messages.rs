@@ -1,4 +1,4 @@
-//! The messages between a run's supervisor and its parts on other hosts: one line of JSON each. They are lines, because
+//! The messages between a run's supervisor and its parts on other hosts. Each message is one line of JSON, because
 //! `srun` passes output on line by line.
 
 use std::io::{BufRead, Read};
@@ -25,10 +25,10 @@ const LINE_MAX: u64 = 64 << 20;
 /// The messages that the supervisor sends to a part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToPart {
-    /// The first message: the order to be a part of a run.
+    /// The first message. It tells the process to be a part of a run.
     Part(Box<PartOrder>),
-    /// The first message instead of `Part`: the order to remove what a killed part has left. The field is the name of
-    /// the part's folder.
+    /// The first message instead of `Part`. It tells the process to remove what a killed part has left. The field is
+    /// the name of the part's folder.
     Sweep(String),
     /// Start a rank. Later messages name the rank by `index`.
     Start {
@@ -131,7 +131,7 @@ impl From<PartRefusal> for FromPart {
     }
 }
 
-/// The order to be a part of a run.
+/// What a process on another host needs to know to be a part of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PartOrder {
     /// The name of the part's folder on its host.
@@ -146,13 +146,13 @@ pub struct PartOrder {
     pub text: String,
     /// The engine that the user asked for, or `auto`.
     pub engine: String,
-    /// The variables from the environment of the user's `crossdock run`. The part runs with them.
+    /// The variables from the environment of the user's `crossdock run`. The processes of the part get these variables.
     pub environment: Vec<(String, String)>,
     /// The run's site. It is given if the workflow needs daemons, or if files go from host to host.
     pub site: Option<SiteOrder>,
 }
 
-/// The order to be a node of the run's site.
+/// What a part needs to know to become a node of the run's site.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SiteOrder {
     /// The name of the site.
@@ -173,7 +173,7 @@ pub struct SiteOrder {
     pub transport: crossdock_link::Choice,
 }
 
-/// What protects the connections of a node of the run's site, as the order says it.
+/// What protects the connections of a node of the run's site, in the form in which a message carries it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum OrderedProtection {
     /// Mutual TLS with these certificates.

@@ -41,7 +41,7 @@ pub use stopping::{Stopped, stop};
 pub use summary::{PortLine, RegionLine, Summary, TaskLine};
 pub use supervisor::supervisor;
 
-/// The folder for the logs of a workflow's runs in the current folder, if the user names no other one.
+/// Gives the folder for the logs of a workflow's runs if the user names no folder. It lies in the current folder.
 #[must_use]
 pub fn default_logs(workflow: &str) -> PathBuf {
     PathBuf::from("crossdock-logs").join(workflow.replace('/', "-"))

@@ -114,8 +114,8 @@ impl Part {
             uid: crossdock_os::child::user(),
             gid: crossdock_os::child::group(),
         };
-        // CPUs are chosen once on trial before any process is started, because a mistake in the workflow file's lists
-        // of CPUs can be found that early.
+        // CPUs are chosen here on trial, so that a mistake in the workflow file's lists of CPUs is found before any
+        // process is started.
         let mut trial = CpuPlacement::new();
         for (task, count) in workflow.tasks.iter().zip(counts) {
             for _ in 0..count.processes {
@@ -188,8 +188,8 @@ impl Part {
             begun.push(rank);
         }
         for mount in self.files.mounts(&task, process) {
-            // `task` has the mounts of the task's first process. Another process may see a directory through another
-            // folder.
+            // `task.mounts` has the folders for the first process of the task. This process may see a directory through
+            // another folder, so the folder is replaced.
             task.mounts.iter_mut().filter(|of_task| of_task.task == mount.task).for_each(|of_task| {
                 of_task.host.clone_from(&mount.host);
             });
@@ -266,7 +266,7 @@ impl Part {
             }
         }
         // The cleanup of the run also kills the processes that remove the mounts of views if this process is killed. So
-        // the mounts are removed before.
+        // the mounts are removed before the cleanup.
         self.files.unmount();
         figures.files = files;
         figures

@@ -81,7 +81,8 @@ pub struct Running {
     child: Child,
     /// A descriptor that is readable when the process has ended.
     pub pidfd: OwnedFd,
-    /// Identifies the process for signals of other threads, which may send them after the process was reaped.
+    /// Identifies the process for signals that other threads send. Such a thread may send its signal after the process
+    /// was reaped.
     process: ProcessIdentity,
     /// The output of the rank; `None` after its end.
     pub output: Option<OwnedFd>,
@@ -146,15 +147,16 @@ pub fn start(
 /// Kills a rank that was started just now and cannot be watched. `pipe` holds the ends of the pipe for the rank's
 /// output.
 fn undo(mut child: Child, pipe: impl Sized, container: Option<&str>, engine: &dyn Engine) {
-    // Closing the pipe frees descriptors. The engine needs some to kill the container, and this process may have no
-    // others.
+    // Closing the pipe frees descriptors. The engine needs free descriptors to kill the container, and this process may
+    // have no others.
     drop(pipe);
     let pid = child.id() as i32;
     let below = processes::descendants(pid);
     processes::signal_group(pid, Signal::KILL);
     below.iter().for_each(|d| processes::signal(d.pid, Signal::KILL));
     let _ = child.wait();
-    // The engine's client has ended, so it cannot make the container after `kill` has removed it.
+    // The engine's command, such as `docker run`, has ended, so it cannot make the container after `kill` has removed
+    // the container.
     if let Some(container) = container {
         engine.kill(container);
     }
@@ -169,7 +171,8 @@ impl Running {
     /// Passes on what the rank has written, and tells whether the rank has ended. Everything that the rank wrote before
     /// its end is passed on first.
     pub fn look(&mut self, mut output: impl FnMut(&[u8])) -> Option<End> {
-        // The end is checked before reading, so that all output before the end is read after the check.
+        // Whether the rank has ended is checked before its output is read. So if it has ended, everything that it wrote
+        // is read after the check.
         let end = self.ended();
         let mut more = self.read(&mut output);
         if end.is_some() {
@@ -194,7 +197,8 @@ impl Running {
     fn read(&mut self, mut take: impl FnMut(&[u8])) -> bool {
         let Some(output) = &self.output else { return false };
         let mut buffer = [0u8; 64 << 10];
-        // The number of reads is bounded, so that a task that writes without end does not starve the others.
+        // The number of reads is bounded, so that a task that writes without end does not keep the supervisor from
+        // reading the output of other tasks.
         for _ in 0..4 {
             match pipe::read(output, &mut buffer) {
                 Ok(Some(0)) => {
@@ -235,7 +239,7 @@ impl Running {
             let (engine, process) = (engine.clone(), self.process);
             let ask = move || process.signal(Signal::TERM);
             return Some(thread::spawn(move || match engine.first_process(&container) {
-                // The engine's client process passes the signal on to the container.
+                // The engine's command, such as `docker run`, passes the signal on to the container.
                 Some(first) if processes::catches(first, Signal::TERM) => ask(),
                 Some(_) => engine.kill(&container),
                 None => ask(),
@@ -282,8 +286,8 @@ impl Running {
                 let engine = engine.clone();
                 Some(thread::spawn(move || {
                     engine.kill(&container);
-                    // The engine's client ends by itself when its container has ended. The client gets a moment to
-                    // write its last output before it is killed.
+                    // The engine's command, such as `docker run`, ends by itself when its container has ended. The
+                    // command gets a moment to write its last output before it is killed.
                     thread::sleep(Duration::from_millis(200));
                     group();
                 }))
@@ -356,7 +360,7 @@ mod failing_calls {
     use crossdock_os::faults;
     use crossdock_os::testing::until;
 
-    /// Tells whether a process runs that has this word in its command line.
+    /// Tells whether a process with this word in its command line is running.
     fn runs(word: &str) -> bool {
         let lines = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
             let line = std::fs::read(entry.ok()?.path().join("cmdline")).ok()?;

@@ -1,5 +1,5 @@
-//! A part of a run on another host than the one where the user started the run. The run's supervisor starts the part by
-//! ssh or srun.
+//! A part of a run on another host than the host where the user started the run. The run's supervisor starts the part
+//! by ssh or srun.
 //!
 //! The part consists of two processes that watch each other, as on the supervisor's host (README.md): the first passes
 //! on what comes through the connection, and the second has the tasks as children. The end of the connection ends both,
@@ -42,7 +42,7 @@ const BEHIND: usize = 8 << 20;
 const SWEEPING: Duration = Duration::from_secs(20);
 
 /// Reads the first line that is not a pulse. A supervisor that takes long to prepare its own host sends pulses before
-/// the order.
+/// its first message.
 fn first_order(input: &mut impl BufRead) -> Option<String> {
     loop {
         let mut line = String::new();
@@ -63,7 +63,7 @@ pub fn part() -> u8 {
         return code::SYSTEM;
     }
     let mut input = BufReader::new(std::io::stdin());
-    // The run's supervisor has ended before it sent an order. Nothing is made yet, so nothing must be removed.
+    // The run's supervisor has ended before it sent its first message. Nothing is made yet, so nothing must be removed.
     let Some(first) = first_order(&mut input) else { return code::SYSTEM };
     let first_word = serde_json::from_str::<ToPart>(&first);
     if let Ok(ToPart::Sweep(id)) = first_word {
@@ -112,7 +112,8 @@ fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>)
     .map_err(|e| format!("cannot start {}: {e}", program.display()))?;
     let mut pipe = child.stdin.take().ok_or("the part has no standard input")?;
     thread::spawn(move || {
-        // The end of this thread closes the pipe, by which the part's supervisor notices that the connection ended.
+        // When this thread ends, it closes the pipe. The part's supervisor then reads the end of the pipe, and so
+        // notices that the connection has ended.
         let _ = pipe.write_all(first.as_bytes()).and_then(|()| std::io::copy(&mut input, &mut pipe).map(drop));
     });
     let status = child.wait().map_err(|e| format!("cannot wait for the part: {e}"))?;
@@ -156,7 +157,8 @@ impl MessageSender {
                     Err(RecvTimeoutError::Timeout) => (line(&FromPart::Pulse), 0),
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
-                // If the connection is gone, the end of its input says so, so an error of this write is ignored.
+                // If the connection is gone, the thread that reads from it notices that, so an error of this write is
+                // ignored.
                 let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
                 waiting.fetch_sub(counted, Ordering::Relaxed);
             }
@@ -238,8 +240,8 @@ pub fn part_supervisor() -> u8 {
     let _ = outlive_signals(&receiver.ended);
     let first = receiver.queue.recv_timeout(Duration::from_secs(SILENCE_S));
     let Ok(ToPart::Part(order)) = first else {
-        // The part's first process was killed before it passed an order on. Nothing is made yet, so nothing must be
-        // removed.
+        // The part's first process was killed before it passed on the first message of the run's supervisor. Nothing is
+        // made yet, so nothing must be removed.
         return code::SYSTEM;
     };
     let sender = MessageSender::new();

@@ -1,8 +1,8 @@
 //! A run's part on another host as the supervisor sees it: a connection by ssh or srun.
 //!
-//! Two threads serve a connection, so that neither a slow host nor a dead one stops the supervisor. The part notices by
-//! the end of the connection's input that the supervisor is gone. Both sides send pulses, and a peer that is silent for
-//! too long is lost.
+//! Two threads serve a connection, so that neither a slow host nor a dead host stops the supervisor. If the supervisor
+//! is gone, the input of the part ends, and the part then ends too. Both sides send pulses, and a side that is silent
+//! for too long counts as lost.
 
 use std::io::{BufReader, Write};
 use std::os::fd::OwnedFd;
@@ -53,7 +53,8 @@ impl Events {
     }
 
     /// Calls `take` for each event in the queue, but stops after the time `most`, so that a part that writes without a
-    /// pause does not keep the supervisor from its other work. If events may be left, `bell` stays readable.
+    /// pause does not keep the supervisor from its other work. If events may be left, `bell` stays readable, so that
+    /// the supervisor calls this function again.
     pub fn each(&self, most: Duration, mut take: impl FnMut(Event)) {
         event::clear(&*self.bell);
         let end = Instant::now() + most;
@@ -144,8 +145,8 @@ impl RemotePart {
                 let text = match queue.recv_timeout(Duration::from_secs(PULSE_S)) {
                     Ok(text) => text,
                     Err(RecvTimeoutError::Timeout) => line(&ToPart::Pulse),
-                    // The supervisor has closed the connection. When this thread returns, the input of ssh or srun is
-                    // closed. By the end of its own input, the part notices that the connection is closed.
+                    // The supervisor has closed the connection. When this thread returns, it closes the input of ssh or
+                    // srun. The input of the part then ends too, so the part notices that the connection is closed.
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
                 if input.as_mut().is_none_or(|i| i.write_all(text.as_bytes()).and_then(|()| i.flush()).is_err()) {
@@ -232,7 +233,7 @@ impl RemotePart {
         (self.shared, self.endpoints) = (shared, endpoints);
     }
 
-    /// Tells whether the part may still send messages: it has neither left nor lost its connection.
+    /// Tells whether the part may still send messages: it has not reported its end, and its connection is not gone.
     pub fn is_there(&self) -> bool {
         !matches!(self.phase, Phase::Left | Phase::Gone)
     }

@@ -58,7 +58,7 @@ impl Protection {
         workflow: &str,
         transports: &Transports,
     ) -> Result<files::Site, String> {
-        // A catalog that this process does not keep needs no folder.
+        // This process does not keep the catalog, so the catalog needs no folder here.
         let catalog = self.catalog((at, node), (Path::new(""), None), transports)?.client();
         Ok(files::Site { catalog, name: name.to_owned(), workflow: workflow.to_owned(), lease: files::Site::LEASE })
     }
@@ -172,12 +172,12 @@ impl RunSite {
         own_address(name)
     }
 
-    /// What protects the connections of this host to the others.
+    /// What protects the connections of this host to the other hosts.
     pub fn protection(&self) -> &Protection {
         &self.protection
     }
 
-    /// Gives the order by which the part on the host with this number becomes a node of the site.
+    /// Gives what the part on the host with this number needs to know to become a node of the site.
     pub fn order(&self, number: usize) -> Result<SiteOrder, String> {
         let node = self.hosts.node(number);
         let protection = match &self.authority {
@@ -197,7 +197,8 @@ impl RunSite {
 /// Finds this host's address on the route to `host`.
 pub fn own_address(host: &str) -> Option<String> {
     let to = (host, 22).to_socket_addrs().ok()?.next()?;
-    // Connecting a UDP socket sends no packet. The kernel only chooses the route, and with it the address of this host.
+    // Connecting a UDP socket sends no packet. The kernel only chooses the route to the other host, and with it the
+    // address of this host that the socket gets.
     let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).ok()?;
     socket.connect(to).ok()?;
     let own = socket.local_addr().ok()?.ip();

@@ -45,7 +45,7 @@ pub struct State {
     pub links: Vec<Link>,
 }
 
-/// A process. The start time distinguishes the process from a later one with the same id.
+/// A process. The start time distinguishes the process from a later process with the same id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// The process id.
@@ -153,7 +153,7 @@ impl Link {
     }
 }
 
-/// Gives, for each grant of a task, what the task may do with the object.
+/// Gives, for each grant of a task, what the task may do with the objects that the grant names.
 pub fn links(task: &Task) -> Vec<Link> {
     let all: [(NodeKind, &Vec<TaskGrant>); 4] = [
         (NodeKind::Port, &task.ports),
@@ -187,8 +187,8 @@ impl Process {
 }
 
 impl State {
-    /// Replaces the file `state.json` by one with this state. If the disk is full, the run goes on, and the file keeps
-    /// an earlier state.
+    /// Replaces the file `state.json` by a file with this state. If the disk is full, the run goes on, and the file
+    /// keeps an earlier state.
     pub fn write(&self, folder: &Path) {
         let text = serde_json::to_vec(self).map_err(std::io::Error::from);
         let _ = text.and_then(|text| fs::replace(&folder.join(FILE), &text));

@@ -55,7 +55,7 @@ pub struct Figures {
     pub progress: Vec<ProgressLine>,
 }
 
-/// How far a rank is, as it reports.
+/// The progress that a rank has reported.
 #[derive(Clone, Debug, Default)]
 pub struct ProgressLine {
     /// The name of the task.
@@ -147,7 +147,7 @@ pub struct ItemLine {
 pub struct FilesLine {
     /// The name of the directory.
     pub directory: String,
-    /// The number of published files. A file that was replaced counts again.
+    /// The number of published files. If a file is replaced, the new file counts too.
     pub published: u64,
     /// The bytes of the published files.
     pub bytes: u64,

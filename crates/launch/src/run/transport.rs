@@ -1,5 +1,5 @@
-//! Writes a choice of transports into the orders to other hosts, as the word that `--transport` takes, and reads that
-//! word again.
+//! Writes a choice of transports into messages to other hosts, as the word that `--transport` takes, and reads the
+//! choice from this word.
 
 use crossdock_link::Choice;
 use serde::de::Error;

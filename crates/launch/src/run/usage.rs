@@ -1,5 +1,5 @@
 //! The CPU time and memory of processes, read from `/proc`. The processes of a task are found by the variables that the
-//! launcher puts into their environment. This works under every engine and with any parent process.
+//! launcher puts into their environment. So they are found under every engine, and whatever their parent process is.
 
 use std::collections::BTreeMap;
 use std::fs;

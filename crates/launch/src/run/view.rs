@@ -26,7 +26,7 @@ pub struct View {
     colours: bool,
 }
 
-/// Colours of a terminal, by their codes.
+/// The codes of a terminal's colours.
 const GREEN: u8 = 32;
 const RED: u8 = 31;
 /// The colours of the tasks' names, which the view shows before each line of a task.

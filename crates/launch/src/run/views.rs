@@ -124,7 +124,7 @@ impl MountedViews {
     }
 }
 
-/// Names the process of a thread of the host for messages.
+/// Gives the name and the id of the process to which a thread of the host belongs, for messages.
 fn asker(thread: u32) -> String {
     let status = crossdock_os::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok()).unwrap_or(thread);

@@ -25,7 +25,7 @@ const BYSTANDER: i32 = 77;
 /// and disconnect; other hosts report and end. After each step the following holds:
 ///
 /// - Only clients change the job's variables and start commands. Each command belongs to a client that is connected.
-/// - The container has one init at most, and only init gets orders. A rank gets no message.
+/// - The container has one init at most. Only init is told to start commands and to stop. A rank gets no message.
 /// - The keeper reports at most one end of each command and of each request for another host, and reports the end only
 ///   to the process that asked for the command or request.
 /// - Each message to the front about a rank of this host names this host. No message to the front says that a running
@@ -41,7 +41,8 @@ pub fn fuzz_keeper(bytes: &[u8]) {
     }
 }
 
-/// The network of the fuzzer's keeper. The host name `here` means this host, and no host is named `none`.
+/// The network of the fuzzer's keeper. The host name `here` means this host. A connection to the host `none` fails,
+/// because there is no host of this name.
 struct NoNetwork;
 
 impl Network for NoNetwork {
@@ -332,7 +333,8 @@ mod tests {
         assert!(fixture.keeper.had_client && !fixture.keeper.has_clients());
     }
 
-    /// The connection of a container's init closes before the end of the container's process can be noticed.
+    /// The connection of a container's init closes before the keeper can notice the end of the container's process. The
+    /// keeper must still report that the container has ended before the job, and not that it came up too late.
     #[test]
     fn a_container_that_dies_after_it_came_up_has_ended_before_the_job() {
         let mut fixture = Fixture::new();

@@ -55,8 +55,8 @@ const ENDING: Duration = Duration::from_secs(5);
 const TURN: usize = 64;
 /// The most bytes that the names and values of the job's variables may take.
 const VARIABLES_MAX: usize = 4 * MESSAGE_MAX;
-/// The number of connections that a keeper has room for, besides two for each rank of the job. Of these two, one is for
-/// the rank, and one is for its task or for an agent.
+/// The number of connections that a keeper accepts in addition to two connections for each rank of the job. Of these
+/// two, one is for the rank, and one is for its task or for an agent.
 const SPARE: usize = 1024;
 
 const LISTENER: u64 = 0;
@@ -82,7 +82,7 @@ pub fn keeper(folder: &Path) -> u8 {
     let place = JobFolder { folder: folder.to_owned() };
     let lock = match place.lock() {
         Ok(Some(lock)) => lock,
-        // Another keeper of this job, which another client started, holds the lock.
+        // Another keeper of this job, which another client started, holds the lock. So this keeper is not needed.
         Ok(None) => return 0,
         Err(what) => {
             eprintln!("{what}");
@@ -138,7 +138,7 @@ trait Network {
     ) -> Result<Remote, String>;
 }
 
-/// Reaches other hosts by the host's ssh.
+/// Reaches other hosts by this host's ssh.
 struct Ssh;
 
 impl Network for Ssh {
@@ -183,7 +183,7 @@ struct Keeper {
     found: Option<MpiInstallation>,
     /// Commands that clients asked for before the container was ready.
     waiting: Vec<(Order, Vec<OwnedFd>)>,
-    /// For each command, the client that asked for it: the command's id and the number of the client's connection.
+    /// Maps the id of each command to the number of the connection of the client that asked for the command.
     commands: HashMap<u32, u64>,
     remotes: HashMap<u32, Remote>,
     network: Box<dyn Network>,
@@ -359,12 +359,13 @@ impl Keeper {
         }
     }
 
-    /// How long the container may take to come up.
+    /// How long the container may take to start.
     fn patience(&self) -> Duration {
         Duration::from_secs(self.job.patience_s.max(1))
     }
 
-    /// Tells whether the container has not come up in time. A container that came up and has died since is not late.
+    /// Tells whether the container has not started in time. A container that has started and has died since is not
+    /// late.
     fn is_late(&self) -> bool {
         self.found.is_none() && self.began.elapsed() > self.patience()
     }
@@ -447,7 +448,8 @@ impl Keeper {
                 let streams = files.next().zip(files.next());
                 self.ask(from, words, streams);
             }
-            // Two ranks of one container never have the same process id, so the second report is false.
+            // Two ranks of one container never have the same process id. So a report with the process id of a rank that
+            // is already known is false.
             (Role::New, Message::RankStarted(mut rank)) if !self.has_rank(rank.pid) => {
                 rank.host.clone_from(&self.host);
                 self.be(from, Role::Rank(rank.clone()));
@@ -642,7 +644,7 @@ impl Keeper {
                 }
             }
             Message::Failed(host, what, hint) => {
-                // The launcher's name for the host is the one that the user knows, so messages show this name.
+                // The user knows the host by the name that the launcher uses, so messages show this name.
                 let host = if host.is_empty() || remote.agent.is_some() { remote.host.clone() } else { host };
                 self.failed(&host, &what, &hint);
             }
@@ -674,8 +676,8 @@ impl Keeper {
                 }
             }
             Role::Agent(id) => {
-                // If the connection's command has ended, the connection stays open, because processes that the command
-                // put into the background may still run on the other host.
+                // The connection to the other host stays open if its command has ended, because processes that the
+                // command put into the background may still run there.
                 if self.remotes.get(&id).is_some_and(|r| !r.ended) {
                     self.remotes.remove(&id);
                 } else if let Some(remote) = self.remotes.get_mut(&id) {
@@ -749,7 +751,8 @@ pub(crate) fn is_here(name: &str, mine: &str) -> bool {
     {
         return true;
     }
-    // A socket can be bound to an address only if this host has the address.
+    // A socket can be bound to an address only if this host has the address. So if the bind succeeds, `name` is this
+    // host.
     let addresses = (name, 0).to_socket_addrs().into_iter().flatten();
     addresses.into_iter().any(|address| UdpSocket::bind(address).is_ok())
 }

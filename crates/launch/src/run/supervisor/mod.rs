@@ -111,7 +111,7 @@ pub fn supervisor() -> u8 {
     let _ = outlive_signals(&Arc::default());
     let line = first_line();
     if line.is_empty() {
-        // The front was killed before it sent an order. Nothing is made yet, so nothing must be removed.
+        // The front was killed before it sent its first message. Nothing is made yet, so nothing must be removed.
         return code::SYSTEM;
     }
     let order: Order = match serde_json::from_slice(&line) {
@@ -153,8 +153,8 @@ struct Run {
     part: Part,
     /// The number of this host; `None` if no task may run on it.
     here: Option<usize>,
-    /// The parts on the other hosts, by the number of their host; `None` for this host. The list is empty in a run on
-    /// one host.
+    /// For each host, in the order of the hosts' numbers: the part on that host; `None` for this host. The list is
+    /// empty in a run on one host.
     remote_parts: Vec<Option<RemotePart>>,
     events: Option<Events>,
     /// Answers `crossdock ls --files`, in a run on several hosts with managed directories.
@@ -202,7 +202,7 @@ impl Run {
         self.finish()
     }
 
-    /// Writes problems with files into the logs of the tasks that produce them.
+    /// Writes problems with files into the logs of the tasks that produce the files.
     fn tell_of_files(&mut self) {
         for (tasks, line) in self.part.files.news() {
             for (index, rank) in self.ranks.iter_mut().enumerate() {

@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The most objects that the live view names one by one.
 const NAMED: usize = 6;
 
-/// The figures of the previous measurement, and whether there will be another one.
+/// The figures of the previous measurement, and whether the daemon has answered too slowly to be asked again.
 #[derive(Default)]
 pub(super) struct Rates {
     before: Option<(Instant, Figures)>,
