@@ -1,5 +1,5 @@
-//! Tells which raw system calls take the name of a file, and in which argument. The preload library and the supervisor
-//! of stopped calls need this, because they stand between a program and the kernel.
+//! Tells which raw system calls take the name of a file, and in which argument. The preload library, and the process
+//! that answers stopped system calls, use this to find the file that a program's call is about.
 
 /// Gives the folder's descriptor and the address of the name, if this system call looks up a file's name and neither
 /// creates the file nor opens it for writing. Gives `None` for every other call. `arguments` are the first three
@@ -10,8 +10,8 @@ pub fn name_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i3
     let reads = |flags: libc::c_long| only_reads(flags as u64);
     match number {
         libc::SYS_openat if reads(c) => at(a, b),
-        // The flags of `openat2` lie in the program's memory, and this function does not see them. The caller must look
-        // at them too: `flags_of` gives their address.
+        // The flags of `openat2` lie in the program's memory, which this function cannot read. So the caller must read
+        // them, at the address that `flags_of` gives, before it decides whether the call only reads.
         libc::SYS_openat2 => at(a, b),
         libc::SYS_chdir => at(libc::AT_FDCWD.into(), a),
         libc::SYS_newfstatat | libc::SYS_statx | libc::SYS_faccessat | libc::SYS_faccessat2 => at(a, b),
@@ -38,7 +38,7 @@ pub fn written_name(number: libc::c_long, arguments: [libc::c_long; 3]) -> Optio
     }
 }
 
-/// A change of a name by a system call that does not open a file.
+/// What a system call that opens no file changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// The call sets the file's length.

@@ -1,4 +1,5 @@
-//! Tells whether this process is a forked child of the process that made a value. The answer costs one load.
+//! Tells whether this process is a forked child of the process that made a value. The answer costs one load from
+//! memory.
 //!
 //! A child inherits its parent's mappings, but is another process: it must not use the parent's heap slots or ports.
 //! The kernel zeroes a page marked `MADV_WIPEONFORK` in every child, so a word in that page gives the answer without a
@@ -38,11 +39,11 @@ pub fn token() -> u64 {
     }
 }
 
-/// The process that made something. Only that process may use it.
+/// Identifies the process that made a value. Only that process may use the value.
 ///
-/// `word` is the token's address. With this address, a check reads only the page that holds the token, and not also the
-/// static variable `PAGE`, which lies in another page. With cold caches the second page would cost a large part of a
-/// call's time.
+/// `word` is the token's address. With this address, a check reads only the page that holds the token. Without it, the
+/// check would also read the static variable `PAGE`, which lies in another page. With cold caches the second page would
+/// cost a large part of a call's time.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessToken {
     word: &'static AtomicU64,
@@ -59,7 +60,7 @@ impl ProcessToken {
         Self { word: unsafe { &*PAGE.load(Ordering::Acquire) }, token }
     }
 
-    /// Tells whether this is still the process that made the value, and not a child of it.
+    /// Tells whether the calling process is the process that made the value, and not a child of that process.
     #[inline]
     #[must_use]
     pub fn is_current(&self) -> bool {
@@ -92,8 +93,8 @@ impl<T: Send + Sync> PerProcess<T> {
         found.filter(|(process, _)| *process == token()).map(|(_, value)| value)
     }
 
-    /// This process's value. `make` makes it if there is none. If two threads make one at the same time, one of the two
-    /// values is dropped.
+    /// This process's value. `make` makes it if there is none. If two threads make the value at the same time, one of
+    /// their two values is dropped.
     pub fn get_or_make(&self, make: impl FnOnce() -> Option<T>) -> Option<&'static T> {
         self.get_or_inherit(|_| make())
     }
@@ -217,7 +218,7 @@ mod tests {
         let inner = |of_parent: u32, own: u64, made: ProcessToken| {
             i32::from(std::process::id() != of_parent || made.is_current() || token() == own || made.is_current())
         };
-        // SAFETY: the flags only give the next children of this process another pid namespace.
+        // SAFETY: the call touches no memory. It only moves this process and its next children into new namespaces.
         let enter = |flags| unsafe { libc::unshare(flags) } == 0;
         let code = in_fork(|| {
             // The first child is in a user namespace of its own, so no rights are needed.

@@ -2,12 +2,12 @@
 //!
 //! The kernel grants a write lease on a tmpfs file only if the file has no other open file description, and a read
 //! lease only if no process has it open for writing. A mapping counts as long as it exists, also after its descriptor
-//! is closed. So does a descriptor in flight in a socket, and a child's copy of a mapping. Leases on memfds are no
-//! proof, because the memfd's first description is not counted.
+//! is closed. A descriptor that was sent through a socket and not received yet counts too, and so does a child's copy
+//! of a mapping. Leases on memfds are no proof, because the memfd's first description is not counted.
 //!
 //! The proof holds at the moment of the grant, and for as long as no process can open the file anew. So the process
-//! that asks must have the only way to open the file: a directory that no other process reaches. It asks through the
-//! only open file description that it keeps.
+//! that asks must have the only way to open the file: a directory that no other process reaches. That process asks
+//! through the only open file description that it keeps of the file.
 
 use crate::error::{OsError, OsResult};
 use crate::sys;

@@ -63,7 +63,8 @@ struct PageRegion {
 
 impl PageMap {
     /// Returns the page map of this process. Normally all callers share one descriptor, which is closed after the last
-    /// use. A forked child opens its own, and so does a caller that comes while another thread opens the page map.
+    /// use. A forked child opens a descriptor of its own. So does a caller that comes while another thread is opening
+    /// the page map.
     pub fn shared() -> OsResult<Arc<Self>> {
         static SHARED: WeakSingleton<PageMap> = WeakSingleton::new();
         SHARED.get(Self::open)
@@ -92,7 +93,8 @@ impl PageMap {
         };
         match looking {
             PageFilter::PrivateCopies => {
-                // A private copy is anonymous memory: it is present or swapped out, and it does not belong to a file.
+                // A private copy is anonymous memory. So the scan looks for pages that are present or swapped out and
+                // that do not belong to a file.
                 argument.category_inverted = PAGE_IS_FILE;
                 argument.category_mask = PAGE_IS_FILE;
                 argument.category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED;

@@ -35,7 +35,7 @@ fn signal_with_parent(command: &mut Command, signal: Signal) {
     }
 }
 
-/// Starts the program. It is [`Command::spawn`], which tests can make fail.
+/// Starts the program as [`Command::spawn`] does. Tests can make this function fail.
 ///
 /// # Errors
 /// The errors of `fork`, `pipe2` and `execve`.
@@ -94,8 +94,8 @@ pub fn lead_group() -> OsResult<()> {
     rustix::process::setpgid(None, None).context("setpgid", || "this process".into())
 }
 
-/// Makes orphans among the descendants of this process its children. It also works in a process that has no PID
-/// namespace of its own.
+/// Makes this process the new parent of each descendant that loses its parent. This also works in a process that has no
+/// PID namespace of its own.
 pub fn adopt_orphans() -> OsResult<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .context("PR_SET_CHILD_SUBREAPER", || "this process".into())

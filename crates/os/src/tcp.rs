@@ -40,7 +40,8 @@ pub fn local_address(socket: impl AsFd) -> OsResult<SocketAddr> {
     SocketAddr::try_from(found).context("getsockname", || "a socket that is not of TCP".into())
 }
 
-/// Waits for the next connection until the deadline. Gives the connection and the address that it came from.
+/// Waits for the next connection until the deadline. Gives the connection and the address that it came from, or `None`
+/// if the deadline passed first.
 pub fn accept(listener: impl AsFd, deadline: Deadline) -> OsResult<Option<(OwnedFd, SocketAddr)>> {
     loop {
         match sys::net::acceptfrom_with(&listener, FLAGS) {

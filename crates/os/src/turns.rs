@@ -4,7 +4,7 @@
 use crate::Deadline;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Lets one thread at a time do something.
+/// Lets only one thread at a time write to a stream.
 #[derive(Debug, Default)]
 pub struct Turns {
     is_taken: Mutex<bool>,

@@ -1,4 +1,4 @@
-//! A UCX worker with its endpoint: the calls of UCX that a wire makes. One thread calls at a time.
+//! A UCX worker with its endpoint: the calls of UCX that a wire makes. Only one thread at a time makes these calls.
 
 use super::abi::{self, EndpointParams, HandlerParams, RequestParams, StartResult, Status, WorkerParams};
 use super::inbox::{Inbox, message_arrived, peer_lost};
@@ -43,7 +43,7 @@ pub struct Worker {
 unsafe impl Send for Worker {}
 
 impl Worker {
-    /// Makes a worker. Only messages with this token are for it.
+    /// Makes a worker. It receives only messages whose header has this token.
     pub fn new(fabric: &Arc<Fabric>, token: u64) -> Result<Self, String> {
         let params = WorkerParams {
             field_mask: abi::WORKER_THREAD_MODE | abi::WORKER_FLAGS,
