@@ -53,8 +53,8 @@ const fn classes() -> [SizeClass; 39] {
     all
 }
 
-/// The size class for each multiple of 16 up to 1024. Most blocks that programs ask for are small. Reading this table
-/// needs no branch that the CPU could predict wrongly.
+/// The size class for each multiple of 16 up to 1024. Most blocks that programs ask for are small. For them, a lookup
+/// in this table is fast, because it needs no branch that the CPU could predict wrongly.
 static OF_SIXTEENS: [u8; 65] = {
     let (mut table, mut i) = ([0; 65], 1);
     while i < table.len() {

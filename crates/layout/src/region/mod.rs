@@ -38,7 +38,7 @@ pub struct Lock {
     /// except when the holder itself releases the lock.
     pub holder: AtomicU64,
     /// 1 while a member may be sleeping on `gate`. Waiting members set this word, and the releasing member clears it.
-    /// If it is 1 without a sleeping member, that costs one needless wake.
+    /// If the word is 1 although no member sleeps, one needless wake is made.
     pub waiting: AtomicU32,
     /// A futex word. The member that releases the lock increments this word if `waiting` is set.
     pub gate: AtomicU32,
@@ -67,7 +67,7 @@ pub struct RegionHeader {
     pub committed: WildWord<AtomicU64>,
     /// No slice with a number below this value is free. The value is a hint that is written under the region's lock.
     pub first_free: WildWord<AtomicU64>,
-    /// The bytes that were counted against the quota so far. The number is written under the region's lock.
+    /// The bytes of this region that count against the quota so far. The number is written under the region's lock.
     pub reserved: AtomicU64,
     /// The number of heap slots with reserved memory, counted from the first slot. The number is written under the
     /// region's lock.
