@@ -219,8 +219,8 @@ fn hash_of(name: &[u8], why: LossReason) -> u64 {
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, step);
     match why {
         LossReason::Dropped => hash.max(1),
-        // No name contains a zero byte, so a hash that includes this zero byte differs from the hash of every dropped
-        // name.
+        // No name contains a zero byte. So the hash of a name with this reason includes a zero byte, and differs from
+        // the hash of every name with the reason `Dropped`.
         LossReason::WithHost => step(hash, &0).max(1),
     }
 }

@@ -1,9 +1,9 @@
 //! The grammar of type names, which is the same for all languages. Each object's type is stored as such a name, so
-//! opening an object with a wrong type is a clear error.
+//! opening an object with a wrong type gives a clear error.
 //!
 //! ```text
 //! type    := scalar | type '[' n ']' | '{' type (',' type)* '}' | 'vector<' type '>' | 'string'
-//!          | 'ndarray<' scalar '>' | word ':' text
+//! | 'ndarray<' scalar '>' | word ':' text
 //! scalar  := bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 c64 c128
 //! ```
 //!

@@ -135,8 +135,8 @@ impl<A: Word> WildWord<A> {
     }
 }
 
-/// Reads the shape of an array, and computes the bytes of its elements, which have `element` bytes each. Gives `None`
-/// if `rank` is greater than the number of words, or if the elements take more than `limit` bytes.
+/// Reads the shape of an array, and computes the number of bytes of all its elements, which have `element` bytes each.
+/// Gives `None` if `rank` is greater than the number of words, or if the elements take more than `limit` bytes.
 pub fn read_shape(words: &[WildWord<AtomicU64>], rank: Wild<u32>, element: u64, limit: u64) -> Option<(Vec<u64>, u64)> {
     let rank = rank.at_most(words.len() as u32)? as usize;
     let shape: Vec<u64> = words[..rank].iter().map(|word| word.load(Ordering::Relaxed).0).collect();

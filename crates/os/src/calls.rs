@@ -23,8 +23,8 @@ pub fn name_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i3
     }
 }
 
-/// Gives the folder's descriptor, the address of the name, and the flags, if this system call creates a file or opens
-/// it for writing and takes the flags as an argument.
+/// For a system call that creates a file or opens it for writing, and that gets its flags as an argument: gives the
+/// folder's descriptor, the address of the name, and the flags. Gives `None` for every other call.
 pub fn written_name(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i32, usize, u64)> {
     let [a, b, c] = arguments;
     let writes = |flags: libc::c_long| !only_reads(flags as u64);

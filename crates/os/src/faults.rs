@@ -116,7 +116,8 @@ pub struct FaultPlan {
     nth: AtomicU64,
     /// The only call that may fail, as a row of `TABLE`, counted from 1; 0 means that any call may fail.
     only: AtomicU64,
-    /// Selects the error of the call that fails, from the possible errors of that call. The index wraps around.
+    /// The index of the error with which the call fails, in the list of its possible errors. An index behind the last
+    /// error wraps around.
     which: AtomicU64,
     /// On average one call in this number fails; 0 means that no call fails.
     one_in: AtomicU64,

@@ -21,7 +21,8 @@ static NO_PAGE: AtomicU64 = AtomicU64::new(0);
 /// A number that is the same during the whole life of a process and is different in each of its descendants. It is
 /// never 0.
 ///
-/// A caller stores the number in a value that only this process may use, and compares it before each use.
+/// A caller stores the number in a value that only this process may use. Before each use of the value, it compares the
+/// stored number with the result of this function.
 pub fn token() -> u64 {
     let page = PAGE.load(Ordering::Acquire);
     let page = if page.is_null() { first_page() } else { page };
@@ -125,9 +126,9 @@ impl<T: Send + Sync> Default for PerProcess<T> {
     }
 }
 
-/// Runs `hook` in every forked child of this process, on the thread that forked. It is for caches that a child must not
-/// use. A child that was made without the C library's `fork` does not run the hook; in such a child only [`token`]
-/// changes.
+/// Runs `hook` in every forked child of this process, on the thread that forked. Such hooks clear caches that a child
+/// must not use. A child that was made without the C library's `fork` does not run the hook; in such a child only
+/// [`token`] changes.
 pub fn in_child(hook: extern "C" fn()) {
     // SAFETY: the hook is a plain function that exists as long as the process; registering it touches no memory of the
     // caller.

@@ -143,8 +143,9 @@ impl Segment {
 
     fn close(&mut self) {
         self.closed = true;
-        // If this call fails, later children inherit the segment too. Then they also count as children that have it.
-        // SAFETY: the range is this value's own attachment, and nothing reads or writes its memory.
+        // If this call fails, later children inherit the segment too. Then they also count as children that have the
+        // segment, although the watch is closed. SAFETY: the range is this value's own attachment, and nothing reads or
+        // writes its memory.
         let _ = unsafe { libc::madvise(self.start.as_ptr(), LENGTH, libc::MADV_DONTFORK) };
     }
 

@@ -46,7 +46,8 @@ pub fn prove(file: impl AsFd, proof: Proof) -> OsResult<bool> {
 pub struct Lease<'a>(BorrowedFd<'a>);
 
 /// Takes the lease and keeps it. An open that would break the proof waits in the kernel while the lease is held, at
-/// most for `/proc/sys/fs/lease-break-time`. Gives `None` if another process still has the file open or mapped.
+/// most for the number of seconds in `/proc/sys/fs/lease-break-time`. Gives `None` if another process still has the
+/// file open or mapped.
 pub fn hold<'a>(file: &'a impl AsFd, proof: Proof) -> OsResult<Option<Lease<'a>>> {
     let file = file.as_fd();
     let kind = match proof {

@@ -139,8 +139,8 @@ impl Mapping {
     /// happen, because no caller computes an address from these bytes.
     pub fn fresh_bytes(&mut self) -> &mut [u8] {
         // SAFETY: the range stays mapped as long as `self` exists, and `&mut self` makes the caller its only user in
-        // this process. The caller states that other processes have no access. A process that has access all the same
-        // changes plain bytes, and any value is valid.
+        // this process. The caller states that other processes have no access. If a process has access all the same, it
+        // changes only plain bytes, for which every value is valid.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 
@@ -152,7 +152,8 @@ impl Mapping {
     pub fn settled_bytes(&self, offset: u64, size: u64) -> Option<&[u8]> {
         let start = self.at(offset, size)?;
         // SAFETY: the range lies within the mapping, which stays as long as `self`. The caller states that no process
-        // writes the bytes. A process that writes them all the same changes plain bytes, and any value is valid.
+        // writes the bytes. If a process writes them all the same, it changes only plain bytes, for which every value
+        // is valid.
         Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), size as usize) })
     }
 
@@ -191,8 +192,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Enters the pages of the range into this process's page tables, so that the first access is no page fault. The
-    /// memory must have been reserved. Gives `false` if the kernel is too old for it (before 5.14); then nothing
+    /// Enters the pages of the range into this process's page tables, so that the first access causes no page fault.
+    /// The memory must have been reserved. Gives `false` if the kernel is too old for it (before 5.14); then nothing
     /// happens.
     pub fn populate(&self, offset: u64, size: u64, access: Access) -> bool {
         const MADV_POPULATE_READ: i32 = 22;

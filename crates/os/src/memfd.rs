@@ -76,7 +76,8 @@ pub fn number(fd: impl AsFd) -> u64 {
     }
 }
 
-/// Fills `size` bytes from `offset` on with zeros, through the descriptor. All processes that map them see the zeros.
+/// Fills `size` bytes from `offset` on with zeros, through the descriptor. Every process that has mapped these bytes
+/// sees the zeros.
 pub fn clear(fd: impl AsFd, offset: u64, size: u64) -> OsResult<()> {
     let zeros = vec![0; usize::try_from(size).unwrap_or(0)];
     let mut done = 0;

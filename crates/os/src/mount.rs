@@ -7,7 +7,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::error::{Context, OsError, OsResult};
 
-/// Mounts an empty memory file system of `bytes` bytes on a folder. It needs CAP_SYS_ADMIN.
+/// Mounts an empty memory file system of `bytes` bytes on a folder. The calling process needs CAP_SYS_ADMIN.
 ///
 /// # Errors
 /// The kernel refused the mount. For an ordinary user the reason is a lack of rights ([`is_refused`]).

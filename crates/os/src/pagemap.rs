@@ -13,7 +13,8 @@ use crate::error::{Context, OsError, OsResult};
 /// The property by which pages are selected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageFilter {
-    /// Pages of a private mapping of a file that this process wrote to. The kernel has made private copies of them.
+    /// Pages to which this process wrote, in a private mapping of a file. The kernel has made private copies of these
+    /// pages.
     PrivateCopies,
     /// Pages that were written since they were last write-protected by an asynchronous userfaultfd. The scan that finds
     /// these pages also protects them again.

@@ -163,9 +163,9 @@ fn step(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt: yes, jf: no, k }
 }
 
-/// Makes the command start its program behind the filter, which then stops the calls of the program and of all its
-/// descendants. The listener arrives at the other end of `to`, which must be one end of a [`socket::pair`]. The program
-/// can no longer gain rights by exec.
+/// Makes the command install the filter before it starts its program. The filter then stops the calls of the program
+/// and of all its descendants. The listener arrives at the other end of `to`, which must be one end of a
+/// [`socket::pair`]. The program can no longer gain rights by exec.
 pub fn stop_calls(command: &mut Command, stops: Stops, to: OwnedFd) {
     let steps = filter(stops);
     // SAFETY: the closure runs between fork and exec. It makes only system calls, on memory that was made before the

@@ -169,8 +169,8 @@ pub fn peer_pidfd(socket: impl AsFd) -> OsResult<Option<OwnedFd>> {
         return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
     }
     let error = OsError::last("SO_PEERPIDFD", "a connection");
-    // ENODATA and ESRCH mean that the peer was dead already, and are errors. The answer is `None` only if the kernel
-    // lacks the option.
+    // ENODATA and ESRCH mean that the peer was dead already; they are returned as errors. `None` is returned only if
+    // the kernel lacks the option.
     if error.errno == Errno::NOPROTOOPT { Ok(None) } else { Err(error) }
 }
 
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(peer(&one).unwrap().pid, std::process::id() as i32);
     }
 
-    /// Sends more descriptors than the safe function allows.
+    /// Sends a message with more descriptors than [`send`] allows.
     fn send_raw(socket: &OwnedFd, bytes: &[u8], fds: &[RawFd]) {
         let payload = size_of_val(fds);
         // SAFETY: the two macros only compute sizes; the buffers live through the call.

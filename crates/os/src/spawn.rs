@@ -211,8 +211,8 @@ pub fn hard_limits() -> [(&'static str, Option<u64>); 3] {
         .map(|(name, resource)| (name, getrlimit(resource).maximum))
 }
 
-/// Locks a file for this open file description. Gives `false` if another description holds the lock. The lock ends with
-/// the last copy of the descriptor.
+/// Locks a file for this open file description. Gives `false` if another description holds the lock. The lock ends when
+/// the last copy of the descriptor is closed.
 pub fn lock_file(file: impl AsFd) -> OsResult<bool> {
     match sys::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),

@@ -58,8 +58,8 @@ messages! {
             purpose: Purpose,
             /// A number that changes each time the dialing daemon is started.
             incarnation: u64,
-            /// On a data connection, the `session` from the Welcome of the control connection to which the data
-            /// connection belongs. On other connections, all bytes are zero.
+            /// On a data connection: the value of the field `session` in the Welcome of the control connection to which
+            /// the data connection belongs. On other connections, all bytes are zero.
             session: [u8; 16],
             /// The longest time between two pulses of the dialing node, in milliseconds.
             pulse_ms: u32,
@@ -116,7 +116,8 @@ messages! {
         7 Fetch -> Chunk {
             /// The kind of the object.
             kind: SegmentKind,
-            /// True if each Chunk must carry a checksum. The asking node sends 0 if TLS protects the bytes already.
+            /// True if each Chunk must carry a checksum. If TLS protects the bytes already, the asking node needs no
+            /// checksums and sends 0.
             checked: bool,
             /// The object's id on the node that gets this message.
             object: u64,

@@ -1,9 +1,10 @@
 //! The contents of a port's segment: header, table of end slots, ring of cells. `docs/memory-format-ports.md` has
 //! pictures.
 //!
-//! Every reader must check what it reads. The comment of each field says which member writes it, which reads it, and
-//! what an old value costs; `core::queue` has the protocol. Positions count messages from 0 and never start again. The
-//! cell of a position is number `position % capacity`, and the position's lap is `position / capacity`.
+//! Every reader must check what it reads. The comment of each field says which member writes the field, which member
+//! reads it, and what happens if a reader gets an old value; `core::queue` has the protocol. Positions count messages
+//! from 0 and never start again. The cell of a position is number `position % capacity`, and the position's lap is
+//! `position / capacity`.
 
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicU32, AtomicU64, fence};
@@ -109,9 +110,9 @@ pub struct PortIdentity {
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct ProducerPositions {
-    /// All positions below this value have been used for messages. A single producer stores it after each publish;
-    /// several producers advance it by compare-and-swap. The value may be too small, but never too large. A value that
-    /// is too small costs a few needless looks at cells.
+    /// All positions below this value have been used for messages. If the port has only one producer, this producer
+    /// stores the value after each message that it sends. Several producers advance the value by compare-and-swap. The
+    /// value may be too small, but never too large. A value that is too small costs a few needless looks at cells.
     pub head: AtomicU64,
     /// At the positions below this value, no handle is left that a producer could take back. Only producers use this
     /// value. It may be too small by one lap.
@@ -136,8 +137,8 @@ pub struct SharedConsumerPositions {
 /// A word on which members sleep. Bit 0 is [`SLEEPER`], and the other bits count wakes.
 ///
 /// A member that wants to sleep sets the bit, looks once more for a change, and then sleeps until the word changes. A
-/// member that makes a change looks at the bit *after* the change, with a full fence between the two. If the bit is
-/// set, the member that made the change clears it, increments the count and wakes the sleeping members.
+/// member that makes a change looks at the bit *after* the change, with a full fence between the change and the look.
+/// If the bit is set, the member that made the change clears it, increments the count and wakes the sleeping members.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Signal {
@@ -155,10 +156,10 @@ pub struct SideMembers {
     pub departed: AtomicU32,
     /// The member that left last. Only error messages use it.
     pub last_member: AtomicU64,
-    /// The time when the last member to leave was last seen, in nanoseconds of the monotonic clock. Only error messages
-    /// use it.
+    /// For the member in `last_member`: the time when it was last seen, in nanoseconds of the monotonic clock. Only
+    /// error messages use it.
     pub last_seen: AtomicU64,
-    /// The task name of the last member to leave. Only error messages use it.
+    /// The task name of the member in `last_member`. Only error messages use it.
     pub last_name: [AtomicU64; NAME_BYTES / 8],
 }
 
@@ -228,7 +229,7 @@ pub struct EndCounters {
     pub last_seen: AtomicU64,
     /// The number of messages that this end sent (as a producer) or released (as a consumer).
     pub messages: AtomicU64,
-    /// The number of bytes of data in the messages that this end sent, as the sender stated.
+    /// The number of bytes of data in the messages that this end sent. The sender states this number for each message.
     pub bytes: AtomicU64,
     /// The number of bytes that were copied at this end.
     pub copied: AtomicU64,

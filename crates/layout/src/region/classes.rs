@@ -1,5 +1,5 @@
-//! The size classes of small blocks. From 32 to 128 bytes, there is one class for every multiple of 16. Above, there
-//! are four classes for each doubling, up to 32 KiB.
+//! The size classes of small blocks. From 32 to 128 bytes, there is one class for every multiple of 16. Above 128
+//! bytes, there are four classes for each doubling of the size, up to 32 KiB.
 
 use super::geometry::SLICE;
 

@@ -94,8 +94,8 @@ answers! {
         7 ItemInfo(entry: ItemEntry),
         /// The answer to `Describe`.
         4 Member(entry: MemberEntry),
-        /// The answer to `Observe`. Two descriptors come with a Series message: that of the series' pool, and that of a
-        /// page in which the observer notes the versions that it uses (pin page).
+        /// The answer to `Observe`. Two descriptors come with a Series message: the descriptor of the series' pool, and
+        /// the descriptor of the pin page, in which the observer notes the versions that it uses.
         5 Series [2] (entry: SeriesEntry),
         /// The answer to `Pins`. A Pins answer comes with the descriptor of the pin page. If the series has no pin page
         /// with the index that the publisher asked for, `Pins` fails with `NOT_YET`.

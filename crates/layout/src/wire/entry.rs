@@ -107,7 +107,7 @@ record! {
         silent_ms: u64,
         /// The node's state, as far as this node knows.
         state: NodeState,
-        /// The number of names of regions, ports and items that belong to this node in the catalog.
+        /// The number of names of regions, ports and items that, as the catalog says, belong to the listed node.
         names: u32,
         /// The round-trip time to the node in microseconds, from a question until its answer, as last measured; 0 if
         /// there is no measurement.

@@ -131,7 +131,7 @@ requests! {
         12 List -> Page {
             /// The kind of things to list.
             of: ListOf as Padded,
-            /// The answer has only entries of the listing whose number is greater than this number.
+            /// The answer contains only those entries whose number is greater than this number.
             after: u64,
             /// If a workflow is named here, the list has only entries of this workflow.
             workflow: Option<String>,

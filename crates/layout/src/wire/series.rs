@@ -43,8 +43,8 @@ pub const fn pin_id(series: SegmentId, observers: u32, number: u32) -> SegmentId
 pub const PIN_PAGE: u64 = 4096;
 
 record! {
-    /// The answer to an observer: a series. Two descriptors come with the answer: that of the series' pool (read-only),
-    /// and that of the page in which the observer notes the versions that it uses (pin page).
+    /// The answer to an observer: a series. Two descriptors come with the answer: the descriptor of the series' pool
+    /// (read-only), and the descriptor of the pin page, in which the observer notes the versions that it uses.
     pub struct SeriesEntry as Wire {
         /// The id of the series' pool.
         segment: SegmentId,

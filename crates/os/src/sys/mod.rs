@@ -43,7 +43,7 @@ pub(crate) fn raw<N>(_: &'static str, call: impl FnOnce() -> N) -> N {
     call()
 }
 
-/// Fails if the plan of failures says so, before a call of the standard library.
+/// Is called before a call of the standard library, and fails if the plan of failures says that this call must fail.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 pub(crate) fn plan(_: &'static str) -> std::io::Result<()> {

@@ -218,8 +218,7 @@ mod tests {
         folder.gate.is_some().then_some(folder)
     }
 
-    /// Opens the file of a path descriptor anew. A thread of its own does this while the calling thread serves the
-    /// gate.
+    /// Opens the file of a path descriptor anew. Another thread does this while the calling thread serves the gate.
     fn reopened(gate: &Gate, path: &OwnedFd, flags: OFlags) -> Result<(), Errno> {
         let name = format!("/proc/self/fd/{}", path.as_raw_fd());
         std::thread::scope(|scope| {

@@ -33,8 +33,8 @@ struct Unread {
     wrong: Option<&'static str>,
 }
 
-/// The messages and reports that UCX's callbacks store for one wire. UCX has the address of this value, so the value
-/// lies in a box of its own.
+/// The messages and reports that UCX's callbacks store for one wire. UCX keeps the address of this value, so the value
+/// lies in a `Box` and never moves.
 pub struct Inbox {
     /// The number of this wire, which each message for it has in its header. A message with another number is ignored.
     token: u64,

@@ -38,8 +38,8 @@ pub struct Worker {
     pub inbox: Box<Inbox>,
 }
 
-// SAFETY: UCX does not care which thread calls it (`UCS_THREAD_MODE_SERIALIZED`), and all calls that use the addresses
-// go through the only reference to this value, or hold the wire's lock.
+// SAFETY: UCX does not care which thread calls it (`UCS_THREAD_MODE_SERIALIZED`), and the addresses of the UCX worker
+// and endpoint are used only by calls that have the only reference to this value or hold the wire's lock.
 unsafe impl Send for Worker {}
 
 impl Worker {
