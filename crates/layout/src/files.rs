@@ -94,9 +94,10 @@ pub struct Notice {
     /// `magic`.
     pub producers: [AtomicU64; PRODUCERS_BYTES / 8],
     /// The hashes of the most recently lost names; 0 in a free word. A name is lost if another host published its file
-    /// and, before this host had fetched it, dropped the file or was lost itself. The hash is computed from the name
-    /// and the reason of the loss. A consumer that waits for a lost name gets an error without further waiting. If a
-    /// file of this name is published after all, or the lost host comes back, the service removes the hash.
+    /// and this host can no longer fetch the file, because that host has deleted the file or is lost itself. The hash
+    /// is computed from the name and the reason of the loss. A consumer that waits for a lost name gets an error
+    /// without further waiting. If a file of this name is published after all, or the lost host comes back, the service
+    /// removes the hash.
     pub lost: [AtomicU64; LOST],
     /// The time since which the host in `silent` does not answer, in nanoseconds of the monotonic clock; 0 if every
     /// host with producers answers. The lowest bit is 1 if that host is lost. The service sets this word to 0 before it

@@ -42,7 +42,7 @@ pub struct ItemHeader {
     pub order: AtomicU32,
     /// The lengths in each dimension, the outermost first.
     pub shape: [WildWord<AtomicU64>; ITEM_RANK],
-    /// The name of the element type, in the grammar of [`crate::type_name`].
+    /// The name of the element type, as [`crate::type_name`] defines type names.
     pub type_name: [AtomicU64; ITEM_TYPE / 8],
     /// Unused bytes between the description of the contents and the words of cooperative items. The description and
     /// these words are thus on different cache lines, so that waiting members do not slow down readers of the

@@ -78,12 +78,12 @@ pub fn changed_names(number: libc::c_long, arguments: [libc::c_long; 4]) -> Opti
     }
 }
 
-/// Tells whether an open with these flags makes the file if there is none.
+/// Tells whether an open with these flags makes the file if the file does not exist.
 pub fn creates(flags: u64) -> bool {
     flags & libc::O_CREAT as u64 != 0
 }
 
-/// Tells whether an open with these flags fails with EEXIST if there is a file.
+/// Tells whether an open with these flags fails with EEXIST if the file exists.
 pub fn creates_only(flags: u64) -> bool {
     creates(flags) && flags & libc::O_EXCL as u64 != 0
 }

@@ -63,7 +63,7 @@ pub fn signalfd(signals: &[i32]) -> OsResult<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The number of the next signal that arrived at a [`signalfd`]; `None` if there is none.
+/// The number of the next signal that arrived at a [`signalfd`]; `None` if no signal has arrived.
 pub fn next_signal(fd: impl AsFd) -> Option<i32> {
     let mut buffer = [0u8; size_of::<libc::signalfd_siginfo>()];
     match sys::io::read(fd, &mut buffer) {

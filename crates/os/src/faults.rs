@@ -176,8 +176,8 @@ impl FaultPlan {
         self.arm(0, n, which);
     }
 
-    /// Makes the n-th call with this name from now on fail. Calls with other names are not counted. So a process that
-    /// shares this plan can make such other calls at the same time, and the same call fails.
+    /// Makes the n-th call with this name from now on fail. Calls with other names are not counted. So it does not
+    /// matter how many such other calls the processes that share this plan make meanwhile.
     ///
     /// # Panics
     /// The table has no call with this name.

@@ -94,8 +94,8 @@ impl<T: Send + Sync> PerProcess<T> {
         found.filter(|(process, _)| *process == token()).map(|(_, value)| value)
     }
 
-    /// This process's value. `make` makes it if there is none. If two threads make the value at the same time, one of
-    /// their two values is dropped.
+    /// This process's value. If this process has no value yet, `make` makes it. If two threads make the value at the
+    /// same time, one of their two values is dropped.
     pub fn get_or_make(&self, make: impl FnOnce() -> Option<T>) -> Option<&'static T> {
         self.get_or_inherit(|_| make())
     }
@@ -138,8 +138,8 @@ pub fn in_child(hook: extern "C" fn()) {
 /// Makes this process's token, once for all threads. If another thread made it first, gives that thread's token.
 #[cold]
 fn renew(word: &AtomicU64) -> u64 {
-    // The process id cannot be the token: the first process of a pid namespace and its child in a further namespace
-    // both have the process id 1.
+    // The process id cannot be the token: the first process of a pid namespace and its child, if the child is the first
+    // process of another pid namespace, both have the process id 1.
     let random = child::random().map_or_else(|_| clock::now_ns(), u64::from_ne_bytes);
     let own = random.max(1);
     word.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|others| others, |_| own)

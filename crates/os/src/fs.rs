@@ -174,9 +174,9 @@ pub fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> io::Result<()> 
     write_all(&file, bytes.as_ref())
 }
 
-/// Makes a file with these bytes, or replaces an existing one as a whole: a reader sees either all former bytes or all
-/// new ones. The bytes are first written to a file with the same name and the additional ending `.new`. If the call
-/// fails, the existing file stays as it was, and the file with the ending `.new` is removed.
+/// Makes a file with these bytes, or replaces an existing one as a whole: a reader sees either all old bytes or all new
+/// bytes. The bytes are first written to a file with the same name and the additional ending `.new`. If the call fails,
+/// the existing file stays as it was, and the file with the ending `.new` is removed.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");

@@ -53,9 +53,9 @@ pub fn listen(path: &Path) -> OsResult<OwnedFd> {
     Ok(socket)
 }
 
-/// The listening socket that the service manager passed to this process, and the path of the socket; `None` if there is
-/// none. This follows systemd's protocol: `LISTEN_PID` names this process, and the first socket is descriptor 3. Only
-/// the first call of this function finds the socket.
+/// The listening socket that the service manager passed to this process, and the path of the socket; `None` if the
+/// service manager passed no socket. This follows systemd's protocol: `LISTEN_PID` names this process, and the first
+/// socket is descriptor 3. Only the first call of this function finds the socket.
 ///
 /// # Errors
 /// The passed descriptor is no listening SOCK_SEQPACKET socket with a path, or several descriptors were passed.
@@ -98,7 +98,8 @@ pub fn connect(path: &Path) -> OsResult<OwnedFd> {
     Ok(socket)
 }
 
-/// Takes the next waiting connection of a listening socket; `None` if there is none. The connection is non-blocking.
+/// Takes the next waiting connection of a listening socket; `None` if no connection waits. The connection is
+/// non-blocking.
 pub fn accept(listener: impl AsFd) -> OsResult<Option<OwnedFd>> {
     match sys::net::accept_with(listener, FLAGS) {
         Ok(socket) => Ok(Some(socket)),

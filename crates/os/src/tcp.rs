@@ -90,8 +90,8 @@ pub fn connect(address: SocketAddr, deadline: Deadline) -> OsResult<OwnedFd> {
     Ok(socket)
 }
 
-/// Sets the options of a connection. Small messages are sent at once. The kernel's keep-alive probes find a peer whose
-/// host is gone, even while this process sends nothing.
+/// Sets the options of a connection. Small messages are sent without delay. The kernel's keep-alive probes find a peer
+/// whose host is gone, even while this process sends nothing.
 fn tune(socket: impl AsFd) -> OsResult<()> {
     let named = || "a TCP connection".to_owned();
     sockopt::set_tcp_nodelay(&socket, true).context("TCP_NODELAY", named)?;

@@ -191,7 +191,7 @@ pub struct PortHeader {
     pub data: CacheLine<Signal>,
     /// The word on which producers sleep until a cell is free.
     pub space: CacheLine<Signal>,
-    /// The members of both sides that have joined and left.
+    /// For each side of the port: the members that have joined and left.
     pub members: [CacheLine<SideMembers>; 2],
     /// Counters that rarely change.
     pub counters: CacheLine<PortCounters>,

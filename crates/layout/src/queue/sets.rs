@@ -69,7 +69,7 @@ closed_set! {
         Adaptive = 0 "adaptive",
         /// Spins until the deadline, for a task that has a CPU of its own.
         Spin = 1 "spin",
-        /// Sleeps at once, without spinning.
+        /// Sleeps immediately, without spinning.
         Block = 2 "block",
     }
 }

@@ -94,9 +94,9 @@ pub struct RegionHeader {
     /// 1 while a member may be sleeping on `directory_gate`.
     pub directory_waiting: AtomicU32,
     _pad3: [u8; 36],
-    /// The segments whose bytes this region was copied from, the latest first; 0 where there is none. A handle that
-    /// names one of these segments means the same offset of this region. The numbers are written before any member can
-    /// open the region.
+    /// The segments whose bytes this region was copied from, the latest first; unused places are 0. A handle that names
+    /// one of these segments means the same offset of this region. The numbers are written before any member can open
+    /// the region.
     pub former: [AtomicU64; MAX_FORMER],
     _pad4: [u8; 4096 - 512],
 }

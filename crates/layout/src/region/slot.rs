@@ -70,7 +70,7 @@ pub struct HeapSlot {
     _pad1: [u8; 24],
     /// The stack of this slot's slices in which other members freed blocks. The low half is the number of the first
     /// slice plus 1. The high half is a counter, so that the word never has an earlier value again. Any member puts
-    /// slices on the stack; the holder takes all of them at once.
+    /// slices on the stack; the holder takes all of them in one step.
     pub available: AtomicU64,
     _pad2: [u8; 56],
     /// Changes of several steps that have begun and have not ended.

@@ -105,7 +105,7 @@ record! {
         /// The time in milliseconds since it was last known that the node had its lease. For the node that answers,
         /// this is the time since it last reached the catalog.
         silent_ms: u64,
-        /// The node's state, as far as this node knows.
+        /// The node's state, as far as the answering node knows.
         state: NodeState,
         /// The number of names of regions, ports and items that, as the catalog says, belong to the listed node.
         names: u32,

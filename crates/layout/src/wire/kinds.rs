@@ -65,14 +65,14 @@ closed_set! {
 }
 
 closed_set! {
-    /// The state of a node of the site, as far as this node knows.
+    /// The state of a node of the site, as far as the answering node knows.
     pub enum NodeState {
-        /// This node itself, which has its lease in the catalog.
+        /// The answering node itself, which has its lease in the catalog.
         Here = 1 "here",
         /// Another node, which has its lease in the catalog.
         Joined = 2 "joined",
-        /// This node itself, which has lost its lease. The node cannot claim names, and what it knows of other nodes is
-        /// old.
+        /// The answering node itself, which has lost its lease. It cannot claim names, and what it knows of other nodes
+        /// may be old.
         CutOff = 3 "cut off",
         /// Another node, whose lease has ended.
         Gone = 4 "gone",
@@ -101,7 +101,7 @@ closed_set! {
         /// For tasks that trust each other: a transfer needs no call to the daemon, and nothing is proved. A word in
         /// shared memory names the owner.
         Cooperative = 1 "cooperative",
-        /// The former owner provably closed the item, or the new owner gets a copy.
+        /// It is proved that the former owner has closed the item; otherwise the new owner gets a copy.
         Verified = 2 "verified",
         /// The new owner always gets fresh pages. This level also excludes access that the kernel's proof of the level
         /// `Verified` cannot see.

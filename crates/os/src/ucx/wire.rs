@@ -5,8 +5,9 @@
 //! lets UCX proceed for all of them. The others sleep on a condition variable.
 //!
 //! **Sign of life.** Each wire has a TCP connection beside it. When the peer's process ends, its kernel closes that
-//! connection, so the loss shows at once. A peer that ends the wire without an error first sends its *farewell*, the
-//! number of its messages, on that connection. So this side can tell an end without an error from a loss.
+//! connection, so this side sees the loss without delay. A peer that ends the wire without an error first sends its
+//! *farewell*, the number of its messages, on that connection. So this side can tell an end without an error from a
+//! loss.
 //!
 //! **Borrowed memory.** UCX reads from and writes to the caller's memory until an operation is complete. An operation
 //! that does not complete by its deadline therefore ends the wire: the worker is destroyed before the call returns.

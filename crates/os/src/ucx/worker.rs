@@ -143,7 +143,8 @@ impl Worker {
         unsafe { (self.functions().progress)(self.worker) > 0 }
     }
 
-    /// Prepares the descriptor for a sleep; returns whether this thread may sleep. If not, UCX can proceed at once.
+    /// Prepares UCX's descriptor for a sleep. Gives `true` if this thread may sleep until the descriptor is readable,
+    /// and `false` if UCX can proceed now.
     pub fn arm(&self) -> Result<bool, Status> {
         // SAFETY: the worker is alive, and one thread at a time uses it.
         match unsafe { (self.functions().arm)(self.worker) } {
@@ -180,7 +181,7 @@ impl Worker {
         StartResult::new(unsafe { (self.functions().receive)(self.worker, description, place.cast(), length, &params) })
     }
 
-    /// The status of an operation that goes on; `None` until it is complete.
+    /// Gives the final status of an operation; `None` while the operation goes on.
     ///
     /// # Safety
     /// The request must be one of this worker, and must not be freed yet.
