@@ -1,5 +1,5 @@
-//! Reserves ranges of addresses and maps memory into them. The addresses stay valid for the whole life of the process,
-//! whatever is mapped at them.
+//! Reserves ranges of addresses and maps memory into them. The addresses stay reserved until the [`Reservation`] is
+//! dropped, whatever is mapped at them.
 
 use crate::sys;
 use std::ptr::NonNull;
@@ -108,7 +108,7 @@ impl Reservation {
         let length = std::mem::replace(&mut self.length, 0);
         let named = || format!("{length} bytes");
         // SAFETY: the call unmaps exactly the range that this reservation owns. Until the range is mapped again below,
-        // this value does not count as its owner.
+        // this value does not count as the range's owner.
         unsafe { sys::mm::munmap(self.start.as_ptr().cast(), length) }.context("munmap", named)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: the call never replaces a mapping: if another thread took the addresses meanwhile, the call fails.

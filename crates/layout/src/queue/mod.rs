@@ -26,8 +26,8 @@ pub const PORT_MAGIC: u64 = u64::from_le_bytes(*b"xdockprt");
 /// A number that changes with every change of the structs in this file. Builds with different fingerprints refuse each
 /// other.
 pub const PORT_FINGERPRINT: u32 = 0x0002_c0de;
-/// The value of `init` in a formatted port. Before that, `init` is 0, and then the id of the member that formats the
-/// port.
+/// The value of `init` in a formatted port. Before the port is formatted, `init` is first 0, and then the id of the
+/// member that formats the port.
 pub const PORT_READY: u64 = u64::MAX;
 /// The bit of an end slot's `owner` word that says that the member in the other bits is healing the end.
 pub const HEALING: u64 = 1 << 63;

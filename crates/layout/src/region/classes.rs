@@ -23,8 +23,8 @@ pub struct SizeClass {
 
 impl SizeClass {
     /// Gives the number of the block that starts `within` bytes from the beginning of the slice; `None` if no block
-    /// starts there. The number is not checked against `blocks`, so it may be greater than that of the slice's last
-    /// block.
+    /// starts there. The number is not checked against `blocks`, so it may be greater than the number of the slice's
+    /// last block.
     #[inline]
     pub const fn block_at(&self, within: u64) -> Option<u64> {
         let product = within * self.reciprocal as u64;

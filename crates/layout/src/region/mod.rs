@@ -26,8 +26,8 @@ use crate::WildWord;
 
 /// The first word of a formatted region.
 pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"xdockreg");
-/// The value of `RegionHeader::init` in a region that is ready for use. Before the region is ready, the value is 0, and
-/// then the id of the member that formats the region.
+/// The value of `RegionHeader::init` in a region that is ready for use. Before the region is ready, the value is first
+/// 0, and then the id of the member that formats the region.
 pub const REGION_READY: u64 = u64::MAX;
 
 /// A lock that survives the death of the member that holds it. The lock's word contains that member's id. If the member

@@ -42,9 +42,9 @@ record! {
         of: u64,
         /// The member's rank in its task.
         rank: u32,
-        /// The member's process id, as the node sees it.
+        /// The member's process id, as the node daemon sees it.
         pid: u32,
-        /// The member's user id, as the node sees it.
+        /// The member's user id, as the node daemon sees it.
         uid: u32,
         /// The member's state, as far as the daemon knows.
         state: MemberState,
