@@ -13,15 +13,15 @@ closed_set! {
         /// The deadline passed. The error message names the peer that the call waited for, and says when the peer was
         /// last seen.
         TimedOut = 2 "timed out",
-        /// The other end was closed, and everything that it had sent was received.
+        /// The other end was closed, and all that it had sent was received.
         Closed = 3 "closed",
-        /// The member at the other end died, and everything that it had sent was received.
+        /// The member at the other end died, and all that it had sent was received.
         PeerDied = 4 "peer died",
         /// There is no such region, port, item, series or object.
         NotFound = 5 "not found",
         /// The object exists already, but the call asked for a new one.
         Exists = 6 "exists",
-        /// The object has another type than the call asked for; the error message shows both types.
+        /// The object has another type. The error message shows that type and the type that the call asked for.
         WrongType = 7 "wrong type",
         /// An argument has a value that is never allowed.
         Invalid = 8 "invalid",
@@ -31,7 +31,7 @@ closed_set! {
         Denied = 10 "denied",
         /// The region, the quota or the node is full. Existing objects can still be used.
         NoSpace = 11 "no space",
-        /// Another member, another request or an array of this program uses the object.
+        /// Another member or request, or an array of this program, uses the object.
         Busy = 12 "busy",
         /// Shared memory has contents that no correct member writes.
         Corrupt = 13 "corrupt",
@@ -39,7 +39,7 @@ closed_set! {
         Disconnected = 14 "disconnected",
         /// The two sides were built with different layouts or protocols.
         Incompatible = 15 "incompatible",
-        /// The operating system refused a call; the error message has the system's reason.
+        /// The operating system refused a call. The error message has the system's reason.
         System = 16 "system",
     }
 }

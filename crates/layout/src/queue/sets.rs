@@ -8,7 +8,7 @@ closed_set! {
     pub enum Pattern {
         /// One producer and one consumer; messages keep their order.
         OneToOne = 0 "one-to-one",
-        /// One producer, up to 31 consumers; each message goes to every consumer that is at the port.
+        /// One producer, up to 31 consumers; each message goes to all present consumers.
         FanOut = 1 "fan-out",
         /// Up to 32 producers and one consumer. The messages of each producer keep their order.
         FanIn = 2 "fan-in",

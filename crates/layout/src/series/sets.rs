@@ -21,8 +21,8 @@ closed_set! {
     /// What a publish does if all three are true: the pool is full, it cannot grow, and observers hold all old
     /// versions.
     pub enum FullPolicy, default Withhold {
-        /// The publish succeeds and returns 0 as the version's number, and the version is withheld. The next publish
-        /// that finds room contains the changes of the withheld version.
+        /// The publish returns 0 as the version's number, and the version is withheld. The next publish that finds room
+        /// contains the changes of the withheld version.
         Withhold = 0 "withhold",
         /// The publish fails with `NO_SPACE`. No change is lost, because the next publish contains the changes.
         Fail = 1 "fail",
@@ -50,8 +50,8 @@ closed_set! {
 closed_set! {
     /// How a publisher finds the bytes that changed since the last version.
     pub enum Detect, default Auto {
-        /// By the method that is cheapest according to the library's measurements. The choice may change while the
-        /// program runs. A method that moves pages is chosen only if pages may move.
+        /// By the method that the library has measured to be cheapest. The choice may change while the program runs. A
+        /// method that moves pages is chosen only if pages may move.
         Auto = 0 "auto",
         /// Only bytes that the program named as touched count as changed.
         Hints = 1 "hints",
@@ -63,7 +63,7 @@ closed_set! {
         WriteProtect = 3 "write_protect",
         /// Without finding changes: each publish copies everything.
         CopyAll = 4 "copy_all",
-        /// By comparing everything with the last version: a publish copies only the chunks that differ.
+        /// By comparing everything with the last version. A publish copies only the chunks that differ.
         Compare = 5 "compare",
     }
 }

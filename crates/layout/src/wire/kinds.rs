@@ -27,7 +27,7 @@ closed_set! {
         OpenOnly = 2 "open_only",
         /// Open the object, or create it if the name does not exist.
         OpenOrCreate = 3 "open_or_create",
-        /// Remove the object that has the name, if there is one, and then create a new object.
+        /// Remove the object if the name exists, and then create a new object.
         Recreate = 4 "recreate",
     }
 }
@@ -98,10 +98,10 @@ closed_set! {
 closed_set! {
     /// How a new owner of an item can be sure that the former owner has no access to the item any more.
     pub enum ItemLevel {
-        /// For tasks that trust each other: a transfer needs no call to the daemon, and nothing is proved. A word in
-        /// shared memory names the owner.
+        /// For tasks that trust each other: no call to the daemon, and no proof. A transfer only changes a word in
+        /// shared memory, which names the owner.
         Cooperative = 1 "cooperative",
-        /// It is proved that the former owner has closed the item; otherwise the new owner gets a copy.
+        /// The former owner provably closed the item, or the new owner gets a copy.
         Verified = 2 "verified",
         /// The new owner always gets fresh pages. This level also excludes access that the kernel's proof of the level
         /// `Verified` cannot see.

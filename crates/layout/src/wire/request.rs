@@ -30,7 +30,8 @@ requests! {
             member: MemberId,
             /// The client's rank in its task.
             rank: u32,
-            /// True if the client only looks, as `crossdock ls` does, without taking part in the workflow's run.
+            /// True if the client only inspects the daemon's state, as `crossdock ls` does, without taking part in the
+            /// workflow's run.
             visitor: bool,
             /// The task as which the client wants to act.
             task: Option<String>,
