@@ -38,7 +38,7 @@ pub fn written_name(number: libc::c_long, arguments: [libc::c_long; 3]) -> Optio
     }
 }
 
-/// What a system call that opens no file changes.
+/// The change that a system call makes without opening a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// The call sets the file's length.

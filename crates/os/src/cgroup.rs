@@ -112,7 +112,7 @@ impl Cgroup {
 
 impl Level {
     /// The bytes that this level may still take. The memory of the file cache, which the kernel can free, is counted as
-    /// room only if the other room is less than `wanted`.
+    /// room only if the room without this memory is less than `wanted`.
     fn left(&self, wanted: u64) -> u64 {
         let name = if self.unified { "memory.current" } else { "memory.usage_in_bytes" };
         let Some(used) = number(&self.folder.join(name)) else { return u64::MAX };

@@ -2,8 +2,8 @@
 //!
 //! An ordinary copy first reads the target's memory into the caches. That is useless if the same CPU does not read the
 //! target soon. Stores that bypass the caches (non-temporal stores) avoid this read, and so save a third of the memory
-//! traffic. For blocks that fit into the caches, they are slower than ordinary stores. So the caller measures both ways
-//! and chooses the [`StoreMode`].
+//! traffic. For blocks that fit into the caches, such stores are slower than ordinary stores. So the caller measures
+//! both ways and chooses the [`StoreMode`].
 
 use std::sync::atomic::AtomicU8;
 #[cfg(any(miri, not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))))]

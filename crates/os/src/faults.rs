@@ -331,7 +331,7 @@ pub(crate) fn next(call: &'static str) -> Option<Fault> {
     }
 }
 
-/// Counts a call as `next` does. This function is for calls whose only failures are errors.
+/// Counts a call as `next` does. This function is for calls that can only fail with an error.
 pub(crate) fn check(call: &'static str) -> rustix::io::Result<()> {
     match next(call) {
         Some(Fault::Error(errno)) => Err(errno),

@@ -3,8 +3,8 @@
 //! A [`ForkWatch`] is a System V segment of shared memory, attached to this process. Every child that gets a copy of
 //! the address space gets the attachment too, whichever call made the child, and loses it when it ends or runs another
 //! program. The kernel counts the attachments, and one system call gives the count. A child that shares the address
-//! space (`vfork`) is not counted. It needs no count, because it has no copy of the mappings. The segment has no name
-//! and no memory, and the kernel removes it with its last attachment. If a process is killed while it makes the
+//! space (`vfork`) is not counted. Such a child needs no count, because it has no copy of the mappings. The segment has
+//! no name and no memory, and the kernel removes it with its last attachment. If a process is killed while it makes the
 //! segment, between `shmget` and `IPC_RMID`, the empty segment stays until its IPC namespace ends.
 //!
 //! Where the kernel gives no segment, the watch is a pipe. Children inherit the pipe's writing end. A pipe tells less
@@ -21,7 +21,8 @@ use std::ptr::{self, NonNull};
 /// The size of the segment in bytes. No process writes to the segment, so it takes no memory.
 const LENGTH: usize = 4096;
 
-/// The watch. Forked children inherit it together with the mappings of this process.
+/// A watch that tells whether forked children still have the mappings of this process. Children inherit the watch
+/// together with these mappings.
 #[derive(Debug)]
 pub struct ForkWatch(Kind);
 

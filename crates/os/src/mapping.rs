@@ -205,9 +205,9 @@ impl Mapping {
     }
 
     /// Takes memory for those parts of the range that have no memory yet, in huge pages if the kernel has them. `fd` is
-    /// the file of this mapping. The function only touches the first small page of each huge page, because a kernel
-    /// with huge pages then fills the whole huge page. Afterwards the caller takes the memory that is still missing
-    /// with `memfd::reserve`.
+    /// the file of this mapping. The function reserves only the first small page of each huge page, because a kernel
+    /// with huge pages then takes memory for the whole huge page. Afterwards the caller takes the memory that is still
+    /// missing with `memfd::reserve`.
     pub fn take_huge_pages(&self, fd: impl AsFd, offset: u64, size: u64) {
         const HUGE: u64 = crate::reservation::HUGE as u64;
         let (first, end) = (offset.next_multiple_of(HUGE), (offset + size) / HUGE * HUGE);

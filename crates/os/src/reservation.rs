@@ -128,14 +128,14 @@ impl Reservation {
         Ok(())
     }
 
-    /// Maps `length` bytes of a file, which begin at `from` in the file, to the address `offset` of this range. They
-    /// can only be read. The mapping also shows what other processes write to the file later.
+    /// Maps `length` bytes of a file for reading only. The bytes begin at `from` in the file, and at `offset` in this
+    /// range. The mapping also shows what other processes write to the file later.
     pub fn put_readable(&self, offset: usize, length: usize, fd: impl AsFd, from: u64) -> OsResult<()> {
         self.put_file(offset, length, fd, from, ProtFlags::READ, MapFlags::SHARED)
     }
 
-    /// Maps `length` bytes of a file, which begin at `from` in the file, to the address `offset` of this range. When
-    /// this process writes to a page, the process gets a private copy of the page, and the file does not change.
+    /// Maps `length` bytes of a file privately. The bytes begin at `from` in the file, and at `offset` in this range.
+    /// When this process writes to a page, the process gets a private copy of the page, and the file does not change.
     pub fn put_private(&self, offset: usize, length: usize, fd: impl AsFd, from: u64) -> OsResult<()> {
         self.put_file(offset, length, fd, from, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     }

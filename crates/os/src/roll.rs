@@ -47,7 +47,7 @@ pub struct FileIdentity {
     pub born: u64,
 }
 
-/// The roll, for the daemon, which opens the file and locks a byte of it for each member.
+/// The roll as the daemon uses it: the daemon opens the roll's file, and locks one byte of the file for each member.
 #[derive(Debug)]
 pub struct Roll {
     /// The file of the roll. If this process may make mounts, the file is opened through a mount that no process can

@@ -4,7 +4,7 @@ use crate::closed_set;
 
 closed_set! {
     /// The kind of the value of an attribute or a constant. In a stored value, the kind 0 means that there is no value.
-    /// In the C header, the number of each kind is smaller by 1.
+    /// In the C header, the number of each kind is smaller by 1 than here.
     pub enum ValueKind {
         /// A signed integer of 64 bits.
         I64 = 1 "i64",
@@ -38,8 +38,8 @@ closed_set! {
     /// the kernel (RDMA, io_uring, CUDA, a pending `MPI_Irecv`), the device goes on using the pages that were at the
     /// addresses when the memory was registered.
     pub enum Pages, default Stay {
-        /// The pages at the variables' addresses stay. Only if the program calls `begin`, other pages come to these
-        /// addresses.
+        /// The pages at the variables' addresses stay. Other pages come to these addresses only if the program calls
+        /// `begin`.
         Stay = 0 "stay",
         /// A publish may change the pages, because no memory is registered. In that case, the library may choose the
         /// method of private copies, which needs half the memory of the other methods.

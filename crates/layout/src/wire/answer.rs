@@ -71,7 +71,7 @@ answers! {
             /// The segment's name.
             name: String,
         },
-        /// The answer to requests such as `Remove`: the request succeeded. Besides, a Done returns at most one number.
+        /// The answer to requests such as `Remove`: the request succeeded. A Done contains at most one number.
         3 Done {
             /// The endpoint's number after `MakeEndpoint`, the number of reserved bytes after `Reserve`, the pool's id
             /// after `Publish`; 0 after other requests.

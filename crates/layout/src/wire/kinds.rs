@@ -19,7 +19,7 @@ closed_set! {
 
 closed_set! {
     /// What to do if the name of the object exists already, or does not exist. In the C header, the number of each mode
-    /// is smaller by 1.
+    /// is smaller by 1 than here.
     pub enum OpenMode {
         /// Create the object; `EXISTS` if the name exists.
         CreateOnly = 1 "create_only",

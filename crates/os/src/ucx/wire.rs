@@ -477,7 +477,7 @@ impl std::ops::DerefMut for StateGuard<'_> {
 }
 
 impl State {
-    /// Copies bytes of the partly read message that were not read yet into `buffer`. Gives the number of copied bytes.
+    /// Copies the next unread bytes of the partly read message into `buffer`. Gives the number of copied bytes.
     fn copy_rest(&mut self, buffer: &mut [u8]) -> usize {
         let (bytes, from) = &mut self.rest;
         let length = buffer.len().min(bytes.len() - *from);
