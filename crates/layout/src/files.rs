@@ -1,11 +1,11 @@
-//! The notice of a managed directory: one page by which the directory's service tells consumers what the producers do.
-//! The notice contains no file: the published files are in the directory.
+//! The notice of a managed directory: one page of shared memory, through which the directory's service tells consumers
+//! what the producers do. The notice contains no file: the published files are in the directory.
 //!
 //! Only the directory's service writes the page. Every consumer reads it through a read-only mapping. A consumer that
 //! waits for a file loads `news` (Acquire) and then looks for the file. If the file is not there, the consumer sleeps
 //! on `news`. The service first makes a file visible and then increments `news` (Release), so no publication is missed.
-//! If the service dies, `news` does not change any more; so consumers look at the directory itself from time to time,
-//! without waiting for `news`.
+//! If the service dies, `news` does not change any more. So a consumer does not only wait for `news`: it also looks at
+//! the directory itself from time to time.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -30,15 +30,15 @@ pub enum Phase {
     Coming = 0,
     /// At least one producer runs or will run.
     Producing = 1,
-    /// All producers ended with success: no other file will come.
+    /// All producers ended with success: no further file will appear.
     Ended = 2,
-    /// All producers are gone and at least one of them failed: no other file will come.
+    /// All producers are gone, and at least one of them failed: no further file will appear.
     Failed = 3,
 }
 
 impl Phase {
-    /// Gives the phase with this number. An unknown number counts as a running producer, so that waits end by their
-    /// deadlines.
+    /// Gives the phase with this number. For an unknown number gives [`Phase::Producing`], so that a wait for a file
+    /// goes on until its deadline.
     pub fn from_number(number: u32) -> Self {
         match number {
             0 => Self::Coming,
@@ -52,7 +52,8 @@ impl Phase {
 /// Why a file can no longer come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LossReason {
-    /// The host that published the file dropped it before this host had fetched it.
+    /// The host that published the file has deleted it, as the key `keep` of the workflow file says, before this host
+    /// had fetched it.
     Dropped,
     /// The host that published the file is lost, and this host had not fetched the file.
     WithHost,
@@ -87,15 +88,16 @@ pub struct Notice {
     pub last_ns: AtomicU64,
     /// The number of files that were not published because their writer was killed.
     pub torn: AtomicU64,
-    /// The number of names that were ever put into `lost`. Only the directory's service uses this number.
+    /// The number of times that the service has put a name into `lost`. Only the directory's service uses this number.
     pub lost_count: AtomicU64,
     /// The producers' names in UTF-8, separated by commas, with a zero byte at the end. The service writes them before
     /// `magic`.
     pub producers: [AtomicU64; PRODUCERS_BYTES / 8],
     /// The hashes of the most recently lost names; 0 in a free word. A name is lost if another host published its file
-    /// and, before this host had fetched it, dropped the file or was lost itself. The hash includes the reason. A
-    /// consumer that waits for a lost name gets an error at once. If a file of this name is published after all, or the
-    /// lost host comes back, the service removes the hash.
+    /// and this host can no longer fetch the file, because that host has deleted the file or is lost itself. The hash
+    /// is computed from the name and the reason of the loss. A consumer that waits for a lost name gets an error
+    /// without further waiting. If a file of this name is published after all, or the lost host comes back, the service
+    /// removes the hash.
     pub lost: [AtomicU64; LOST],
     /// The time since which the host in `silent` does not answer, in nanoseconds of the monotonic clock; 0 if every
     /// host with producers answers. The lowest bit is 1 if that host is lost. The service sets this word to 0 before it
@@ -192,7 +194,7 @@ impl Notice {
     }
 }
 
-/// Writes a text into the words, with a zero byte at its end. A text that is too long is cut at a character.
+/// Writes a text into the words, with a zero byte at its end. A text that is too long is cut between two characters.
 fn store(words: &[AtomicU64], text: &str) {
     let text = crate::text::clipped(text, words.len() * 8 - 1).as_bytes();
     for (number, word) in words.iter().enumerate() {
@@ -218,8 +220,8 @@ fn hash_of(name: &[u8], why: LossReason) -> u64 {
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, step);
     match why {
         LossReason::Dropped => hash.max(1),
-        // No name contains a zero byte, so a hash that includes this zero byte differs from the hash of every dropped
-        // name.
+        // No name contains a zero byte. So the hash of a name with this reason includes a zero byte, and differs from
+        // the hash of every name with the reason `Dropped`.
         LossReason::WithHost => step(hash, &0).max(1),
     }
 }

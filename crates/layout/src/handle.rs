@@ -5,8 +5,8 @@ use crate::SegmentId;
 
 /// Names an object by its segment and its offset in the segment. A handle is plain data, which may be copied and sent.
 ///
-/// A handle that another process sent is unchecked. `Region::load` checks that the handle names the region's segment,
-/// that the offset is in the region, and that a block in use begins at the offset.
+/// A handle that came from another process may be wrong. `Region::load` checks that the handle names the region's
+/// segment, that the offset is in the region, and that a block in use begins at the offset.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(C)]
 pub struct Handle {

@@ -17,8 +17,8 @@ impl MemberId {
     /// The id that means "no member". An unlocked lock and a free slot hold this value.
     pub const NONE: Self = Self(0);
 
-    /// Makes an id. `slot` must be below [`MAX_MEMBERS`]; `counter` must be above zero and below 2⁵⁰, because the two
-    /// upper bits of an id are free for marks.
+    /// Makes an id. `slot` must be below [`MAX_MEMBERS`]; `counter` must be above zero and below 2⁵⁰, because the words
+    /// that contain an id use the two upper bits as marks.
     pub const fn new(counter: u64, slot: usize) -> Self {
         assert!(slot < MAX_MEMBERS && counter > 0 && counter < 1 << (62 - SLOT_BITS));
         Self(counter << SLOT_BITS | slot as u64)
@@ -51,8 +51,8 @@ impl std::fmt::Display for MemberId {
 pub struct SegmentId(pub u64);
 
 impl SegmentId {
-    /// No segment has this id. If a message came from another node without its object, the message's handle contains
-    /// this id. Objects of some kinds are not copied to other nodes.
+    /// No segment has this id. When a message goes to another node, objects of some kinds are not copied with it. The
+    /// handle of such a message then contains this id.
     pub const LEFT_BEHIND: Self = Self(u64::MAX >> 1);
 }
 

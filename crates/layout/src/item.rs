@@ -21,7 +21,7 @@ pub const ITEM_TYPE: usize = 192;
 
 /// The value of `contents` for plain bytes.
 pub const CONTENTS_BYTES: u32 = 0;
-/// The value of `contents` for an array, which is described by type, rank, order and shape.
+/// The value of `contents` for an array, which `type_name`, `rank`, `order` and `shape` describe.
 pub const CONTENTS_ARRAY: u32 = 1;
 /// The value of `contents` for a region: a heap with named objects.
 pub const CONTENTS_HEAP: u32 = 2;
@@ -44,14 +44,15 @@ pub struct ItemHeader {
     pub order: AtomicU32,
     /// The lengths in each dimension, the outermost first.
     pub shape: [WildWord<AtomicU64>; ITEM_RANK],
-    /// The name of the element type, in the grammar of [`crate::type_name`].
+    /// The name of the element type, as [`crate::type_name`] defines type names.
     pub type_name: [AtomicU64; ITEM_TYPE / 8],
     /// Unused bytes between the description of the contents and the words of cooperative items. The description and
     /// these words are thus on different cache lines, so that waiting members do not slow down readers of the
     /// description.
     pub padding: [AtomicU64; 29],
-    /// Cooperative items: the party that owns the item, by the number that the daemon gave it. Only the member in
-    /// `holder` writes this number, or, after that member's death, the member that heals the item.
+    /// Cooperative items: the party that owns the item, as the number that the daemon has given to this party. The
+    /// daemon writes the first owner. After that, only the member in `holder` writes this number, or, after that
+    /// member's death, the member that heals the item.
     pub owner: AtomicU32,
     /// Cooperative items: a number that is incremented each time a member gives the item back. Members that wait for
     /// the item sleep on this word.
@@ -67,8 +68,8 @@ pub struct ItemHeader {
     /// Cooperative items: the number of the party that made the item.
     pub creator: AtomicU32,
     /// Cooperative items: the owner for which the member in `holder` has the item, or 0. The member writes this number
-    /// after it has seen that its own party owns the item, and clears it before it gives the item back. So `on_death`
-    /// applies to the death of a holder only if this number is that of the owner.
+    /// after it has seen that its own party owns the item, and sets it to 0 before it gives the item back. So when a
+    /// holder dies, `on_death` applies only if this number is the present owner's.
     pub held_for: AtomicU32,
     /// Cooperative items: the number of times that the item changed its owner.
     pub transfers: AtomicU64,

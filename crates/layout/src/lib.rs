@@ -1,7 +1,7 @@
 //! The layout of the data in shared memory, and of the messages between processes.
 //!
-//! The types in this crate have no behaviour, except that they check their own values. Tests freeze all offsets and
-//! sizes, because programs in other languages and of other builds read the same bytes.
+//! The types in this crate only describe data and check values. Tests freeze all offsets and sizes, because programs in
+//! other languages and of other builds read the same bytes.
 
 pub mod files;
 pub mod handle;

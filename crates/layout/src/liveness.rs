@@ -4,13 +4,13 @@
 //! **Death is permanent, and a missing entry is no death.** No member id is used twice, so a proof of death stays true
 //! however old the proof is. The daemon is the only writer of the table, and members map it read-only. A member may
 //! still have the table of a former daemon mapped while a new daemon runs. So no word in the table proves that a member
-//! lives, and a word about one member says nothing about another. The word of a slot is
+//! lives. The word of a slot is
 //!
 //! ```text
-//!   63    62             12 11      0
-//!  ┌────┬──────────────────┬─────────┐     0                   no member was here yet
-//!  │DEAD│     counter      │  slot   │     id                  the slot's last member
-//!  └────┴──────────────────┴─────────┘     id | DEAD           that member is dead
+//! 63    62             12 11      0
+//! ┌────┬──────────────────┬─────────┐     0                   no member was here yet
+//! │DEAD│     counter      │  slot   │     id                  the slot's last member
+//! └────┴──────────────────┴─────────┘     id | DEAD           that member is dead
 //! ```
 //!
 //! The daemon sets DEAD only with the kernel's proof (`docs/lifetimes.md`), or when the member itself said that it
@@ -36,7 +36,7 @@ pub struct LivenessTable {
     /// A futex word. After each death, the daemon increments it (Release) and wakes the waiting members. Waiting
     /// members load it (Acquire) before they look at slots.
     pub epoch: AtomicU32,
-    /// Words by which publishers of series notice new pin pages. The number of a series selects its word
+    /// Words by which publishers of series notice new pin pages. The id of a series selects one of these words
     /// ([`Self::pages`]). The daemon increments the word (Release) before an observer gets a new page. When the
     /// publisher retires versions, it loads the word (Acquire) after a fence. If the word is unchanged, the publisher
     /// knows every pin page of its series.
@@ -47,8 +47,8 @@ pub struct LivenessTable {
     pub members: [AtomicU64; MAX_MEMBERS],
 }
 
-/// The number of words by which publishers notice new pin pages. Several series may share a word. A change of a shared
-/// word makes the publisher of each of these series ask the daemon once.
+/// The number of words by which publishers notice new pin pages. Several series may share a word. When a shared word
+/// changes, the publisher of each of these series asks the daemon once whether its series has a new pin page.
 pub const PAGE_WORDS: usize = 8;
 
 /// The index of the word that changes when this series gets a pin page.

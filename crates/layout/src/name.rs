@@ -11,8 +11,8 @@ pub const MIRROR: &str = ".mirror/";
 /// The beginning of the name of a task that a daemon uses to observe series for another node.
 pub const OBSERVERS: &str = "observers.on.";
 
-/// Gives the name that a grant must match. For the name of a mirror, this is the name of the original. For any other
-/// name, it is the name itself.
+/// Gives the name that is compared with the patterns of grants. For the name of a mirror, this is the name of the
+/// original. For any other name, it is the name itself.
 #[must_use]
 pub fn mirrored(name: &str) -> &str {
     name.strip_prefix(MIRROR).and_then(|rest| rest.split_once('/')).map_or(name, |(_, mirrored)| mirrored)

@@ -51,7 +51,7 @@ macro_rules! closed_set {
         }
 
         impl $name {
-            /// Every member, in order of its number.
+            /// All members, in the order of their numbers.
             pub const ALL: [Self; [$($number),+].len()] = [$(Self::$member),+];
 
             /// Gives the member with this number, if there is one.

@@ -8,20 +8,20 @@ closed_set! {
     pub enum Status {
         /// The call succeeded.
         Ok = 0 "ok",
-        /// There is no result yet, and the caller chose not to wait. This status is not a failure.
+        /// There is no result yet, and the caller chose not to wait. This status does not mean a failure.
         NotYet = 1 "not yet",
-        /// The deadline passed. The message names the peer that the call waited for, and says when the peer was last
-        /// seen.
+        /// The deadline passed. The error message names the peer that the call waited for, and says when the peer was
+        /// last seen.
         TimedOut = 2 "timed out",
-        /// The other end left in order, and everything that it had sent was taken.
+        /// The other end was closed, and all that it had sent was received.
         Closed = 3 "closed",
-        /// The other end died, and everything that it had sent was taken.
+        /// The member at the other end died, and all that it had sent was received.
         PeerDied = 4 "peer died",
         /// There is no such region, port, item, series or object.
         NotFound = 5 "not found",
         /// The object exists already, but the call asked for a new one.
         Exists = 6 "exists",
-        /// The object has another type; the message shows both types.
+        /// The object has another type. The error message shows that type and the type that the call asked for.
         WrongType = 7 "wrong type",
         /// An argument has a value that is never allowed.
         Invalid = 8 "invalid",
@@ -31,15 +31,15 @@ closed_set! {
         Denied = 10 "denied",
         /// The region, the quota or the node is full. Existing objects can still be used.
         NoSpace = 11 "no space",
-        /// Another member, another request or an array of this program uses it.
+        /// Another member or request, or an array of this program, uses the object.
         Busy = 12 "busy",
         /// Shared memory has contents that no correct member writes.
         Corrupt = 13 "corrupt",
-        /// There is no node daemon, or the session is closed.
+        /// There is no node daemon, or the session with it is closed.
         Disconnected = 14 "disconnected",
         /// The two sides were built with different layouts or protocols.
         Incompatible = 15 "incompatible",
-        /// The system refused a call; the message has the system's reason.
+        /// The operating system refused a call. The error message has the system's reason.
         System = 16 "system",
     }
 }

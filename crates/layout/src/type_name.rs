@@ -1,9 +1,9 @@
 //! The grammar of type names, which is the same for all languages. Each object's type is stored as such a name, so
-//! opening an object with a wrong type is a clear error.
+//! opening an object with a wrong type gives a clear error.
 //!
 //! ```text
 //! type    := scalar | type '[' n ']' | '{' type (',' type)* '}' | 'vector<' type '>' | 'string'
-//!          | 'ndarray<' scalar '>' | word ':' text
+//! | 'ndarray<' scalar '>' | word ':' text
 //! scalar  := bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 c64 c128
 //! ```
 //!
@@ -123,8 +123,9 @@ impl Type {
     }
 }
 
-/// Gives the fields of a struct, each with its offset from the start of the struct, as a C compiler lays them out. Ends
-/// before the first field whose size does not follow from its name, or that does not fit into 64 bits.
+/// Gives the fields of a struct, each with its offset from the start of the struct, as a C compiler lays them out. The
+/// list ends before the first field whose size does not follow from its type's name, or whose offset or size does not
+/// fit into 64 bits.
 pub fn with_offsets(fields: &[Type]) -> impl Iterator<Item = (u64, &Type)> {
     let mut end = 0u64;
     fields.iter().map_while(move |field| {
@@ -138,7 +139,7 @@ pub fn with_offsets(fields: &[Type]) -> impl Iterator<Item = (u64, &Type)> {
 /// The error for a text that is not a type name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadTypeName {
-    /// The text that was to be a type name.
+    /// The text that was refused as a type name.
     pub name: String,
     /// The position of the byte at which the text is no longer a type name.
     pub at: usize,
@@ -219,8 +220,8 @@ impl Parser<'_> {
             self.at += word.len();
             return Ok(Type::Scalar(name, *size));
         }
-        // An opaque name goes on to the end of the text. It may have any brackets, because only the language that made
-        // the object understands it.
+        // An opaque name (`word:text`) goes on to the end of the text. It may have any brackets, because only the
+        // language that made the object understands it.
         if depth == 0 && !word.is_empty() && behind.starts_with(':') && behind.len() > 1 {
             let whole = self.rest().to_owned();
             if whole.bytes().any(|b| b < 0x20 || b == 0x7f) {

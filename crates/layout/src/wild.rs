@@ -1,9 +1,10 @@
-//! The type `Wild`: a value that another process can write has this type until it was checked.
+//! The type `Wild`: a value that another process can write has this type until it has been checked.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A number that was read from memory or a socket that another process writes. It cannot be used as an offset, a length
-/// or an index: each function that gives the number out checks it, except [`Wild::unchecked_for_display`].
+/// or an index: each function that gives the number as a plain value checks it first, except
+/// [`Wild::unchecked_for_display`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wild<T>(T);
 
@@ -30,7 +31,8 @@ impl<T: Copy + PartialOrd> Wild<T> {
         good(self.0).then_some(self.0)
     }
 
-    /// Gives the value without a check, for error messages and inspection only. Never compute an address from it.
+    /// Gives the value without a check, for error messages and inspection only. The caller must never compute an
+    /// address from it.
     pub fn unchecked_for_display(self) -> T {
         self.0
     }
@@ -133,8 +135,8 @@ impl<A: Word> WildWord<A> {
     }
 }
 
-/// Reads the shape of an array, and computes the bytes of its elements, which have `element` bytes each. Gives `None`
-/// if `rank` is greater than the number of words, or if the elements take more than `limit` bytes.
+/// Reads the shape of an array, and computes the number of bytes of all its elements, which have `element` bytes each.
+/// Gives `None` if `rank` is greater than the number of words, or if the elements take more than `limit` bytes.
 pub fn read_shape(words: &[WildWord<AtomicU64>], rank: Wild<u32>, element: u64, limit: u64) -> Option<(Vec<u64>, u64)> {
     let rank = rank.at_most(words.len() as u32)? as usize;
     let shape: Vec<u64> = words[..rank].iter().map(|word| word.load(Ordering::Relaxed).0).collect();
@@ -162,8 +164,8 @@ impl Wild<u32> {
 }
 
 impl Wild<u64> {
-    /// Gives a hash of the number without a check. The caller uses the hash only to choose a chain of a hash table, and
-    /// every hash is within the table.
+    /// Gives a hash of the number without a check. No check is needed, because the caller uses the hash only to choose
+    /// a chain of a hash table, and the table has a chain for every hash.
     pub fn hashed(self, hash: impl FnOnce(u64) -> u32) -> u32 {
         hash(self.0)
     }

@@ -1,5 +1,5 @@
-//! Tells which raw system calls take the name of a file, and in which argument. The preload library and the supervisor
-//! of stopped calls need this, because they stand between a program and the kernel.
+//! Tells which raw system calls take the name of a file, and in which argument. The preload library, and the process
+//! that answers stopped system calls, use this to find the file that a program's call is about.
 
 /// Gives the folder's descriptor and the address of the name, if this system call looks up a file's name and neither
 /// creates the file nor opens it for writing. Gives `None` for every other call. `arguments` are the first three
@@ -10,8 +10,8 @@ pub fn name_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i3
     let reads = |flags: libc::c_long| only_reads(flags as u64);
     match number {
         libc::SYS_openat if reads(c) => at(a, b),
-        // The flags of `openat2` lie in the program's memory, and this function does not see them. The caller must look
-        // at them too: `flags_of` gives their address.
+        // The flags of `openat2` lie in the program's memory, which this function cannot read. So the caller must read
+        // them, at the address that `flags_of` gives, before it decides whether the call only reads.
         libc::SYS_openat2 => at(a, b),
         libc::SYS_chdir => at(libc::AT_FDCWD.into(), a),
         libc::SYS_newfstatat | libc::SYS_statx | libc::SYS_faccessat | libc::SYS_faccessat2 => at(a, b),
@@ -23,8 +23,8 @@ pub fn name_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i3
     }
 }
 
-/// Gives the folder's descriptor, the address of the name, and the flags, if this system call creates a file or opens
-/// it for writing and takes the flags as an argument.
+/// For a system call that creates a file or opens it for writing, and that gets its flags as an argument: gives the
+/// folder's descriptor, the address of the name, and the flags. Gives `None` for every other call.
 pub fn written_name(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i32, usize, u64)> {
     let [a, b, c] = arguments;
     let writes = |flags: libc::c_long| !only_reads(flags as u64);
@@ -38,7 +38,7 @@ pub fn written_name(number: libc::c_long, arguments: [libc::c_long; 3]) -> Optio
     }
 }
 
-/// A change of a name by a system call that does not open a file.
+/// The change that a system call makes without opening a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// The call sets the file's length.
@@ -78,12 +78,12 @@ pub fn changed_names(number: libc::c_long, arguments: [libc::c_long; 4]) -> Opti
     }
 }
 
-/// Tells whether an open with these flags makes the file if there is none.
+/// Tells whether an open with these flags makes the file if the file does not exist.
 pub fn creates(flags: u64) -> bool {
     flags & libc::O_CREAT as u64 != 0
 }
 
-/// Tells whether an open with these flags fails with EEXIST if there is a file.
+/// Tells whether an open with these flags fails with EEXIST if the file exists.
 pub fn creates_only(flags: u64) -> bool {
     creates(flags) && flags & libc::O_EXCL as u64 != 0
 }

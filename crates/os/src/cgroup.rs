@@ -1,12 +1,12 @@
-//! Tells how much more memory the memory cgroup of a process allows. The library asks before it takes pages, because
-//! the kernel does not refuse pages beyond the limit: it kills a process of the cgroup.
+//! Tells how much more memory the memory cgroup of a process allows. The library checks this before it takes pages,
+//! because the kernel does not refuse pages beyond the limit: it kills a process of the cgroup.
 //!
-//! Pages of shared memory are charged to the cgroup of the process that takes them, and stay charged to it. The cgroup
-//! of the process, or any cgroup above it, may have a limit. The hierarchy is that of version 1 (the controller
-//! `memory`) or the unified one. In a namespace only a part of the hierarchy can be seen; in version 1 the kernel
-//! still tells the smallest limit of the cgroups that cannot be seen. If no hierarchy is mounted (bubblewrap), the
-//! process itself sees no limit. Then the daemon, which runs outside of the namespace, looks up the limits of the
-//! process.
+//! Pages of shared memory are charged to the cgroup of the process that takes them, and stay charged to that cgroup.
+//! The limit may be set for the process's own cgroup or for any cgroup above it. The cgroups may be those of version 1
+//! (the controller `memory`) or those of version 2 (the unified hierarchy). In a namespace, a process sees only some of
+//! the cgroups above its own. In version 1 the kernel still tells the smallest limit of the cgroups that the process
+//! does not see. If no cgroup hierarchy is mounted (as under bubblewrap), the process sees no limit at all. Then the
+//! daemon, which runs outside of the namespace, looks up the limits of the process.
 
 use crate::sys;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use rustix::io::Errno;
 
 use crate::error::{OsError, OsResult};
 
-/// The list of limits is read again when it is older than this, because an administrator may change the limits.
+/// When the list of limits is older than this, it is read again, because an administrator may have changed the limits.
 const AGE: Duration = Duration::from_secs(1);
-/// A request for fewer bytes than this is not checked. When such requests add up to this number, the next one is
-/// checked.
+/// A request for fewer bytes than this is not checked by itself. When the unchecked requests add up to this many bytes,
+/// the memory is checked once for all of them.
 const SMALL: u64 = 1 << 20;
 /// A limit of this size or more counts as no limit, because version 1 expresses "unlimited" by a large number.
 const NO_LIMIT: u64 = 1 << 60;
@@ -83,7 +83,7 @@ impl Cgroup {
         Self(levels.collect())
     }
 
-    /// Tells whether any cgroup of this process has a limit.
+    /// Tells whether this cgroup, or a cgroup above it, has a limit.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         !self.0.is_empty()
@@ -111,8 +111,8 @@ impl Cgroup {
 }
 
 impl Level {
-    /// The bytes that this level may still take. The file cache, which the kernel could give back, is added only if the
-    /// room without it is less than `wanted`.
+    /// The bytes that this level may still take. The memory of the file cache, which the kernel can free, is counted as
+    /// room only if the room without this memory is less than `wanted`.
     fn left(&self, wanted: u64) -> u64 {
         let name = if self.unified { "memory.current" } else { "memory.usage_in_bytes" };
         let Some(used) = number(&self.folder.join(name)) else { return u64::MAX };
@@ -142,7 +142,8 @@ fn member_of(membership: &str) -> Option<(&str, bool)> {
     first.map(|(_, path)| (path, false)).or_else(|| lines().find(|(c, _)| c.is_empty()).map(|(_, path)| (path, true)))
 }
 
-/// Finds where the hierarchy that counts memory is mounted. Gives the part of it that is mounted and the mount point.
+/// Finds where the hierarchy that counts memory is mounted. Gives the path of the mounted part within the hierarchy,
+/// and the mount point.
 fn mounted(mounts: &str, unified: bool) -> Option<(&str, &str)> {
     mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;

@@ -39,7 +39,7 @@ pub fn fork(body: impl FnOnce() -> i32) -> OsResult<i32> {
 }
 
 /// Forks a child as [`fork`] does, but this process may have other threads. `body` must not take a lock that another
-/// thread may hold. The locks of the C library can be used in the child, also those of the allocator.
+/// thread may hold. Only the locks of the C library, also those of its allocator, can always be taken in the child.
 pub fn fork_beside_threads(body: impl FnOnce() -> i32) -> OsResult<i32> {
     // SAFETY: the child runs only `body`, on its only thread, and leaves by _exit. If `body` waits for a lock that
     // another thread of the parent held, the lock is never released. This is a deadlock and no undefined behaviour.
@@ -81,7 +81,7 @@ pub fn signal(pid: i32, signal: Signal) -> OsResult<()> {
     }
 }
 
-/// Sends a signal to a process group. A group that is gone is no error.
+/// Sends a signal to a process group. It is no error if the group no longer exists.
 pub fn signal_group(group: i32, signal: Signal) -> OsResult<()> {
     let Some(id) = Pid::from_raw(group) else { return Ok(()) };
     match rustix::process::kill_process_group(id, signal) {
@@ -90,7 +90,7 @@ pub fn signal_group(group: i32, signal: Signal) -> OsResult<()> {
     }
 }
 
-/// From now on, descendants of this process that lose their parent become its children.
+/// From now on, a descendant of this process whose parent ends becomes a child of this process.
 pub fn adopt_orphans() -> OsResult<()> {
     rustix::process::set_child_subreaper(Pid::from_raw(1)).context("PR_SET_CHILD_SUBREAPER", || "this process".into())
 }
@@ -102,7 +102,8 @@ pub fn reap_all() {
 
 /// Leaves the terminal's process group and session, so that the terminal's signals do not reach this process.
 pub fn leave_session() {
-    // The call fails if this process leads a process group. Then it needs no new session.
+    // The call fails if this process leads a process group. The failure is ignored, and the process stays in its
+    // session.
     let _ = rustix::process::setsid();
 }
 
@@ -141,8 +142,9 @@ pub fn raise_descriptor_limit() -> u64 {
     allowed.unwrap_or(1 << 20)
 }
 
-/// From now on, a system call fails with EFBIG when a file would grow beyond this process's limit (`ulimit -f`). By
-/// default the kernel sends a signal that ends the process. The limit itself is raised to its hard limit.
+/// From now on, a system call fails with EFBIG when a file would grow beyond this process's limit (`ulimit -f`).
+/// Without this call, the kernel would send a signal that ends the process. The function also raises the limit to its
+/// hard limit.
 pub fn survive_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     // SAFETY: ignoring a signal runs no code of ours.

@@ -24,12 +24,12 @@ pub fn since_1970_ns() -> u64 {
     read(ClockId::Realtime)
 }
 
-/// A time in nanoseconds since 1970 that only grows until the next boot, also if the wall clock jumps or the node is
-/// suspended. It may differ from the wall clock, so it is for comparisons only.
+/// A time in nanoseconds since 1970 that never decreases until the next boot, even if the wall clock jumps or the node
+/// is suspended. It may differ from the wall clock, so it is for comparisons only.
 ///
 /// It is the sum of two times: the wall clock's time when `/proc` was mounted, which the kernel keeps as the time of
-/// the folder `/proc`, and the time since boot. In a container with a `/proc` of its own it only grows for as long as
-/// the container exists. Without `/proc` it is the wall clock's time.
+/// the folder `/proc`, and the time since boot. In a container with a `/proc` of its own, two times can be compared
+/// only if both were read during the container's life. Without `/proc` the function returns the wall clock's time.
 pub fn steady_since_1970_ns() -> u64 {
     let mounted = rustix::fs::statfs("/proc").and_then(|system| {
         let is_proc = system.f_type == 0x9fa0;

@@ -1,8 +1,9 @@
 //! Copies large blocks. Where it is faster, the copy bypasses the CPU's caches.
 //!
-//! An ordinary copy first reads the target's memory into the caches. If the same CPU does not read the target soon,
-//! stores that bypass the caches (non-temporal stores) avoid this and save a third of the memory traffic. They are
-//! slower for blocks that fit into the caches, so the caller measures and chooses the [`StoreMode`].
+//! An ordinary copy first reads the target's memory into the caches. That is useless if the same CPU does not read the
+//! target soon. Stores that bypass the caches (non-temporal stores) avoid this read, and so save a third of the memory
+//! traffic. For blocks that fit into the caches, such stores are slower than ordinary stores. So the caller measures
+//! both ways and chooses the [`StoreMode`].
 
 use std::sync::atomic::AtomicU8;
 #[cfg(any(miri, not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))))]
@@ -32,8 +33,8 @@ pub fn fetch<T>(at: *const T) {
 }
 
 /// Loads eight bytes that other threads and processes store one by one. The first byte is the lowest byte of the
-/// result. The address of `first` must be a multiple of eight. Each byte of the result is a value that it had at some
-/// moment during the call.
+/// result. The address of `first` must be a multiple of eight. Each byte of the result is the value that this byte of
+/// memory had at some moment during the call.
 ///
 /// One load of eight bytes replaces eight loads. In Rust, an atomic load of eight bytes that races with atomic stores
 /// of single bytes is undefined behaviour. The load is therefore an `asm!` instruction, which may do whatever eight
@@ -125,8 +126,8 @@ pub unsafe fn copy_racing(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// Copies 64 bytes per round of its loop, by AVX stores that bypass the caches. Both addresses and `length` must be
-/// multiples of 64.
+/// Copies memory with AVX stores that bypass the caches, 64 bytes in each iteration of the loop. Both addresses and
+/// `length` must be multiples of 64.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn stream_avx(to: *mut u8, from: *const u8, length: usize) {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// A moment on the monotonic clock. Every waiting function of crossdock takes one.
+/// A moment on the monotonic clock, at which a wait ends. Every waiting function of crossdock takes a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Deadline(Instant);
 

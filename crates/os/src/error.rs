@@ -59,13 +59,13 @@ impl OsError {
         self.errno == Errno::AGAIN
     }
 
-    /// Tells whether the call failed because too many descriptors are in flight in sockets.
+    /// Tells whether the call failed because too many descriptors were sent through sockets and not received yet.
     pub fn is_too_many_in_flight(&self) -> bool {
         self.errno == Errno::TOOMANYREFS
     }
 
-    /// Tells whether `connect` failed because the file at the path is a socket of another type, or is no socket. If there
-    /// is no file at the path, the error is another one.
+    /// Tells whether `connect` failed because the file at the path is a socket of another type, or is no socket. The
+    /// answer is `false` if there is no file at the path.
     pub fn is_wrong_kind_of_socket(&self) -> bool {
         matches!(self.errno, Errno::PROTOTYPE | Errno::NOTSOCK)
     }

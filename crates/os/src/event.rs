@@ -15,8 +15,8 @@ pub fn eventfd() -> OsResult<OwnedFd> {
     sys::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("eventfd", || "a counter".into())
 }
 
-/// Makes an eventfd readable. It does nothing if the counter is full, because then the eventfd is readable already. It
-/// does no harm to a descriptor that is not an eventfd.
+/// Makes an eventfd readable. It does nothing if the counter is full, because then the eventfd is readable already. For
+/// a descriptor that is not an eventfd, the call does no harm.
 pub fn signal(fd: impl AsFd) {
     let _ = sys::io::write(fd, &1u64.to_ne_bytes());
 }
@@ -63,7 +63,7 @@ pub fn signalfd(signals: &[i32]) -> OsResult<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The number of the next signal that arrived at a [`signalfd`]; `None` if there is none.
+/// The number of the next signal that arrived at a [`signalfd`]; `None` if no signal has arrived.
 pub fn next_signal(fd: impl AsFd) -> Option<i32> {
     let mut buffer = [0u8; size_of::<libc::signalfd_siginfo>()];
     match sys::io::read(fd, &mut buffer) {
@@ -92,7 +92,7 @@ pub fn wait_for_ends(bell: impl AsFd, sockets: &[BorrowedFd<'_>], deadline: Dead
 /// The largest number of events that one wait returns.
 pub const ROUND: usize = 256;
 
-/// A set of descriptors to wait for. Each has a number that the caller chose.
+/// A set of descriptors to wait for. Each descriptor has a number that the caller chose.
 #[derive(Debug)]
 pub struct Epoll {
     fd: OwnedFd,
@@ -101,9 +101,9 @@ pub struct Epoll {
 /// What one descriptor of an [`Epoll`] is ready for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ready {
-    /// The number that the descriptor was added with.
+    /// The number that the caller gave when it added the descriptor to the set.
     pub token: u64,
-    /// True if there is something to read, or if the peer is gone. A read shows which of the two it is.
+    /// True if there is something to read, or if the peer is gone. Only a read shows which of the two is the case.
     pub readable: bool,
     /// True if the descriptor can be written to.
     pub writable: bool,
@@ -174,8 +174,8 @@ pub fn wait_writable(fd: impl AsFd, deadline: Deadline) -> OsResult<bool> {
 }
 
 /// Waits until one of these descriptors is readable or has lost its other end, or until the deadline passes. Gives for
-/// each descriptor whether it is ready. If a signal arrives, the wait ends early and no descriptor counts as ready.
-/// `None` as the deadline means to wait without a limit.
+/// each descriptor whether it is ready. If a signal arrives, the wait ends early and no descriptor counts as ready. If
+/// the deadline is `None`, the wait has no limit.
 pub fn wait_any(fds: &[BorrowedFd<'_>], deadline: Option<Deadline>) -> OsResult<Vec<bool>> {
     let mut polled: Vec<_> =
         fds.iter().map(|fd| rustix::event::PollFd::from_borrowed_fd(*fd, rustix::event::PollFlags::IN)).collect();

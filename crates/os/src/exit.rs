@@ -17,8 +17,8 @@ unsafe extern "C" {
 /// process ends with another status, by `_exit`, by `exec` or by a signal. A forked child that ends by `exit(0)` calls
 /// the hook as well. Only the first hook counts.
 ///
-/// A C library without `on_exit` (musl) does not tell the exit status. With such a library, the hook is called at
-/// every exit.
+/// With a C library without `on_exit` (musl), the hook is also called if the process ends by `exit` with another
+/// status, because such a library does not tell the status.
 pub fn at_normal_exit(hook: fn()) {
     let hook = hook as *mut ();
     if HOOK.compare_exchange(ptr::null_mut(), hook, Ordering::AcqRel, Ordering::Acquire).is_err() {

@@ -1,9 +1,9 @@
 //! Watches which processes open and close the files of folders. The kernel asks this process before each open, and
-//! reports each close after writing. It needs the rights of root in the initial user namespace.
+//! reports each close after writing. Only a process with the rights of root in the initial user namespace can do this.
 //!
-//! The kernel names a process by its number, and a number can be used again after its process was reaped. But a process
-//! that waits for the answer to its open cannot end. So a pidfd that is made before the answer surely belongs to that
-//! process.
+//! The kernel names a process by its process id, and the same id can belong to a new process after the first process
+//! was reaped. But a process that waits for the answer to its open cannot end. So a pidfd that is made before the
+//! answer surely belongs to the process that waits.
 
 use crate::sys;
 use std::mem::MaybeUninit;
@@ -25,7 +25,7 @@ pub struct OpenEvent {
     pub inode: u64,
     /// The process that opens or closes the file; `None` if it no longer exists.
     pub process: Option<(i32, OwnedFd)>,
-    /// The number of the process that opens or closes the file. It is given even if the process no longer exists.
+    /// The id of the process that opens or closes the file. It is given even if the process no longer exists.
     pub pid: i32,
     /// `true`: a file that was open for writing was closed. `false`: a process is opening a file.
     pub closed: bool,
@@ -59,7 +59,8 @@ impl OpenWatch {
         if answer == 0 { Ok(()) } else { Err(OsError::last("fanotify_mark", named())) }
     }
 
-    /// Gives all events that have arrived. If an event is an open, the function lets the process go on with it.
+    /// Gives all events that have arrived. If an event is an open, the function allows the open, so that the waiting
+    /// process goes on.
     pub fn read(&self) -> Vec<OpenEvent> {
         let mut events = Vec::new();
         let mut buffer = [MaybeUninit::<libc::fanotify_event_metadata>::uninit(); 64];

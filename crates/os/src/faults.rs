@@ -5,7 +5,7 @@
 //! A *plan* says which calls fail. Either the n-th call from now on fails with a chosen error that the kernel may give
 //! for it, or one call in N fails, drawn from a seed. A plan belongs to one thread ([`arm_thread`]), or it lies in a
 //! *page* of a file that other processes map too ([`MappedPlan`]). The variable `CROSSDOCK_FAULTS` names that file.
-//! Through it a test can arm a daemon, or all processes of a soak test, while they run.
+//! Through this file, a test can change the plan of a daemon, or of all processes of a soak test, while they run.
 
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -114,9 +114,10 @@ const TABLE: &[(&str, &[Fault])] = &[
 pub struct FaultPlan {
     /// How many calls remain until the one that fails; 0 means that no call fails.
     nth: AtomicU64,
-    /// The row of the only call that may fail, counted from 1 in `TABLE`; 0 means that any call may fail.
+    /// The only call that may fail, as a row of `TABLE`, counted from 1; 0 means that any call may fail.
     only: AtomicU64,
-    /// Selects the error of the call that fails, from the possible errors of that call. The index wraps around.
+    /// The index of the error with which the call fails, in the list of its possible errors. An index behind the last
+    /// error wraps around.
     which: AtomicU64,
     /// On average one call in this number fails; 0 means that no call fails.
     one_in: AtomicU64,
@@ -126,7 +127,7 @@ pub struct FaultPlan {
     calls: AtomicU64,
     /// The number of system calls that failed by this plan so far.
     failed: AtomicU64,
-    /// The row of the call that failed last, counted from 1 in `TABLE`.
+    /// The call that failed last, as a row of `TABLE`, counted from 1; 0 if no call has failed yet.
     last: AtomicU64,
 }
 
@@ -169,14 +170,14 @@ impl FaultPlan {
         (z % one_in == 0).then_some(z >> 32)
     }
 
-    /// Makes the n-th call from now on fail (n counts from 1). `which` selects the error from the possible errors of
-    /// that call; the index wraps around.
+    /// Makes the n-th call from now on fail (n counts from 1). `which` is an index into the possible errors of that
+    /// call; an index behind the last error wraps around.
     pub fn fail_nth(&self, n: u64, which: u64) {
         self.arm(0, n, which);
     }
 
-    /// Makes the n-th call with this name from now on fail. Calls with other names are not counted, so other programs
-    /// that make such calls at the same time do not change which call fails.
+    /// Makes the n-th call with this name from now on fail. Calls with other names are not counted. So it does not
+    /// matter how many such other calls the processes that share this plan make meanwhile.
     ///
     /// # Panics
     /// The table has no call with this name.
@@ -191,7 +192,7 @@ impl FaultPlan {
         self.nth.store(n, Ordering::Release);
     }
 
-    /// Makes one call in `one_in` fail from now on.
+    /// From now on, makes one call in `one_in` fail on average. The calls that fail follow from `seed`.
     pub fn fail_some(&self, seed: u64, one_in: u64) {
         self.seed.store(seed, Ordering::Relaxed);
         self.one_in.store(one_in, Ordering::Release);
@@ -206,7 +207,7 @@ impl FaultPlan {
         TABLE.get(last.wrapping_sub(1)).copied()
     }
 
-    /// The number of system calls so far, and the number of those that failed because of the plan.
+    /// The number of system calls that the plan has counted so far, and the number of those that it made fail.
     pub fn counted(&self) -> (u64, u64) {
         (self.calls.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
     }
@@ -256,8 +257,9 @@ thread_local! {
     static OWN: RefCell<Option<FaultPlan>> = const { RefCell::new(None) };
 }
 
-/// Gives this thread a plan of its own until [`disarm_thread`]: the thread's n-th system call from now on fails.
-/// `which` selects one of the errors that the kernel may give for that call, as in `FaultPlan::fail_nth`.
+/// Gives this thread a plan of its own until [`disarm_thread`]. By this plan, the n-th system call that the thread
+/// makes from now on fails. `which` selects one of the errors that the kernel may give for that call, as in
+/// `FaultPlan::fail_nth`.
 pub fn arm_thread(n: u64, which: u64) {
     let words = FaultPlan::default();
     words.fail_nth(n, which);
@@ -280,7 +282,8 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Makes the n-th system call of this thread from now on fail. Each attempt has another n or another error.
+    /// Makes the n-th system call of this thread from now on fail. Each attempt has another n, or the same n with
+    /// another error.
     pub fn arm(&self) {
         arm_thread(self.n, self.which);
     }
@@ -295,8 +298,9 @@ impl Attempt {
     }
 }
 
-/// Runs `step` again and again. In each attempt another system call of this thread fails, or the same call with
-/// another of its errors. The attempt in which no call fails is the last one. Gives the names of the calls that failed.
+/// Runs `step` again and again. In each attempt another system call of this thread fails, or the same system call fails
+/// with another of its errors. The repetition ends after an attempt in which no call failed. Gives the names of the
+/// calls that failed.
 pub fn each_call_fails(mut step: impl FnMut(&Attempt)) -> BTreeSet<&'static str> {
     let mut seen = BTreeSet::new();
     let mut attempt = Attempt { n: 1, which: 0, failed: Cell::new(None) };
@@ -327,7 +331,7 @@ pub(crate) fn next(call: &'static str) -> Option<Fault> {
     }
 }
 
-/// Counts a call that can only fail with an error, as `next` does.
+/// Counts a call as `next` does. This function is for calls that can only fail with an error.
 pub(crate) fn check(call: &'static str) -> rustix::io::Result<()> {
     match next(call) {
         Some(Fault::Error(errno)) => Err(errno),

@@ -20,8 +20,8 @@ pub fn extend(file: impl AsFd, from: u64, more: u64) -> OsResult<()> {
     }
 }
 
-/// Locks a file. Gives `false` if another open file description holds the lock. The lock ends with the last copy of
-/// this descriptor, in whatever way the processes end.
+/// Locks a file. Gives `false` if another open file description holds the lock. The lock ends when the last copy of
+/// this descriptor is closed, also if the kernel closes it because a process ended.
 pub fn try_lock(file: impl AsFd) -> OsResult<bool> {
     try_flock(file, FlockOperation::NonBlockingLockExclusive)
 }
@@ -75,8 +75,8 @@ pub fn open_read_only(path: &Path) -> OsResult<OwnedFd> {
     sys::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || path.display().to_string())
 }
 
-/// Opens the folder `rest` below the folder `top`, only as a place for further names (`O_PATH`). If a part of `rest` is
-/// a symbolic link, even one that is made during this call, the error is ENOTDIR.
+/// Opens the folder `rest` below the folder `top` with `O_PATH`. The descriptor only serves as the starting folder of
+/// other calls. If a part of `rest` is a symbolic link, even one that is made during this call, the error is ENOTDIR.
 pub fn folder_below(top: &Path, rest: &Path) -> OsResult<OwnedFd> {
     let named = || top.join(rest).display().to_string();
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -130,8 +130,8 @@ pub fn folder_of(number: i32) -> OsResult<Vec<u8>> {
     Ok(path.into_bytes())
 }
 
-/// Gives the path of a folder of another process: the folder that it has open as descriptor `number`, or its working
-/// folder if `number` is `None`.
+/// Gives the path of a folder of another process: the folder that this other process has open as descriptor `number`,
+/// or its working folder if `number` is `None`.
 pub fn folder_of_process(thread: i32, number: Option<i32>) -> OsResult<Vec<u8>> {
     let link = match number {
         Some(number) => format!("/proc/{thread}/fd/{number}"),
@@ -147,7 +147,7 @@ pub fn exists(path: &std::ffi::CStr) -> bool {
     rustix::fs::lstat(path).is_ok()
 }
 
-/// What the kernel says about a name.
+/// What the kernel says about the file that has a certain name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Look {
     /// True for an ordinary file.
@@ -177,7 +177,8 @@ pub fn look(path: &std::ffi::CStr) -> OsResult<Look> {
     })
 }
 
-/// Tells whether the kernel would let this process open the file for writing. A name without a file counts as `true`.
+/// Tells whether the kernel would let this process open the file for writing. If there is no file of this name, the
+/// answer is `true`.
 pub fn may_write(path: &std::ffi::CStr) -> bool {
     !matches!(
         rustix::fs::accessat(CWD, path, rustix::fs::Access::WRITE_OK, rustix::fs::AtFlags::EACCESS),
@@ -251,7 +252,7 @@ pub fn read_all_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> OsResult<
     Ok(())
 }
 
-/// Writes all of these bytes at `offset`. If it fails, a part of them may be in the file.
+/// Writes all of these bytes at `offset`. If the call fails, the file may contain only some of these bytes.
 pub fn write_all_at(file: impl AsFd, bytes: &[u8], offset: u64) -> OsResult<()> {
     write_by(bytes, offset, |rest, at| sys::io::pwrite(&file, rest, at))
 }
@@ -355,7 +356,8 @@ pub fn private_folder(path: &Path) -> OsResult<bool> {
 }
 
 /// The user's runtime folder, which the variable XDG_RUNTIME_DIR names. Gives `None` if the folder does not exist or
-/// belongs to another user: after `su` and `sudo`, the variable often still names the folder of the former user.
+/// belongs to another user: after `su` and `sudo`, the variable often still names the folder of the user who called
+/// them.
 pub fn runtime_folder() -> Option<PathBuf> {
     std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| is_own_folder(folder))
 }
@@ -393,8 +395,8 @@ mod tests {
         assert!(try_lock(&one).unwrap());
         assert!(!try_lock(&other).unwrap());
         drop(one);
-        // Another test may have forked just now. Its child has a copy of the descriptor until it execs or ends, so the
-        // test tries to get the lock several times.
+        // Another test of this process may have forked just now. Its child has a copy of the descriptor until the child
+        // execs or ends. So this test tries several times to get the lock.
         assert!((0..1000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             try_lock(&other).unwrap()

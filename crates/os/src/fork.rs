@@ -1,4 +1,5 @@
-//! Tells whether this process is a forked child of the process that made a value. The answer costs one load.
+//! Tells whether this process is a forked child of the process that made a value. The answer costs one load from
+//! memory.
 //!
 //! A child inherits its parent's mappings, but is another process: it must not use the parent's heap slots or ports.
 //! The kernel zeroes a page marked `MADV_WIPEONFORK` in every child, so a word in that page gives the answer without a
@@ -20,7 +21,8 @@ static NO_PAGE: AtomicU64 = AtomicU64::new(0);
 /// A number that is the same during the whole life of a process and is different in each of its descendants. It is
 /// never 0.
 ///
-/// A caller stores the number in a value that only this process may use, and compares it before each use.
+/// A caller stores the number in a value that only this process may use. Before each use of the value, it compares the
+/// stored number with the result of this function.
 pub fn token() -> u64 {
     let page = PAGE.load(Ordering::Acquire);
     let page = if page.is_null() { first_page() } else { page };
@@ -38,11 +40,11 @@ pub fn token() -> u64 {
     }
 }
 
-/// The process that made something. Only that process may use it.
+/// Identifies the process that made a value. Only that process may use the value.
 ///
-/// `word` is the token's address. With this address, a check reads only the page that holds the token, and not also the
-/// static variable `PAGE`, which lies in another page. With cold caches the second page would cost a large part of a
-/// call's time.
+/// `word` is the token's address. With this address, a check reads only the page that holds the token. Without it, the
+/// check would also read the static variable `PAGE`, which lies in another page. With cold caches the second page would
+/// cost a large part of a call's time.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessToken {
     word: &'static AtomicU64,
@@ -59,7 +61,7 @@ impl ProcessToken {
         Self { word: unsafe { &*PAGE.load(Ordering::Acquire) }, token }
     }
 
-    /// Tells whether this is still the process that made the value, and not a child of it.
+    /// Tells whether the calling process is the process that made the value, and not a child of that process.
     #[inline]
     #[must_use]
     pub fn is_current(&self) -> bool {
@@ -92,8 +94,8 @@ impl<T: Send + Sync> PerProcess<T> {
         found.filter(|(process, _)| *process == token()).map(|(_, value)| value)
     }
 
-    /// This process's value. `make` makes it if there is none. If two threads make one at the same time, one of the two
-    /// values is dropped.
+    /// This process's value. If this process has no value yet, `make` makes it. If two threads make the value at the
+    /// same time, one of their two values is dropped.
     pub fn get_or_make(&self, make: impl FnOnce() -> Option<T>) -> Option<&'static T> {
         self.get_or_inherit(|_| make())
     }
@@ -124,9 +126,9 @@ impl<T: Send + Sync> Default for PerProcess<T> {
     }
 }
 
-/// Runs `hook` in every forked child of this process, on the thread that forked. It is for caches that a child must not
-/// use. A child that was made without the C library's `fork` does not run the hook; in such a child only [`token`]
-/// changes.
+/// Runs `hook` in every forked child of this process, on the thread that forked. Such hooks clear caches that a child
+/// must not use. A child that was made without the C library's `fork` does not run the hook; in such a child only
+/// [`token`] changes.
 pub fn in_child(hook: extern "C" fn()) {
     // SAFETY: the hook is a plain function that exists as long as the process; registering it touches no memory of the
     // caller.
@@ -136,8 +138,8 @@ pub fn in_child(hook: extern "C" fn()) {
 /// Makes this process's token, once for all threads. If another thread made it first, gives that thread's token.
 #[cold]
 fn renew(word: &AtomicU64) -> u64 {
-    // The process id cannot be the token: the first process of a pid namespace and its child in a further namespace
-    // both have the process id 1.
+    // The process id cannot be the token: the first process of a pid namespace and its child, if the child is the first
+    // process of another pid namespace, both have the process id 1.
     let random = child::random().map_or_else(|_| clock::now_ns(), u64::from_ne_bytes);
     let own = random.max(1);
     word.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|others| others, |_| own)
@@ -217,7 +219,7 @@ mod tests {
         let inner = |of_parent: u32, own: u64, made: ProcessToken| {
             i32::from(std::process::id() != of_parent || made.is_current() || token() == own || made.is_current())
         };
-        // SAFETY: the flags only give the next children of this process another pid namespace.
+        // SAFETY: the call touches no memory. It only moves this process and its next children into new namespaces.
         let enter = |flags| unsafe { libc::unshare(flags) } == 0;
         let code = in_fork(|| {
             // The first child is in a user namespace of its own, so no rights are needed.

@@ -3,12 +3,13 @@
 //! A [`ForkWatch`] is a System V segment of shared memory, attached to this process. Every child that gets a copy of
 //! the address space gets the attachment too, whichever call made the child, and loses it when it ends or runs another
 //! program. The kernel counts the attachments, and one system call gives the count. A child that shares the address
-//! space (`vfork`) is not counted; it sees each change of the mappings. The segment has no name and no memory, and the
-//! kernel removes it with its last attachment. If a process is killed while it makes the segment, between `shmget` and
-//! `IPC_RMID`, the empty segment stays until its IPC namespace ends.
+//! space (`vfork`) is not counted. Such a child needs no count, because it has no copy of the mappings. The segment has
+//! no name and no memory, and the kernel removes it with its last attachment. If a process is killed while it makes the
+//! segment, between `shmget` and `IPC_RMID`, the empty segment stays until its IPC namespace ends.
 //!
-//! Where the kernel gives no segment, the watch is a pipe. Children inherit the pipe's writing end. Before the watch is
-//! closed, a pipe cannot tell whether a child has it; and a child that closes the writing end counts as gone.
+//! Where the kernel gives no segment, the watch is a pipe. Children inherit the pipe's writing end. A pipe tells less
+//! than a segment: before the watch is closed, it cannot tell whether a child has the watch, and a child that closes
+//! the writing end counts as gone.
 
 use crate::error::{OsError, OsResult};
 use crate::fork::ProcessToken;
@@ -20,7 +21,8 @@ use std::ptr::{self, NonNull};
 /// The size of the segment in bytes. No process writes to the segment, so it takes no memory.
 const LENGTH: usize = 4096;
 
-/// Something that children inherit together with the mappings of this process.
+/// A watch that tells whether forked children still have the mappings of this process. Children inherit the watch
+/// together with these mappings.
 #[derive(Debug)]
 pub struct ForkWatch(Kind);
 
@@ -49,7 +51,8 @@ impl ForkWatch {
         Ok(Self(Kind::Pipe { read, write: Some(write) }))
     }
 
-    /// Gives what a child inherits, for tests: until it is dropped, a child seems to have this watch.
+    /// For tests: gives the value that a forked child would inherit. Until this value is dropped, the watch answers as
+    /// if a child had it.
     #[doc(hidden)]
     pub fn inherited(&self) -> OsResult<Self> {
         match &self.0 {
@@ -79,7 +82,7 @@ impl ForkWatch {
         }
     }
 
-    /// Tells whether all children that have this watch, which is closed, are gone. If this is not known, the answer is
+    /// Tells whether no child has this watch any more. The watch must be closed. If the answer is not known, it is
     /// `false`.
     #[must_use]
     pub fn is_over(&self) -> bool {
@@ -94,7 +97,7 @@ impl ForkWatch {
 struct Segment {
     id: i32,
     start: NonNull<c_void>,
-    /// The process that made the segment, and its id.
+    /// The process that made the segment, and the process id of that process.
     process: ProcessToken,
     creator: u32,
     /// True if children that are forked now do not inherit the attachment.
@@ -133,16 +136,17 @@ impl Segment {
 
     fn is_alone(&self) -> bool {
         // While another thread forks, the kernel copies one mapping after the other. This call changes nothing, but it
-        // waits until such a copy is complete, so the count contains the child.
-        // SAFETY: the range is this value's own attachment, which children inherit already.
+        // waits until such a copy is complete. So the count that is read afterwards includes the child. SAFETY: the
+        // range is this value's own attachment, which children inherit already.
         let complete = unsafe { libc::madvise(self.start.as_ptr(), LENGTH, libc::MADV_DOFORK) } == 0;
         complete && self.is_only_here()
     }
 
     fn close(&mut self) {
         self.closed = true;
-        // If this call fails, later children inherit the segment too. Then they also count as children that have it.
-        // SAFETY: the range is this value's own attachment, and nothing reads or writes its memory.
+        // If this call fails, later children inherit the segment too. Then they also count as children that have the
+        // segment, although the watch is closed. SAFETY: the range is this value's own attachment, and nothing reads or
+        // writes its memory.
         let _ = unsafe { libc::madvise(self.start.as_ptr(), LENGTH, libc::MADV_DONTFORK) };
     }
 
@@ -152,15 +156,16 @@ impl Segment {
         let mut status: libc::shmid_ds = unsafe { std::mem::zeroed() };
         // SAFETY: the kernel fills the structure, which lives during the call.
         let result = unsafe { libc::shmctl(self.id, libc::IPC_STAT, &raw mut status) };
-        // If this process has entered another IPC namespace, the number means another segment or none.
+        // If this process has entered another IPC namespace, the segment's id names another segment there, or no
+        // segment. So the creator is compared too.
         result == 0 && status.shm_cpid as u32 == self.creator && status.shm_nattch == 1
     }
 }
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // A child that was forked after the watch was closed has a copy of this value, but something else may be at the
-        // address.
+        // A child that was forked after the watch was closed has a copy of this value, but something else may be mapped
+        // at the address. So such a child must not detach it.
         if !self.closed || self.process.is_current() {
             // SAFETY: the address is this process's own attachment, and nothing uses its memory.
             unsafe { libc::shmdt(self.start.as_ptr()) };
@@ -172,7 +177,7 @@ impl Drop for Segment {
 mod tests {
     use super::*;
 
-    /// Makes a child without the C library's `fork`. It closes all its descriptors and waits for a signal.
+    /// Makes a child without the C library's `fork`. The child closes all its descriptors and waits for a signal.
     fn raw_child() -> i32 {
         // SAFETY: the child makes only system calls.
         let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as i32;

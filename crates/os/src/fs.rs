@@ -1,8 +1,9 @@
-//! Calls on files and folders by their names, with the names and results of [`std::fs`]. Tests can make each of them
-//! fail, which they cannot for `std::fs` itself. So code that must survive a full disk or a lack of descriptors calls
-//! these functions.
+//! Calls on files and folders by their names, with the names and results of [`std::fs`]. Tests can make each call of
+//! this module fail, which they cannot do with the calls of `std::fs`. So code that must survive a full disk or a lack
+//! of descriptors calls these functions.
 //!
-//! The functions that write take the place of methods of [`File`]. A file is opened through [`open`].
+//! The functions that write to a file are used instead of the methods of [`File`], and [`open`] instead of
+//! `OpenOptions::open`.
 
 pub use std::fs::{DirBuilder, DirEntry, File, FileTimes, FileType, Metadata, OpenOptions, Permissions, ReadDir};
 
@@ -74,7 +75,8 @@ fn remove_nested(top: &Path) -> io::Result<()> {
                 remove_file(top.join(name))?;
                 continue;
             }
-            // The folder is opened without following a link, which another process may put in its place.
+            // The folder is opened without following a link, because another process may have put a link in place of
+            // the folder.
             let folder = file::folder_below(top, Path::new(&name)).map_err(|error| error.reason())?;
             let place = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string());
             for entry in read_dir(&place)? {
@@ -165,16 +167,16 @@ pub fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     std::fs::read_to_string(path)
 }
 
-/// Makes a file with these bytes, or replaces the bytes of an existing one. If it fails, the file may have a part of
-/// them; [`replace`] avoids this.
+/// Makes a file with these bytes, or replaces the bytes of an existing one. If the call fails, the file may contain
+/// only some of the bytes; [`replace`] avoids this.
 pub fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     let file = open(OpenOptions::new().write(true).create(true).truncate(true), path)?;
     write_all(&file, bytes.as_ref())
 }
 
-/// Makes a file with these bytes, or replaces an existing one as a whole: a reader sees either all former bytes or all
-/// new ones. The bytes are first written to a file with the same name and the additional ending `.new`. If it fails,
-/// the former file stays, and the new one is removed.
+/// Makes a file with these bytes, or replaces an existing one as a whole: a reader sees either all old bytes or all new
+/// bytes. The bytes are first written to a file with the same name and the additional ending `.new`. If the call fails,
+/// the existing file stays as it was, and the file with the ending `.new` is removed.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
@@ -182,8 +184,8 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replaced.inspect_err(|_| drop(std::fs::remove_file(&beside)))
 }
 
-/// Adds a text to the end of a file, which is made if it does not exist. If it fails, the file is as it was. Only one
-/// process may write to the file.
+/// Adds a text to the end of a file, which is made if it does not exist. If the call fails, the file is as it was
+/// before the call. Only one process may write to the file.
 pub fn append(path: &Path, text: &str) -> io::Result<()> {
     let file = open(OpenOptions::new().append(true).create(true), path)?;
     let before = file.metadata()?.len();
@@ -212,13 +214,14 @@ fn write_by(bytes: &[u8], write: impl Fn(&[u8], u64) -> rustix::io::Result<usize
     Ok(())
 }
 
-/// Copies the rest of one file to another. Gives the number of bytes.
+/// Copies all bytes from the present position of one file to its end into another file. Gives the number of copied
+/// bytes.
 pub fn copy_rest(from: &mut File, to: &mut File) -> io::Result<u64> {
     sys::plan("copy_file_range")?;
     io::copy(from, to)
 }
 
-/// Copies a file with its permissions. Gives the number of bytes.
+/// Copies a file with its permissions. Gives the number of copied bytes.
 pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
     sys::plan("open")?;
     sys::plan("copy_file_range")?;
@@ -296,7 +299,8 @@ mod tests {
 mod nesting {
     use super::*;
 
-    /// Set in the process that removes the folder. Its value is the folder's path.
+    /// The environment variable that is set in the process that removes the nested folder. Its value is the folder's
+    /// path.
     const NESTED: &str = "CROSSDOCK_TEST_NESTED";
 
     #[test]

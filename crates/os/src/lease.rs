@@ -2,12 +2,12 @@
 //!
 //! The kernel grants a write lease on a tmpfs file only if the file has no other open file description, and a read
 //! lease only if no process has it open for writing. A mapping counts as long as it exists, also after its descriptor
-//! is closed. So does a descriptor in flight in a socket, and a child's copy of a mapping. Leases on memfds are no
-//! proof, because the memfd's first description is not counted.
+//! is closed. A descriptor that was sent through a socket and not received yet counts too, and so does a child's copy
+//! of a mapping. Leases on memfds are no proof, because the memfd's first description is not counted.
 //!
 //! The proof holds at the moment of the grant, and for as long as no process can open the file anew. So the process
-//! that asks must have the only way to open the file: a directory that no other process reaches. It asks through the
-//! only open file description that it keeps.
+//! that asks must have the only way to open the file: a directory that no other process reaches. That process asks
+//! through the only open file description that it keeps of the file.
 
 use crate::error::{OsError, OsResult};
 use crate::sys;
@@ -46,7 +46,8 @@ pub fn prove(file: impl AsFd, proof: Proof) -> OsResult<bool> {
 pub struct Lease<'a>(BorrowedFd<'a>);
 
 /// Takes the lease and keeps it. An open that would break the proof waits in the kernel while the lease is held, at
-/// most for `/proc/sys/fs/lease-break-time`. Gives `None` if another process still has the file open or mapped.
+/// most for the number of seconds in `/proc/sys/fs/lease-break-time`. Gives `None` if another process still has the
+/// file open or mapped.
 pub fn hold<'a>(file: &'a impl AsFd, proof: Proof) -> OsResult<Option<Lease<'a>>> {
     let file = file.as_fd();
     let kind = match proof {

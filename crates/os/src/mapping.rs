@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const PAGE: u64 = 4096;
 
-/// The address at which a mapping for huge pages was last unmapped; 0 if there is none. If enough addresses are still
-/// free there, the next mapping is made there by one system call. Reserving other addresses takes up to three more
-/// system calls.
+/// The address at which a mapping for huge pages was last unmapped; 0 if there is no such address. If enough addresses
+/// from there on are still free, the next mapping is made there by one system call. To reserve other addresses would
+/// take up to three more system calls.
 static FREE_PLACE: AtomicUsize = AtomicUsize::new(0);
 
 /// What a process may do through a mapping.
@@ -34,8 +34,8 @@ impl Access {
     }
 }
 
-/// A mapping of memory that other processes see too. It gives out only the address. Code that makes references from the
-/// address must take care of races.
+/// A mapping of memory that other processes see too. The mapping gives out only the address of the memory. Code that
+/// makes references from the address must take care of races.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -64,8 +64,8 @@ impl Mapping {
         Ok(Self { start, length })
     }
 
-    /// Maps like [`Self::new`], at an address that is a multiple of a huge page. So the kernel can map huge pages of
-    /// the file as huge pages.
+    /// Maps like [`Self::new`], but at an address that is a multiple of the size of a huge page. Only at such an
+    /// address can the kernel map huge pages of the file as huge pages.
     pub fn for_huge_pages(fd: impl AsFd, length: usize, access: Access) -> OsResult<Self> {
         if length < HUGE {
             return Self::new(fd, length, access);
@@ -81,8 +81,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps the file where a mapping for huge pages was last unmapped. `None` if there was none, or if the kernel chose
-    /// an address that does not fit huge pages because something else is there now.
+    /// Maps the file where a mapping for huge pages was last unmapped. `None` if no such mapping was unmapped yet. Also
+    /// `None` if something else is at these addresses now and the kernel chose an address that does not fit huge pages.
     fn at_free_place(fd: impl AsFd, length: usize, access: Access) -> OsResult<Option<Self>> {
         let place = FREE_PLACE.swap(0, Ordering::Relaxed);
         if place == 0 {
@@ -98,7 +98,7 @@ impl Mapping {
     }
 
     /// Maps a part of the same memory once more, at other addresses. It needs no descriptor. `offset` and `length` must
-    /// be whole pages.
+    /// be multiples of the page size.
     pub fn again(&self, offset: u64, length: u64) -> OsResult<Self> {
         let named = || format!("{length} bytes at {offset} of a mapping");
         let from = self.at(offset, length).ok_or(rustix::io::Errno::INVAL).context("mremap", named)?;
@@ -132,14 +132,15 @@ impl Mapping {
         Some(unsafe { self.start.add(offset as usize) })
     }
 
-    /// The bytes of a new segment that no other process has yet. The segment must be mapped for writing.
+    /// The bytes of a new segment that this process has not given to any other process yet. The segment must be mapped
+    /// for writing.
     ///
-    /// If another process has the segment after all, that process can change what is read here. It can do nothing
-    /// worse, because no caller computes an address from these bytes.
+    /// If another process has the segment after all, that process can change what is read here. Nothing worse can
+    /// happen, because no caller computes an address from these bytes.
     pub fn fresh_bytes(&mut self) -> &mut [u8] {
         // SAFETY: the range stays mapped as long as `self` exists, and `&mut self` makes the caller its only user in
-        // this process. The caller states that other processes have no access. A process that has access all the same
-        // changes plain bytes, and any value is valid.
+        // this process. The caller states that other processes have no access. If a process has access all the same, it
+        // changes only plain bytes, for which every value is valid.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 
@@ -151,7 +152,8 @@ impl Mapping {
     pub fn settled_bytes(&self, offset: u64, size: u64) -> Option<&[u8]> {
         let start = self.at(offset, size)?;
         // SAFETY: the range lies within the mapping, which stays as long as `self`. The caller states that no process
-        // writes the bytes. A process that writes them all the same changes plain bytes, and any value is valid.
+        // writes the bytes. If a process writes them all the same, it changes only plain bytes, for which every value
+        // is valid.
         Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), size as usize) })
     }
 
@@ -190,8 +192,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Enters the pages of the range into this process's page tables, so that the first access is no page fault. The
-    /// memory must have been reserved. Gives `false` if the kernel is too old for it (before 5.14); then nothing
+    /// Enters the pages of the range into this process's page tables, so that the first access causes no page fault.
+    /// The memory must have been reserved. Gives `false` if the kernel is too old for it (before 5.14); then nothing
     /// happens.
     pub fn populate(&self, offset: u64, size: u64, access: Access) -> bool {
         const MADV_POPULATE_READ: i32 = 22;
@@ -202,9 +204,10 @@ impl Mapping {
         sys::raw("MADV_POPULATE", || unsafe { libc::madvise(start.as_ptr().cast(), size as usize, advice) }) == 0
     }
 
-    /// Takes memory in huge pages for those parts of the range that have no memory yet. `fd` is the file of this
-    /// mapping. The function reserves the first small page of each huge page, and a kernel with huge pages then fills
-    /// the whole huge page. `memfd::reserve` takes the memory that is still missing afterwards.
+    /// Takes memory for those parts of the range that have no memory yet, in huge pages if the kernel has them. `fd` is
+    /// the file of this mapping. The function reserves only the first small page of each huge page, because a kernel
+    /// with huge pages then takes memory for the whole huge page. Afterwards the caller takes the memory that is still
+    /// missing with `memfd::reserve`.
     pub fn take_huge_pages(&self, fd: impl AsFd, offset: u64, size: u64) {
         const HUGE: u64 = crate::reservation::HUGE as u64;
         let (first, end) = (offset.next_multiple_of(HUGE), (offset + size) / HUGE * HUGE);
@@ -222,9 +225,9 @@ impl Mapping {
         }
     }
 
-    /// Asks the kernel to replace the pages of a range by huge pages now. Gives `false` if the kernel has none. Only
-    /// the whole huge pages within the range are replaced. This works on memfds even if transparent huge pages are off
-    /// for shared memory (kernel ≥ 6.1).
+    /// Asks the kernel to replace the pages of a range by huge pages now. Only the parts of the range that are whole
+    /// huge pages are replaced. Gives `false` if there is no such part, or if the kernel does not replace the pages.
+    /// This works on memfds even if transparent huge pages are off for shared memory (kernel ≥ 6.1).
     pub fn collapse(&self, offset: u64, size: u64) -> bool {
         const MADV_COLLAPSE: i32 = 25;
         let Some(start) = self.at(offset, size) else { return false };
@@ -289,7 +292,7 @@ mod tests {
             assert!(mapping.fits_huge_pages());
             mapping.start().as_ptr() as usize
         };
-        // Other threads of this process may take the free addresses.
+        // Other threads of this process may take the free addresses, so the test tries several times.
         assert!((0..100).any(|_| place() == place()), "no mapping is made where the former one was");
         // Something else is in the middle of the free addresses.
         let other = Mapping::for_huge_pages(&fd, LENGTH, Access::Read).unwrap();

@@ -26,7 +26,7 @@ pub fn create_for_own_writing(name: &str, size: u64) -> OsResult<(OwnedFd, crate
     create_published(name, size, size)
 }
 
-/// Works as `create_for_own_writing`, but takes memory for the first `reserved` bytes only. [`reserve`] takes memory
+/// Works like `create_for_own_writing`, but takes memory only for the first `reserved` bytes. [`reserve`] takes memory
 /// for the rest later.
 pub fn create_published(name: &str, size: u64, reserved: u64) -> OsResult<(OwnedFd, crate::Mapping)> {
     let fd = sys::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
@@ -58,14 +58,15 @@ pub fn is_sealed_for_writing(fd: impl AsFd) -> bool {
 }
 
 /// The inode number of this segment; 0 if the file is not a memfd with the [`SEGMENT_SEALS`]. The kernel gives the
-/// number to no other memfd until the next boot. The call needs no descriptor, so it also works when this process has
-/// none left.
+/// number to no other memfd until the next boot. The call opens no descriptor, so it also works when this process has
+/// no free descriptor left.
 ///
 /// All memfds are in one file system of the kernel, a tmpfs that only the kernel mounts. Its inode numbers have 64 bits
-/// and only grow. A file of another tmpfs could have the same number, but no such file can have these seals. A memfd
-/// of huge pages can have them, but lies in a file system of another type, which is checked too.
+/// and only grow. A file of another tmpfs could have the same number, but no such file can have these seals. A memfd of
+/// huge pages can have these seals, but lies in a file system of another type. So the type of the file system is
+/// checked too.
 pub fn number(fd: impl AsFd) -> u64 {
-    // 0x0102_1994 is the file system type of a tmpfs.
+    // 0x0102_1994 is the number of the file system type tmpfs.
     let is_of_kernels_tmpfs = || rustix::fs::fstatfs(&fd).is_ok_and(|system| system.f_type == 0x0102_1994);
     match rustix::fs::fcntl_get_seals(&fd) {
         Ok(seals) if seals.contains(SEGMENT_SEALS) && is_of_kernels_tmpfs() => {
@@ -75,7 +76,8 @@ pub fn number(fd: impl AsFd) -> u64 {
     }
 }
 
-/// Fills `size` bytes from `offset` on with zeros, through the descriptor. All processes that map them see the zeros.
+/// Fills `size` bytes from `offset` on with zeros, through the descriptor. Every process that has mapped these bytes
+/// sees the zeros.
 pub fn clear(fd: impl AsFd, offset: u64, size: u64) -> OsResult<()> {
     let zeros = vec![0; usize::try_from(size).unwrap_or(0)];
     let mut done = 0;
@@ -108,9 +110,9 @@ const PARTS: (u64, u64) = (1 << 30, crate::reservation::HUGE as u64);
 
 /// Takes memory for `length` bytes from `offset` on, so that an access to them never ends in SIGBUS.
 ///
-/// The error is `NOSPC` or `NOMEM` if the node or this process's memory cgroup has no room ([`crate::cgroup`]). A range
-/// of up to 1 GiB has then got no memory, unless a signal interrupted the call. Of a longer range, the first GiBs may
-/// have got theirs. The pages are charged to the cgroup of this process.
+/// The error is `NOSPC` or `NOMEM` if the node or this process's memory cgroup has no room ([`crate::cgroup`]). After
+/// such an error, a range of up to 1 GiB has no new memory, unless a signal interrupted the call. In a longer range,
+/// the first GiBs may have new memory. The pages are charged to the cgroup of this process.
 pub fn reserve(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
     let (size, taken) = crate::file::sizes(&fd)?;
     let missing = length.min(size.max(offset.saturating_add(length)).saturating_sub(taken));
@@ -122,11 +124,12 @@ pub fn reserve(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
     reserved.context("fallocate", || format!("{length} bytes at {offset} of a segment"))
 }
 
-/// Calls `take` for each part of a range, in order. Parts end at multiples of their size.
+/// Calls `take` for each part of a range, one after the other from the range's start. Parts end at multiples of their
+/// size.
 ///
-/// Older kernels end the system call for a part at any signal, and take the memory of this part back. If signals come
-/// again and again, a large part would never be completed. So the parts become smaller each time that a signal ends a
-/// call.
+/// When a signal comes, older kernels end the system call for a part, and free the memory that this part has got so
+/// far. If signals come again and again, a large part would never be completed. So the parts become smaller each time
+/// that a signal ends a call.
 fn in_parts(offset: u64, length: u64, mut take: impl FnMut(u64, u64) -> Result<(), Errno>) -> Result<(), Errno> {
     let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
     let (mut at, mut part) = (offset, PARTS.0);

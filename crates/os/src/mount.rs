@@ -7,7 +7,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::error::{Context, OsError, OsResult};
 
-/// Mounts an empty memory file system of `bytes` bytes on a folder. It needs CAP_SYS_ADMIN.
+/// Mounts an empty memory file system of `bytes` bytes on a folder. The calling process needs CAP_SYS_ADMIN.
 ///
 /// # Errors
 /// The kernel refused the mount. For an ordinary user the reason is a lack of rights ([`is_refused`]).
@@ -30,7 +30,8 @@ pub fn is_refused(error: &OsError) -> bool {
     matches!(error.errno, rustix::io::Errno::PERM | rustix::io::Errno::ACCESS)
 }
 
-/// Tells whether the file system of this folder is full, so that the next page would fail with ENOSPC.
+/// Tells whether the file system of this folder is full, so that a write that needs another page would fail with
+/// ENOSPC.
 pub fn is_full(folder: &Path) -> bool {
     rustix::fs::statvfs(folder).is_ok_and(|found| found.f_blocks > 0 && found.f_bavail == 0)
 }

@@ -13,7 +13,8 @@ use crate::error::{Context, OsError, OsResult};
 /// The property by which pages are selected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageFilter {
-    /// Pages of a private mapping of a file that this process wrote to. The kernel has made private copies of them.
+    /// Pages to which this process wrote, in a private mapping of a file. The kernel has made private copies of these
+    /// pages.
     PrivateCopies,
     /// Pages that were written since they were last write-protected by an asynchronous userfaultfd. The scan that finds
     /// these pages also protects them again.
@@ -63,7 +64,8 @@ struct PageRegion {
 
 impl PageMap {
     /// Returns the page map of this process. Normally all callers share one descriptor, which is closed after the last
-    /// use. A forked child opens its own, and so does a caller that comes while another thread opens the page map.
+    /// use. A forked child opens a descriptor of its own. So does a caller that comes while another thread is opening
+    /// the page map.
     pub fn shared() -> OsResult<Arc<Self>> {
         static SHARED: WeakSingleton<PageMap> = WeakSingleton::new();
         SHARED.get(Self::open)
@@ -92,7 +94,8 @@ impl PageMap {
         };
         match looking {
             PageFilter::PrivateCopies => {
-                // A private copy is anonymous memory: it is present or swapped out, and it does not belong to a file.
+                // A private copy is anonymous memory. So the scan looks for pages that are present or swapped out and
+                // that do not belong to a file.
                 argument.category_inverted = PAGE_IS_FILE;
                 argument.category_mask = PAGE_IS_FILE;
                 argument.category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED;

@@ -2,7 +2,7 @@
 //!
 //! A program that registers memory (registered buffers of `io_uring`, RDMA) pins its pages. Asynchronous write
 //! protection does not notice later writes to pinned pages. The kernel counts the pinned pages of a process as `VmPin`
-//! in `/proc/self/status`. Some drivers do not count theirs (CUDA and VFIO).
+//! in `/proc/self/status`. Some drivers (CUDA and VFIO) do not count the pages that they pin.
 
 use std::sync::Arc;
 

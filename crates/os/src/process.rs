@@ -1,4 +1,4 @@
-//! Other processes: tells whether a process is still the same one and whether it is alive. It also reads the limits of
+//! Inspects other processes: whether a process is still the same one, and whether it is alive. Also reads the limits of
 //! this process.
 
 use crate::error::{Context, OsError, OsResult};
@@ -139,8 +139,8 @@ pub fn number_space() -> u64 {
 
 /// The number of CPUs that this thread may run on.
 pub fn processors() -> usize {
-    // The number of CPUs; 0 until it was asked for. This is an atomic and not a lock, because a forked child could find
-    // a lock held.
+    // The number of CPUs; 0 until a thread has asked the kernel for it. This is an atomic and not a lock, because a
+    // forked child could find a lock held.
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     match COUNT.load(Ordering::Relaxed) {
         0 => {

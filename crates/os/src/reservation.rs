@@ -1,5 +1,5 @@
-//! Reserves ranges of addresses and maps memory into them. The addresses stay valid for the whole life of the process,
-//! whatever is mapped at them.
+//! Reserves ranges of addresses and maps memory into them. The addresses stay reserved until the [`Reservation`] is
+//! dropped, whatever is mapped at them.
 
 use crate::sys;
 use std::ptr::NonNull;
@@ -107,8 +107,8 @@ impl Reservation {
     pub fn start_afresh(&mut self) -> OsResult<()> {
         let length = std::mem::replace(&mut self.length, 0);
         let named = || format!("{length} bytes");
-        // SAFETY: the call unmaps exactly the range that this reservation owns. The range counts as given up until it
-        // is mapped again.
+        // SAFETY: the call unmaps exactly the range that this reservation owns. Until the range is mapped again below,
+        // this value does not count as the range's owner.
         unsafe { sys::mm::munmap(self.start.as_ptr().cast(), length) }.context("munmap", named)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: the call never replaces a mapping: if another thread took the addresses meanwhile, the call fails.
@@ -128,14 +128,14 @@ impl Reservation {
         Ok(())
     }
 
-    /// Maps `length` bytes of a file, from `from` on, at `offset` for reading only. The mapping also shows what other
-    /// processes write to the file later.
+    /// Maps `length` bytes of a file for reading only. The bytes begin at `from` in the file, and at `offset` in this
+    /// range. The mapping also shows what other processes write to the file later.
     pub fn put_readable(&self, offset: usize, length: usize, fd: impl AsFd, from: u64) -> OsResult<()> {
         self.put_file(offset, length, fd, from, ProtFlags::READ, MapFlags::SHARED)
     }
 
-    /// Maps `length` bytes of a file, from `from` on, at `offset`. When this process writes to a page, the page becomes
-    /// its private copy.
+    /// Maps `length` bytes of a file privately. The bytes begin at `from` in the file, and at `offset` in this range.
+    /// When this process writes to a page, the process gets a private copy of the page, and the file does not change.
     pub fn put_private(&self, offset: usize, length: usize, fd: impl AsFd, from: u64) -> OsResult<()> {
         self.put_file(offset, length, fd, from, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     }
@@ -171,8 +171,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Maps the memory of a shared writable mapping once more, at `offset`. Unlike a new mapping this needs no
-    /// descriptor, so it works on memory that is sealed against further writers.
+    /// Maps the memory of a shared writable mapping once more, at `offset`. Unlike a new mapping, this needs no
+    /// descriptor. So it also works on memory that is sealed against further writable mappings.
     pub fn put_again(&self, offset: usize, length: usize, mapping: &Mapping, from: u64) -> OsResult<()> {
         let at = self.range(offset, length, "mremap")?;
         let Some(source) = mapping.at(from, length as u64) else {
@@ -189,7 +189,7 @@ impl Reservation {
     }
 
     /// Makes each page of this range of a private mapping a private copy with the same contents, as if the page had
-    /// been written. The copies take memory, but the mapping stays one mapping.
+    /// been written. The copies take memory, but they do not split the mapping into several mappings.
     pub fn make_own(&self, offset: usize, length: usize) -> OsResult<()> {
         const MADV_POPULATE_WRITE: i32 = 23;
         let at = self.range(offset, length, "madvise")?;

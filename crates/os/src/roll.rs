@@ -7,18 +7,18 @@
 //! `MADV_DONTFORK`) and closes the descriptor. The mapping keeps the description, so the lock lives exactly as long as
 //! the member's process image. `_exit`, any signal that ends the process, and `execve` end the lock. `close`,
 //! `closefrom` and a full descriptor table do not end it, and a forked child does not prolong it. (If the member forks
-//! between receiving and mapping, the child has a copy of the descriptor until it execs or ends. Then the proof of
-//! death comes later, but never too early. A `vfork` child shares the process image, so the lock rightly lasts as long
-//! as either of the two runs.)
+//! after it has received the descriptor and before it has mapped the page, the child has a copy of the descriptor until
+//! it execs or ends. Then the proof of the member's death may come late, but never too early. A `vfork` child shares
+//! the process image, so the lock rightly lasts as long as either of the two runs.)
 //!
-//! **The question** whether a member is alive is `F_OFD_GETLK` for a write lock on the member's byte, through another
-//! open file description. The call takes 0.4 µs. The answer "free" stays true for ever, because only the daemon gives
-//! out numbers, and it gives out each number once.
+//! **The question.** To ask whether a member is alive, a process calls `F_OFD_GETLK` for a write lock on the member's
+//! byte, through another open file description than the member's. The call takes 0.4 µs. The answer "free" proves the
+//! death for ever, because only the daemon gives out numbers, and it gives out each number only once.
 //!
-//! **The self-check.** With each question the asking process also asks, through the same descriptor, about a byte that
-//! it has locked itself. If that byte seems free, either the descriptor was closed and its number used again, or the
-//! file system does not keep locks by mapping. (overlayfs maps another file than the one that was opened; NFS may do so
-//! too.) The answer is then "not proved".
+//! **The self-check.** With each question about a member, the asking process also asks, through the same descriptor,
+//! about its own byte, which is locked. If that byte seems free, either the descriptor was closed and its number used
+//! again, or the file system does not keep locks by mapping. (overlayfs maps another file than the one that was opened;
+//! NFS may do so too.) The answer is then "not proved".
 //!
 //! All locks are read locks, and the descriptors allow only reading. So no holder can write the file or keep other
 //! members from locking. A lock on another member's byte can delay a proof of death, but cannot cause a false proof.
@@ -47,7 +47,7 @@ pub struct FileIdentity {
     pub born: u64,
 }
 
-/// The roll, for the process that opens its file and locks a byte of it for each member.
+/// The roll as the daemon uses it: the daemon opens the roll's file, and locks one byte of the file for each member.
 #[derive(Debug)]
 pub struct Roll {
     /// The file of the roll. If this process may make mounts, the file is opened through a mount that no process can
@@ -135,8 +135,8 @@ impl Drop for RollLock {
 #[derive(Debug)]
 pub struct RollReader {
     fd: OwnedFd,
-    /// A number whose byte is locked through another open file description. The holder of that lock is this process, or
-    /// a process that lives at least as long as this one.
+    /// The number of this reader's process. Its byte is locked, through another open file description, by this process
+    /// or by a process that lives at least as long as this process.
     own: u64,
 }
 
@@ -171,8 +171,8 @@ impl RollReader {
     }
 }
 
-/// Tells whether two answers through one descriptor prove a death. The member's byte must be free, and the asking
-/// process's own byte must be locked.
+/// Tells whether two answers through one descriptor prove a member's death: the member's byte must be free, and the
+/// asking process's own byte must be locked.
 #[must_use]
 pub fn is_proof(free: Option<bool>, own_free: impl FnOnce() -> Option<bool>) -> bool {
     free == Some(true) && own_free() == Some(false)

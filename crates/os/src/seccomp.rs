@@ -1,10 +1,10 @@
 //! Stops those system calls of a program that look up a file's name, before the kernel does them. So another process
 //! can make the program wait.
 //!
-//! The filter for consumers of files stops only calls that look up a name, open a file or change a name. All other calls
-//! run as before, for example `close`, `fork` and `fstat`. `io_uring_setup` fails with ENOSYS, because an `io_uring`
-//! would open files past every filter. The filter for producers stops only opens for writing. No filter stops a program
-//! of another instruction set (32 bits).
+//! The filter for consumers of files stops only calls that look up a name, open a file or change a name. All other
+//! calls run as before, for example `close`, `fork` and `fstat`. `io_uring_setup` fails with ENOSYS, because no filter
+//! sees the files that an `io_uring` opens. The filter for producers stops only calls that open a file for writing or
+//! set its length. Calls of a program of another instruction set (32 bits) are not stopped by any filter.
 //!
 //! This is no security boundary. A program can change the name in its memory after the supervisor has read it and
 //! before the kernel reads it. So the supervisor never opens a file for the program. It only lets the call go on with
@@ -24,7 +24,7 @@ use crate::socket;
 /// the thread.
 #[derive(Clone, Copy, Debug)]
 pub struct StoppedCall {
-    /// The number of the stopped call, by which the answer names it.
+    /// The id of the stopped call. The supervisor repeats this id in its answer.
     pub id: u64,
     /// The thread that made the call.
     pub thread: i32,
@@ -83,8 +83,8 @@ const CHANGES: &[(libc::c_long, Option<(u32, u32)>)] = &[
     #[cfg(target_arch = "x86_64")] (libc::SYS_creat, None),
 ];
 
-/// The numbers of the calls that change names. The filter for consumers stops them, because consumers may not do them
-/// in a managed directory.
+/// The numbers of the calls that change names. The filter for consumers stops them, because consumers may not change
+/// names in a managed directory.
 #[rustfmt::skip]
 const NAMES: &[libc::c_long] = &[
     libc::SYS_truncate, libc::SYS_unlinkat, libc::SYS_mkdirat, libc::SYS_mknodat, libc::SYS_symlinkat,
@@ -163,9 +163,9 @@ fn step(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt: yes, jf: no, k }
 }
 
-/// Makes the command start its program behind the filter, which then stops the calls of the program and of all its
-/// descendants. The listener arrives at the other end of `to`, which must be one end of a [`socket::pair`]. The program
-/// can no longer gain rights by exec.
+/// Makes the command install the filter before it starts its program. The filter then stops the calls of the program
+/// and of all its descendants. The listener arrives at the other end of `to`, which must be one end of a
+/// [`socket::pair`]. The program can no longer gain rights by exec.
 pub fn stop_calls(command: &mut Command, stops: Stops, to: OwnedFd) {
     let steps = filter(stops);
     // SAFETY: the closure runs between fork and exec. It makes only system calls, on memory that was made before the

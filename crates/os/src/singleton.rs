@@ -15,8 +15,9 @@ impl<T> WeakSingleton<T> {
         Self(Mutex::new(None))
     }
 
-    /// Gives the shared value, and makes it with `open` if there is none. The caller gets a value of its own if another
-    /// thread holds the lock. In a forked child that thread may not exist, so the function never waits for the lock.
+    /// Gives the shared value. If it does not exist, makes it with `open`. The caller gets a value of its own if
+    /// another thread holds the lock. In a forked child that thread may not exist, so the function never waits for the
+    /// lock.
     pub fn get(&self, open: impl FnOnce() -> OsResult<T>) -> OsResult<Arc<T>> {
         let Ok(mut known) = self.0.try_lock() else { return open().map(Arc::new) };
         let token = fork::token();

@@ -17,12 +17,13 @@ pub const MAX_DESCRIPTORS: usize = 4;
 /// The result of receiving one message.
 #[derive(Debug)]
 pub enum Received {
-    /// The number of bytes in the buffer, and the descriptors that came with them.
+    /// The number of bytes of the message, which are now in the buffer, and the descriptors that came with the message.
     Message(usize, Vec<OwnedFd>),
-    /// The number of bytes in the buffer. This process had no room for the message's descriptors, and those that
-    /// arrived were closed. The peer did nothing wrong.
+    /// The number of bytes of the message, which are now in the buffer. This process had no room for all descriptors of
+    /// the message, so those that arrived were closed. The peer did nothing wrong.
     Stripped(usize),
-    /// The message had more bytes or more descriptors than fit. What arrived was closed. The caller must drop the peer.
+    /// The message had more bytes or more descriptors than fit. The descriptors that arrived were closed. The caller
+    /// must close the connection.
     Truncated,
     /// The peer is gone.
     End,
@@ -31,7 +32,7 @@ pub enum Received {
 /// The process at the other end, as the kernel recorded it at `connect`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
-    /// The process id in this process's PID namespace; 0 if the peer has none in it.
+    /// The process id in this process's PID namespace; 0 if the peer has no id in that namespace.
     pub pid: i32,
     /// The user id of the peer.
     pub uid: u32,
@@ -52,9 +53,9 @@ pub fn listen(path: &Path) -> OsResult<OwnedFd> {
     Ok(socket)
 }
 
-/// The listening socket that the service manager passed to this process, and the path of the socket; `None` if there is
-/// none. This follows systemd's protocol: `LISTEN_PID` names this process, and the first socket is descriptor 3. Only
-/// the first call of this function finds the socket.
+/// The listening socket that the service manager passed to this process, and the path of the socket; `None` if the
+/// service manager passed no socket. This follows systemd's protocol: `LISTEN_PID` names this process, and the first
+/// socket is descriptor 3. Only the first call of this function finds the socket.
 ///
 /// # Errors
 /// The passed descriptor is no listening SOCK_SEQPACKET socket with a path, or several descriptors were passed.
@@ -86,8 +87,8 @@ pub fn passed_listener() -> OsResult<Option<(OwnedFd, PathBuf)>> {
     Ok(Some((socket, PathBuf::from(OsStr::from_bytes(path)))))
 }
 
-/// Connects to `path` and returns at once. The connection is non-blocking. The error is `AGAIN` if the
-/// listener's backlog is full.
+/// Connects to `path` without waiting. The connection is non-blocking. The error is `AGAIN` if the listener's backlog
+/// is full.
 pub fn connect(path: &Path) -> OsResult<OwnedFd> {
     let named = || path.display().to_string();
     let address = SocketAddrUnix::new(path).context("connect", named)?;
@@ -97,7 +98,8 @@ pub fn connect(path: &Path) -> OsResult<OwnedFd> {
     Ok(socket)
 }
 
-/// Takes the next waiting connection of a listening socket; `None` if there is none. The connection is non-blocking.
+/// Takes the next waiting connection of a listening socket; `None` if no connection waits. The connection is
+/// non-blocking.
 pub fn accept(listener: impl AsFd) -> OsResult<Option<OwnedFd>> {
     match sys::net::accept_with(listener, FLAGS) {
         Ok(socket) => Ok(Some(socket)),
@@ -168,8 +170,8 @@ pub fn peer_pidfd(socket: impl AsFd) -> OsResult<Option<OwnedFd>> {
         return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
     }
     let error = OsError::last("SO_PEERPIDFD", "a connection");
-    // ENODATA and ESRCH mean that the peer was dead already, and are errors. The answer is `None` only if the kernel
-    // lacks the option.
+    // ENODATA and ESRCH mean that the peer was dead already; they are returned as errors. `None` is returned only if
+    // the kernel lacks the option.
     if error.errno == Errno::NOPROTOOPT { Ok(None) } else { Err(error) }
 }
 
@@ -275,8 +277,8 @@ mod tests {
         let before = open_files();
         send_raw(&one, b"x", &fds);
         assert!(matches!(receive(&other, &mut [0; 64]).unwrap(), Some(Received::Truncated)));
-        // Other tests of this process may open files at the same time, so the count is tried several times. A real leak
-        // of five descriptors would stay.
+        // Other tests of this process may open files at the same time and change the count, so the test compares the
+        // counts several times. If five descriptors leaked, the difference would stay.
         assert!((0..100).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             open_files() <= before
@@ -297,7 +299,7 @@ mod tests {
         assert_eq!(peer(&one).unwrap().pid, std::process::id() as i32);
     }
 
-    /// Sends more descriptors than the safe function allows.
+    /// Sends a message with more descriptors than [`send`] allows.
     fn send_raw(socket: &OwnedFd, bytes: &[u8], fds: &[RawFd]) {
         let payload = size_of_val(fds);
         // SAFETY: the two macros only compute sizes; the buffers live through the call.

@@ -35,7 +35,7 @@ fn signal_with_parent(command: &mut Command, signal: Signal) {
     }
 }
 
-/// Starts the program. It is [`Command::spawn`], which tests can make fail.
+/// Starts the program as [`Command::spawn`] does. Tests can make this function fail.
 ///
 /// # Errors
 /// The errors of `fork`, `pipe2` and `execve`.
@@ -94,8 +94,8 @@ pub fn lead_group() -> OsResult<()> {
     rustix::process::setpgid(None, None).context("setpgid", || "this process".into())
 }
 
-/// Makes orphans among the descendants of this process its children. It also works in a process that has no PID
-/// namespace of its own.
+/// Makes this process the new parent of each descendant that loses its parent. This also works in a process that has no
+/// PID namespace of its own.
 pub fn adopt_orphans() -> OsResult<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .context("PR_SET_CHILD_SUBREAPER", || "this process".into())
@@ -211,8 +211,8 @@ pub fn hard_limits() -> [(&'static str, Option<u64>); 3] {
         .map(|(name, resource)| (name, getrlimit(resource).maximum))
 }
 
-/// Locks a file for this open file description. Gives `false` if another description holds the lock. The lock ends with
-/// the last copy of the descriptor.
+/// Locks a file for this open file description. Gives `false` if another description holds the lock. The lock ends when
+/// the last copy of the descriptor is closed.
 pub fn lock_file(file: impl AsFd) -> OsResult<bool> {
     match sys::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),

@@ -40,7 +40,8 @@ pub fn local_address(socket: impl AsFd) -> OsResult<SocketAddr> {
     SocketAddr::try_from(found).context("getsockname", || "a socket that is not of TCP".into())
 }
 
-/// Waits for the next connection until the deadline. Gives the connection and the address that it came from.
+/// Waits for the next connection until the deadline. Gives the connection and the address that it came from, or `None`
+/// if the deadline passed first.
 pub fn accept(listener: impl AsFd, deadline: Deadline) -> OsResult<Option<(OwnedFd, SocketAddr)>> {
     loop {
         match sys::net::acceptfrom_with(&listener, FLAGS) {
@@ -89,8 +90,8 @@ pub fn connect(address: SocketAddr, deadline: Deadline) -> OsResult<OwnedFd> {
     Ok(socket)
 }
 
-/// Sets the options of a connection. Small messages are sent at once. The kernel's keep-alive probes find a peer whose
-/// host is gone, even while this process sends nothing.
+/// Sets the options of a connection. Small messages are sent without delay. The kernel's keep-alive probes find a peer
+/// whose host is gone, even while this process sends nothing.
 fn tune(socket: impl AsFd) -> OsResult<()> {
     let named = || "a TCP connection".to_owned();
     sockopt::set_tcp_nodelay(&socket, true).context("TCP_NODELAY", named)?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::Deadline;
 
-/// Reports that the calling test was skipped because this kernel or machine lacks a feature. `scripts/test` counts
-/// these lines, and fails unless `tests/skips` lists the feature with a reason.
+/// Writes a line that says that the calling test was skipped because this kernel or machine lacks a feature.
+/// `scripts/test` counts these lines, and fails unless `tests/skips` lists the feature with a reason.
 pub fn skip(feature: &str) {
     let thread = std::thread::current();
     let line = format!("\nSKIP {feature}: {}\n", thread.name().unwrap_or("a test"));

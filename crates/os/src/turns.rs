@@ -1,10 +1,11 @@
-//! Turns: of the threads that write to one stream, only one writes at a time. A thread waits for its turn until its
-//! deadline at most. A mutex of the standard library cannot do this, because a thread waits for it without a limit.
+//! Makes the threads that write to one stream take turns: only one thread writes at a time. A thread waits for its turn
+//! until its deadline at most. A mutex of the standard library cannot do this, because a thread waits for such a mutex
+//! without a limit.
 
 use crate::Deadline;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Lets one thread at a time do something.
+/// Lets only one thread at a time write to a stream.
 #[derive(Debug, Default)]
 pub struct Turns {
     is_taken: Mutex<bool>,

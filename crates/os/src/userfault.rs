@@ -83,7 +83,7 @@ impl WriteTracker {
         self.control(UFFDIO_REGISTER, &raw mut register, "UFFDIO_REGISTER", format!("{length} bytes"))
     }
 
-    /// Forgets all writes that were noted so far. Every page of the range counts as unwritten again.
+    /// Forgets all writes to the range that were noted so far. Every page of the range counts as unwritten again.
     pub fn begin(&self, start: usize, length: usize) -> OsResult<()> {
         let range = Range { start: start as u64, len: length as u64 };
         let mut protect = WriteProtect { range, mode: UFFDIO_WRITEPROTECT_MODE_WP };

@@ -1,5 +1,5 @@
 //! A process that has no free descriptor still learns the numbers of its segments. The test is alone in its program,
-//! because it takes away the descriptors of the whole process.
+//! because it uses up the descriptors of the whole process.
 
 use crossdock_os::memfd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

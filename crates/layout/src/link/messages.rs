@@ -58,8 +58,8 @@ messages! {
             purpose: Purpose,
             /// A number that changes each time the dialing daemon is started.
             incarnation: u64,
-            /// On a data connection, the `session` from the Welcome of the control connection to which the data
-            /// connection belongs. On other connections, all bytes are zero.
+            /// On a data connection: the value of the field `session` in the Welcome of the control connection to which
+            /// the data connection belongs. On other connections, all bytes are zero.
             session: [u8; 16],
             /// The longest time between two pulses of the dialing node, in milliseconds.
             pulse_ms: u32,
@@ -72,7 +72,7 @@ messages! {
         },
         /// The accepting node's answer to Hello. With Welcome, the node accepts the connection.
         2 Welcome {
-            /// The version of the messages that the answering node uses.
+            /// The version of the node protocol that the answering node uses, [`super::LINK_VERSION`].
             version: u32 as Padded,
             /// A number that changes each time the answering daemon is started.
             incarnation: u64,
@@ -84,7 +84,7 @@ messages! {
             /// If the answering node hears nothing from a peer for this time in milliseconds, it counts the peer as
             /// away.
             away_ms: u32,
-            /// The answering node's name.
+            /// The name of the answering node.
             node: String,
         },
         /// Shows that the sender is alive. Both sides of a control connection send pulses.
@@ -116,12 +116,13 @@ messages! {
         7 Fetch -> Chunk {
             /// The kind of the object.
             kind: SegmentKind,
-            /// True if each Chunk must carry a checksum. The asking node sends 0 if TLS protects the bytes already.
+            /// True if each Chunk must carry a checksum. If TLS protects the bytes already, the asking node needs no
+            /// checksums and sends 0.
             checked: bool,
             /// The object's id on the node that gets this message.
             object: u64,
-            /// The epoch of the object that the asking node means. If the object has another epoch on the answering
-            /// node, that node refuses the Fetch.
+            /// The epoch of the object (for an item: how often it has moved between nodes), as the asking node knows
+            /// it. If the object has another epoch on the answering node, that node refuses the Fetch.
             epoch: u64,
             /// The offset of the first byte that is asked for.
             offset: u64,

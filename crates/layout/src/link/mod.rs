@@ -1,9 +1,9 @@
 //! The messages between two node daemons. `docs/node-protocol.md` has tables of them.
 //!
 //! A link is a stream of bytes (TCP, usually inside TLS), so each message begins with a header of 16 bytes that
-//! contains the message's length. The opcode in the header determines the layout of the body. Both sides check
-//! everything. A message that fails a check is not repaired. The receiver closes the connection on which the message
-//! came, and keeps its other connections.
+//! contains the message's length. The opcode in the header determines the layout of the body. Each side checks every
+//! field that it receives. If a message fails a check, the receiver closes the connection on which the message came,
+//! and keeps its other connections.
 
 mod fuzz;
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! The contents of a port's segment: header, table of end slots, ring of cells. `docs/memory-format-ports.md` has
 //! pictures.
 //!
-//! Every reader must check what it reads. The comment of each field says which member writes it, which reads it, and
-//! what an old value costs; `core::queue` has the protocol. Positions count messages from 0 and never start again. The
-//! cell of a position is number `position % capacity`, and the position's lap is `position / capacity`.
+//! Every reader must check what it reads. The comment of each field says which member writes the field, which member
+//! reads it, and what happens if a reader gets an old value; `core::queue` has the protocol. Positions count messages
+//! from 0 and never start again. The cell of a position is number `position % capacity`, and the position's lap is
+//! `position / capacity`.
 
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicU32, AtomicU64, fence};
@@ -25,8 +26,8 @@ pub const PORT_MAGIC: u64 = u64::from_le_bytes(*b"xdockprt");
 /// A number that changes with every change of the structs in this file. Builds with different fingerprints refuse each
 /// other.
 pub const PORT_FINGERPRINT: u32 = 0x0002_c0de;
-/// The value of `init` in a formatted port. Before the formatting is complete, `init` is the id of the member that
-/// formats the port, or 0.
+/// The value of `init` in a formatted port. Before the port is formatted, `init` is first 0, and then the id of the
+/// member that formats the port.
 pub const PORT_READY: u64 = u64::MAX;
 /// The bit of an end slot's `owner` word that says that the member in the other bits is healing the end.
 pub const HEALING: u64 = 1 << 63;
@@ -42,7 +43,7 @@ pub const MAX_CAPACITY: u32 = 4096;
 pub const RETAINED: u32 = 1 << 31;
 /// The largest number of data bytes that a message carries in itself, without a handle.
 pub const INLINE_MAX: usize = 24;
-/// The number of bytes of a task's name that an end slot keeps. A longer name is shortened.
+/// The number of bytes of a task's name that an end slot has room for. A longer name is shortened.
 pub const NAME_BYTES: usize = 40;
 
 /// The bit of a signal word that says that a member sleeps on the word, or is about to.
@@ -51,15 +52,16 @@ pub const SLEEPER: u32 = 1;
 /// bit 1.
 pub const SIGNAL_STEP: u32 = 2;
 
-/// The word `departed`, which says how members left one side of a port. Two bits are a [`Departure`]. The bits above
-/// them count deaths, so that an end can tell deaths that happened after it joined from earlier deaths.
+/// The bits of the word `departed`, which says how members left one side of a port. Two bits are a [`Departure`]. The
+/// bits above them count deaths, so that an end can tell deaths that happened after it joined from earlier deaths.
 pub mod departure {
     use super::Departure;
 
     /// The bits of the word that say how the last member left: a [`Departure`] as a number.
     pub const HOW: u32 = 3;
-    /// The number that each death adds to the word, before the dead member's cells are changed. A death counts twice if
-    /// the healing member dies as well. The count starts again from 0 when it overflows.
+    /// The number that is added to the word at each death, before the dead member's cells are changed. If the member
+    /// that heals the dead member's end dies as well, the first death is counted twice. The count starts again from 0
+    /// when it overflows.
     pub const DEATH: u32 = 4;
 
     /// Gives the new value of a word `departed` after a member has left in the way that `how` says. If the member
@@ -108,12 +110,12 @@ pub struct PortIdentity {
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct ProducerPositions {
-    /// All positions below this value have been used for messages. A single producer stores it after each publish;
-    /// several producers advance it by compare-and-swap. The value may be too small, but never too large. A value that
-    /// is too small costs a few needless looks at cells.
+    /// All positions below this value have been used for messages. If the port has only one producer, this producer
+    /// stores the value after each message that it sends. Several producers advance the value by compare-and-swap. The
+    /// value may be too small, but never too large. A value that is too small costs a few needless looks at cells.
     pub head: AtomicU64,
-    /// No position below this value has a handle that a producer can still take back. Only producers use this value. It
-    /// may be too small by one lap.
+    /// At the positions below this value, no handle is left that a producer could take back. Only producers use this
+    /// value. It may be too small by one lap.
     pub credit: AtomicU64,
 }
 
@@ -135,8 +137,8 @@ pub struct SharedConsumerPositions {
 /// A word on which members sleep. Bit 0 is [`SLEEPER`], and the other bits count wakes.
 ///
 /// A member that wants to sleep sets the bit, looks once more for a change, and then sleeps until the word changes. A
-/// member that makes a change looks at the bit *after* the change, with a full fence between the two. If the bit is
-/// set, the member that made the change clears it, increments the count and wakes the sleeping members.
+/// member that makes a change looks at the bit *after* the change, with a full fence between the change and the look.
+/// If the bit is set, the member that made the change clears it, increments the count and wakes the sleeping members.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Signal {
@@ -154,10 +156,10 @@ pub struct SideMembers {
     pub departed: AtomicU32,
     /// The member that left last. Only error messages use it.
     pub last_member: AtomicU64,
-    /// The time when the last member to leave was last seen, in nanoseconds of the monotonic clock. Only error messages
-    /// use it.
+    /// For the member in `last_member`: the time when it was last seen, in nanoseconds of the monotonic clock. Only
+    /// error messages use it.
     pub last_seen: AtomicU64,
-    /// The task name of the last member to leave. Only error messages use it.
+    /// The task name of the member in `last_member`. Only error messages use it.
     pub last_name: [AtomicU64; NAME_BYTES / 8],
 }
 
@@ -189,7 +191,7 @@ pub struct PortHeader {
     pub data: CacheLine<Signal>,
     /// The word on which producers sleep until a cell is free.
     pub space: CacheLine<Signal>,
-    /// The members of both sides that have joined and left.
+    /// For each side of the port: the members that have joined and left.
     pub members: [CacheLine<SideMembers>; 2],
     /// Counters that rarely change.
     pub counters: CacheLine<PortCounters>,
@@ -201,8 +203,8 @@ pub struct PortHeader {
 pub struct EndHolder {
     /// 0 if the end is free; otherwise the id of its member, or [`HEALING`] with the id of the member that heals it. A
     /// member claims the end by a compare-and-swap of this word. So if the member dies in a later step of joining,
-    /// other members know which member had claimed the end. All other changes of this word are by compare-and-swap,
-    /// with one exception: the owner or the healing member frees the end by a plain store of 0.
+    /// other members see which member had claimed the end. All other changes of this word are made by compare-and-swap,
+    /// too, except the last one: the owner, or the member that heals the end, frees the end by a plain store of 0.
     pub owner: AtomicU64,
     /// The id of the end's member, for error messages. It stays the same while `owner` names a healing member.
     pub member: AtomicU64,
@@ -218,16 +220,16 @@ pub struct EndHolder {
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct EndCounters {
-    /// The next position that this end will use. The value is for inspection, and to count the messages that the end's
-    /// next owner gets again.
+    /// The next position that this end will use. This value is shown to people. It also serves to count the messages
+    /// that this end's owner received and that the end's next owner gets again.
     pub cursor: AtomicU64,
-    /// The time when the end last did something, in nanoseconds of the monotonic clock (mostly the coarse one). It is
-    /// updated at each wait and wake, at each iteration of an end that spins until its deadline, and at each sixteenth
-    /// message.
+    /// The time when the end last did something, in nanoseconds of the monotonic clock, mostly as it was at the
+    /// kernel's last tick. This value is updated at each wait and wake, at each iteration of an end that spins until
+    /// its deadline, and at each sixteenth message.
     pub last_seen: AtomicU64,
     /// The number of messages that this end sent (as a producer) or released (as a consumer).
     pub messages: AtomicU64,
-    /// The number of bytes of data in the messages that this end sent, as the sender stated.
+    /// The number of bytes of data in the messages that this end sent. The sender states this number for each message.
     pub bytes: AtomicU64,
     /// The number of bytes that were copied at this end.
     pub copied: AtomicU64,
@@ -237,10 +239,10 @@ pub struct EndCounters {
     pub sleeps: AtomicU32,
     /// The number of times that the end woke sleeping members at other ends.
     pub wakes: AtomicU32,
-    /// 1 while the end waits for a message or a free cell. While a consumer of a work queue waits, other consumers can
-    /// get CLOSED or PEER_DIED although this consumer has unreleased messages.
+    /// 1 while the end waits for a message or a free cell. If a consumer of a work queue has unreleased messages and
+    /// waits, the other consumers do not wait for these messages: they can get CLOSED or PEER_DIED.
     pub waiting: AtomicU32,
-    /// A counter that is incremented each time the end gets a new owner.
+    /// The number of owners that the end has had. It is incremented each time that the end gets a new owner.
     pub tenancy: AtomicU32,
 }
 
@@ -273,8 +275,8 @@ pub struct Cell {
     pub inline: [AtomicU64; 3],
 }
 
-/// The offset of the table of end slots: first those of producers, then those of consumers (one of which is never
-/// used).
+/// The offset of the table of end slots. The table has the producers' slots first, and then the consumers' slots, of
+/// which the last one is never used.
 pub const ENDS_AT: usize = 1024;
 /// The number of slots in the table of ends.
 pub const END_SLOTS: usize = 64;

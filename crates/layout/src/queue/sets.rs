@@ -69,20 +69,20 @@ closed_set! {
         Adaptive = 0 "adaptive",
         /// Spins until the deadline, for a task that has a CPU of its own.
         Spin = 1 "spin",
-        /// Sleeps at once, without spinning.
+        /// Sleeps immediately, without spinning.
         Block = 2 "block",
     }
 }
 
 closed_set! {
-    /// How the last member left one side of a port. If a member of the side died, the value remains `Died` when other
-    /// members leave in order, until a member joins that side again.
+    /// How the last member left one side of a port. If a member of the side died, the value is `Died`. It remains
+    /// `Died` when other members then close their ends, until a member joins that side again.
     pub enum Departure {
-        /// No member has left since the last one joined.
+        /// No member has left this side since a member last joined it.
         None = 0 "none",
-        /// The last member that left did so in order.
+        /// The last member that left this side has closed its end.
         Left = 1 "left",
-        /// A member died, and no member has joined since.
+        /// A member of this side died, and no member has joined this side since.
         Died = 2 "died",
     }
 }

@@ -1,5 +1,5 @@
-//! The size classes of small blocks. From 32 to 128 bytes, there is one class for every multiple of 16. Above, there
-//! are four classes for each doubling, up to 32 KiB.
+//! The size classes of small blocks. From 32 to 128 bytes, there is one class for every multiple of 16. Above 128
+//! bytes, there are four classes for each doubling of the size, up to 32 KiB.
 
 use super::geometry::SLICE;
 
@@ -23,8 +23,8 @@ pub struct SizeClass {
 
 impl SizeClass {
     /// Gives the number of the block that starts `within` bytes from the beginning of the slice; `None` if no block
-    /// starts there. The number is not checked against `blocks`, so it may be greater than that of the slice's last
-    /// block.
+    /// starts there. The number is not checked against `blocks`, so it may be greater than the number of the slice's
+    /// last block.
     #[inline]
     pub const fn block_at(&self, within: u64) -> Option<u64> {
         let product = within * self.reciprocal as u64;
@@ -53,8 +53,8 @@ const fn classes() -> [SizeClass; 39] {
     all
 }
 
-/// The size class for each multiple of 16 up to 1024. Most blocks that programs ask for are small. Reading this table
-/// needs no branch that the CPU could predict wrongly.
+/// The size class for each multiple of 16 up to 1024. Most blocks that programs ask for are small. For them, a lookup
+/// in this table is fast, because it needs no branch that the CPU could predict wrongly.
 static OF_SIXTEENS: [u8; 65] = {
     let (mut table, mut i) = ([0; 65], 1);
     while i < table.len() {

@@ -32,15 +32,16 @@ pub struct Entry {
     pub size: WildWord<AtomicU64>,
     /// The alignment of the object in bytes.
     pub align: AtomicU32,
-    /// The number, plus 1, of the next entry in the chain by name. In a free entry: the number, plus 1, of the next
-    /// free entry.
+    /// The number, plus 1, of the next entry in the same chain of the index by name. In a free entry: the number, plus
+    /// 1, of the next free entry.
     pub next_by_name: WildWord<AtomicU32>,
-    /// The number, plus 1, of the next entry in the chain by offset.
+    /// The number, plus 1, of the next entry in the same chain of the index by offset.
     pub next_by_offset: WildWord<AtomicU32>,
     /// The hash of the name.
     pub hash: AtomicU32,
     /// The number of objects for which this entry has been used. A member that takes the entry for a new object
-    /// increments it under the region's lock. So if a reference to an object has an older number, that object is gone.
+    /// increments it under the region's lock. So if a reference to an object contains an older number than the entry,
+    /// the object of the reference is gone.
     pub incarnation: AtomicU64,
     /// The name. The rest of the field is zero.
     pub name: [AtomicU8; 128],

@@ -24,8 +24,8 @@ const MIN_SLOTS: u64 = 16;
 const MIN_ENTRIES: u64 = 64;
 const MAX_ENTRIES: u64 = 65536;
 const MAX_BUCKETS: u64 = 4096;
-/// In regions of at least this size, slices begin at a huge page. In smaller regions, the gap before the first slice
-/// would be a large part of the region.
+/// In regions of at least this size, the first slice begins at a multiple of a huge page. In smaller regions it does
+/// not, because the gap before the first slice would be a large part of the region.
 const ROOMY: u64 = 32 * HUGE;
 /// The largest capacity of a region in bytes. With a larger capacity, words with the offset of a block would have no
 /// bits left for a phase, and slice numbers would not fit into 32 bits.
@@ -75,8 +75,8 @@ impl Geometry {
         let buckets_at = pages(slots_at + slots * size_of::<HeapSlot>() as u64);
         let entries_at = pages(buckets_at + buckets * 8);
         let used_at = pages(entries_at + entries * size_of::<Entry>() as u64);
-        // `most` is an upper bound of the number of slices. The tables get room for that number of slices. The slices
-        // themselves take the space that is left behind the tables.
+        // `most` is an upper bound of the number of slices. The tables get room for that many slices. The slices
+        // themselves take the space behind the tables.
         let most = (capacity - used_at) / SLICE;
         let heads_at = pages(used_at + most.div_ceil(64) * 8);
         let states_at = pages(heads_at + most * size_of::<SliceHead>() as u64);

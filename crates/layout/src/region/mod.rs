@@ -26,8 +26,8 @@ use crate::WildWord;
 
 /// The first word of a formatted region.
 pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"xdockreg");
-/// The value of `RegionHeader::init` in a region that is ready for use. Before the region is ready, the value is 0, and
-/// then the id of the member that formats the region.
+/// The value of `RegionHeader::init` in a region that is ready for use. Before the region is ready, the value is first
+/// 0, and then the id of the member that formats the region.
 pub const REGION_READY: u64 = u64::MAX;
 
 /// A lock that survives the death of the member that holds it. The lock's word contains that member's id. If the member
@@ -38,7 +38,7 @@ pub struct Lock {
     /// except when the holder itself releases the lock.
     pub holder: AtomicU64,
     /// 1 while a member may be sleeping on `gate`. Waiting members set this word, and the releasing member clears it.
-    /// If it is 1 without a sleeping member, that costs one needless wake.
+    /// If the word is 1 although no member sleeps, one needless wake is made.
     pub waiting: AtomicU32,
     /// A futex word. The member that releases the lock increments this word if `waiting` is set.
     pub gate: AtomicU32,
@@ -67,7 +67,7 @@ pub struct RegionHeader {
     pub committed: WildWord<AtomicU64>,
     /// No slice with a number below this value is free. The value is a hint that is written under the region's lock.
     pub first_free: WildWord<AtomicU64>,
-    /// The bytes that were counted against the quota so far. The number is written under the region's lock.
+    /// The bytes of this region that count against the quota so far. The number is written under the region's lock.
     pub reserved: AtomicU64,
     /// The number of heap slots with reserved memory, counted from the first slot. The number is written under the
     /// region's lock.
@@ -94,9 +94,9 @@ pub struct RegionHeader {
     /// 1 while a member may be sleeping on `directory_gate`.
     pub directory_waiting: AtomicU32,
     _pad3: [u8; 36],
-    /// The segments whose bytes this region was copied from, the latest first; 0 where there is none. A handle that
-    /// names one of these segments means the same offset of this region. The numbers are written before any member can
-    /// open the region.
+    /// The segments whose bytes this region was copied from, the latest first; unused places are 0. A handle that names
+    /// one of these segments means the same offset of this region. The numbers are written before any member can open
+    /// the region.
     pub former: [AtomicU64; MAX_FORMER],
     _pad4: [u8; 4096 - 512],
 }

@@ -1,9 +1,9 @@
 //! The heads of slices, and the state bytes of their blocks.
 //!
-//! Only a block's state byte says whether the block is in use. Only the slot that owns the slice changes a byte from
-//! FREE to USED; any member may change a byte from USED to FREE. So the owner allocates a block with a plain store of
-//! its state byte, and need not claim blocks in advance. After a member's death, healing only has to finish the
-//! operation that the member had begun.
+//! A block's state byte alone says whether the block is in use. Only the slot that owns the slice changes a byte from
+//! FREE to USED; any member may change a byte from USED to FREE. So the owner can allocate a block with a plain store
+//! to the block's state byte, and need not claim blocks in advance. After a member's death, healing only has to finish
+//! the operation that the member had begun.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -39,12 +39,14 @@ pub enum SliceKind {
 pub enum Available {
     /// The owner knows that the slice has free blocks, and will search it by itself.
     Active = 0,
-    /// No member knows of a free block. The owner found no free block, and wants to be told when there is a free one.
-    /// The first member that frees a block makes the slice `Queued`.
+    /// The owner has searched the slice, found no free block, and does not search it again. The first member that then
+    /// frees a block of the slice tells the owner: it makes the slice `Queued`. If that member is the owner itself, it
+    /// makes the slice `Active`.
     Full = 1,
-    /// The slice is on the owner's stack, or the slot `by` is putting it there.
+    /// The slice has a free block, and another member tells the owner: the slice is on the owner's stack, or the heap
+    /// slot `by` is putting it there.
     Queued = 2,
-    /// The slot `by` died while it was putting the slice on the owner's stack. The owner finds the slice when it
+    /// The heap slot `by` died while it was putting the slice on the owner's stack. The owner finds the slice when it
     /// searches all of its slices.
     Orphan = 3,
 }
@@ -74,7 +76,7 @@ impl SliceWord {
     /// The word of a free slice.
     pub const FREE: Self = Self(0);
 
-    /// The word for a slice of small blocks with free blocks, of which the owner knows.
+    /// The word for a slice of small blocks that has free blocks. The owner knows that the slice has them.
     #[inline]
     pub const fn small(class: usize, owner: u16) -> Self {
         Self(SliceKind::Small as u64 | (class as u64 & 0xff) << 8 | (owner as u64) << 16)
@@ -115,7 +117,7 @@ impl SliceWord {
         (self.0 >> 16) as u16
     }
 
-    /// Gives the part of the word that says which member knows that the slice has free blocks.
+    /// Gives the part of the word that says whether the owner knows that the slice has free blocks.
     #[inline]
     pub const fn available(self) -> Available {
         match (self.0 >> 32) as u8 {

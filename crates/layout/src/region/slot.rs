@@ -12,8 +12,8 @@ pub const MAX_WORDS: usize = 16;
 
 /// The value of an operation record's `kind` if the record is not in use.
 pub const OP_NONE: u32 = 0;
-/// The value of an operation record's `kind` if a block was prepared and belongs to the record. If the holder of the
-/// slot dies, healing frees the block.
+/// The value of an operation record's `kind` while a new block exists that only the record names. If the holder of the
+/// slot dies, healing frees this block.
 pub const OP_PREPARED: u32 = 1;
 /// The value of an operation record's `kind` while the holder of the slot writes the words of the record and frees the
 /// old block that the record names. If the holder dies, healing completes both steps.
@@ -25,7 +25,7 @@ pub const PHASE_BEGUN: u64 = 1;
 /// The second phase of freeing a block: this slot has marked the block DYING. If the block no longer has the mark, the
 /// block has been freed.
 pub const PHASE_MARKED: u64 = 2;
-/// In a word that names a block being freed: the bits that are the phase of the freeing.
+/// The bits that contain the phase of the freeing, in a word that names a block that is being freed.
 pub const PHASE_MASK: u64 = 15;
 
 /// A change of several steps, which is recorded before it begins. The slot's holder writes the record, or the member
@@ -33,8 +33,8 @@ pub const PHASE_MASK: u64 = 15;
 #[repr(C)]
 pub struct Operation {
     /// The kind of change: one of `OP_…`. When the change begins, this field is stored after all others. When the
-    /// change is done, this field is cleared first. Once REPLACING is stored, the change is completed even if the
-    /// holder dies.
+    /// change is done, this field is cleared first. As soon as this field is REPLACING, the change will be completed:
+    /// if the holder dies, by the member that heals the slot.
     pub kind: AtomicU32,
     /// The number of valid `words`.
     pub count: WildWord<AtomicU32>,
@@ -54,22 +54,23 @@ pub struct Operation {
 pub struct HeapSlot {
     /// The member whose thread allocates through this slot; 0 if it is vacant. A vacant slot may still own slices.
     pub holder: AtomicU64,
-    /// 1 if the holder has to search all slices of the slot, because a member may have died before it told the slot of
-    /// a free block. Healing sets this field, and the holder clears it.
+    /// 1 if the holder has to search all slices of the slot, because a member may have freed a block and died before it
+    /// put the block's slice on the slot's stack. Healing sets this field, and the holder clears it.
     pub rescan: AtomicU32,
     _pad0: [u8; 4],
     /// The offset of the block that is being allocated; 0 when no allocation is going on. The holder writes this field
     /// by plain stores.
     pub allocating: AtomicU64,
-    /// The number, plus 1, of the slice whose owner the holder of this slot is about to tell of a free block; 0 if
-    /// there is no such slice. The holder writes this field.
+    /// The number, plus 1, of the slice that the holder of this slot is putting on the stack of the slice's owner,
+    /// because it has freed a block of the slice; 0 if there is no such slice. The holder writes this field.
     pub pushing: AtomicU64,
-    /// The offset of one block that is being freed, with the phase of the freeing in its low bits.
+    /// The offset of the block that is being freed, with the phase of the freeing in its low bits; 0 if no block is
+    /// being freed.
     pub retiring: AtomicU64,
     _pad1: [u8; 24],
     /// The stack of this slot's slices in which other members freed blocks. The low half is the number of the first
     /// slice plus 1. The high half is a counter, so that the word never has an earlier value again. Any member puts
-    /// slices on the stack; the holder takes all of them at once.
+    /// slices on the stack; the holder takes all of them in one step.
     pub available: AtomicU64,
     _pad2: [u8; 56],
     /// Changes of several steps that have begun and have not ended.

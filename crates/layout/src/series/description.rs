@@ -25,7 +25,7 @@ pub struct ValueField {
 pub struct VariableEntry {
     /// The variable's name.
     pub name: [AtomicU64; 16],
-    /// The name of the element type, in the grammar of `type_name`.
+    /// The name of the element type, as the module `type_name` defines type names.
     pub ty: [AtomicU64; 24],
     /// The number of dimensions.
     pub rank: WildWord<AtomicU32>,

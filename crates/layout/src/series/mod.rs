@@ -40,9 +40,9 @@ pub const SERIES_MAGIC: u64 = u64::from_le_bytes(*b"xdockser");
 pub const SERIES_FINGERPRINT: u32 = 0x0005_5e1e;
 /// The value of `init` in a complete pool. Before the pool is complete, `init` is 0.
 pub const SERIES_READY: u64 = u64::MAX;
-/// The value of `state` until the publisher ends the series in order.
+/// The value of `state` until the publisher ends the series itself.
 pub const STATE_LIVE: u32 = 1;
-/// The value of `state` after the publisher ended the series in order. If the publisher dies, `state` remains
+/// The value of `state` after the publisher has ended the series itself. If the publisher dies first, `state` remains
 /// [`STATE_LIVE`], and the liveness table shows the death.
 pub const STATE_ENDED: u32 = 2;
 
@@ -50,7 +50,7 @@ pub const STATE_ENDED: u32 = 2;
 pub const MIN_CHUNK: u32 = 4096;
 /// The size in bytes of the largest chunk: a huge page.
 pub const MAX_CHUNK: u32 = 2 << 20;
-/// The largest number of chunks of a version, counting all variables.
+/// The largest number of chunks of a version: the sum over all its variables.
 pub const MAX_CHUNKS: u32 = 1 << 20;
 /// The largest number of slots of a pool.
 pub const MAX_SLOTS: u32 = 1 << 24;
@@ -107,7 +107,7 @@ pub struct SeriesIdentity {
     /// The largest number of observers at the same time.
     pub observers: WildWord<AtomicU32>,
     /// What happens when the pool is full: a [`FullPolicy`] as a number. Under the policy `TakeBack`, observers read
-    /// private copies of versions. If an observer does not know the policy's number, it also reads private copies.
+    /// private copies of versions. An observer that does not know the policy's number also reads private copies.
     pub full: AtomicU32,
 }
 
@@ -120,10 +120,10 @@ pub struct VersionWords {
     /// version. The publisher stores it (Release) when the record is complete, and observers load it (Acquire). An
     /// observer that loads an old value gets an older version.
     pub latest: AtomicU64,
-    /// A futex word: the low half of the newest sequence number, plus one when the series has ended. The publisher
-    /// stores this word after `latest`, and then wakes the sleeping observers.
+    /// A futex word: the low half of the newest sequence number; when the publisher ends the series, the word is
+    /// incremented by one. The publisher stores this word after `latest`, and then wakes the sleeping observers.
     pub published: AtomicU32,
-    /// The value [`STATE_LIVE`], or [`STATE_ENDED`] after the series has ended in order.
+    /// The value [`STATE_LIVE`], or [`STATE_ENDED`] after the publisher has ended the series itself.
     pub state: AtomicU32,
 }
 
@@ -134,7 +134,7 @@ pub struct VersionWords {
 pub struct SeriesReport {
     /// The method by which the publisher finds changes at present: the number of a `core::series::Method`.
     pub method: AtomicU32,
-    /// The number of slots with reserved memory, counted from the first slot.
+    /// The number of slots for which memory is reserved, counted from the first slot.
     pub committed: WildWord<AtomicU32>,
     /// The number of slots that hold a chunk of some version.
     pub used: AtomicU32,
@@ -142,13 +142,14 @@ pub struct SeriesReport {
     pub versions: AtomicU32,
     /// The number of chunks that were copied since the series began.
     pub copied: AtomicU64,
-    /// The number of chunks that versions shared with the version before.
+    /// The number of chunks that were not copied since the series began, because a version shares them with the version
+    /// before it.
     pub shared: AtomicU64,
     /// The duration of the last publish in nanoseconds.
     pub last_ns: AtomicU64,
     /// The duration of the longest publish in nanoseconds.
     pub longest_ns: AtomicU64,
-    /// How many times `publish` failed because the pool had no room. A call that withheld its version did not fail.
+    /// How many times `publish` failed because the pool had no room. A withheld version is not counted here.
     pub no_space: AtomicU64,
     /// The number of versions that the publisher took back from observers that held them.
     pub taken_back: AtomicU64,
@@ -185,8 +186,8 @@ pub struct SeriesHeader {
 #[cfg(not(loom))]
 #[repr(C, align(64))]
 pub struct RecordHead {
-    /// A [`state::State`]. An observer may read the rest of the record while the state says that this version is live
-    /// and while the observer has pinned the version.
+    /// A [`state::State`]. An observer may read the rest of the record only while the state says that this version is
+    /// live and the observer has pinned the version.
     pub state: AtomicU64,
     /// The sequence number of the record's version, which is also in `state`. This copy is for inspection.
     pub sequence: AtomicU64,
@@ -201,8 +202,8 @@ pub struct RecordHead {
     _pad: [u8; 28],
 }
 
-/// A pin page: 4096 bytes of a memfd, in which observers of one task note the versions that they use. The daemon makes
-/// a pin page when an observer comes and no slot is free in the pin pages of the observer's task.
+/// A pin page: 4096 bytes of a memfd, in which observers of one task note the versions that they use. When an observer
+/// attaches and no slot is free in the pin pages of the observer's task, the daemon makes a new pin page.
 #[cfg(not(loom))]
 #[repr(C, align(4096))]
 pub struct PinPage {
@@ -216,8 +217,8 @@ pub struct PinPage {
 #[repr(C, align(128))]
 pub struct PinSlot {
     /// How many of the pins, counted from the first, were ever used. This number only grows. The observer stores the
-    /// number before it uses a further pin, and the publisher reads only this number of pins. So for most observers the
-    /// publisher reads only one cache line.
+    /// number before it uses a further pin, and the publisher reads only this number of pins. Most observers use few
+    /// pins, so for most of them the publisher reads only one cache line.
     pub count: WildWord<AtomicU64>,
     /// The sequence numbers of the versions that this observer holds; 0 in a free pin.
     pub pins: [AtomicU64; PINS],

@@ -67,7 +67,7 @@ impl Latest {
         Self(sequence << 16 | record as u64)
     }
 
-    /// The sequence number of the newest version; 0 before the first.
+    /// The sequence number of the newest version; 0 before the first version.
     pub const fn sequence(self) -> u64 {
         self.0 >> 16
     }

@@ -29,15 +29,16 @@ answers! {
     /// The daemon's answer to a request.
     pub enum Answer: u16 as Wire {
         /// The answer to `Hello`. Three descriptors come with a Welcome: one of the liveness table, and two of the roll
-        /// (a file with a lock for each living member). Through one descriptor of the roll, the member holds its own
-        /// lock; through the other descriptor of the roll, it asks about the locks of other members.
+        /// (a file with a lock for each living member). The member holds its own lock through the first descriptor of
+        /// the roll. Through the second descriptor of the roll, it asks about the locks of other members.
         1 Welcome [3] {
             /// The id of the member to which this connection belongs.
             member: MemberId,
-            /// A number that changes when the daemon has lost its descriptors. When this number has changed, members
-            /// have to offer their segments to the daemon again.
+            /// A number that changes when the daemon has lost its descriptors. A member that finds a new number here
+            /// must offer its segments to the daemon again.
             incarnation: u64,
-            /// The workflow's run in which the member takes part. For a member that only looks, the latest run.
+            /// The number of the run in which the member takes part. A visitor takes part in no run; for a visitor,
+            /// this is the number of the workflow's latest run.
             run: u64,
             /// The member's rank in its task.
             rank: u32,
@@ -50,7 +51,7 @@ answers! {
             /// The workflow in which the member takes part.
             workflow: String,
         },
-        /// The answer to `Open` and `Attach`. The segment's descriptor comes with a Segment message.
+        /// The answer to `Open` and `Attach`. A Segment message comes with the descriptor of the segment.
         2 Segment [1] {
             /// The segment's id.
             segment: SegmentId,
@@ -58,7 +59,8 @@ answers! {
             size: u64,
             /// The number of bytes, from the segment's start, that are reserved.
             reserved: u64,
-            /// A number that the segment's maker gave to the daemon, which only stores it.
+            /// A number that the maker of the segment chose. The daemon only stores it. For a port, it contains the
+            /// pattern and the capacity; for a region, it is 0.
             attribute: u64,
             /// The kind of the segment: region or port.
             kind: SegmentKind,
@@ -69,11 +71,10 @@ answers! {
             /// The segment's name.
             name: String,
         },
-        /// The answer to requests such as `Remove`, for which the daemon returns no data except at most one number. A
-        /// Done says that the request succeeded.
+        /// The answer to requests such as `Remove`: the request succeeded. A Done contains at most one number.
         3 Done {
-            /// The endpoint's number after `MakeEndpoint`, the reserved bytes after `Reserve`, the pool's id after
-            /// `Publish`; otherwise 0.
+            /// The endpoint's number after `MakeEndpoint`, the number of reserved bytes after `Reserve`, the pool's id
+            /// after `Publish`; 0 after other requests.
             value: u64,
         },
         /// The answer to a `List` of workflows.
@@ -93,10 +94,10 @@ answers! {
         7 ItemInfo(entry: ItemEntry),
         /// The answer to `Describe`.
         4 Member(entry: MemberEntry),
-        /// The answer to `Observe`. Two descriptors come with a Series message: that of the series' pool, and that of a
-        /// page in which the observer notes the versions that it uses (pin page).
+        /// The answer to `Observe`. Two descriptors come with a Series message: the descriptor of the series' pool, and
+        /// the descriptor of the pin page, in which the observer notes the versions that it uses.
         5 Series [2] (entry: SeriesEntry),
-        /// The answer to `Pins`. The pin page's descriptor comes with a Pins answer. If the series has no pin page
+        /// The answer to `Pins`. A Pins answer comes with the descriptor of the pin page. If the series has no pin page
         /// with the index that the publisher asked for, `Pins` fails with `NOT_YET`.
         8 Pins [1] (entry: PageEntry),
         /// The request failed and changed nothing.

@@ -1,4 +1,4 @@
-//! Reading and writing little-endian fields, one after the other. Every read is checked, so none can go out of bounds.
+//! Reading and writing little-endian fields, one after the other. Every read checks the bounds of the message.
 
 use crate::{Status, name};
 
@@ -10,7 +10,7 @@ pub enum Malformed {
     Length,
     /// The length in the header is not the length of the message.
     HeaderLength,
-    /// No message has this opcode.
+    /// No message has the opcode that was received.
     Opcode(u16),
     /// A reserved field is not zero.
     Reserved,
@@ -85,8 +85,8 @@ impl<'a> Reader<'a> {
         self.bytes().map(|b| u64::from_le_bytes(*b))
     }
 
-    /// Reads a field that must be zero in this version. A later version may give it a meaning, which this build must
-    /// not ignore.
+    /// Reads a field that must be zero in this version. A later version may give the field a meaning. This build does
+    /// not know that meaning, so it must refuse the message.
     pub fn reserved(&mut self) -> Result<(), Malformed> {
         if self.u32()? == 0 { Ok(()) } else { Err(Malformed::Reserved) }
     }
@@ -192,8 +192,8 @@ impl Writer {
         self.name(&line)
     }
 
-    /// Appends a name field. Callers have checked that the name fits. A name that is too long leaves no zero byte at
-    /// the end of the field, so the receiver refuses it.
+    /// Appends a name field. Callers have checked that the name fits. A name that is too long would leave no zero byte
+    /// at the end of the field, and the receiver would refuse it.
     pub fn name(&mut self, name: &str) -> &mut Self {
         let mut field = [0u8; NAME_FIELD];
         let length = name.len().min(NAME_FIELD);

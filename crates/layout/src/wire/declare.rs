@@ -21,8 +21,8 @@ pub struct Field {
 /// The declaration of a message or a record, for generators.
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
-    /// The number of the message in its enum. It is 0 for a record, which has no number because it is only a part of
-    /// messages.
+    /// The number of the message in its enum. It is 0 for a record, which is only a part of messages and so has no
+    /// number.
     pub number: u32,
     /// The name of the message or record.
     pub name: &'static str,
@@ -233,8 +233,8 @@ macro_rules! messages {
     };
 }
 
-/// Handles a number that no message of the enum has. If the enum includes another enum, the number is looked up there;
-/// otherwise it is an error.
+/// Handles a message number that the enum does not declare. If the enum includes another enum, that enum handles the
+/// number; otherwise the number is an error.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! otherwise {

@@ -7,8 +7,8 @@ use crate::{MemberId, SegmentId, record};
 record! {
     /// A workflow in a listing.
     pub struct WorkflowEntry as Wire {
-        /// The number of the workflow. Each new workflow gets a greater number than all workflows before it. A client
-        /// that continues a listing names the last number that it got.
+        /// The number of the workflow. Each new workflow gets a greater number than all workflows before it. To get the
+        /// next page of a listing, a client sends the last number that it got.
         number: u64,
         /// The largest number of bytes that the workflow may reserve; 0 for the node's limit.
         quota: u64,
@@ -42,9 +42,9 @@ record! {
         of: u64,
         /// The member's rank in its task.
         rank: u32,
-        /// The member's process id, as the node sees it.
+        /// The member's process id, as the node daemon sees it.
         pid: u32,
-        /// The member's user id, as the node sees it.
+        /// The member's user id, as the node daemon sees it.
         uid: u32,
         /// The member's state, as far as the daemon knows.
         state: MemberState,
@@ -69,8 +69,9 @@ record! {
         size: u64,
         /// The number of bytes that count against the quota.
         reserved: u64,
-        /// The number that the segment's maker gave to the daemon. For a series instead: the number of its observers in
-        /// the upper 32 bits, and the largest number that it allows in the lower 32 bits.
+        /// The number that the maker of the segment chose; for a port, it contains the pattern and the capacity. In the
+        /// entry of a series, this field has two other numbers: its upper 32 bits are the present number of observers,
+        /// and its lower 32 bits are the largest number of observers that the series allows.
         attribute: u64,
         /// The member that made the segment.
         creator: MemberId,
@@ -99,14 +100,14 @@ impl SegmentEntry {
 record! {
     /// A node of the site in a listing.
     pub struct NodeEntry as Wire {
-        /// The number of the node. The number belongs to the node's name for ever.
+        /// The number of the node. A node name keeps its number for ever.
         number: u64,
-        /// The time in milliseconds since the node was last known to have its lease. For the node that answers, this is
-        /// the time since it last reached the catalog.
+        /// The time in milliseconds since it was last known that the node had its lease. For the node that answers,
+        /// this is the time since it last reached the catalog.
         silent_ms: u64,
-        /// The node's state, as far as this node knows.
+        /// The node's state, as far as the answering node knows.
         state: NodeState,
-        /// The number of names of regions, ports and items that belong to this node in the catalog.
+        /// The number of names of regions, ports and items that, as the catalog says, belong to the listed node.
         names: u32,
         /// The round-trip time to the node in microseconds, from a question until its answer, as last measured; 0 if
         /// there is no measurement.

@@ -1,5 +1,5 @@
-//! One number for everything on which two builds must agree besides the version. If a build's layout was changed
-//! without a new version, this number still differs between the builds, and they refuse each other.
+//! One number that is computed from everything on which two builds must agree. Two builds refuse each other if their
+//! numbers differ. So they refuse each other even if a developer has changed the layout without a new version.
 
 use super::{HEADER, MAX_DESCRIPTORS, MAX_MESSAGE, NAME_FIELD, PROTOCOL_VERSION};
 use crate::liveness::LivenessTable;

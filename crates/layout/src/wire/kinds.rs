@@ -9,7 +9,8 @@ closed_set! {
         Region = 1 "region",
         /// A bounded channel between tasks.
         Port = 2 "port",
-        /// A data set that one member publishes version by version. The member that publishes it makes its memory.
+        /// A data set that one member publishes version by version. The publishing member makes the memory of the
+        /// series.
         Series = 3 "series",
         /// The memory of an item.
         Item = 4 "item",
@@ -17,7 +18,8 @@ closed_set! {
 }
 
 closed_set! {
-    /// What to do if the name of the object exists already, or does not exist. The C header counts these modes from 0.
+    /// What to do if the name of the object exists already, or does not exist. In the C header, the number of each mode
+    /// is smaller by 1 than here.
     pub enum OpenMode {
         /// Create the object; `EXISTS` if the name exists.
         CreateOnly = 1 "create_only",
@@ -25,7 +27,7 @@ closed_set! {
         OpenOnly = 2 "open_only",
         /// Open the object, or create it if the name does not exist.
         OpenOrCreate = 3 "open_or_create",
-        /// Remove the object that has the name, and then create one.
+        /// Remove the object if the name exists, and then create a new object.
         Recreate = 4 "recreate",
     }
 }
@@ -33,14 +35,15 @@ closed_set! {
 closed_set! {
     /// What `Remove` does with an object that members have open.
     pub enum InUse {
-        /// Remove the name; the members keep the object. The removal of a series that is being published is refused.
+        /// Remove the name; the members keep the object. The removal of a series is refused while a member publishes
+        /// it.
         Keep = 1 "keep",
         /// Refuse the removal, and name the members that have the object open.
         Refuse = 2 "refuse",
-        /// Remove the name as `Keep` does, even if it is that of a series that is being published.
+        /// Remove the name as `Keep` does, and also if it is the name of a series that a member publishes.
         Force = 3 "force",
-        /// Refuse the removal as `Refuse` does, and also if any member but the asking one, which made the object, may
-        /// have used it. Items and series are never removed.
+        /// Refuse the removal as `Refuse` does. Also refuse it unless the asking member made the object and the daemon
+        /// knows that no other member has used it. Items and series are never removed in this way.
         Unused = 4 "unused",
     }
 }
@@ -62,13 +65,14 @@ closed_set! {
 }
 
 closed_set! {
-    /// The state of a node of the site, as far as this node knows.
+    /// The state of a node of the site, as far as the answering node knows.
     pub enum NodeState {
-        /// This node itself, which has its lease in the catalog.
+        /// The answering node itself, which has its lease in the catalog.
         Here = 1 "here",
         /// Another node, which has its lease in the catalog.
         Joined = 2 "joined",
-        /// This node itself, which has lost its lease. It cannot claim names, and its knowledge of other nodes is old.
+        /// The answering node itself, which has lost its lease. It cannot claim names, and what it knows of other nodes
+        /// may be old.
         CutOff = 3 "cut off",
         /// Another node, whose lease has ended.
         Gone = 4 "gone",
@@ -80,9 +84,11 @@ closed_set! {
     pub enum MemberState {
         /// The member has a connection to the daemon.
         Connected = 1 "connected",
-        /// The member's process lives, but its connection ended with the former broker.
+        /// The member's process lives, but its connection ended with the former broker, and the member has not
+        /// connected again yet.
         Away = 2 "away",
-        /// The member left in order.
+        /// The session of the member was ended, by the member itself (`Bye`) or by the daemon because the member broke
+        /// the protocol.
         Left = 3 "left",
         /// The member died.
         Dead = 4 "dead",
@@ -92,8 +98,8 @@ closed_set! {
 closed_set! {
     /// How a new owner of an item can be sure that the former owner has no access to the item any more.
     pub enum ItemLevel {
-        /// For tasks that trust each other: no call to the daemon, no proof. A word in shared memory names
-        /// the owner.
+        /// For tasks that trust each other: no call to the daemon, and no proof. A transfer only changes a word in
+        /// shared memory, which names the owner.
         Cooperative = 1 "cooperative",
         /// The former owner provably closed the item, or the new owner gets a copy.
         Verified = 2 "verified",

@@ -1,10 +1,10 @@
 //! The messages between clients and the node daemon. `docs/wire-protocol.md` has tables of them.
 //!
-//! A socket of type SOCK_SEQPACKET keeps messages whole. So a message is a header of 24 bytes and a body. The opcode in
-//! the header determines the layout of the body. All numbers are little-endian. There is no padding except named
-//! reserved fields, which must be zero. Each name has a field of 128 bytes, and the bytes behind the name are zero.
-//! Both sides check everything. A message that fails a check is not repaired. The receiver closes the connection on
-//! which the message came, and no other connection.
+//! The messages go through a socket of type SOCK_SEQPACKET, which keeps each message whole. A message is a header of 24
+//! bytes and a body. The opcode in the header determines the layout of the body. All numbers are little-endian. There
+//! is no padding except named reserved fields, which must be zero. Each name has a field of 128 bytes, and the bytes
+//! behind the name are zero. Each side checks every field that it receives. If a message fails a check, the receiver
+//! closes the connection on which the message came, and keeps its other connections.
 
 mod answer;
 mod cursor;

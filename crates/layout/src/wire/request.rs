@@ -23,14 +23,15 @@ requests! {
             layout: u32,
             /// The fingerprint of the client's build, [`super::FINGERPRINT`].
             fingerprint: u64,
-            /// A random number that the client has chosen. A client that sends the same number in a new Hello becomes
-            /// the same member again.
+            /// A random number that the client has chosen. If a client connects again and sends the same number in its
+            /// new Hello, it becomes the same member again.
             token: [u8; 16],
             /// If this client connects again: the id of the member that it was before. Otherwise 0.
             member: MemberId,
             /// The client's rank in its task.
             rank: u32,
-            /// True if the client only looks, as `crossdock ls` does, without taking part in the workflow's run.
+            /// True if the client only inspects the daemon's state, as `crossdock ls` does, without taking part in the
+            /// workflow's run.
             visitor: bool,
             /// The task as which the client wants to act.
             task: Option<String>,
@@ -45,14 +46,15 @@ requests! {
             mode: OpenMode,
             /// The rights that the client wants on the segment.
             access: Rights,
-            /// If this request makes the segment: true if the segment stays when the workflow's run ends.
+            /// Used if this request makes the segment. True if the segment shall stay when the workflow's run ends.
             persistent: bool,
             /// The size in bytes, if this request makes the segment.
             size: u64,
-            /// If this request makes the segment: the number of bytes that count as reserved at once. Each process that
-            /// opens the segment for writing takes the memory of these bytes.
+            /// Used if this request makes the segment: the number of bytes that count as reserved from the beginning.
+            /// Each process that opens the segment for writing takes the memory of these bytes.
             reserve: u64,
-            /// A value that the daemon keeps with the segment. The daemon does not interpret it.
+            /// A number that the daemon stores and returns to each member that opens the segment. For a port, it
+            /// contains the pattern and the capacity; for a region, it is 0.
             attribute: u64,
             /// How long to wait for the segment, in milliseconds; 0 = not at all.
             wait_ms: u64,
@@ -66,7 +68,7 @@ requests! {
             /// The rights that the client wants on the segment.
             access: Rights as Padded,
         },
-        /// Counts the segment's bytes below `upto` as reserved.
+        /// Asks the daemon to count the segment's bytes below `upto` as reserved.
         4 Reserve -> Done {
             /// The segment's id.
             segment: SegmentId,
@@ -130,7 +132,7 @@ requests! {
         12 List -> Page {
             /// The kind of things to list.
             of: ListOf as Padded,
-            /// The answer has only entries of the listing whose number is greater than this number.
+            /// The answer contains only those entries whose number is greater than this number.
             after: u64,
             /// If a workflow is named here, the list has only entries of this workflow.
             workflow: Option<String>,
@@ -146,13 +148,13 @@ requests! {
             /// The segment's id.
             segment: SegmentId,
         },
-        /// Gives a restarted daemon the listening socket of an endpoint. The descriptor of the socket comes with a Listen
-        /// message. Nothing happens if the daemon has the endpoint's socket.
+        /// Gives a restarted daemon the listening socket of an endpoint. The descriptor of the socket comes with a
+        /// Listen message. If the daemon has the endpoint's socket already, the request changes nothing.
         21 Listen -> Done [1] {
             /// The endpoint's number, from the answer to `MakeEndpoint`.
             endpoint: u64,
         },
-        /// Says that the member leaves in order. The daemon answers the Bye and then closes the connection.
+        /// Says that the member ends its session. The daemon answers the Bye and then closes the connection.
         15 Bye -> Done,
         /// Reports how far this member is, for people to read. The daemon does not answer a Progress.
         16 Progress {
@@ -183,38 +185,39 @@ requests! {
             /// True if the region's name will go to another node.
             moves: bool as Padded,
         },
-        /// Claims in the site's catalog the name of a region whose bytes came from another node. A second Adopt, with
-        /// `named`, gives the copy this name. Only members of the node daemon itself send an Adopt, after they have
-        /// copied the region's bytes.
+        /// Claims, in the site's catalog, the wanted name for a region that was copied or moved from another node to
+        /// this node. The member then sends a second Adopt with `named` set, which gives the region this name. Only
+        /// members of the node daemon itself send an Adopt, after they have copied the region's bytes.
         19 Adopt -> Done {
-            /// The number of the broker's order to copy a region.
+            /// The number that the broker gave to this copying or moving of a region, when it asked the daemon's
+            /// members to do it.
             order: u64,
-            /// True if the region gets its name with this request. False if the name is only claimed in the site's
-            /// catalog.
+            /// True if this request gives the region its name. False if it only claims the name in the site's catalog.
             named: bool as Padded,
             /// The id of the region's copy on this node.
             segment: SegmentId,
             /// The id of the region's segment on the node from which the region came.
             former: SegmentId,
         },
-        /// Promises that this node opens a region that was frozen with a Freeze only if the region has not moved to the
-        /// other node. Only the member of the node daemon that has frozen the region sends a HandOver.
+        /// Lets another node decide whether a frozen region moves to that node. After the answer, this node opens the
+        /// region only if the other node says that the region has not moved. Only the member of the node daemon that
+        /// has frozen the region sends a HandOver.
         20 HandOver -> Done {
             /// The region's id on this node.
             segment: SegmentId,
-            /// The id that the region gets on the other node. This id names the move.
+            /// The id that the region gets on the other node. Both nodes identify the move by this id.
             becomes: SegmentId,
             /// The name of the other node.
             node: String,
         },
         /// Begins a series. The descriptor of the series' pool comes with a Publish message. Observers can attach to
-        /// the series as soon as the daemon has answered.
+        /// the series as soon as the daemon has answered the Publish.
         40 Publish -> Done [1] {
             /// The size of the pool in bytes.
             size: u64,
             /// The bytes of the pool that count against the quota.
             reserved: u64,
-            /// A value that the daemon keeps with the series. The daemon does not interpret it.
+            /// A number that the daemon stores and returns to each observer. The daemon does not interpret it.
             attribute: u64,
             /// The largest number of observers that the series may have at the same time.
             observers: u32 as Padded,
@@ -273,15 +276,15 @@ impl Request {
         Ok((header, request))
     }
 
-    /// Tells whether this message asks for memory that its sender then takes (Open, Reserve, Publish, Create, Resize).
-    /// Only the header is read.
+    /// Tells whether the sender of this message takes memory when it gets the answer (Open, Reserve, Publish, Create,
+    /// Resize). Only the header is read.
     #[must_use]
     pub fn takes_memory(message: &[u8]) -> bool {
         Header::decode(message).is_ok_and(|(header, _)| matches!(header.opcode, 2 | 4 | 40 | 50 | 59))
     }
 
-    /// Reads the versions in a Hello, even if this build cannot read the rest, so that a client of another build can be
-    /// refused with its versions.
+    /// Reads the versions in a Hello, even if this build cannot read the rest, so that the daemon can name the versions
+    /// in the error when it refuses a client of another build.
     #[must_use]
     pub fn versions(message: &[u8]) -> Option<(u32, u32, u64)> {
         let (header, body) = Header::decode(message).ok()?;

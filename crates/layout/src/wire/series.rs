@@ -3,8 +3,8 @@
 //! The publisher makes a series' memory, its *pool*. The publisher maps the pool for writing, and then seals the pool,
 //! so that no further mapping of it can be written. *Pin pages* are pages in which observers note the versions that
 //! they use, for the publisher to read. When an observer of a task attaches and no pin page of that task has a free
-//! slot, the daemon makes a pin page. Each pin page is a separate piece of memory for one task. So an observer can
-//! write false pins only for its own task.
+//! slot, the daemon makes a pin page. Each pin page is a separate piece of memory for one task. So a faulty observer
+//! can write wrong pins only into the pages of its own task.
 //!
 //! A series takes a range of segment ids. The first id is that of the pool. The next ids are those of the pin pages
 //! that the series may get ([`page_id`]). The last ids are those of the observers' slots ([`pin_id`]). An observer
@@ -43,8 +43,8 @@ pub const fn pin_id(series: SegmentId, observers: u32, number: u32) -> SegmentId
 pub const PIN_PAGE: u64 = 4096;
 
 record! {
-    /// The answer to an observer: a series. Two descriptors come with the answer: that of the series' pool (read-only),
-    /// and that of the page in which the observer notes the versions that it uses (pin page).
+    /// The answer to an observer: a series. Two descriptors come with the answer: the descriptor of the series' pool
+    /// (read-only), and the descriptor of the pin page, in which the observer notes the versions that it uses.
     pub struct SeriesEntry as Wire {
         /// The id of the series' pool.
         segment: SegmentId,
@@ -52,7 +52,7 @@ record! {
         size: u64,
         /// The bytes of the pool that count against the quota.
         reserved: u64,
-        /// A number that the publisher gave to the daemon, which only stores it.
+        /// A number that the publisher chose, and that the daemon only stores.
         attribute: u64,
         /// The member that publishes the series, or that published it until it ended.
         publisher: MemberId,

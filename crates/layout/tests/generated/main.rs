@@ -1,5 +1,5 @@
 //! Writes the tables and declarations of closed sets, limits and messages in other languages and in the documentation.
-//! They come from the declarations in this crate.
+//! All of them are made from the declarations in this crate.
 //!
 //! `UPDATE=1 cargo test -p crossdock-layout --test generated` writes them. Without `UPDATE` a difference makes the test
 //! fail.

@@ -36,7 +36,7 @@ fn shown() -> Vec<Shown> {
     fn set<T: ClosedSet>(c: &'static str, prefix: &'static str) -> Shown {
         Shown { set: T::SET, c: (c, prefix), first: 0, open: None, cpp: None, fortran: None, python: None }
     }
-    let any = ("CROSSDOCK_ANY_PATTERN", 4, "whichever the port was made with; one-to-one if it is made by this");
+    let any = ("CROSSDOCK_ANY_PATTERN", 4, "for an existing port, the pattern that it has; for a new port, one-to-one");
     vec![
         Shown {
             cpp: Some(("error.hpp", "status", "int")),

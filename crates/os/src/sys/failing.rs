@@ -3,8 +3,8 @@
 use crate::faults::{self, Fault};
 use rustix::io::Errno;
 
-/// Declares functions that first ask the plan of failures (`crate::faults`) whether to fail. Reads and writes that may
-/// be `short` are written out below instead.
+/// Declares functions that first ask the plan of failures (`crate::faults`) whether to fail. The functions for reads
+/// and writes, which may also fail with `Fault::Short`, are written out below instead.
 macro_rules! failing {
     ($($name:ident($($arg:ident: $of:ty),*) -> $answer:ty = $call:literal, $($real:ident)::+;)*) => {$(
         pub(crate) fn $name($($arg: $of),*) -> rustix::io::Result<$answer> {

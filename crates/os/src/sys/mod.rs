@@ -1,10 +1,10 @@
-//! The system calls of this crate that can fail because a resource is short. Each has the same path here as in
-//! `rustix`; those that `rustix` lacks go through [`raw`].
+//! The system calls of this crate that can fail because a resource is short. A call that `rustix` has is found here
+//! under the same path; a call that `rustix` lacks goes through [`raw`].
 //!
-//! In an ordinary build these are the calls themselves. With the feature `faults`, each call first asks [`faults`]
-//! whether to fail. So tests can make any call fail that the kernel may refuse: when descriptors, memory or space run
-//! out, when a signal comes, or when a peer is slow. `scripts/check-layers` finds calls of this crate that bypass this
-//! module.
+//! In an ordinary build, this module only re-exports the calls. With the feature `faults`, each call first asks
+//! [`faults`] whether to fail. So tests can make any call fail that the kernel may refuse: when descriptors, memory or
+//! space run out, when a signal comes, or when a peer is slow. `scripts/check-layers` finds calls of this crate that
+//! bypass this module.
 //!
 //! [`faults`]: crate::faults
 
@@ -43,7 +43,7 @@ pub(crate) fn raw<N>(_: &'static str, call: impl FnOnce() -> N) -> N {
     call()
 }
 
-/// Fails if the plan of failures says so, before a call of the standard library.
+/// Is called before a call of the standard library, and fails if the plan of failures says that this call must fail.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 pub(crate) fn plan(_: &'static str) -> std::io::Result<()> {
@@ -57,8 +57,8 @@ pub(crate) fn read_text(path: impl AsRef<std::path::Path>) -> std::io::Result<St
     std::fs::read_to_string(path)
 }
 
-/// Tells whether the message that is being received loses its descriptors, as if this process had no room for them. In
-/// an ordinary build it never does.
+/// Tells whether the message that is being received must lose its descriptors, as if this process had no room for them.
+/// In an ordinary build the answer is always `false`.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 pub(crate) fn strips() -> bool {

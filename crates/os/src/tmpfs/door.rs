@@ -6,26 +6,27 @@
 //! each party gets a mount of its own, which is attached nowhere. Before the lease is asked for, that *door* is shut:
 //!
 //! 1. The mount becomes read-only. The kernel refuses this while any process writes through the mount. Afterwards no
-//!    caller can open a file for writing through the mount, truncate it or change its mode or owner.
+//! caller can open a file for writing through the mount, truncate it or change its mode or owner.
 //! 2. The *gate* is shut. From then on the kernel asks the daemon before it opens anything through this mount (a
-//!    fanotify permission event), and the daemon refuses.
+//! fanotify permission event), and the daemon refuses.
 //!
 //! The gate also refuses each read by a system call, whether the door is open or shut: read, splice, sendfile,
 //! copy_file_range, and the same operations of an io_uring. The reason is that a splice or sendfile puts references to
-//! the file's pages into a pipe or socket. Such references outlive the descriptor and every mapping, so the former
-//! user would read through them what the next owner writes. The kernel asks before it takes the references. Accesses
-//! through a mapping are not asked about, so the owner works at full speed.
+//! the file's pages into a pipe or socket. Such references outlive the descriptor and every mapping, so the former user
+//! would read through them what the next owner writes. The kernel asks before it takes the references. The kernel does
+//! not ask about accesses through a mapping, so the owner works at full speed.
 //!
-//! There is no gap, because of the order of steps in the kernel's open. The kernel first counts the open file, as the
-//! lease does. Only then does it check whether the mount is read-only, and ask the gate. So an open that began earlier
-//! was either counted, and the lease is refused, or it finds the door shut. A process cannot use another task's door,
-//! because a path descriptor is no mount, and the mount cannot be cloned (it is unbindable).
+//! There is no gap, because of the order of steps in the kernel's open. The kernel first counts the open file, and the
+//! lease uses this count. Only then does the kernel check whether the mount is read-only, and ask the gate. Take an
+//! open that began before the door was shut: either it was counted, and then the lease is refused, or it finds the door
+//! shut. A process cannot use another task's door, because a path descriptor is no mount, and the mount cannot be
+//! cloned (it is unbindable).
 //!
 //! Two other methods would leave gaps. The first is *modes and owners* on mounts with mapped ids: a container's root
 //! with CAP_CHOWN may change the owner of a file from an unmapped id to a mapped one. Also, the kernel checks
-//! permissions long before it counts the open file, so a reader that is preempted in between could enter after the
-//! proof. The second is the *mount's count of references* (`MNT_EXPIRE`): it is a sum over CPUs, and it may miss a
-//! reference that moves between two of them.
+//! permissions long before it counts the open file, so a reader that is preempted in between could get the file after
+//! the proof. The second method is the *mount's count of references* (`MNT_EXPIRE`): it is a sum over CPUs, and it may
+//! miss a reference that moves between two of them.
 //!
 //! A door needs the rights of root in the initial user namespace. The daemon of an ordinary user has no doors.
 
@@ -47,7 +48,7 @@ use crate::mapping::Access;
 #[derive(Debug)]
 pub struct Gate(OwnedFd);
 
-/// What a process tried when the gate refused it, with the number of the process.
+/// An access that the gate refused, with the id of the process that tried it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RefusedAccess {
     /// The process with this id opened a file through a door that is shut.
@@ -131,7 +132,7 @@ impl AsFd for Gate {
 }
 
 impl Folder {
-    /// The gate of the doors of this folder. Without a gate the folder has no doors.
+    /// The gate of this folder's doors; `None` if the folder has no doors.
     pub fn gate(&self) -> Option<&Gate> {
         self.gate.as_ref()
     }
@@ -217,8 +218,7 @@ mod tests {
         folder.gate.is_some().then_some(folder)
     }
 
-    /// Opens the file of a path descriptor anew. A thread of its own does this while the calling thread serves the
-    /// gate.
+    /// Opens the file of a path descriptor anew. Another thread does this while the calling thread serves the gate.
     fn reopened(gate: &Gate, path: &OwnedFd, flags: OFlags) -> Result<(), Errno> {
         let name = format!("/proc/self/fd/{}", path.as_raw_fd());
         std::thread::scope(|scope| {

@@ -60,8 +60,8 @@ impl Folder {
         self.read_only.is_some()
     }
 
-    /// Creates a file of `size` bytes, opened for reading and writing. If the files have names, the name must be new
-    /// and a plain word.
+    /// Creates a file of `size` bytes, opened for reading and writing. If the files of this folder have names, `name`
+    /// must be free and must not contain a slash.
     pub fn create(&self, name: &str, size: u64) -> OsResult<OwnedFd> {
         let mode = Mode::RUSR | Mode::WUSR;
         let opened = if self.read_only.is_some() {

@@ -22,7 +22,8 @@ pub(super) fn mount_here(size: u64) -> OsResult<Folder> {
     };
     set("size", &size.to_string())?;
     set("mode", "0700")?;
-    // A kernel without transparent huge pages does not know this option. Everything else works there too.
+    // A kernel without transparent huge pages does not know this option. Its error is ignored, because everything else
+    // works with such a kernel too.
     let _ = set("huge", "within_size");
     rustix::mount::fsconfig_create(context.as_fd()).context("fsconfig", named)?;
     let attributes =

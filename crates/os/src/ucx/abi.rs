@@ -139,7 +139,7 @@ pub const MESSAGE_RENDEZVOUS: u64 = 1 << 17;
 pub type MessageCallback =
     unsafe extern "C" fn(*mut c_void, *const c_void, usize, *mut c_void, usize, *const MessageParams) -> Status;
 
-// The sizes are those of the headers of UCX 1.13.1 on 64-bit machines.
+// The sizes are those of the structures in the headers of UCX 1.13.1 on 64-bit machines.
 const _: () = {
     assert!(size_of::<ContextParams>() == 80);
     assert!(size_of::<WorkerParams>() == 200);

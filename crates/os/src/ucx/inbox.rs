@@ -24,16 +24,17 @@ pub enum UnreadMessage {
 
 #[derive(Default)]
 struct Unread {
-    /// The messages that were not read yet, each under its number, because UCX may deliver them in another order.
+    /// The messages that were not read yet, each under its number. They have numbers because UCX may deliver them in
+    /// another order than they were sent.
     messages: BTreeMap<u64, UnreadMessage>,
     /// The number of bytes of the small messages in `messages`. A message counts at least [`LEAST`] bytes.
     held: usize,
-    /// The fault of the peer, as a text; `None` if the peer made none.
+    /// What the peer did wrong, as a text; `None` if the peer did nothing wrong.
     wrong: Option<&'static str>,
 }
 
-/// The messages and reports that UCX's callbacks store for one wire. UCX has the address of this value, so the value
-/// lies in a box of its own.
+/// The messages and reports that UCX's callbacks store for one wire. UCX keeps the address of this value, so the value
+/// lies in a `Box` and never moves.
 pub struct Inbox {
     /// The number of this wire, which each message for it has in its header. A message with another number is ignored.
     token: u64,
@@ -64,7 +65,7 @@ impl Inbox {
         all.into_values().filter_map(large).collect()
     }
 
-    /// The fault of the peer, as a text; `None` if the peer made none.
+    /// What the peer did wrong, as a text; `None` if the peer did nothing wrong.
     pub fn wrong(&self) -> Option<&'static str> {
         lock(&self.arrived).wrong
     }
@@ -99,7 +100,8 @@ pub unsafe extern "C" fn message_arrived(
     }
     let mut arrived = lock(&inbox.arrived);
     if arrived.messages.contains_key(&number) {
-        // The first message with this number stays, because UCX must still learn what becomes of its description.
+        // The first message with this number stays in the inbox. If its bytes are still with the sender, UCX waits
+        // until this process fetches or releases them.
         arrived.wrong = Some("the peer sent two messages with the same number");
         return abi::OK;
     }
@@ -136,7 +138,8 @@ pub unsafe extern "C" fn peer_lost(argument: *mut c_void, _endpoint: *mut c_void
 mod tests {
     use super::*;
 
-    /// Lets a message arrive, and gives the status for UCX. `description` is UCX's description of a large message.
+    /// Calls the callback as UCX does when a message arrives, and gives the status that the callback returns to UCX.
+    /// `description` is UCX's description of a large message.
     fn arrives(inbox: &Inbox, number: u64, bytes: &[u8], description: Option<usize>) -> Status {
         let header = [inbox.token, number];
         let attributes = if description.is_some() { abi::MESSAGE_RENDEZVOUS } else { 0 };

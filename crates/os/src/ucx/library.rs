@@ -82,8 +82,8 @@ impl Library {
     /// # Errors
     /// The reason why UCX cannot be used, as text for people: the library is not there, or is of another version.
     pub fn load() -> Result<Arc<Self>, String> {
-        // SAFETY: the library's constructors read its settings from the environment, and install handlers of signals,
-        // which are taken away again below.
+        // SAFETY: the library's constructors read its settings from the environment, and install signal handlers, which
+        // are removed below.
         let handle = unsafe { libc::dlopen(NAME.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
             // SAFETY: after a failure `dlerror` returns a text, which stays valid until this thread's next call of it.
@@ -114,8 +114,8 @@ impl Library {
     }
 }
 
-/// Takes away the library's handlers of signals, which would print a stack of this process and wait. It also silences
-/// the library's log on the standard output, unless the user has set `UCX_LOG_LEVEL`.
+/// Removes the signal handlers that the library has installed, because they would print a stack of this process and
+/// then wait. Also silences the library's log on the standard output, unless the user has set `UCX_LOG_LEVEL`.
 fn calm(handle: *mut c_void) {
     if let Ok(found) = symbol(handle, c"ucs_debug_disable_signals") {
         // SAFETY: the function has no arguments; it restores the former handlers.
@@ -195,7 +195,7 @@ impl Fabric {
             // SAFETY: the parameters' mask names the fields that are set, and the configuration was read just now.
             status = unsafe { (functions.init)(abi::API_MAJOR, abi::API_MINOR, &params, config, &mut context) };
         }
-        // SAFETY: the configuration is used no more.
+        // SAFETY: the configuration is not used again.
         unsafe { (functions.config_release)(config) };
         if status != abi::OK {
             return Err(failed("no transport can be used", status));

@@ -5,8 +5,9 @@
 //! lets UCX proceed for all of them. The others sleep on a condition variable.
 //!
 //! **Sign of life.** Each wire has a TCP connection beside it. When the peer's process ends, its kernel closes that
-//! connection, so the loss shows at once. A peer that ends the wire without an error first sends its *farewell*, the
-//! number of its messages, on that connection. So this side can tell such an end from a loss.
+//! connection, so this side sees the loss without delay. A peer that ends the wire without an error first sends its
+//! *farewell*, the number of its messages, on that connection. So this side can tell an end without an error from a
+//! loss.
 //!
 //! **Borrowed memory.** UCX reads from and writes to the caller's memory until an operation is complete. An operation
 //! that does not complete by its deadline therefore ends the wire: the worker is destroyed before the call returns.
@@ -78,7 +79,7 @@ struct State {
     /// The number of messages that the peer sent before it ended the wire, as its farewell says; `None` until the
     /// farewell has arrived.
     all: Option<u64>,
-    /// The time at which this side first saw UCX's report that the endpoint is lost.
+    /// The time at which UCX first reported to this side that the endpoint is lost; `None` if UCX has reported no loss.
     lost: Option<Instant>,
 }
 
@@ -225,7 +226,8 @@ impl Wire {
     ///
     /// # Errors
     /// `Late` if other writers kept their turn until the deadline; then nothing was written, and the wire can still be
-    /// used. After every other error the wire has ended: by the deadline, or because the peer is lost or has ended it.
+    /// used. Every other error means that the wire has ended, because the deadline passed during the write, or because
+    /// the peer is lost or has ended the wire.
     pub fn write(&self, parts: &[&[u8]], deadline: Deadline) -> Result<(), WireError> {
         let Some(_turn) = self.writers.take(deadline) else { return Err(WireError::Late) };
         let messages = messages(parts);
@@ -475,7 +477,7 @@ impl std::ops::DerefMut for StateGuard<'_> {
 }
 
 impl State {
-    /// Copies bytes of the message that was partly read.
+    /// Copies the next unread bytes of the partly read message into `buffer`. Gives the number of copied bytes.
     fn copy_rest(&mut self, buffer: &mut [u8]) -> usize {
         let (bytes, from) = &mut self.rest;
         let length = buffer.len().min(bytes.len() - *from);

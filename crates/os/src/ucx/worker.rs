@@ -1,4 +1,4 @@
-//! A UCX worker with its endpoint: the calls of UCX that a wire makes. One thread calls at a time.
+//! A UCX worker with its endpoint: the calls of UCX that a wire makes. Only one thread at a time makes these calls.
 
 use super::abi::{self, EndpointParams, HandlerParams, RequestParams, StartResult, Status, WorkerParams};
 use super::inbox::{Inbox, message_arrived, peer_lost};
@@ -38,12 +38,12 @@ pub struct Worker {
     pub inbox: Box<Inbox>,
 }
 
-// SAFETY: UCX does not care which thread calls it (`UCS_THREAD_MODE_SERIALIZED`), and all calls that use the addresses
-// go through the only reference to this value, or hold the wire's lock.
+// SAFETY: UCX does not care which thread calls it (`UCS_THREAD_MODE_SERIALIZED`), and the addresses of the UCX worker
+// and endpoint are used only by calls that have the only reference to this value or hold the wire's lock.
 unsafe impl Send for Worker {}
 
 impl Worker {
-    /// Makes a worker. Only messages with this token are for it.
+    /// Makes a worker. It receives only messages whose header has this token.
     pub fn new(fabric: &Arc<Fabric>, token: u64) -> Result<Self, String> {
         let params = WorkerParams {
             field_mask: abi::WORKER_THREAD_MODE | abi::WORKER_FLAGS,
@@ -143,7 +143,8 @@ impl Worker {
         unsafe { (self.functions().progress)(self.worker) > 0 }
     }
 
-    /// Prepares the descriptor for a sleep; returns whether this thread may sleep. If not, UCX can proceed at once.
+    /// Prepares UCX's descriptor for a sleep. Gives `true` if this thread may sleep until the descriptor is readable,
+    /// and `false` if UCX can proceed now.
     pub fn arm(&self) -> Result<bool, Status> {
         // SAFETY: the worker is alive, and one thread at a time uses it.
         match unsafe { (self.functions().arm)(self.worker) } {
@@ -180,7 +181,7 @@ impl Worker {
         StartResult::new(unsafe { (self.functions().receive)(self.worker, description, place.cast(), length, &params) })
     }
 
-    /// The status of an operation that goes on; `None` until it is complete.
+    /// Gives the final status of an operation; `None` while the operation goes on.
     ///
     /// # Safety
     /// The request must be one of this worker, and must not be freed yet.

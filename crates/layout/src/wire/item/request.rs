@@ -27,14 +27,14 @@ requests! {
             /// The key of the item.
             key: String,
         },
-        /// Waits until one of the given items can be opened by this task, and opens that item. An item can be opened if
-        /// the task owns it, or, for reading, if its owner shares it.
+        /// Waits until this task can open one of the given items, and opens that item. A task can open the items that
+        /// it owns, and, for reading, the items that their owners share.
         52 Access -> Item {
             /// How long to wait, in milliseconds; 0 = not at all.
             wait_ms: u64,
             /// 1: the client wants to read a shared item. 0: it wants to own the item.
             read: bool,
-            /// The keys of the items. The daemon opens the first of these items that is available.
+            /// The keys of the items. The daemon opens the first item of this list that can be opened.
             keys: Vec<String> as NonEmptyList<KEYS_PER_MESSAGE>,
         },
         /// Gives an item to another task. The asking task must own the item that it gives away.
@@ -89,8 +89,8 @@ requests! {
             /// What happens to the item from now on when its owner is gone.
             on_death: OnDeath as Padded,
         },
-        /// Opens an item once more for the asking member, in the role that the member has already: as the owner's
-        /// member, or as a reader.
+        /// Opens an item once more for a member that has the item open already. The member gets the same access as
+        /// before: that of the item's owner, or that of a reader.
         61 Reopen -> Item {
             /// The id of the item.
             item: SegmentId,
