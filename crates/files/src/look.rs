@@ -204,8 +204,8 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<DirectorySnaps
             add(&mut line.waiters, pid);
         }
     }
-    // This process appears in no list of users, because it reads only folders. The service may appear in a list,
-    // because it opens a file for a moment.
+    // The lists of writers and readers never contain this process, because it opens only folders. They may contain the
+    // service, because it opens a file for a moment.
     Ok(DirectorySnapshot {
         producers: page.producers(),
         phase: page.phase(),
@@ -217,7 +217,7 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<DirectorySnaps
     })
 }
 
-/// Reads the service's list of events. A later event of a name replaces the earlier ones.
+/// Reads the service's list of events. For each name, a later event replaces the earlier events.
 fn take_in(events: &str, lines: &mut BTreeMap<PathBuf, FileLine>) {
     for line in events.lines() {
         let Some((word, name)) = line.split_once('\t') else { continue };

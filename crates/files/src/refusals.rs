@@ -28,14 +28,14 @@ const ROUND: usize = 64;
 /// The pause after at most [`ROUND`] messages of each task were read. So a task that sends without end costs little
 /// time of a CPU.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How long the service waits at least before it writes changed records to their files again.
+/// The shortest time between two writes of changed records to their files.
 const SAVE: Duration = Duration::from_millis(100);
 /// The most bytes of a path that a record keeps.
 const NAME_BYTES: usize = 1024;
 
 const STOP: u64 = u64::MAX;
 
-/// What a task is to a managed directory.
+/// Whether a task writes the files of a managed directory or only reads them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum RefusedRole {
     /// The task only reads the directory's files; its calls fail with EROFS.
@@ -49,7 +49,7 @@ pub enum RefusedRole {
 pub struct Refused {
     /// The name of the task.
     pub task: String,
-    /// What the task is to the directory.
+    /// Whether the task writes the directory's files or only reads them.
     pub role: RefusedRole,
     /// How many calls failed, as far as the task's door could report them.
     pub times: u64,
@@ -90,8 +90,8 @@ pub struct GuardedDirectory {
     pub producers: Vec<String>,
 }
 
-/// The thread that receives the reports of refusals from the tasks' doors, and its records. Dropping this value ends
-/// the thread.
+/// The thread that receives the reports of refusals from the tasks' doors, and the records of these refusals. Dropping
+/// this value ends the thread.
 #[derive(Debug)]
 pub struct Refusals {
     shared: Arc<Shared>,
@@ -109,11 +109,12 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     directories: Vec<GuardedDirectory>,
-    /// For each directory, the records by task.
+    /// For each directory: a map from the name of a task to the record of its refusals.
     records: Vec<BTreeMap<String, RefusalCount>>,
-    /// The directories whose records changed since they were written.
+    /// For each directory: whether its records have changed since they were last written to the file.
     changed: Vec<bool>,
-    /// The sockets, each with the task that reaches it and the indexes of this task's directories.
+    /// The sockets to which the tasks' doors report. Each has the name of its task and the indexes of the task's
+    /// directories.
     doors: Vec<Arc<ReportSocket>>,
 }
 
@@ -259,7 +260,7 @@ impl State {
     }
 }
 
-/// A path as text on one line, cut to a limit.
+/// Returns a path as text on one line. The text contains at most the first [`NAME_BYTES`] bytes of the path.
 fn shown(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(&path[..path.len().min(NAME_BYTES)]);
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()

@@ -89,8 +89,8 @@ impl Spill {
         Ok(spill)
     }
 
-    /// Handles files that are in both places: either a move was not completed, or a newer file has the name of a file
-    /// that had been moved.
+    /// Handles files that are both in memory and on the disk: either a move was not completed, or a newer file has the
+    /// name of a file that had been moved.
     fn take_over(&mut self, layout: &Layout, rest: &Path) -> io::Result<()> {
         let mut found = Vec::new();
         for entry in fs::read_dir(layout.published.join(rest))? {
@@ -136,9 +136,9 @@ impl Spill {
         }
     }
 
-    /// Chooses the next file to move, if the `used` bytes of memory are too many; otherwise gives `None`. Gives `None`
-    /// too if no file is left, or if the kernel does not say whether the chosen file exists. In the last case the file
-    /// goes to the end of the list of files to move.
+    /// Chooses the next file to move; `None` if not too much memory is in use (`used` bytes), or if no file is left. If
+    /// an error hides whether the chosen file exists, the result is `None` too, and the file goes to the end of the
+    /// list of files to move.
     pub fn next(&mut self, layout: &Layout, used: u64) -> Option<Copy> {
         self.is_moving = used > if self.is_moving { self.low } else { self.high };
         while self.is_moving {

@@ -18,11 +18,13 @@ const MANY: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Writers {
     openers: Option<OpenWatch>,
-    /// The processes that opened files, by their numbers. Each has one descriptor here, however many files it opens.
+    /// For each process that opened files: a descriptor of the process, under its process id. There is one descriptor
+    /// for each process, however many files it opens.
     processes: HashMap<i32, OwnedFd>,
     /// As soon as this many processes are known, the service removes the dead ones.
     many: usize,
-    /// The files that were closed after writing, by inode number: how each was closed, and when this was noted.
+    /// For each inode number of a file that was closed after writing: how the file was closed, and when the close was
+    /// noted.
     closed: HashMap<u64, (Closed, SystemTime)>,
     own: i32,
 }
@@ -60,9 +62,9 @@ impl Writers {
         }
     }
 
-    /// Ends the watch of this struct. The kernel still asks before each open, and processes wait for the answer, until
-    /// the thread that answers has closed its copy of the descriptor too. That thread checks [`Writers::are_known`]
-    /// after each event.
+    /// Closes this struct's descriptor of the watch. Until the thread that answers has closed its copy of the
+    /// descriptor too, the kernel still asks before each open, and processes wait for the answer. That thread checks
+    /// [`Writers::are_known`] after each event.
     pub(crate) fn give_up(&mut self) {
         self.openers = None;
         self.processes.clear();
@@ -80,8 +82,8 @@ impl Writers {
     /// a process that is killed after its close has finished the file.
     pub(crate) fn take_in(&mut self) {
         let Some(openers) = &self.openers else { return };
-        // The events of a process come before its end. So a process that is dead before this read has no events after
-        // this read.
+        // The events of a process come before its end. So this read returns the last events of each process that is
+        // dead now.
         let is_many = self.processes.len() >= self.many;
         let dead = if is_many { self.dead() } else { HashSet::new() };
         for event in openers.read() {
@@ -109,7 +111,8 @@ impl Writers {
             }
         }
         if is_many {
-            // A new process may have taken the number of a dead one meanwhile.
+            // A new process may have the number of a dead one by now. So an entry is removed only if its own process is
+            // dead.
             self.processes.retain(|pid, pidfd| !(dead.contains(pid) && process::is_dead(pidfd)));
             self.many = MANY.max(2 * self.processes.len());
         }

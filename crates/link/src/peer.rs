@@ -44,8 +44,8 @@ impl Default for LinkOptions {
 }
 
 impl LinkOptions {
-    /// Gives the time without a byte after which a connection is closed and replaced. TCP repeats lost packets at ever
-    /// longer intervals, so by then a new connection works sooner.
+    /// Gives the time after which a silent connection is closed and replaced. TCP repeats lost packets at ever longer
+    /// intervals. After this time, a new connection therefore brings bytes sooner than the old connection.
     #[must_use]
     pub fn give_up(&self) -> Duration {
         self.away * 4
@@ -92,7 +92,7 @@ pub struct LinkState {
     pub incarnation: Option<u64>,
     /// Why there is no connection now.
     pub why: Option<String>,
-    /// Why no better transport carries the bytes of the present connection. Only the side that dials knows it.
+    /// Why no better transport carries the bytes of the present connection. Only the side that dials knows the reason.
     pub better: Option<String>,
     /// The name of the transport that carries the bytes of large pulls, if it is not the one in `transport`.
     pub pulls: Option<&'static str>,

@@ -22,8 +22,8 @@ use twox_hash::XxHash3_64;
 
 /// The largest number of data connections that a link keeps for its next pull.
 const KEPT: usize = 8;
-/// How often a chunk that arrived wrong is asked for again. If the chunk is wrong once more, the error names the other
-/// node's memory as a possible cause, besides the network.
+/// How often a chunk with a wrong checksum is asked for again. If it is wrong after all these attempts, the error names
+/// the other node's memory, besides the network, as a possible cause.
 const WRONG_MOST: u32 = 2;
 /// The first pause before a broken data connection is replaced. Each further pause is twice as long, up to
 /// [`PAUSE_MOST`].
@@ -124,8 +124,8 @@ struct DataConnection {
     session: [u8; 16],
     transport: PullTransport,
     frames: Frames,
-    /// True if the connection was made just now. A connection that was kept may have been closed by the peer, because
-    /// it was idle.
+    /// True if this pull has made the connection. A connection that was kept from an earlier pull may have been closed
+    /// by the peer, because it was idle.
     is_fresh: bool,
 }
 
@@ -169,7 +169,7 @@ impl PulledPart<'_> {
                     format!("{done} of {} bytes had arrived by the deadline; last: {}", memory.len(), error.reason);
                 return Err(self.shared.name(Error::new(Status::TimedOut, "pull", reason)));
             }
-            // After some progress the pauses begin with the shortest one again.
+            // After an attempt that brought bytes, the pauses begin with the shortest pause again.
             pause = if done > before { PAUSE } else { (pause * 2).min(PAUSE_MOST) };
             std::thread::sleep(pause);
             pulled.resumed += 1;
@@ -242,8 +242,9 @@ impl PulledPart<'_> {
         done: &mut usize,
         pulled: &mut Pulled,
     ) -> std::result::Result<(), TransferEnd> {
-        /// The number of each Fetch. A connection has one Fetch at a time, so the number need not change. A connection
-        /// is kept only after all of its chunks have come, so no chunk of a former pull can arrive.
+        /// The message number of every Fetch. A connection has one Fetch at a time, so all of them can have the same
+        /// number. A connection is kept only after all of its chunks have come, so no chunk of an earlier pull can
+        /// arrive in a later one.
         const NUMBER: u64 = 1;
         let checked = !frames.stream().is_protected();
         let fetch = NodeMessage::Fetch {

@@ -166,7 +166,7 @@ fn connects() {
     };
     pull(&link).unwrap();
 
-    // A slow network of 20 Mbit/s, so that a pull takes seconds.
+    // The network has 20 Mbit/s from here on, so that a pull takes seconds.
     host.run("tc qdisc add dev there root tbf rate 20mbit burst 64kb latency 100ms");
     assert_eq!(pull(&link).unwrap().resumed, 0);
 

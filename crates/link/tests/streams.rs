@@ -187,7 +187,8 @@ fn tls_that_is_cut_at_any_byte_is_an_error_and_never_an_end() {
                         let mut got = vec![0; 5001];
                         let error = stream.read_all(&mut got, soon()).unwrap_err();
                         assert_eq!(error.status, Status::Disconnected, "{error}");
-                        // gRPC writes by itself, so a failed write may notice the cut before a read does.
+                        // gRPC also writes without a call of the test, so one of its failed writes may notice the cut
+                        // before a read does.
                         let is_named = error.reason.contains("without a farewell") || a.name() != "tcp+tls";
                         assert!(is_named && !error.reason.contains("stream ended"), "cut at {upto}: {error}");
                     }
@@ -264,8 +265,8 @@ fn certificates_of_another_authority_of_another_node_or_expired_are_refused_on_b
             let error = dialed.expect_err(what);
             assert_eq!(error.status, Status::Denied, "{what}: {error}");
             assert_eq!(error.node.as_deref(), Some("b"));
-            // With the bad certificate on the client's side, the client learns the refusal with its first read: in TLS
-            // 1.3 its handshake ends before the server has checked the certificate.
+            // With the bad certificate on the client's side, the client learns of the refusal with its first read: in
+            // TLS 1.3 the client's handshake ends before the server has checked the certificate.
             let (dialed, accepted) = meet(&bad, &good("b"));
             assert_eq!(accepted.expect_err(what).status, Status::Denied, "{what}");
             assert!(dialed.is_err() || dialed.unwrap().read(&mut [0; 1], soon()).is_err(), "{what}");

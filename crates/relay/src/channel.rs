@@ -1,15 +1,15 @@
 //! A channel: how a task of one node uses an end of a port of another node.
 //!
 //! A channel has two sides, one in each daemon. The *source* is a consumer: it receives messages from the ring of its
-//! node, and brings them to the other daemon. It holds each message until the other side reports that it was released.
-//! The *sink* is a producer: it sends the messages into the ring of its own node, and reports to the source which of
-//! them were released. If the task consumes, the source is at the port and the sink at the task's mirror. If the task
-//! produces, the source is at the mirror and the sink at the port. So credits, capacity and the order of messages are
-//! those of the port.
+//! node, and brings them to the other daemon. It holds each message until the other side reports that the message was
+//! released. The *sink* is a producer: it sends the messages into the ring of its own node, and reports to the source
+//! which of them were released. If the task consumes, the source is at the port and the sink at the task's mirror. If
+//! the task produces, the source is at the mirror and the sink at the port. So credits, capacity and the order of
+//! messages are those of the port.
 //!
-//! Each side ends in the way in which the members at the other side's ring have ended. If they left in order, the side
-//! leaves its own ring in order. If one of them died, the side abandons its ring, as a member that dies does. A death
-//! is reported only after all messages that were sent before it.
+//! Each side ends in the way in which the members at the other side's ring have ended. If they all closed their ends
+//! properly, the side closes its own end properly. If one of them died, the side abandons its own end, as a member that
+//! dies does. A death is reported only after all messages that were sent before it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -67,7 +67,7 @@ struct UnreleasedMessages {
 }
 
 impl UnreleasedMessages {
-    /// Notes messages of a work queue that are delivered.
+    /// Notes that these messages of a work queue were delivered to the sink.
     fn delivered(&mut self, messages: &[RelayedMessage]) {
         self.untaken.extend(messages.iter().map(|message| message.position));
     }
@@ -85,7 +85,7 @@ impl UnreleasedMessages {
 struct Inbox {
     relayed_messages: VecDeque<RelayedMessage>,
     /// The number of messages that have come so far. Messages are counted from 0, so this is also the number of the
-    /// next one.
+    /// next message.
     next: u64,
     /// How the source ended, and how many messages it has sent in total.
     end: Option<(EndReason, u64)>,
@@ -253,7 +253,7 @@ impl Channel {
         self.changed.notify_all();
     }
 
-    /// Ends this side. With `Closed` it leaves its ring in order; with `Died` it abandons the ring.
+    /// Ends this side. With `Closed` it closes its end of the ring properly; with `Died` it abandons this end.
     pub fn finish(&self, how: EndReason) {
         if self.over.swap(true, Ordering::AcqRel) {
             return;
@@ -272,7 +272,7 @@ impl Channel {
         self.changed.notify_all();
     }
 
-    /// Notes that no member of this node uses the mirror any more. `how` says how the last one left.
+    /// Notes that no member of this node uses the mirror any more. `how` says how the last of these members left.
     pub fn left(&self, how: EndReason) {
         lock(&self.left).get_or_insert(how);
         self.changed.notify_all();
@@ -316,9 +316,9 @@ impl Channel {
                 continue;
             }
             let Some(work) = self.work() else { return };
-            // In a work queue, a consumer that blocks in `receive` counts as idle. If the queue ended at that moment,
-            // the other consumers would not wait for the messages that this consumer still has. So while the task works
-            // on a message, this thread does not block in `receive`, but looks for a message now and then.
+            // In a work queue, a consumer that blocks in `receive` counts as idle. If the queue ended while this source
+            // blocks, the other consumers would not wait for the messages that the source still holds. So while the
+            // task works on a message, this thread does not block in `receive`, but looks for a message at intervals.
             let works = is_shared && !lock(&self.held).messages.is_empty();
             let first = match self.port.receive(Some(if works { Duration::ZERO } else { SLICE })) {
                 Ok(message) => message,
@@ -359,8 +359,8 @@ impl Channel {
         }
         match self.tell_end(peers, how, count) {
             ReportOutcome::Yes if self.at_home => {
-                // The remote task may still have messages, and this source passes on their releases. The sink reports
-                // when the task has left.
+                // The remote task may still hold messages, and this source passes their releases on to the port. The
+                // sink reports when the task has left.
                 while !self.is_over() {
                     self.pause(SLICE);
                 }
@@ -507,7 +507,8 @@ impl Channel {
             }
             let Some(work) = self.work() else { return false };
             if !self.at_home && self.port.wait_peer(Some(SLICE)).is_err() {
-                // The task has not opened its end of the mirror yet.
+                // The task has not opened its end of the mirror yet. If the task has left, it will never open this end,
+                // and the message is dropped.
                 if self.has_left().is_some() {
                     return true;
                 }
@@ -701,7 +702,8 @@ impl Channel {
         true
     }
 
-    /// Reports to the source how the ring's consumers ended. Before that, reports all of their releases.
+    /// Reports to the source how the ring's consumers ended. Before that, reports all messages that the consumers have
+    /// released.
     fn tell_end_behind_releases(&self, peers: &dyn Peers, how: EndReason) {
         let mut last = UnreportedReleases::default();
         self.look(false, &mut last);

@@ -1,10 +1,11 @@
-//! Ports, series and regions across nodes. This page explains ports; the modules `series` and `region` explain the rest.
+//! Ports, series and regions across nodes. This page explains ports; the modules `series` and `region` explain the
+//! rest.
 //!
 //! A task that opens a port of another node gets a *mirror*: a port of its own node with the same shape. The daemon of
 //! the task's node takes the mirror's other end. The daemon of the port's node takes an end of the port for the task.
-//! Both ends are members of their nodes, in the process of the daemon. What one of them receives, the other one sends
-//! (`channel`). Everything else works as on one node: each node's ring keeps the order, credits and capacity, is healed
-//! after a death, and reports which members closed.
+//! Both daemons are members of their nodes at these ends. One daemon receives messages at its end, and the other daemon
+//! sends them at its own end (`channel`). Everything else works as on one node: each node's ring keeps the order,
+//! credits and capacity, is healed after a death, and reports which members closed.
 //!
 //! The object of a message is copied into a region of the other node (`object`), with the same rights. Mirrors are
 //! named `.mirror/BY-NUMBER-ID/NAME`. A task may open a mirror if its grants allow it to open `NAME`.
@@ -67,8 +68,9 @@ const LOCAL: Duration = Duration::from_secs(10);
 const PLACE: Duration = Duration::from_secs(1);
 /// The longest pause before a request to open an end is repeated because the port has no free place.
 const PLACE_PAUSE: Duration = Duration::from_millis(800);
-/// How many requests of another node to open ends of one port may be in progress at the same time. While such a request
-/// waits, it takes one of the places for requests that the link has. The other places stay free for messages.
+/// How many requests of another node to open ends of one port may be in progress at the same time. The link limits how
+/// many requests of a node are answered at the same time. Requests that wait for a port may use only a part of this
+/// number, so that messages are not held up.
 const OPENS_OF_PORT: usize = 8;
 /// How many requests of another node to open ends of any ports may be in progress at the same time.
 const OPENS_OF_NODE: usize = 32;
@@ -170,8 +172,8 @@ fn mirror_name(key: ChannelKey, number: u64, name: &str) -> Result<String> {
     Ok(mirror)
 }
 
-/// The requests to open an end of a port that this node is carrying out for other nodes: the node, the workflow and the
-/// port of each.
+/// The requests to open an end of a port that this node is carrying out for other nodes. Each entry is the node that
+/// asks, the workflow and the port.
 #[derive(Default)]
 struct OpensInProgress(Mutex<Vec<(String, String, String)>>);
 
@@ -212,7 +214,7 @@ struct Shared {
     token: u64,
     nodes: Arc<dyn RelayNetwork>,
     socket: PathBuf,
-    /// The number of the next key.
+    /// The number that the next new key gets.
     next: AtomicU64,
     /// The next ticket. The first ticket is the token, a random number of this start of the broker. So the tickets of
     /// an earlier broker of this node are not given again.
@@ -415,7 +417,7 @@ impl Shared {
         ChannelKey { by: self.token, number: self.next.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Opens an end of a port of another node. If the end was lost before this node knew of it, opens another one.
+    /// Opens an end of a port of another node. If this end was lost before this node knew of it, opens another end.
     fn open_again(self: &Arc<Self>, want: &WantedEnd) -> Result<SegmentId> {
         let began = Instant::now();
         loop {
@@ -481,8 +483,9 @@ impl Shared {
             match outcome {
                 Err(error) if error.status == Status::Disconnected && !by.passed() => thread::sleep(AGAIN),
                 Err(error) if matches!(error.status, Status::Busy | Status::TimedOut) && !until.passed() => {
-                    // The other node refuses a request at once if too many requests wait. A request that has waited is
-                    // repeated without a pause, so that no place is missed.
+                    // If too many requests wait on the other node, it refuses immediately; then this node pauses before
+                    // it asks again. After a request that has waited on the other node, this node asks again without a
+                    // pause, so that it does not miss a free place at the port.
                     if asked.elapsed() < PLACE / 2 {
                         thread::sleep(pause.min(until.left()));
                         pause = (pause * 2).min(PLACE_PAUSE);
@@ -499,9 +502,9 @@ impl Shared {
     fn open_for(self: &Arc<Self>, node: &str, open: Open) -> Result<Opened> {
         let key = open.key;
         let is_seen = || lock(&self.seen).contains(&key);
-        // A new request is in `serving` before it is in `seen`. It leaves `serving` when its channel can be found, or,
-        // if it failed, after it has left `seen`. So this function reads `seen` before and after it reads `serving` and
-        // `channels`.
+        // The key of a new request enters `serving` before `seen`. It leaves `serving` only when its channel can be
+        // found, or, if the request failed, after it has left `seen`. So if `seen` has the key before and after this
+        // function has found it neither in `serving` nor in `channels`, the end was opened and has ended.
         let was_seen = is_seen();
         match find_or_opening(&self.serving, key, || lock(&self.channels).get(&key).cloned()) {
             Ok(channel) if channel.peer == node && !channel.has_ended() => return Ok(Self::opened(&channel)),
@@ -688,7 +691,7 @@ impl Shared {
 
     fn compare_with_peer(&self, peer: &str, keys: &[ChannelKey]) {
         // One request has room for at most 4000 keys, so this request names at most 3000. This daemon asks about the
-        // further keys later, when some channels have ended.
+        // remaining keys later, when some channels have ended.
         let keys = keys[..keys.len().min(3000)].to_vec();
         let Ok(body) = self.ask(peer, messages::KNOWN, &ChannelKeys(keys).encode(), COMPARE) else { return };
         let Ok(ChannelKeys(unknown)) = ChannelKeys::decode(&body) else { return };

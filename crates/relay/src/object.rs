@@ -1,13 +1,14 @@
 //! The object of a message, as bytes from which another node makes an equal object.
 //!
 //! Numbers, structs of numbers and blocks of bytes move by value, and so do vectors, strings and ndarrays of them. The
-//! type of a named object is known. A block without a name shows by its first word whether it is a container: the
-//! header of each container begins with a self-relative pointer to the region's first byte, which is the negative of
-//! the header's own offset. If the data of an object hold such a word, they hold a container, and the object does not
-//! move by value.
+//! type of a named object is known. The type of a block without a name is not known, but its first word shows whether
+//! it is a container. The header of each container begins with a self-relative pointer to the region's first byte. The
+//! value of this pointer is the negative of the header's own offset in the region. If the data of an object contain
+//! such a word at its offset, they contain a container, and the object does not move by value.
 //!
 //! The bytes of a large object do not pass through a copy of the object. The node of the original serves them from the
-//! region of the original ([`Original`]), and the other node reads them into their place in its own region ([`Making`]).
+//! region of the original ([`Original`]), and the other node reads them into their place in its own region
+//! ([`Making`]).
 
 use crossdock_client::{Handle, Region, Status, TypeRef};
 use crossdock_core::region::NewBlock;
@@ -126,7 +127,8 @@ fn holds_container(bytes: &[u8], offset: u64) -> bool {
     let number = |half: &[u8]| u32::from_le_bytes(half.try_into().expect("four bytes"));
     bytes.chunks(GROUP).zip((offset..).step_by(GROUP)).any(|(group, from)| {
         // The upper half of a container's first word is the same for all places within 4 GiB. So the upper halves are
-        // compared first. The compiler uses vector instructions for this comparison, and few groups pass it.
+        // compared first. The compiler uses vector instructions for this comparison. Few groups have an equal upper
+        // half, so few need the second comparison.
         let upper = |at: u64| (at.wrapping_neg() >> 32) as u32;
         let (first, last) = (upper(from), upper(from + group.len() as u64));
         let may = group.chunks_exact(4).fold(false, |may, half| may | (number(half) == first) | (number(half) == last));
@@ -374,8 +376,8 @@ mod tests {
                 assert!(holds_container(&bytes, from), "{at} from {from}");
                 bytes[at..at + 8].copy_from_slice(&word);
             }
-            // At this place, the bytes get the first word of a container that would lie eight bytes further. So the
-            // word does not count as the beginning of a container.
+            // These eight bytes are the first word of a container that would begin eight bytes further on. So they do
+            // not count as the beginning of a container.
             bytes[96..104].copy_from_slice(&(from + 104).wrapping_neg().to_le_bytes());
             assert!(!holds_container(&bytes, from));
         }

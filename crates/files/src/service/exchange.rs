@@ -184,13 +184,14 @@ impl Shared {
         state.origins = across.origins.iter().map(origin).collect();
         if state.ledger.readers() > 0 {
             // All consumers of this host have read the files in `consumed`, but the other hosts have not fetched these
-            // files. So they are not dropped yet.
+            // files. So the service must not drop these files yet.
             state.consumed.clear();
             state.note_all(std::path::Path::new(""));
         }
     }
 
-    /// From now on, answers the requests of other hosts at once, because the exchange has ended.
+    /// Refuses the requests of other hosts from now on, because the exchange has ended. Requests that wait for changes
+    /// are refused immediately.
     fn unshare(&self) {
         let mut state = self.state();
         state.ledger = ChangeLog::default();

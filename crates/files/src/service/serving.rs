@@ -21,8 +21,8 @@ const WAIT: Duration = Duration::from_secs(5);
 /// The time that is kept for sending the answer back to the asking host.
 const TRAVEL: Duration = Duration::from_millis(500);
 
-/// How many requests for changes may wait at the same time, because each takes a thread of the server and the server
-/// has 64 for a peer. Further requests are answered at once.
+/// How many requests for changes may wait at the same time. Each request that waits takes one of the 64 threads that
+/// the server has for each peer. Requests above this number are answered without a wait.
 const WAITING_MOST: usize = 48;
 
 /// The directories of this host that other hosts may ask for.
@@ -77,7 +77,7 @@ impl Serve for ServedDirectories {
     }
 }
 
-/// Of the number by which other hosts name a directory, the bits that contain the directory's index.
+/// The mask for the directory's index in the number by which other hosts name a directory.
 const DIRECTORIES: u64 = 0xffff;
 
 /// Gives the number by which other hosts name a directory. It contains the directory's index and this start of the
@@ -119,8 +119,8 @@ impl Shared {
         }
     }
 
-    /// Opens a file, so that another host can pull its bytes. The file is held until that host has its bytes, also when
-    /// the file is removed, replaced or dropped meanwhile.
+    /// Opens a file, so that another host can pull its bytes. The service keeps the file open until that host has the
+    /// bytes, even if the file is removed, replaced or dropped meanwhile.
     fn open(&self, node: &str, source_id: &SourceId) -> Result<Arc<dyn Source>, Refusal> {
         let mut state = self.state();
         let reader = state.reader(node)?;
@@ -140,10 +140,10 @@ impl Shared {
             let system = |error: std::io::Error| Refusal::new(Status::System, format!("{}: {error}", rest.display()));
             let Some(file) = ordinary(&path).map_err(system)? else { continue };
             let meta = FileMetadata::of(&file.metadata().map_err(system)?);
-            // A producer may set the time of a published file, so the time may differ from the one in the change log.
-            // If the name has no entry in `fetched`, the name belongs to the file of the change, whatever the file's
-            // time is. Otherwise the name may belong to a fetched file, so the time must be right, too. A copy on a
-            // disk has the time of its original.
+            // If `fetched` does not contain the name, the name belongs to the file of the change. A producer may have
+            // set the time of this file after the publication, so its time does not matter. If `fetched` contains the
+            // name, the name may belong to a fetched file instead. So the time must also be the one in the change log.
+            // A copy on a disk has the time of its original.
             let is_known = meta.modified == wanted.modified || !state.fetched.contains_key(&rest);
             if meta.size == wanted.size && is_known {
                 let file = Arc::new(Bytes::of(file, meta.size));
@@ -185,7 +185,7 @@ impl State {
         }
     }
 
-    /// Tells other hosts of the files that an earlier service has published.
+    /// Tells other hosts of the files below `rest` that an earlier service has published.
     pub(super) fn note_all(&mut self, rest: &Path) {
         let layout = &self.store.layout;
         let folders = [layout.published.join(rest), layout.spilled.join(rest)];

@@ -39,7 +39,7 @@ pub struct ViewOptions {
     pub seen_at: PathBuf,
     /// The path of the directory's notice.
     pub notice: PathBuf,
-    /// How long an open waits for its file.
+    /// How long an open waits at most for its file.
     pub wait: Duration,
     /// Patterns of the names that opens wait for; an empty list stands for all names.
     pub awaits: Vec<String>,

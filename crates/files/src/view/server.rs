@@ -106,8 +106,8 @@ impl Shared {
             let meta = fs::symlink_metadata(&path).ok()?;
             (meta.is_file() || meta.is_dir()).then_some((path, meta))
         };
-        // A file may move to the disk after the first folder and before the second folder was searched. The second
-        // search finds this file.
+        // The file may have moved to the disk during the search. So the folders after the first one are searched a
+        // second time.
         self.faces.iter().find_map(look).or_else(|| self.faces.iter().skip(1).find_map(look))
     }
 
@@ -267,7 +267,8 @@ fn attributes(number: u64, meta: &Metadata) -> FileAttr {
         blocks: meta.blocks(),
         atime: time(meta.mtime(), meta.mtime_nsec()),
         mtime: time(meta.mtime(), meta.mtime_nsec()),
-        // `ctime` changes with links and with the move to disk, which do not matter to readers; so `mtime` is shown.
+        // Links and the move to a disk change the real `ctime`, but do not matter to readers. So the view shows `mtime`
+        // as `ctime`.
         ctime: time(meta.mtime(), meta.mtime_nsec()),
         crtime: SystemTime::UNIX_EPOCH,
         kind,

@@ -332,8 +332,8 @@ impl Input<'_> {
         for _ in 0..self.byte() % 4 {
             let at = usize::from(self.byte()) + 256 * usize::from(self.byte());
             let length = bytes.len();
-            // Most of a version's bytes are its contents. The numbers that describe the version are at the beginning,
-            // so the changed byte is near the beginning.
+            // Most of a version's bytes are its contents. The changed byte is near the beginning, because the numbers
+            // that describe the version are there.
             bytes[at % length.min(400)] = self.byte();
         }
         let decoded = W::decode(&bytes).ok()?;
