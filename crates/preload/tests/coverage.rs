@@ -38,8 +38,8 @@ const HEADERS: &[&str] = &[
     "semaphore.h",
 ];
 
-/// Functions that the headers do not show: the headers name no argument of the first two, the third one takes a handle
-/// instead of a name, and old programs call the others.
+/// Functions that the test does not find in the headers. The headers name no argument of `fts_open` and `fts64_open`.
+/// `open_by_handle_at` takes a handle instead of a name. Only old programs call the other two.
 const HIDDEN: &[&str] = &["fts_open", "fts64_open", "open_by_handle_at", "__xmknod", "__xmknodat"];
 
 fn library() -> PathBuf {
@@ -133,7 +133,7 @@ fn each_file_function_of_the_c_library_has_a_shim_or_a_reason() {
         wanted.len() > 60 && wanted.contains("open") && wanted.contains("fopen"),
         "the headers were misread: {wanted:?}"
     );
-    // Functions of the same headers whose text argument is no file name.
+    // These functions of the same headers have a text argument that is no file name.
     let other = [
         "perror",
         "getenv",

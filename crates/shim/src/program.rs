@@ -36,11 +36,12 @@ pub enum Linkage {
 pub struct ProgramInfo {
     /// The path of the file. For a script it is the interpreter's file.
     pub path: PathBuf,
-    /// The scripts through which the program was reached, the first one first.
+    /// The scripts through which the program was found. The first one is the script that the command names.
     pub scripts: Vec<PathBuf>,
     /// How the program is linked.
     pub kind: Linkage,
-    /// True for a program with Go's runtime, which makes system calls itself even if it has a dynamic loader.
+    /// True for a program with Go's runtime. This runtime makes system calls without the C library, even if the program
+    /// has a dynamic loader.
     pub is_go: bool,
     /// True if the file has the setuid or setgid bit.
     pub is_setuid: bool,
@@ -134,7 +135,8 @@ fn find(root: &Path, workdir: &str, path: &str, word: &str) -> Result<PathBuf, S
     found.ok_or_else(|| format!("{word} is in no folder of PATH ({path})"))
 }
 
-/// Converts a path inside a root folder into a path of this file system. Absolute links count from the root folder.
+/// Converts a path inside a root folder into a path of this file system. An absolute link is followed from the root
+/// folder.
 fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
     if root == Path::new("/") {
         return path.canonicalize().ok();
