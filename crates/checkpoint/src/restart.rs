@@ -55,7 +55,7 @@ fn one_file(path: &Path) -> Result<Restart> {
     }
 }
 
-/// Lists the folder once, and opens the newest good checkpoint; `None` if a writer that keeps only the newest
+/// Lists the folder one time, and opens the newest good checkpoint; `None` if a writer that keeps only the newest
 /// checkpoints removed a listed one before this function could open it.
 fn newest_good(folder: &Path, name: &str) -> Result<Option<Restart>> {
     let mut found = numbered(folder)?;

@@ -7,12 +7,13 @@
 //! ```
 //!
 //! The copy of a file gets its name on the disk before the file's names in memory are removed. So for a moment the file
-//! is in both places, and at every moment it is in at least one. Consumers see files through a view ([`crate::View`]),
-//! which looks into both places. A process that has the file open in memory keeps it.
+//! is in memory and on the disk, and at no moment is it missing from both. Consumers see files through a view
+//! ([`crate::View`]), which looks for a file in memory and on the disk. A process that has the file open in memory
+//! keeps it.
 //!
 //! What if the service dies? Before the copy has its name, the file is in memory, and the next service clears the
-//! folder `new`. After the copy has got its name, the file is in both places, and the next service removes the file's
-//! names in memory.
+//! folder `new`. After the copy has got its name, the file is in memory and on the disk, and the next service removes
+//! the file's names in memory.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};

@@ -68,7 +68,8 @@ impl Fixture {
         look.lines.into_iter().find(|line| line.name == Path::new(name)).map(|line| line.state)
     }
 
-    /// Waits until the service has handled every event so far, by publishing a file whose event comes after them.
+    /// Waits until the service has handled every event so far. For this purpose, publishes a file: its event comes
+    /// after all earlier events.
     fn settle(&self) {
         let name = format!("settled-{}", fs::read_dir(&self.layout.published).unwrap().count());
         fs::write(self.stage(&name), "x").unwrap();

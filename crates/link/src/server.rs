@@ -170,7 +170,8 @@ struct Shared {
     data: Arc<Places>,
     /// For each node: how many other greeted connections it has.
     others: Arc<Places>,
-    /// The control connections, by their identifiers. A data connection names the identifier of its control connection.
+    /// For each control connection: its session, under the identifier of the connection. A data connection names the
+    /// identifier of its control connection.
     sessions: Mutex<HashMap<[u8; 16], Session>>,
     /// Every connection whose stream is established, so that the server can close it when it stops.
     streams: Mutex<HashMap<u64, Arc<dyn Stream>>>,

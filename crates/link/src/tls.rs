@@ -94,7 +94,7 @@ type Refused = (String, bool);
 /// The outcome of processing the bytes that have arrived.
 #[derive(PartialEq, Eq)]
 enum TlsProgress {
-    /// One step is done, and the next step can follow at once.
+    /// One step is done, and the next step can follow immediately.
     On,
     /// More bytes from the peer are needed.
     Dry,

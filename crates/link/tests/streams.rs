@@ -225,8 +225,8 @@ fn a_byte_that_is_changed_on_the_way_is_refused_by_tls() {
                 let mut buffer = [0; 4096];
                 while let Ok(read @ 1..) = server.read(&mut buffer) {
                     seen += read;
-                    // If more than 1000 bytes arrive at once after the handshake, they belong to the test's message.
-                    // The proxy then changes one byte of them.
+                    // If more than 1000 bytes arrive in one read after the handshake, they belong to the test's
+                    // message. The proxy then changes one byte of them.
                     if read > 1000 && seen > 1500 {
                         buffer[read - 100] ^= 1;
                     }

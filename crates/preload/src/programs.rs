@@ -152,7 +152,8 @@ pub unsafe extern "C" fn posix_spawn_file_actions_addopen(
         } else if !path.is_null()
             && (crossdock_os::calls::creates(flags as u64) || crossdock_os::file::exists(CStr::from_ptr(path)))
         {
-            // The child opens the file without a shim. This open will fail, so the reason is written to the log here.
+            // The child opens the file without a shim. If this open will fail because of a managed directory, the
+            // reason is written to the log here.
             why_refused(Deed::Write, EROFS, AT_FDCWD, path);
         }
         real(actions, descriptor, path, flags, mode)

@@ -327,7 +327,7 @@ impl Relay {
         self.shared.copy_region(want).map_err(|error| (error.status, error.to_string()))
     }
 
-    /// Notes that no member uses this mirror any more. `died` says whether the last one died.
+    /// Notes that no member uses this mirror any more. `died` says whether the last member that used it died.
     pub fn left(&self, mirror: SegmentId, died: bool) {
         if self.shared.series.left(mirror) {
             return;
@@ -760,7 +760,8 @@ mod tests {
         assert_eq!((refused("a", "q"), refused("b", "q")), (Some(Status::Busy), None));
     }
 
-    /// Another node whose port has no free place at the first `refusals` requests. Each of them waits for a place.
+    /// Another node. Its port has no free place while it answers the first `refusals` requests. Each request waits as
+    /// long as it says before it is answered.
     struct FullPort {
         refusals: usize,
         asked: Mutex<Vec<Open>>,
@@ -805,7 +806,7 @@ mod tests {
         assert!(took < Duration::from_secs(10), "the task waited for {took:?}");
     }
 
-    /// Nodes of which only the last one answers. Each of the others takes the whole time of a question.
+    /// Nodes of which only the node `z` answers. A request to any other node takes until its deadline.
     struct Silent(Mutex<Vec<String>>);
 
     impl RelayNetwork for Silent {

@@ -62,7 +62,7 @@ fn not_by_value(region: &Region, what: &str) -> Error {
     Error::new(Status::Invalid, text)
 }
 
-/// The place of an object's bytes in the region of the original. The bytes stay unchanged while the message is held.
+/// The position of an object's bytes in the region of the original. The bytes stay unchanged while the message is held.
 #[derive(Clone, Debug)]
 pub struct Original {
     region: Region,
@@ -119,8 +119,8 @@ fn word(region: &Region, offset: u64) -> Result<u64> {
         .ok_or_else(|| Error::new(Status::Corrupt, format!("the word at {offset:#x} is not in the region")))
 }
 
-/// Tells whether `bytes` hold the first word of a container at a multiple of eight bytes. `offset` is the place of the
-/// bytes in the region, a multiple of eight.
+/// Tells whether `bytes` contain the first word of a container at a multiple of eight bytes. `offset` is the position
+/// of the bytes in the region, a multiple of eight.
 fn holds_container(bytes: &[u8], offset: u64) -> bool {
     /// How many bytes make a group. The words of a group are tested only if a fast comparison finds something.
     const GROUP: usize = 4096;
@@ -141,10 +141,9 @@ fn holds_container(bytes: &[u8], offset: u64) -> bool {
 
 impl Object {
     /// Reads the kind and the size of the object that a handle names. Returns the object without its bytes, and the
-    /// place of the bytes.
+    /// position of the bytes.
     ///
-    /// # Errors
-    /// `BAD_HANDLE` if the handle names no object; `INVALID` if the object does not move by value.
+    /// # Errors `BAD_HANDLE` if the handle names no object; `INVALID` if the object does not move by value.
     pub fn find(region: &Region, handle: Handle) -> Result<(Self, Original)> {
         let loaded = region.load(handle, None)?;
         let Some(ty) = loaded.ty else { return Self::find_unnamed(region, loaded.offset, loaded.size) };

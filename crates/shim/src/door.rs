@@ -1,7 +1,7 @@
 //! The door for static programs, by seccomp notification: `crossdock-shim door auto|notification|watch PRELOAD --
-//! PROGRAM ARGUMENT…`. With `watch` no call waits. The kernel stops only opens for writing, so that the reason is
-//! written to the task's log if an open fails in a managed directory. `watch` is for producers, and for consumers that
-//! see a view.
+//! PROGRAM ARGUMENT…`. With `watch`, the kernel stops only opens for writing, and no call waits for a file. If an open
+//! fails in a managed directory, the reason is written to the task's log. `watch` is for producers, and for consumers
+//! that see a view.
 //!
 //! ```text
 //! guard      the task's first process: passes signals on, and reports it if the server is killed
@@ -9,11 +9,11 @@
 //!     └ program, with the filter (os/seccomp.rs), and all that it starts
 //! ```
 //!
-//! The kernel stops each of the program's system calls that looks up a file name, and asks the server, which is the
-//! second process of the task. If the program opens a file for writing in a directory whose files it only reads, the
-//! server answers with EROFS. If tasks do not wait for this name, or the file exists, the server lets the call
-//! continue. Otherwise a thread of the server waits for the file, and then lets the call continue or answers with an
-//! errno. The server opens no file for the program.
+//! Without `watch`, the kernel stops each of the program's system calls that looks up a file name, and asks the server,
+//! which is the second process of the task. If the program opens a file for writing in a directory whose files it only
+//! reads, the server answers with EROFS. If opens of this name need not wait, or the file exists, the server lets the
+//! call continue. Otherwise a thread of the server waits for the file, and then lets the call continue or answers with
+//! an errno. The server opens no file for the program.
 //!
 //! What happens if a process is killed? If the server is killed, the kernel kills the program; the guard (the task's
 //! first process) then reports this and kills the remaining processes. If the guard is killed, the kernel kills the

@@ -139,7 +139,8 @@ impl Init {
             spawn::inherit(&mut command, extra, order.descriptor);
         }
         let child = spawn::start(&mut command).map_err(|e| format!("cannot start `{}`: {e}", order.words.join(" ")))?;
-        // `reap` notices the end of this child, as it does for all other processes.
+        // `reap` waits for this child, as it does for all other processes. So this function does not wait for the
+        // child.
         Ok(child.id() as i32)
     }
 

@@ -38,7 +38,8 @@ pub struct PendingChange {
 #[derive(Debug)]
 struct ChangeInProgress {
     rest: PathBuf,
-    /// The number of the change; `None` after the other host's service was started anew.
+    /// The number of the change; `None` after the other host's service was started anew, because the number is valid
+    /// only for one start.
     number: Option<u64>,
     is_first: bool,
     /// True if the other host has reported a newer change of the same name.

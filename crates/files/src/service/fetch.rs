@@ -1,18 +1,18 @@
 //! Fetches the files that producers of another host publish, with one thread for each directory and host.
 //!
 //! The thread finds the other host in the site's catalog (`hosts.rs`), asks it for changes, and puts them into a
-//! backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads, called lanes, carry out what is in the backlog;
-//! they exist while there is something to do. A lane makes a file in the hidden folder `fetched` with its whole size,
-//! so that the room is reserved. It pulls the bytes, and sets the mode and the time of the original. One rename shows
-//! the file to consumers. A file for which there is no room is tried again, while later changes are carried out.
-//! Consumers hear of the producers' end once the backlog is empty.
+//! backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads, called lanes, carry out what is in the backlog.
+//! Lanes exist only while there is something to do. A lane makes a file in the hidden folder `fetched` with its whole
+//! size, so that the room is reserved. The lane pulls the bytes, and sets the mode and the time of the original. One
+//! rename shows the file to consumers. A file for which there is no room is tried again, while later changes are
+//! carried out. Consumers are told that the producers have ended only when the backlog is empty.
 //!
-//! What if this host's service dies? The next one removes what is in `fetched`, asks for all changes again, and skips
-//! the files that consumers see already. What if the other host's service dies? Its successor has another `life`, so
-//! all changes are asked for again. What if the other host is lost, so that it does not answer and its entry in the
-//! catalog is gone? The consumers' logs say that the host is lost, and which files are lost with it. After a while the
-//! host's producers count as failed, and waits for the files that are still in the backlog end with an error. If the
-//! host comes back, the fetching continues where it stopped.
+//! What if this host's service dies? The next service removes what is in `fetched`, asks for all changes again, and
+//! skips the files that consumers see already. What if the other host's service dies? Its successor has another `life`,
+//! so this host asks for all changes again. What if the other host is lost, so that it does not answer and its entry in
+//! the catalog is gone? The consumers' logs say that the host is lost, and which files are lost with it. After a while
+//! the host's producers count as failed, and waits for the files that are still in the backlog end with an error. If
+//! the host comes back, the fetching continues where it stopped.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
@@ -43,8 +43,8 @@ pub const FETCH_FAULT_POINTS: &[&str] =
 
 /// The timeout of a request for changes. The other host answers within five seconds.
 const ASK: Duration = Duration::from_secs(7);
-/// The pause after a failed request, after an answer that came at once without changes, and before another attempt to
-/// fetch files for which there was no room.
+/// The pause after a failed request, after an answer that came immediately without changes, and before another attempt
+/// to fetch files for which there was no room.
 const PAUSE: Duration = Duration::from_millis(100);
 /// If the other host has not answered for this time, the consumers' logs say so.
 const SILENT: Duration = Duration::from_secs(5);
@@ -56,9 +56,9 @@ const COMING: Duration = Duration::from_secs(60);
 const GIVE_UP: Duration = Duration::from_secs(25);
 /// The size of the first piece of a file. Between two pieces the thread checks whether it must end.
 const PIECE: usize = 4 << 20;
-/// The largest size of a piece. A piece that came within half a second doubles the size of the next one.
+/// The largest size of a piece. If a piece came within half a second, the next piece is twice as large.
 const PIECE_MOST: usize = 64 << 20;
-/// The smallest size of a piece. A piece that took five seconds halves the size of the next one.
+/// The smallest size of a piece. If a piece took five seconds, the next piece is half as large.
 const PIECE_LEAST: usize = 256 << 10;
 /// A piece of a file that has not come from the other host within this time is asked for again.
 const PULL: Duration = Duration::from_secs(10);

@@ -184,7 +184,7 @@ struct State {
     /// Files that were in their folder before it was watched, with their inodes: no event tells whether they were
     /// renamed into place. Used only with [`Publish::Rename`].
     found: BTreeMap<PathBuf, u64>,
-    /// True once the service moves and fetches no more files.
+    /// True if the service moves and fetches no more files, because it ends.
     is_over: bool,
     /// The number of this start of the service. If another host knows a different number, it asks for all changes from
     /// the first one.
@@ -216,11 +216,10 @@ enum Visit {
 
 impl Service {
     /// Starts a service for the store in the folder `root`. The service reports publications in the notice at the path
-    /// `notice`. Store and notice are made if they do not exist. Files that an earlier service left finished are
-    /// published at once.
+    /// `notice`. Store and notice are made if they do not exist. Finished files that an earlier service did not publish
+    /// are published immediately.
     ///
-    /// # Errors
-    /// The store cannot be made or watched; the error names the folder.
+    /// # Errors The store cannot be made or watched; the error names the folder.
     pub fn start(root: &Path, notice: &Path, producers: &str, how: Publish, keep: Keep) -> io::Result<Self> {
         let single = if let Keep::Consumed { readers } = &keep { readers.len() } else { 0 };
         let store = Store::open(root, notice, producers, single)?;
@@ -397,7 +396,7 @@ impl Shared {
             }
             let mut writers = self.writers();
             writers.take_in();
-            // The service no longer watches which processes open files. The kernel lets every open pass once this
+            // The service no longer watches which processes open files. The kernel lets every open pass when this
             // thread has closed its copy of the descriptor.
             if !writers.are_known() {
                 break;
@@ -992,7 +991,7 @@ impl State {
     /// Counts that a consumer has closed a file after reading it.
     fn count_read(&mut self, consumer: usize, rest: PathBuf) {
         let Keep::Consumed { readers } = &self.keep else { return };
-        // Each other host counts as one consumer that reads each file of this host once.
+        // Each other host counts as one consumer that reads each file of this host one time.
         let hosts = if self.fetched.contains_key(&rest) { 0 } else { self.ledger.readers() };
         let wanted: Vec<u32> = readers.iter().copied().chain(std::iter::repeat_n(1, hosts)).collect();
         let counts = self.read.entry(rest.clone()).or_default();

@@ -132,7 +132,7 @@ impl View {
 
 const ENOTCONN: i32 = 107;
 
-/// Starts a shell that removes the mount once this process has ended in any way: the shell reads from a pipe that ends
+/// Starts a shell that removes the mount when this process has ended in any way: the shell reads from a pipe that ends
 /// with this process. Signals to this process's group do not reach the shell.
 fn guard(at: &Path) -> io::Result<Child> {
     const SCRIPT: &str = "cat; exec umount -i -n -l -- \"$1\"";

@@ -339,7 +339,7 @@ impl Filesystem for Server {
                 let number = shared.state().nodes.look_up(&rest, None);
                 reply.entry(&NO_TIME, &awaited(number), Generation(0));
             }
-            // No producer can publish the name any more, so `wait` returns at once. It reports the reason.
+            // No producer can publish the name any more, so `wait` returns immediately. `wait` also reports the reason.
             None => {
                 let _ = shared.wait(&rest, request.pid());
                 reply.error(Errno::ENOENT);

@@ -1,10 +1,9 @@
 //! A supply: it observes a series of this node for a mirror on another node.
 //!
-//! The supply is one observer of the series. It offers the versions to the mirror, one after another, and offers the
-//! next version only after the mirror has taken or skipped the last one. It holds the version that the mirror took
-//! last. A chunk that has changed since then lies in another slot than in the held version, so the supply knows which
-//! chunks to send. A slow supply misses versions, as any slow observer does. The publisher never waits for the supply
-//! or the link.
+//! The supply is one observer of the series. It offers one version after another to the mirror, each only after the
+//! mirror has taken or skipped the version before. It holds the version that the mirror took last. A chunk that has
+//! changed since that version lies in another slot than in that version, so the supply knows which chunks to send. A
+//! slow supply misses versions, as any slow observer does. The publisher never waits for the supply or the link.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
