@@ -81,7 +81,7 @@ struct Plan<'a> {
 struct Group {
     attributes: Vec<(String, Value)>,
     groups: BTreeMap<String, (Group, u64)>,
-    /// Maps the path of each dataset to its number.
+    /// Maps the name of each dataset in this group to the index of the dataset in [`Plan::datasets`].
     datasets: BTreeMap<String, usize>,
 }
 

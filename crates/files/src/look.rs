@@ -1,5 +1,5 @@
-//! Reports what is in a managed directory without asking its service, which may be dead: from the directory's folders,
-//! and from the kernel's lists of open files and sleeping threads.
+//! Reports what is in a managed directory without asking the directory's service, which may be dead. The report comes
+//! from the directory's folders, and from the kernel's lists of open files and sleeping threads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -26,8 +26,8 @@ pub enum FileState {
     Spilled,
     /// A producer has the file open for writing.
     Written,
-    /// The file is closed and not published. Either it is hidden, or it still lacks what publishes it: its rename, its
-    /// marker file, or the end of the producers.
+    /// The file is closed and not published. Either it is hidden, or the event that publishes it has not come yet: its
+    /// rename, the close of its marker file, or the end of the producers.
     Unpublished,
     /// The file is not published because its writer was killed.
     Torn,
@@ -70,7 +70,7 @@ impl FileState {
 pub struct FileUser {
     /// The process id.
     pub pid: i32,
-    /// The name of the process's task; the name of its program if it belongs to no task.
+    /// The name of the process's task. If the process belongs to no task, this is the name of its program.
     pub task: String,
 }
 
@@ -92,8 +92,8 @@ pub struct FileLine {
 }
 
 impl FileLine {
-    /// Says why the file is not published, or why writing it fails; `None` if the state says all. `is_full` tells
-    /// whether the directory has no room left.
+    /// Says why the file is not published, or why writing it fails; `None` if the state alone says enough. `is_full`
+    /// tells whether the directory has no room left.
     #[must_use]
     pub fn reason(&self, is_full: bool) -> Option<&'static str> {
         match self.state {
@@ -120,8 +120,8 @@ pub struct DirectorySnapshot {
     pub phase: Phase,
     /// How many files were published.
     pub published: u64,
-    /// The bytes in use in the file system of the store. A directory with a quota has a file system of its own, so
-    /// these are then the bytes of this directory alone.
+    /// How many bytes are in use in the file system of the store. If the directory has a quota, it has a file system of
+    /// its own. Then this number counts the bytes of this directory alone.
     pub used: u64,
     /// True if no room is left: writing more fails with ENOSPC.
     pub is_full: bool,
@@ -270,7 +270,8 @@ pub(crate) fn numbers(folder: &Path) -> Vec<i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Lists the files that the process `pid` has open: device and inode, and whether it is open for writing.
+/// Lists the files that the process `pid` has open. For each file: its device and inode, and whether it is open for
+/// writing.
 fn open_files(pid: i32) -> Vec<((u64, u64), bool)> {
     let folder = PathBuf::from(format!("/proc/{pid}/fd"));
     let file = |number: i32| {

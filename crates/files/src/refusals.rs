@@ -2,12 +2,13 @@
 //!
 //! A task's door sends a message for each refusal to a datagram socket in the folder of the task's endpoint. Only this
 //! task reaches this folder, so the socket tells which task has sent the message. The message cannot name another task.
-//! It contains the path, which must lie in a directory of this task, and a number.
+//! It contains the path, which must lie in a directory of this task, and the number of refused calls.
 //!
-//! A task can send any messages, in any number. So there is one record for each task and directory, which has the
-//! number of refusals and the last path; the kernel limits the messages that wait; and the thread here reads a limited
-//! number of messages per second. The records of a directory lie in a small file beside its store, which only the
-//! service writes. `crossdock ls --files` reads this file, also when the service is dead.
+//! A task can send any messages, in any number. Three limits keep them harmless. There is only one record for each task
+//! and directory, which has the number of refusals and the last path. The kernel limits the number of messages that
+//! wait in a socket. The thread of this module reads a limited number of messages per second. The records of a
+//! directory lie in a small file beside its store, which only the service writes. `crossdock ls --files` reads this
+//! file, also when the service is dead.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -10,8 +10,7 @@ use crossdock_os::inotify::NameChange;
 /// When a file counts as finished.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Publish {
-    /// A file counts as finished when its last writer closes it, and when it is renamed into place. This is the
-    /// default.
+    /// A file counts as finished when its last writer closes it, or when it is renamed into place. This is the default.
     #[default]
     Close,
     /// A file counts as finished only when it is renamed into place. Use this rule for programs that open and close a

@@ -257,7 +257,8 @@ impl Store {
         let mode = file.metadata()?.mode() & 0o7777;
         fs::set_mode(&file, mode & 0o7555 | 0o444)?;
         fault_point!("files.final");
-        // A process opened the file for writing before the file's mode changed, or another file has taken the name.
+        // A process opened the file for writing before the file's mode changed, or another file has taken the name. So
+        // the file is not published now.
         if held.is_being_broken() || !self.layout.is_staged(rest, meta) {
             fs::set_mode(&file, mode)?;
             return Ok(PublishOutcome::Written);
@@ -277,7 +278,7 @@ impl Store {
         let shown = self.layout.single.iter().try_for_each(|folder| self.show(waiting, &folder.join(rest)));
         fault_point!("files.shown");
         let renamed = || match (fs::rename(waiting, &to), to.parent()) {
-            // The consumers' folder does not exist yet.
+            // The folder that will contain the file does not exist yet in `published`.
             (Err(error), Some(folder)) if error.kind() == ErrorKind::NotFound => {
                 fs::create_dir_all(folder).and_then(|()| fs::rename(waiting, &to))
             }

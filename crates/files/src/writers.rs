@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use crossdock_os::fanotify::OpenWatch;
 use crossdock_os::process::{self, ProcessState};
 
-/// If fewer processes than this are known, the service does not look for dead ones among them.
+/// If fewer processes than this are known, the service does not look for dead processes among them.
 const MANY: usize = 32;
 
 /// The processes that opened files, and how the files' writers closed them.
@@ -21,7 +21,7 @@ pub(crate) struct Writers {
     /// For each process that opened files: a descriptor of the process, under its process id. There is one descriptor
     /// for each process, however many files it opens.
     processes: HashMap<i32, OwnedFd>,
-    /// As soon as this many processes are known, the service removes the dead ones.
+    /// As soon as this many processes are known, the service removes the dead ones from `processes`.
     many: usize,
     /// For each inode number of a file that was closed after writing: how the file was closed, and when the close was
     /// noted.
@@ -71,7 +71,7 @@ impl Writers {
     }
 
     /// Gives a copy of the descriptor that is readable when the kernel has reported an open or a close; `None` if the
-    /// kernel reports none.
+    /// kernel does not report opens and closes.
     pub(crate) fn descriptor(&self) -> Option<OwnedFd> {
         self.openers.as_ref()?.as_fd().try_clone_to_owned().ok()
     }
@@ -124,7 +124,7 @@ impl Writers {
     }
 
     /// Tells, after the last writer has closed the file, whether a writer was killed while it had the file open. `made`
-    /// is the time at which the file was made, if the file system keeps it.
+    /// is the time at which the file was made, if the file system keeps this time.
     pub(crate) fn is_torn(&mut self, inode: u64, made: Option<SystemTime>) -> bool {
         self.take_in();
         match self.closed.remove(&inode) {

@@ -1,4 +1,4 @@
-//! Tests of hosts that find each other through a catalog, and notice by it that a host is lost.
+//! Tests of hosts that find each other through a catalog. Through the catalog they also notice that a host is lost.
 
 mod meeting;
 

@@ -426,7 +426,7 @@ fn a_file_that_its_producer_removes_does_not_count_as_one_of_the_newest() {
     fs::write(f.stage("3"), "1").unwrap();
     assert_eq!(f.wait("3"), FileWaitOutcome::Published);
     names(&["0", "1", "3", "sub"]);
-    // A file that is renamed is another file, and the newest one.
+    // After its rename, the file counts as a new file, and so as the newest one.
     fs::rename(f.stage("0"), f.stage("4")).unwrap();
     assert_eq!(f.wait("4"), FileWaitOutcome::Published);
     names(&["1", "3", "4", "sub"]);

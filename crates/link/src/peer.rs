@@ -26,8 +26,8 @@ pub struct LinkOptions {
     pub streams: usize,
     /// The least number of bytes that each stream of a pull brings, if several streams share the pull.
     pub share: usize,
-    /// The largest number of connections that a server serves at the same time. One node has at most an eighth of them,
-    /// and at most three quarters carry bytes of objects.
+    /// The largest number of connections that a server serves at the same time. One node may have at most an eighth of
+    /// these connections. At most three quarters of them may carry bytes of objects.
     pub connections: usize,
 }
 

@@ -1,11 +1,11 @@
 //! Pulls bytes of an object on another node directly into memory of this node.
 //!
-//! A pull asks for a range through one data connection, or for parts of the range through several. The bytes arrive
-//! in order, as chunks with a header each. Each chunk is read directly into `memory`. Its checksum is compared,
-//! unless TLS protects the bytes. If a connection breaks, another one continues after the last good chunk, until the
-//! deadline passes. A link may have a second transport for pulls alone. If the second transport does not connect or
-//! breaks, the pull continues by the usual one. A failed pull leaves undefined bytes in the memory, so no other code
-//! may see the memory before the pull has succeeded.
+//! A pull asks for a range through one data connection, or for parts of the range through several data connections. On
+//! each connection the bytes arrive from the first to the last, as chunks with a header each. Each chunk is read
+//! directly into `memory`. Its checksum is compared, unless TLS protects the bytes. If a connection breaks, another
+//! connection continues after the last good chunk, until the deadline passes. A link may have a second transport for
+//! pulls alone. If the second transport does not connect or breaks, the pull continues by the usual transport. A failed
+//! pull leaves undefined bytes in the memory, so no other code may see the memory before the pull has succeeded.
 
 use crate::frame::{Frames, send};
 use crate::greeting::{Route, greet, not_reached};
@@ -299,8 +299,8 @@ impl PulledPart<'_> {
         }
     }
 
-    /// Reads a chunk's bytes into `place`. After each read it calls `right` with the number of new bytes, because under
-    /// TLS these bytes are checked already, so the pull need not ask for them again.
+    /// Reads a chunk's bytes into `place`. After each read this function calls `right` with the number of new bytes,
+    /// because under TLS these bytes are checked already, so the pull need not ask for them again.
     fn fill(
         &self,
         stream: &dyn Stream,

@@ -205,11 +205,10 @@ struct Place {
 }
 
 impl Places {
-    /// Counts a connection of `name`, if `name` has fewer than `of_one` connections and all together have fewer than
-    /// `of_all`.
+    /// Counts a connection of `name`, if `name` has fewer than `of_one` connections and all names together have fewer
+    /// than `of_all` connections.
     ///
-    /// # Errors
-    /// How many connections there are, as text.
+    /// # Errors How many connections there are, as text.
     fn take(self: &Arc<Self>, name: &str, of_one: usize, of_all: usize) -> std::result::Result<Place, String> {
         let mut taken = lock(&self.0);
         let (own, all) = (taken.get(name).copied().unwrap_or(0), taken.values().sum::<usize>());

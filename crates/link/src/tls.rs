@@ -105,7 +105,7 @@ enum TlsProgress {
 }
 
 /// Calls `write` with `guess` bytes of room at the end of `out`, and keeps the bytes that `write` wrote there. If
-/// `write` asks for more room, it is called again with as many bytes as it asked for.
+/// `write` asks for more room, it is called a second time, with as much room as it asked for.
 fn append(
     out: &mut Vec<u8>,
     guess: usize,

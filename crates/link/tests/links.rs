@@ -1,5 +1,5 @@
-//! Links between two nodes: questions, pulls, cut and slow connections, silent peers, and daemons that are started
-//! again.
+//! Tests of links between two nodes: questions, pulls, cut and slow connections, silent peers, and daemons that are
+//! started again.
 
 mod common;
 
@@ -264,7 +264,7 @@ fn a_question_without_an_answer_ends_at_its_deadline_and_says_when_the_peer_was_
     let error = link.ask(GATE, &[], Deadline::after(30 * MS)).unwrap_err();
     assert_eq!(error.status, Status::TimedOut);
     assert!(error.to_string().contains("node 'b' was heard "), "{error}");
-    // The late answer of the first question has no caller any more, and does no harm.
+    // The late answer of the first question arrives when its caller does not wait any more. It does no harm.
     drop(gate);
     assert_eq!(link.ask(ECHO, b"next", soon()).unwrap(), b"next");
 }

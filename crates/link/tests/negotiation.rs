@@ -1,5 +1,5 @@
-//! Which transport a pair of nodes uses: peers of every choice at one address, a network that passes only HTTP/2, and
-//! peers that send wrong bytes in HTTP/2.
+//! Tests which transport a pair of nodes uses: peers of every choice at one address, a network that passes only HTTP/2,
+//! and peers that send wrong bytes in HTTP/2.
 #![cfg(feature = "grpc")]
 
 mod common;

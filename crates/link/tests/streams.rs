@@ -1,4 +1,4 @@
-//! Streams between two nodes, in plain text and inside TLS: bytes, deadlines, ends, and peers without a valid
+//! Tests of streams between two nodes, in plain text and inside TLS: bytes, deadlines, ends, and peers without a valid
 //! certificate.
 
 mod common;
@@ -170,7 +170,7 @@ fn cutting_proxy(server: String, upto: usize) -> (String, std::thread::JoinHandl
 fn tls_that_is_cut_at_any_byte_is_an_error_and_never_an_end() {
     for (a, b) in inside_tls() {
         let listener = b.listen("127.0.0.1:0").unwrap();
-        // The cut falls into the TLS handshake, or into the 5 000 bytes of data that follow it.
+        // The cut falls into the TLS handshake, or into the 5 000 bytes of data that follow the handshake.
         for upto in (0..5000).step_by(241) {
             let (address, proxy) = cutting_proxy(listener.address(), upto);
             std::thread::scope(|scope| {
@@ -309,7 +309,7 @@ fn a_client_without_a_certificate_is_refused() {
     let authority = authority();
     let server = tcp(trust(&authority.issue("b").unwrap()));
     let listener = server.listen("127.0.0.1:0").unwrap();
-    // A client that is no node: it trusts the server, but has no certificate of its own.
+    // This client is no node: it trusts the server, but has no certificate of its own.
     let mut roots = rustls::RootCertStore::empty();
     let pem = authority.issue("x").unwrap().authority;
     use rustls::pki_types::pem::PemObject;

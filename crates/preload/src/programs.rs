@@ -32,9 +32,9 @@ unsafe fn complete(given: Texts) -> Option<Environment> {
     }
     let mut list = Vec::new();
     let mut at = given;
-    // SAFETY: the caller guarantees a list that ends with a null, and the loop ends there.
+    // SAFETY: the caller guarantees a list that ends with a null, and the loop ends at this null.
     while !at.is_null() && !unsafe { *at }.is_null() {
-        // SAFETY: the element at `at` is not the final null, so it is a valid pointer, and the list goes on behind it.
+        // SAFETY: the element at `at` is not the final null, so it is a valid pointer, and another element follows it.
         unsafe {
             list.push(*at);
             at = at.add(1);

@@ -265,10 +265,9 @@ pub unsafe extern "C" fn syscall(
     }
 }
 
-/// The name that this call opens for writing, if it is `openat2`.
+/// Returns the name that this call opens for writing, if the call is `openat2`.
 ///
-/// # Safety
-/// If the call is `openat2`, `how` is null or the address of `size` bytes that can be read.
+/// # Safety If the call is `openat2`, `how` is null or the address of `size` bytes that can be read.
 unsafe fn written_by_openat2(
     number: c_long,
     folder: c_long,

@@ -99,8 +99,8 @@ struct RingMessage {
     made: Option<Made>,
 }
 
-/// The messages whose taking or release a sink has noticed, but has not reported to the source yet. A message is named
-/// by its position in the source's ring.
+/// The messages that were taken or released, as the sink has noticed, but of which the source has no report yet. A
+/// message is named by its position in the source's ring.
 #[derive(Default)]
 struct UnreportedReleases {
     taken: Vec<u64>,
@@ -129,7 +129,7 @@ pub struct Channel {
     regions: Mutex<BTreeMap<u64, Region>>,
     /// The mirrors (kind and name) that are removed when this side ends.
     names: Mutex<Vec<(SegmentKind, String)>>,
-    /// How the task of this node that used the mirror has left; `None` while it uses the mirror.
+    /// How the task of this node that used the mirror has left; `None` while the task uses the mirror.
     left: Mutex<Option<EndReason>>,
     over: AtomicBool,
     /// True if the other node's daemon does not know this channel any more, or if that node is lost.
@@ -246,7 +246,8 @@ impl Channel {
         }
         let mut inbox = lock(&self.inbox);
         let next = inbox.next;
-        // If the source has reported its end already, that end stays, and only objects that are not here yet are lost.
+        // If the source has reported its end already, that end stays. Then only objects that have not come yet are
+        // lost.
         inbox.end.get_or_insert((EndReason::Died, next));
         drop(inbox);
         self.lost.store(true, Ordering::Release);
@@ -685,7 +686,8 @@ impl Channel {
         !found.taken.is_empty() || !found.released.is_empty()
     }
 
-    /// Reports to the source which messages the consumers have taken or released. Returns whether there were any.
+    /// Reports to the source which messages the consumers have taken or released. Returns whether there were any such
+    /// messages.
     fn tell_released(&self, peers: &dyn Peers, UnreportedReleases { taken, released, .. }: UnreportedReleases) -> bool {
         if taken.is_empty() && released.is_empty() {
             return false;

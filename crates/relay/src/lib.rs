@@ -216,8 +216,8 @@ struct Shared {
     socket: PathBuf,
     /// The number that the next new key gets.
     next: AtomicU64,
-    /// The next ticket. The first ticket is the token, a random number of this start of the broker. So the tickets of
-    /// an earlier broker of this node are not given again.
+    /// The next ticket. The first ticket is the token, a random number of this start of the broker. So this broker does
+    /// not give tickets that an earlier broker of this node has given.
     next_ticket: AtomicU64,
     channels: Mutex<BTreeMap<ChannelKey, Arc<Channel>>>,
     series: series::SeriesRelays,
@@ -240,8 +240,8 @@ pub struct Relay {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// What a relay shared with a node at the time when the node's lease ended. What is opened later is not part of it,
-/// because the node may have a lease again.
+/// What a relay shared with a node at the time when the node's lease ended. Channels and mirrors that are opened later
+/// are not part of this value, because the node may have a lease again.
 #[derive(Clone)]
 pub struct LostNode {
     channels: Vec<Arc<Channel>>,

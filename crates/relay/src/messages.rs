@@ -16,7 +16,7 @@ pub const ENDED: u32 = 103;
 /// Asks which keys of a list of channels the other daemon does not know. The answer is [`ChannelKeys`].
 pub const KNOWN: u32 = 104;
 
-/// The key of a channel between two relays, which joins an end of a port with a mirror.
+/// The key of a channel between two relays. The channel joins an end of a port with a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelKey {
     /// The token of the daemon that opened the channel.

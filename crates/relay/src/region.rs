@@ -8,9 +8,9 @@
 //! ```
 //!
 //! If the region is copied, the new segment on node b then gets the name of the copy. Node b sends COPY_ENDED, and node
-//! a, which has the region, lets other members open the region again. Node a does the same if node b says that it does
-//! not make the copy any more (COPY_STATE), or if node b is silent for [`SILENT`], because a copy changes nothing on
-//! node a.
+//! a, which has the region, lets other members open the region again. A copy changes nothing on node a. So node a also
+//! ends the freeze if node b says that it does not make the copy any more (COPY_STATE), or if node b is silent for
+//! [`SILENT`].
 //!
 //! A move continues with the brokers of both nodes:
 //!
@@ -23,9 +23,9 @@
 //!                                        the segment gets its name: now the region has moved
 //! ```
 //!
-//! Until HAND_OVER, node a may end the move alone: then it refuses HAND_OVER, and node b gives up. After HAND_OVER, only
-//! node b's broker knows the outcome. The two brokers exchange the outcome, also after restarts: see `regions` in the
-//! broker.
+//! Until HAND_OVER, node a may end the move alone: then it refuses HAND_OVER, and node b gives up. After HAND_OVER,
+//! only node b's broker knows the outcome. The two brokers exchange the outcome, also after restarts: see `regions` in
+//! the broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -60,7 +60,8 @@ const HAND_OVER: u32 = 34;
 /// The numbers of the services that are about regions.
 pub const SERVICES: std::ops::RangeInclusive<u32> = FREEZE..=HAND_OVER;
 
-/// The maximum number of bytes in one pull. On a slow network a pull brings less, but at least `SMALL_PART`.
+/// The maximum number of bytes in one pull. On a slow network a pull asks for fewer bytes, but for at least
+/// `SMALL_PART`.
 const PART: u64 = 64 << 20;
 const SMALL_PART: u64 = 1 << 20;
 /// How many bytes are copied at a time if the region is on this node.

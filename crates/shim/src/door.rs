@@ -182,8 +182,8 @@ fn serve(command: &[String], guard: i32, stops: Stops) -> i32 {
     };
     let program_pid = match &started {
         Ok(child) => child.id() as i32,
-        // The filter could not be installed. A task whose calls the filter stops only for lines in its log can run
-        // without the filter, so the program starts without it.
+        // The filter could not be installed. With [`Stops::Writes`], the filter only serves to write reasons into the
+        // task's log, so the program starts without the filter.
         Err(_) if listener.is_none() && stops == Stops::Writes => {
             return match spawn::start(&mut prepare()) {
                 Ok(child) => end_of(&signals, child.id() as i32),
@@ -211,7 +211,7 @@ fn end_of(signals: &OwnedFd, program: i32) -> i32 {
     }
 }
 
-/// Answers stopped calls until no process is left that could make one.
+/// Answers stopped calls until no process is left that could make such a call.
 fn answer(listener: Listener) {
     if let Some(why) = Views::of_process().trouble() {
         eprintln!("crossdock: {why}");

@@ -25,7 +25,7 @@ pub enum Linkage {
     },
     /// The program has no dynamic loader.
     Static,
-    /// The program has another instruction set than this machine's main one, or has 32 bits.
+    /// The program is for another instruction set than this machine's main one, or it is a 32-bit program.
     Foreign(String),
     /// The file is not a program that the kernel can start.
     Unknown,
@@ -83,8 +83,7 @@ impl ProgramInfo {
 
 /// Examines the program that is started by a command with the first word `word`, in the file system at `root`.
 ///
-/// # Errors
-/// There is no such program, or it cannot be read. The error names it.
+/// # Errors There is no such program, or it cannot be read. The error names the program.
 pub fn look(root: &Path, workdir: &str, path: &str, word: &str) -> Result<ProgramInfo, String> {
     let mut file = find(root, workdir, path, word)?;
     let mut scripts = Vec::new();
@@ -183,7 +182,7 @@ struct Elf<'f> {
 /// The most bytes of code that are searched in a program, and the greatest size of a table in its file.
 const CODE_MAX: u64 = 512 << 20;
 const TABLE_MAX: u64 = 16 << 20;
-/// The greatest size of the table of segments. The kernel starts no program with a larger one.
+/// The greatest size of the table of segments. The kernel starts no program with a larger table.
 const SEGMENTS_MAX: u64 = 64 << 10;
 /// The largest number of libraries that are read from a program's file, and the most bytes of a library's name. Without
 /// these limits, a file that names one long text very often would need much memory.

@@ -80,8 +80,8 @@ impl ChangeLog {
         self.note(rest, ChangeKind::Gone);
     }
 
-    /// Notes that a file was dropped on this host. A host that has the file keeps it. This host tells the other hosts
-    /// that they will not get the file.
+    /// Notes that a file was dropped on this host. A host that has fetched the file keeps it. The log tells each host
+    /// that has not fetched the file that it cannot get the file any more.
     pub fn dropped(&mut self, rest: &Path) {
         let Some(number) = self.numbers.get(rest).copied() else { return };
         self.forget(rest);
@@ -126,8 +126,8 @@ impl ChangeLog {
         }
     }
 
-    /// Notes that the host `reader` has carried out all changes up to this number. Returns the files that the host did
-    /// not have before.
+    /// Notes that the host `reader` has carried out all changes up to this number. Returns the files of the changes
+    /// that the host has carried out since the last call.
     pub fn done(&mut self, reader: usize, number: u64) -> Vec<PathBuf> {
         let number = number.min(self.last);
         let before = std::mem::replace(&mut self.readers[reader].1, number);

@@ -95,7 +95,7 @@ pub(super) struct Origin {
     pub node: String,
     pub phase: Phase,
     pub torn: u64,
-    /// Set while the host does not answer.
+    /// The host's silence; `None` while the host answers.
     pub silent: Option<SilentOrigin>,
 }
 
@@ -110,8 +110,8 @@ pub(super) struct SilentOrigin {
 /// What is known of a host that does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SilenceLevel {
-    /// The host does not answer this host. It may only be cut off, because its entry in the catalog exists or its
-    /// silence is short.
+    /// The host does not answer this host. But its entry in the catalog still exists, or its silence is short, so it
+    /// may only be cut off from this host.
     Silent,
     /// The host does not answer, and its entry in the catalog is gone.
     Lost,

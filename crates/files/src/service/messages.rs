@@ -26,9 +26,9 @@ pub struct Question {
     pub life: u64,
     /// The asking host knows all changes up to this number.
     pub since: u64,
-    /// The asking host has fetched or given up every file up to this number.
+    /// The asking host has carried out all changes up to this number: it has fetched their files or given them up.
     pub done: u64,
-    /// What the asking host knows of the answering host's producers.
+    /// The phase of the answering host's producers, as the asking host knows it.
     pub phase: Phase,
     pub torn: u64,
 }

@@ -1,10 +1,11 @@
 //! The service of one managed directory: a thread that watches the producers' folder and publishes files for consumers.
 //!
 //! The folders are the service's only record. A publication has three steps: link the file into the folder `new`,
-//! rename the link into the consumers' folder, announce the file in the notice. What if the service dies? Before the
-//! link: consumers see nothing, and the next service publishes the finished files that it finds. Between link and
-//! rename: the next service removes the link from `new`. Between rename and announcement: the file is published, and a
-//! waiting consumer finds it within 100 ms, because it checks the folder that often.
+//! rename the link into the consumers' folder, announce the file in the notice. What if the service dies? If it dies
+//! before the link, consumers see nothing, and the next service publishes the finished files that it finds. If it dies
+//! between link and rename, the next service removes the link from `new`. If it dies between rename and announcement,
+//! the file is published. A waiting consumer then finds the file within 100 ms, because a consumer that waits checks
+//! the folder that often.
 
 mod announcement;
 mod awaited;
@@ -181,8 +182,8 @@ struct State {
     spill: Option<Spill>,
     /// Names that the service itself has removed from `stage`; the events of these removals are ignored.
     moved: BTreeSet<PathBuf>,
-    /// Files that were in their folder before it was watched, with their inodes: no event tells whether they were
-    /// renamed into place. Used only with [`Publish::Rename`].
+    /// Files that were in their folder before the folder was watched, each with its inode. No event tells whether they
+    /// were renamed into place. Used only with [`Publish::Rename`].
     found: BTreeMap<PathBuf, u64>,
     /// True if the service moves and fetches no more files, because it ends.
     is_over: bool,
@@ -297,10 +298,9 @@ impl Service {
     }
 
     /// From now on, moves the oldest published files to the folder `disk` whenever three quarters of `quota` bytes are
-    /// used. Consumers then need a view that shows both folders; the view takes the value that this function returns.
+    /// used. Consumers then need a view that shows both folders. The caller passes the returned value to this view.
     ///
-    /// # Errors
-    /// The folder cannot be made, or the files that a killed service left in it cannot be taken over.
+    /// # Errors The folder cannot be made, or the files that a killed service left in it cannot be taken over.
     pub fn spill_to(&mut self, disk: &Path, quota: u64) -> io::Result<MovedFiles> {
         let moved = MovedFiles::default();
         {
@@ -537,7 +537,7 @@ impl State {
                 continue;
             }
             if event.change == NameChange::Made {
-                // The file was made after its folder was watched, so an event tells of its rename, too.
+                // The file was made after its folder was watched, so an event will also tell if the file is renamed.
                 self.found.remove(&rest);
             }
             // A rename finishes only the file or folder that was renamed. If a later event says that this name, or the
@@ -603,7 +603,7 @@ impl State {
                 self.withdraw(rest);
                 shared.news.notify_all();
             }
-            // The service visits this folder now, and the folders below it in rounds of limited time.
+            // The service visits this folder now. It visits the folders below it later, in rounds of limited time.
             Action::Enter => self.visit_one(shared, rest, Visit::Enter(change)),
             Action::Nothing => {}
         }
@@ -622,7 +622,7 @@ impl State {
         Ok(())
     }
 
-    /// Visits folders until none is left, or until the time `by`. A visit may find further folders to visit.
+    /// Visits folders until none is left, or until the time `by`. A visit may find more folders to visit.
     fn visit(&mut self, shared: &Shared, by: Option<Deadline>) {
         self.visit_below(shared, Path::new(""), by);
     }
@@ -936,7 +936,7 @@ impl State {
         others.into_iter().take(count).cloned().collect()
     }
 
-    /// If only a limited number of files is kept, drops the oldest ones from the folders of producers and consumers. A
+    /// If only a limited number of files is kept, drops the oldest files from the folders of producers and consumers. A
     /// consumer that has such a file open keeps it.
     fn drop_old(&mut self, newest: &Path) {
         if !matches!(self.keep, Keep::Newest(_)) {
@@ -948,7 +948,7 @@ impl State {
         for old in outdated {
             if let Err(error) = self.drop_file(&old) {
                 self.trouble_once(format!("{} cannot be dropped yet: {error}", old.display()));
-                // The next publication tries again to drop this file, because it is the oldest one.
+                // The next publication tries again to drop this file, because this file is then the oldest one.
                 self.order.insert(0, old);
             }
         }
@@ -1029,7 +1029,7 @@ impl State {
         for rest in due {
             let dropped = match self.store.is_unused(&rest) {
                 Ok(true) => self.drop_file(&rest).map(|()| true),
-                // A process has the file mapped, or has opened it again.
+                // A process has the file mapped or has opened it again, or the check failed.
                 unused => unused,
             };
             if let Err(error) = &dropped {
@@ -1331,7 +1331,8 @@ mod tests {
         state.unentered.insert("d".into(), (Instant::now(), NameChange::Made));
         fs::write(stage.join("d/f"), "x").unwrap();
         drop(state);
-        // An event comes every few milliseconds, so the service never waits in vain for one.
+        // An event comes every few milliseconds, so the service never waits so long for an event that the wait times
+        // out.
         until_within(Duration::from_secs(30), "the file", || {
             fs::create_dir(stage.join("busy")).unwrap();
             fs::remove_dir(stage.join("busy")).unwrap();

@@ -74,7 +74,8 @@ const SILENT: Duration = Duration::from_secs(5);
 /// If the catalog was never reached before, the tasks' logs say only after this time that it cannot be reached. The
 /// process that keeps the catalog may need this long to start.
 const COMING: Duration = Duration::from_secs(60);
-/// The most entries that cannot be read and are reported. Further such entries are ignored without a report.
+/// How many entries that cannot be read are reported at most. All others that cannot be read are ignored without a
+/// report.
 const BAD_MOST: usize = 10;
 
 /// What the thread that announces and the thread that follows the catalog share.
@@ -137,7 +138,7 @@ impl Registry {
             }
         }
         if let Some(lease) = lease {
-            // If the catalog does not answer, it removes this host's entries when the time of the lease is over.
+            // If this call fails, the catalog removes this host's entries when the time of the lease is over.
             let _ = self.site.catalog.revoke(lease.id, Deadline::after(GOODBYE));
         }
     }

@@ -18,7 +18,7 @@ use crate::store::ordinary;
 
 /// The longest time that a request for changes waits. The asking host then asks again.
 const WAIT: Duration = Duration::from_secs(5);
-/// The time that is kept for sending the answer back to the asking host.
+/// A request that waits is answered this long before its deadline, so that the answer reaches the asking host in time.
 const TRAVEL: Duration = Duration::from_millis(500);
 
 /// How many requests for changes may wait at the same time. Each request that waits takes one of the 64 threads that
@@ -36,7 +36,7 @@ pub(super) struct ServedDirectories {
 struct RequestGuard<'a>(&'a AtomicUsize);
 
 impl<'a> RequestGuard<'a> {
-    /// Counts a request. The second value says whether the request may wait for changes.
+    /// Counts a request. The second part of the result says whether the request may wait for changes.
     fn new(count: &'a AtomicUsize) -> (Self, bool) {
         let before = count.fetch_add(1, Ordering::Relaxed);
         (Self(count), before < WAITING_MOST)
@@ -80,8 +80,8 @@ impl Serve for ServedDirectories {
 /// The mask for the directory's index in the number by which other hosts name a directory.
 const DIRECTORIES: u64 = 0xffff;
 
-/// Gives the number by which other hosts name a directory. It contains the directory's index and this start of the
-/// service, because a number from an earlier start would mean another file.
+/// Gives the number by which other hosts name a directory. It contains the directory's index and the number of this
+/// start of the service. Without the number of the start, a number from an earlier start could mean another file now.
 fn address(life: u64, number: usize) -> u64 {
     life & !DIRECTORIES | number as u64 & DIRECTORIES
 }
@@ -105,7 +105,7 @@ impl Shared {
         loop {
             let producers = (state.own.unwrap_or(asked.phase), state.report.torn);
             let is_new = !is_same_life || state.ledger.is_beyond(since) || producers != (asked.phase, asked.torn);
-            // Once the exchange of this host has ended, the log of changes (`ledger`) has no readers any more. Readers
+            // When the exchange of this host has ended, the log of changes (`ledger`) has no readers any more. Readers
             // are the hosts that fetch from this host.
             if state.ledger.readers() == 0 {
                 return Err(Refusal::new(Status::Closed, "the run ends"));

@@ -43,7 +43,7 @@ pub struct ViewOptions {
     pub wait: Duration,
     /// Patterns of the names that opens wait for; an empty list stands for all names.
     pub awaits: Vec<String>,
-    /// The files that were moved from memory to a disk, each with the device and inode that it had in memory.
+    /// The files that were moved from memory to a disk, each with the device and inode that the file had in memory.
     pub moved: MovedFiles,
 }
 
@@ -146,8 +146,8 @@ impl Drop for View {
         self.shared.end();
         mount::unmount(&self.at);
         let _ = self.guard.kill().and_then(|()| self.guard.wait());
-        // This call does not wait for the session's threads. They live until the last process has closed the view's
-        // files, and a tool of the host may keep a file open for a long time.
+        // This call does not wait for the session's threads. The threads live until the last process has closed the
+        // view's files, and a tool of the host may keep a file open for a long time.
         drop(self.session.take());
         if self.made {
             let _ = fs::remove_dir(&self.at);

@@ -64,7 +64,8 @@ struct State {
 #[derive(Debug)]
 struct Handle {
     rest: PathBuf,
-    /// The file that the kernel reads without asking this server. It must live as long as any open of the inode number.
+    /// The file that the kernel reads without asking this server. This value must live as long as any open of the inode
+    /// number.
     _backing: Option<Arc<BackingId>>,
     /// The file from which this server reads, if the kernel asks it for bytes.
     file: Option<File>,
@@ -129,7 +130,8 @@ impl Shared {
     /// ends the wait.
     fn wait(&self, rest: &Path, thread: u32) -> Result<(), Refused> {
         let is_wanted = || {
-            // `await_file_while` looks only into the first folder. `find` also finds a file that has moved to the disk.
+            // The wait also ends if `find` finds the file. `await_file_while` looks only into the first folder, but
+            // `find` also finds a file that has moved to the disk.
             !self.over.load(Ordering::Acquire)
                 && self.find(rest).is_none()
                 && !i32::try_from(thread).is_ok_and(|thread| thread != 0 && process::has_signal(thread))

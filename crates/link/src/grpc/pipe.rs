@@ -80,11 +80,10 @@ impl Pipe {
         }
     }
 
-    /// Takes at least one byte into `buffer`, which is not empty. The call waits until there is one. 0 means that the
-    /// stream has ended properly; `None` means that the deadline passed.
+    /// Takes at least one byte into `buffer`, which is not empty. The call waits until there is a byte. 0 means that
+    /// the stream has ended properly; `None` means that the deadline passed.
     ///
-    /// # Errors
-    /// The connection broke. All bytes that had arrived before were taken.
+    /// # Errors The connection broke. All bytes that had arrived before were taken.
     pub fn take(&self, buffer: &mut [u8], deadline: Deadline) -> Result<Option<usize>> {
         let mut state = self.lock();
         loop {

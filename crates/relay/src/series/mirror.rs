@@ -91,7 +91,7 @@ impl Reporter for Mirror {
 
 /// Why the mirror could not take a version.
 enum Failed {
-    /// The version's bytes are gone. The next version will include its changes.
+    /// The version's bytes are gone. The next version will include the changes of this version.
     Skip,
     /// The mirror has ended.
     Ended,

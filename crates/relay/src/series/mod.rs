@@ -36,8 +36,8 @@ pub use supply::Supply;
 /// The numbers of the services that are about series.
 pub const SERVICES: std::ops::RangeInclusive<u32> = messages::FIND..=messages::MIRROR_GONE;
 
-/// How long one request waits on the other node until a series of the wanted name is published. A longer wait sends
-/// several requests.
+/// How long one request waits on the other node until a series of the wanted name is published. For a longer wait,
+/// several requests are sent.
 const SLICE: Duration = Duration::from_secs(1);
 /// The longest pause before a request is repeated because the other node has too many requests.
 const PAUSE: Duration = Duration::from_millis(800);
@@ -75,7 +75,7 @@ pub struct WantedSeries {
     pub wait: Duration,
 }
 
-/// The requests of other nodes that wait for a series: the node of each.
+/// For each request of another node that waits for a series: the name of that node.
 #[derive(Default)]
 struct WaitingFinds(Mutex<Vec<String>>);
 
@@ -112,7 +112,8 @@ struct Looks(Mutex<usize>, Condvar);
 struct Looking<'a>(&'a Looks);
 
 impl Looks {
-    /// Waits until few requests observe a series. `BUSY` after the time `wait` means that the broker answers slowly.
+    /// Waits until fewer than [`LOOKS`] requests observe a series. `BUSY` after the time `wait` means that the broker
+    /// answers slowly.
     fn begin(&self, wait: Duration) -> Result<Looking<'_>> {
         let are_many = |looks: &mut usize| *looks >= LOOKS;
         let waited = self.1.wait_timeout_while(lock(&self.0), wait, are_many);
