@@ -41,9 +41,10 @@ impl Folder {
     /// renamed to `….damaged`, so that it is neither counted nor used. The function `said` gets a message about the
     /// damaged checkpoint.
     ///
-    /// # Errors `BUSY` if another writer works on this name. `INVALID` if the name is not allowed, or if a file has the
-    /// largest number that is possible. If the folder cannot be made or read: `DENIED` if this user may not use it,
-    /// `NO_SPACE` if the disk is full, otherwise `SYSTEM`.
+    /// # Errors
+    /// `BUSY` if another writer works on this name. `INVALID` if the name is not allowed, or if a file has the largest
+    /// number that is possible. If the folder cannot be made or read: `DENIED` if this user may not use it, `NO_SPACE`
+    /// if the disk is full, otherwise `SYSTEM`.
     pub fn open(path: &Path, name: &str, said: &mut dyn FnMut(String)) -> Result<Self> {
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) || name.len() > 200 {
             return Err(Error::new(Status::Invalid, format!("{name:?} cannot begin a file's name")));
@@ -110,9 +111,10 @@ impl Folder {
     /// `good` is called after everything is written. If it returns false, the contents are not valid any more (for
     /// example, because the publisher took the version back), and they are not saved.
     ///
-    /// # Errors `INVALID` if HDF5 cannot hold the contents. `CLOSED` if `good` returned false. If the file cannot be
-    /// written: `NO_SPACE` if the disk or a quota is full, `DENIED` if this user may not write there, `NOT_FOUND` if
-    /// the folder is gone, otherwise `SYSTEM`.
+    /// # Errors
+    /// `INVALID` if HDF5 cannot hold the contents. `CLOSED` if `good` returned false. If the file cannot be written:
+    /// `NO_SPACE` if the disk or a quota is full, `DENIED` if this user may not write there, `NOT_FOUND` if the folder
+    /// is gone, otherwise `SYSTEM`.
     pub fn save(&mut self, contents: &Contents, good: &dyn Fn() -> bool) -> Result<Saved> {
         let begun = Instant::now();
         let name = format!("{}-{:08}.h5", self.name, self.next);

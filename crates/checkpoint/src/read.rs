@@ -242,8 +242,8 @@ impl Checkpoint {
 
     /// Reads all data and checks them against their checksums.
     ///
-    /// # Errors `CORRUPT` if a variable's bytes are damaged (the error names the variable), `SYSTEM` if the file cannot
-    /// be read.
+    /// # Errors
+    /// `CORRUPT` if a variable's bytes are damaged (the error names the variable), `SYSTEM` if the file cannot be read.
     pub fn verify(&self) -> Result<()> {
         let mut buffer = vec![0; 1 << 20];
         for stored in self.series.iter().flat_map(|s| &s.variables) {

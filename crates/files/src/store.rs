@@ -427,7 +427,7 @@ impl Store {
         self.notice.torn.store(torn, Ordering::Relaxed);
     }
 
-    /// Tells consumers what the producers do.
+    /// Tells consumers whether the producers have started, have ended or have failed.
     pub(crate) fn tell_phase(&self, phase: Phase) {
         self.notice.phase.store(phase as u32, Ordering::Release);
         self.tell();

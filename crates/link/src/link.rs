@@ -121,9 +121,11 @@ impl Link {
     /// first. While a connection does not use the best transport, the better transports are tried again from time to
     /// time.
     ///
-    /// # Errors As for [`Self::open`].
+    /// # Errors
+    /// As for [`Self::open`].
     ///
-    /// # Panics Panics if `transports` is empty.
+    /// # Panics
+    /// Panics if `transports` is empty.
     pub fn negotiate(
         transports: Vec<Arc<dyn Transport>>,
         own: Node,
@@ -212,11 +214,12 @@ impl Link {
 
     /// Asks a service of the other node and waits for the answer, at most until the deadline.
     ///
-    /// # Errors The service's refusal, if the other node's service refuses the question. `Busy` if the service refuses
-    /// with this status, or if other questions were still being sent at the deadline; in the second case, this question
-    /// was not sent. `TimedOut` if no answer came by the deadline. `Disconnected` if the connection ended before the
-    /// answer. After `TimedOut` or `Disconnected`, the other node may have carried out the question, or may still do
-    /// it. So repeat only questions that may be carried out twice.
+    /// # Errors
+    /// The service's refusal, if the other node's service refuses the question. `Busy` if the service refuses with this
+    /// status, or if other questions were still being sent at the deadline; in the second case, this question was not
+    /// sent. `TimedOut` if no answer came by the deadline. `Disconnected` if the connection ended before the answer.
+    /// After `TimedOut` or `Disconnected`, the other node may have carried out the question, or may still do it. So
+    /// repeat only questions that may be carried out twice.
     pub fn ask(&self, service: u32, body: &[u8], deadline: Deadline) -> Result<Vec<u8>> {
         let shared = &*self.shared;
         let tried = || format!("ask service {service}");

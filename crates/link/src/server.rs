@@ -28,8 +28,8 @@ const GREETINGS_OF_HOST: usize = 32;
 const QUESTIONS: usize = 64;
 /// The largest number of threads that answer questions.
 const WORKERS: usize = 256;
-/// The number of bytes that are sent with one header. The bytes are copied, or their checksum is computed, before they
-/// are sent. The number is small, so that they are still in the CPU's cache at that time.
+/// The number of bytes that are sent with one header. The bytes are copied, or their checksum is computed, just before
+/// they are sent. The number is so small that the bytes are then still in the CPU's cache.
 const CHUNK: u64 = 256 << 10;
 /// A data connection that asks for no bytes during this time is closed. The peer makes another connection when it needs
 /// one.
@@ -208,7 +208,8 @@ impl Places {
     /// Counts a connection of `name`, if `name` has fewer than `of_one` connections and all names together have fewer
     /// than `of_all` connections.
     ///
-    /// # Errors How many connections there are, as text.
+    /// # Errors
+    /// How many connections there are, as text.
     fn take(self: &Arc<Self>, name: &str, of_one: usize, of_all: usize) -> std::result::Result<Place, String> {
         let mut taken = lock(&self.0);
         let (own, all) = (taken.get(name).copied().unwrap_or(0), taken.values().sum::<usize>());

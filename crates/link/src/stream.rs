@@ -90,7 +90,8 @@ pub trait Accept: Send + Sync {
     /// Waits for the next connection until the deadline. The call does not greet the peer, so a slow peer does not
     /// delay this call. Another thread calls [`Arriving::establish`].
     ///
-    /// # Errors The system refuses, for example because no descriptors are left. A later call may succeed.
+    /// # Errors
+    /// The system refuses, for example because no descriptors are left. A later call may succeed.
     fn accept(&self, deadline: Deadline) -> Result<Option<Box<dyn Arriving>>>;
 
     /// The address to which other nodes connect.

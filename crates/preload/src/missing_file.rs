@@ -127,7 +127,8 @@ unsafe fn ask(folder: c_int, path: *const c_char) -> Next {
 /// published file is read-only. The reason goes to the log. The reason goes to the log also if this program tried to
 /// write a file of its own that is published already.
 ///
-/// # Safety `path` must be null or a terminated string.
+/// # Safety
+/// `path` must be null or a terminated string.
 pub(crate) unsafe fn refused(deed: Deed, folder: c_int, path: *const c_char) {
     let found = errno();
     // SAFETY: the caller guarantees that the path is null or a terminated string.

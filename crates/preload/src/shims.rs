@@ -230,8 +230,8 @@ pub unsafe extern "C" fn syscall(
     // SAFETY: this argument of the system call is a file name, so the caller passes a terminated string.
     let explain = |deed, (folder, path): (c_int, usize)| unsafe { refused(deed, folder, path as Text) };
     let written = calls::written_name(number, [a, b, c]).map(|(folder, path, _)| (folder, path));
-    // SAFETY: if the call is `openat2`, its third argument is the address of its flags, and its fourth argument is
-    // their size.
+    // SAFETY: if the call is `openat2`, its third argument is the address of the structure `open_how`, and its fourth
+    // argument is the size of this structure.
     let written = written.or_else(|| unsafe { written_by_openat2(number, a, b, c, d) });
     if let Some(name) = written {
         let answer = call();
@@ -267,7 +267,8 @@ pub unsafe extern "C" fn syscall(
 
 /// Returns the name that this call opens for writing, if the call is `openat2`.
 ///
-/// # Safety If the call is `openat2`, `how` is null or the address of `size` bytes that can be read.
+/// # Safety
+/// If the call is `openat2`, `how` is null or the address of `size` bytes that can be read.
 unsafe fn written_by_openat2(
     number: c_long,
     folder: c_long,

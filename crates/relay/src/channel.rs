@@ -254,14 +254,14 @@ impl Channel {
         self.changed.notify_all();
     }
 
-    /// Ends this side. With `Closed` it closes its end of the ring properly; with `Died` it abandons this end.
+    /// Ends this side. With `Closed` the side closes its end of the ring properly; with `Died` it abandons this end.
     pub fn finish(&self, how: EndReason) {
         if self.over.swap(true, Ordering::AcqRel) {
             return;
         }
         for (kind, name) in lock(&self.names).drain(..) {
-            // Members that have the mirror open keep it. If the name cannot be removed now, the daemon removes it at
-            // its next start.
+            // Members that have the mirror open can still use it. If the name cannot be removed now, the daemon removes
+            // it at its next start.
             let _ = self.session.remove(kind, &name, InUse::Keep);
         }
         match how {

@@ -483,9 +483,9 @@ impl Shared {
             match outcome {
                 Err(error) if error.status == Status::Disconnected && !by.passed() => thread::sleep(AGAIN),
                 Err(error) if matches!(error.status, Status::Busy | Status::TimedOut) && !until.passed() => {
-                    // If too many requests wait on the other node, it refuses immediately; then this node pauses before
-                    // it asks again. After a request that has waited on the other node, this node asks again without a
-                    // pause, so that it does not miss a free place at the port.
+                    // If too many requests wait on the other node, the other node refuses immediately; then this node
+                    // pauses before it asks again. If the request has waited on the other node, this node asks again
+                    // without a pause, so that it does not miss a free place at the port.
                     if asked.elapsed() < PLACE / 2 {
                         thread::sleep(pause.min(until.left()));
                         pause = (pause * 2).min(PLACE_PAUSE);
@@ -502,9 +502,10 @@ impl Shared {
     fn open_for(self: &Arc<Self>, node: &str, open: Open) -> Result<Opened> {
         let key = open.key;
         let is_seen = || lock(&self.seen).contains(&key);
-        // The key of a new request enters `serving` before `seen`. It leaves `serving` only when its channel can be
-        // found, or, if the request failed, after it has left `seen`. So if `seen` has the key before and after this
-        // function has found it neither in `serving` nor in `channels`, the end was opened and has ended.
+        // A new key is put first into `serving` and then into `seen`. If the request succeeds, the key is removed from
+        // `serving` after its channel was put into `channels`. If the request fails, the key is removed first from
+        // `seen` and then from `serving`. So a key that stays in `seen` while it is neither in `serving` nor in
+        // `channels` belongs to an end that has ended.
         let was_seen = is_seen();
         match find_or_opening(&self.serving, key, || lock(&self.channels).get(&key).cloned()) {
             Ok(channel) if channel.peer == node && !channel.has_ended() => return Ok(Self::opened(&channel)),

@@ -1,10 +1,12 @@
 //! The object of a message, as bytes from which another node makes an equal object.
 //!
-//! Numbers, structs of numbers and blocks of bytes move by value, and so do vectors, strings and ndarrays of them. The
-//! type of a named object is known. The type of a block without a name is not known, but its first word shows whether
-//! it is a container. The header of each container begins with a self-relative pointer to the region's first byte. The
-//! value of this pointer is the negative of the header's own offset in the region. If the data of an object contain
-//! such a word at its offset, they contain a container, and the object does not move by value.
+//! Numbers, structs of numbers and blocks of bytes move by value, and so do vectors, strings and ndarrays of them. A
+//! container whose elements are containers does not move by value. The type of a named object is known. A block without
+//! a name has no known type, but the header of each container begins with a word by which it is recognised: a
+//! self-relative pointer to the region's first byte. The value of this pointer is the negative of the header's own
+//! offset in the region. If the first word of the block has this value for its offset, the block is a container. If a
+//! word of the object's data has this value for its own offset, the data contain another container, and the object does
+//! not move by value.
 //!
 //! The bytes of a large object do not pass through a copy of the object. The node of the original serves them from the
 //! region of the original ([`Original`]), and the other node reads them into their place in its own region
@@ -143,7 +145,8 @@ impl Object {
     /// Reads the kind and the size of the object that a handle names. Returns the object without its bytes, and the
     /// position of the bytes.
     ///
-    /// # Errors `BAD_HANDLE` if the handle names no object; `INVALID` if the object does not move by value.
+    /// # Errors
+    /// `BAD_HANDLE` if the handle names no object; `INVALID` if the object does not move by value.
     pub fn find(region: &Region, handle: Handle) -> Result<(Self, Original)> {
         let loaded = region.load(handle, None)?;
         let Some(ty) = loaded.ty else { return Self::find_unnamed(region, loaded.offset, loaded.size) };

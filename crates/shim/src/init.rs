@@ -179,9 +179,9 @@ pub fn as_end(ended: ExitStatus) -> End {
     }
 }
 
-/// Kills every descendant of this process. If this process has a process namespace of its own, its end kills all of
-/// them anyway. Without such a namespace, orphans become children of this process, so the kill is repeated until no
-/// descendant is left.
+/// Kills every descendant of this process. If this process has a process namespace of its own, the kernel kills them
+/// all when this process ends. Without such a namespace, orphans become children of this process, so the kill is
+/// repeated until no descendant is left.
 pub(crate) fn kill_all() {
     let end = Instant::now() + Duration::from_secs(5);
     while Instant::now() < end {

@@ -83,7 +83,8 @@ impl ProgramInfo {
 
 /// Examines the program that is started by a command with the first word `word`, in the file system at `root`.
 ///
-/// # Errors There is no such program, or it cannot be read. The error names the program.
+/// # Errors
+/// There is no such program, or it cannot be read. The error names the program.
 pub fn look(root: &Path, workdir: &str, path: &str, word: &str) -> Result<ProgramInfo, String> {
     let mut file = find(root, workdir, path, word)?;
     let mut scripts = Vec::new();

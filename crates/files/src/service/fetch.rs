@@ -693,8 +693,9 @@ impl State {
         self.tell_phase();
     }
 
-    /// Notes what the producers of another host do, and tells consumers what the producers of all hosts do. The caller
-    /// has carried out all changes that those producers caused.
+    /// Notes whether the producers of another host have started, have ended or have failed (`phase`), and how many of
+    /// their files are torn. Tells consumers the state of the producers of all hosts. The caller has carried out all
+    /// changes that those producers caused.
     fn origin_is(&mut self, number: usize, phase: Phase, torn: u64) {
         let origin = &mut self.origins[number];
         if (origin.phase, origin.torn) == (phase, torn) {
@@ -706,8 +707,8 @@ impl State {
         self.tell_phase();
     }
 
-    /// Tells consumers what the producers of all hosts do. The producers of a host that was given up count as
-    /// failed, unless all of their files have come.
+    /// Tells consumers whether the producers of all hosts together have started, have ended or have failed. The
+    /// producers of a host that was given up count as failed, unless all of their files have come.
     pub(super) fn tell_phase(&self) {
         let phase = |origin: &Origin| match (origin.phase, origin.silent) {
             (phase @ (Phase::Ended | Phase::Failed), _) => phase,

@@ -220,7 +220,8 @@ impl Service {
     /// `notice`. Store and notice are made if they do not exist. Finished files that an earlier service did not publish
     /// are published immediately.
     ///
-    /// # Errors The store cannot be made or watched; the error names the folder.
+    /// # Errors
+    /// The store cannot be made or watched; the error names the folder.
     pub fn start(root: &Path, notice: &Path, producers: &str, how: Publish, keep: Keep) -> io::Result<Self> {
         let single = if let Keep::Consumed { readers } = &keep { readers.len() } else { 0 };
         let store = Store::open(root, notice, producers, single)?;
@@ -300,7 +301,8 @@ impl Service {
     /// From now on, moves the oldest published files to the folder `disk` whenever three quarters of `quota` bytes are
     /// used. Consumers then need a view that shows both folders. The caller passes the returned value to this view.
     ///
-    /// # Errors The folder cannot be made, or the files that a killed service left in it cannot be taken over.
+    /// # Errors
+    /// The folder cannot be made, or the files that a killed service left in it cannot be taken over.
     pub fn spill_to(&mut self, disk: &Path, quota: u64) -> io::Result<MovedFiles> {
         let moved = MovedFiles::default();
         {
@@ -331,8 +333,8 @@ impl Service {
         self.shared.state().store.layout.clone()
     }
 
-    /// Tells consumers what the producers of this host do. If `phase` is [`Phase::Ended`], all finished files are
-    /// published first.
+    /// Tells consumers whether the producers of this host have started, have ended or have failed. If `phase` is
+    /// [`Phase::Ended`], all finished files are published first.
     pub fn producers(&self, phase: Phase) {
         let mut state = self.shared.state();
         // When the producers have ended, all their events are in the queue. The service carries out these events before

@@ -93,7 +93,7 @@ pub(super) struct Registry {
     pub is_overwritten: AtomicBool,
 }
 
-/// The lease of this host, and what it has announced.
+/// The lease of this host, and what this host has announced under it.
 struct Lease {
     id: LeaseId,
     /// The time just before the last call that got or renewed the lease.

@@ -51,7 +51,8 @@ impl Caller {
     /// Exchanges the greeting of HTTP/2 on the connection. Each call contains the address that was dialed, from which a
     /// proxy knows where to send the call.
     ///
-    /// # Errors The peer does not speak HTTP/2, or the deadline passed.
+    /// # Errors
+    /// The peer does not speak HTTP/2, or the deadline passed.
     pub fn open(event_loop: &Arc<EventLoop>, connection: Connection, deadline: Deadline) -> Result<Self> {
         let scheme = if connection.is_protected() { "https" } else { "http" };
         let origin = format!("{scheme}://{}", connection.address()).parse::<Uri>();

@@ -59,7 +59,8 @@ impl Pipe {
     /// Puts a piece in. The call waits until the pipe has room. It returns `None` if the pipe has no room by the
     /// deadline; then the piece was not put in.
     ///
-    /// # Errors The stream has ended.
+    /// # Errors
+    /// The stream has ended.
     pub fn put(&self, piece: Bytes, deadline: Deadline) -> Result<Option<()>> {
         let mut state = self.lock();
         loop {
@@ -83,7 +84,8 @@ impl Pipe {
     /// Takes at least one byte into `buffer`, which is not empty. The call waits until there is a byte. 0 means that
     /// the stream has ended properly; `None` means that the deadline passed.
     ///
-    /// # Errors The connection broke. All bytes that had arrived before were taken.
+    /// # Errors
+    /// The connection broke. All bytes that had arrived before were taken.
     pub fn take(&self, buffer: &mut [u8], deadline: Deadline) -> Result<Option<usize>> {
         let mut state = self.lock();
         loop {

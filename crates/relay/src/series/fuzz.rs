@@ -124,7 +124,7 @@ impl World {
         Some(bytes).filter(|bytes| *bytes <= 1 << 18)
     }
 
-    /// Makes a version as an honest node offers it: new bytes for some chunks and for all that the mirror lacks.
+    /// Makes a version as an honest node offers it: new bytes for some chunks and for all chunks that the mirror lacks.
     /// Returns the version, and whether it is complete. An incomplete version leaves out one chunk that the mirror
     /// lacks.
     fn next(&self, input: &mut Input<'_>) -> Option<(Offered, bool)> {
