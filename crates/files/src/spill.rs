@@ -137,9 +137,9 @@ impl Spill {
         }
     }
 
-    /// Chooses the next file to move. `used` is the number of bytes of memory in use. The result is `None` if not so
-    /// much memory is in use that files must move, or if no file is left. If an error hides whether the chosen file
-    /// exists, the result is `None` too, and the file goes to the end of the list of files to move.
+    /// Chooses the next file to move. Returns `None` if `used`, the number of bytes of memory in use, is small enough,
+    /// or if no file is left. Also returns `None` if an error hides whether the chosen file exists; this file then goes
+    /// to the end of the list of files to move.
     pub fn next(&mut self, layout: &Layout, used: u64) -> Option<Copy> {
         self.is_moving = used > if self.is_moving { self.low } else { self.high };
         while self.is_moving {

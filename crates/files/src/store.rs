@@ -185,8 +185,8 @@ impl Store {
     ///
     /// The file is first linked into the folder `new` and opened there. An open in `stage` would wait for the thread
     /// that answers opens (`writers.rs`), and consumers would get the file later. If `was_written` is true, a process
-    /// had the file open for writing at the last attempt. In that case this function checks for writers before it links
-    /// the file, because each link changes the file's status time.
+    /// had the file open for writing at the previous attempt. In that case this function checks for writers before it
+    /// links the file, because each link changes the file's status time.
     pub(crate) fn publish(
         &mut self,
         rest: &Path,

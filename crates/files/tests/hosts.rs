@@ -261,7 +261,8 @@ fn a_name_that_producers_of_two_hosts_write_is_each_hosts_own() {
     let (at_a, at_b) = (a.address(), b.address());
     a.meet(&[("b", &at_b)]);
     b.meet(&[("a", &at_a)]);
-    // Each host reports its changes in order. So when this file has come, all earlier changes are done too.
+    // Each host learns of the changes of the other host in the order in which they were made. So when this file has
+    // come, all earlier changes are done too.
     a.write("later", b"of a");
     b.write("later-too", b"of b");
     assert_eq!((a.wait("later-too"), b.wait("later")), (FileWaitOutcome::Published, FileWaitOutcome::Published));

@@ -99,7 +99,7 @@ struct RingMessage {
     made: Option<Made>,
 }
 
-/// The messages that were taken or released, as the sink has noticed, but of which the source has no report yet. A
+/// Messages that were taken or released. The sink has noticed this, but has not reported it to the source yet. A
 /// message is named by its position in the source's ring.
 #[derive(Default)]
 struct UnreportedReleases {

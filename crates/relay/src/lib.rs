@@ -761,8 +761,8 @@ mod tests {
         assert_eq!((refused("a", "q"), refused("b", "q")), (Some(Status::Busy), None));
     }
 
-    /// Another node. Its port has no free place while it answers the first `refusals` requests. Each request waits as
-    /// long as it says before it is answered.
+    /// Another node, whose port has no free place during the first `refusals` requests. The node waits as long as a
+    /// request allows, and then answers it.
     struct FullPort {
         refusals: usize,
         asked: Mutex<Vec<Open>>,

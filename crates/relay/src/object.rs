@@ -106,7 +106,8 @@ impl Source for Original {
     fn bytes<'a>(&'a self, offset: u64, length: u64, buffer: &'a mut Buffer) -> std::result::Result<&'a [u8], Refusal> {
         offset.checked_add(length).filter(|end| *end <= self.length).ok_or_else(Refusal::shorter)?;
         // A task could change the object while a checksum is computed, although this is against the rules. So the bytes
-        // are copied before. If the wanted bytes begin or end in the middle of a word, the whole word is checked.
+        // are copied before the checksum is computed. If the wanted bytes begin or end in the middle of a word, the
+        // whole word is checked.
         let begin = self.offset + offset;
         let first = (begin / 8 * 8).max(self.offset);
         let end = (begin + length).next_multiple_of(8).min(self.offset + self.length);

@@ -4,7 +4,7 @@
 //! the command, joined by one space. The word `--` ends the options. If `--` stands before the host, no options are
 //! read after the host either.
 
-/// Options of OpenSSH 9.2 that take a value, and `P`, which takes a value from OpenSSH 9.4 on.
+/// The options that take a value in OpenSSH 9.2. From OpenSSH 9.4 on, `P` takes a value too, but is not in this list.
 const WITH_VALUE: &str = "BbcDEeFIiJLlmOopQRSWw";
 /// Options of OpenSSH without a value.
 const WITHOUT_VALUE: &str = "1246afgknqstvxACGKMNPTVXYy";

@@ -28,7 +28,7 @@ pub struct Question {
     pub since: u64,
     /// The asking host has carried out all changes up to this number: it has fetched their files or given them up.
     pub done: u64,
-    /// The phase of the answering host's producers, as the asking host knows it.
+    /// Whether the answering host's producers have started, have ended or have failed, as far as the asking host knows.
     pub phase: Phase,
     pub torn: u64,
 }

@@ -1024,7 +1024,8 @@ impl State {
         }
     }
 
-    /// If files are dropped after all consumers have read them, drops the files that no process has used for a while.
+    /// If the rule `keep` says so, drops the files that all consumers have read more than [`SETTLED`] ago and that no
+    /// process uses now.
     fn drop_consumed(&mut self) {
         let due: Vec<PathBuf> =
             self.consumed.iter().filter(|(_, since)| since.elapsed() > SETTLED).map(|(rest, _)| rest.clone()).collect();

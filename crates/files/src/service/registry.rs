@@ -62,8 +62,8 @@ impl std::fmt::Debug for Site {
 
 /// How often this host compares its entries in the catalog with the present state of its services.
 const TICK: Duration = Duration::from_millis(100);
-/// The shortest time between two writes of an announcement of which only the counts have changed. A change of the phase
-/// is written immediately.
+/// The shortest time between two writes of an announcement of which only the counts have changed. If the phase of the
+/// producers has changed, the announcement is written immediately.
 const COUNTS: Duration = Duration::from_secs(1);
 /// The longest time of one call to the catalog.
 const CALL: Duration = Duration::from_secs(2);

@@ -117,7 +117,7 @@ pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
     crossdock_os::testing::Random(seed).bytes(length)
 }
 
-/// What a node of the tests serves: objects by their number, and a few services.
+/// What a node of the tests serves: objects, each under a number, and a few services.
 #[derive(Default)]
 pub struct Store {
     pub objects: Mutex<HashMap<u64, Arc<dyn Source>>>,

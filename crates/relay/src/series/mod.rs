@@ -259,8 +259,8 @@ impl Shared {
                     thread::sleep(AGAIN.min(patience.saturating_sub(began.elapsed())));
                 }
                 Err(error) if error.status == Status::TimedOut && !left.is_zero() && asked.elapsed() < slice / 2 => {
-                    // Too many requests of this node wait on the other node already, so it did not let this request
-                    // wait.
+                    // Too many requests of this node wait on the other node already, so the other node did not let this
+                    // request wait.
                     thread::sleep(pause.min(left));
                     pause = (pause * 2).min(PAUSE);
                 }
