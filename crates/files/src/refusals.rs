@@ -87,7 +87,7 @@ pub struct GuardedDirectory {
     pub path: String,
     /// The file for the records; see [`crate::Layout::refusals`].
     pub file: PathBuf,
-    /// The names of the tasks that write files of the directory. All other tasks only read them.
+    /// The names of the tasks that write files of the directory. All other tasks only read these files.
     pub producers: Vec<String>,
 }
 

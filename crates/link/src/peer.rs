@@ -67,7 +67,7 @@ fn ms(duration: Duration) -> u32 {
 /// Whether a peer can be reached, as far as this node's connection to the peer shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// The peer was heard within the last [`LinkOptions::away`].
+    /// The last message of the peer came within the last [`LinkOptions::away`].
     Here,
     /// The peer was silent for longer than [`LinkOptions::away`]. It is not known to be dead.
     Away,
@@ -86,7 +86,7 @@ pub struct LinkState {
     pub transport: &'static str,
     /// Whether the peer can be reached.
     pub presence: Presence,
-    /// The time since the peer was last heard.
+    /// The time since the last message of the peer came.
     pub heard: Option<Duration>,
     /// The incarnation (the number of the start) of the peer's daemon at the last connection.
     pub incarnation: Option<u64>,
@@ -109,7 +109,7 @@ impl std::fmt::Display for LinkState {
     }
 }
 
-/// The moment at which a peer was last heard.
+/// The moment at which the last message of a peer came.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LastHeard(pub Instant);
 

@@ -30,7 +30,7 @@ const WRONG_MOST: u32 = 2;
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MOST: Duration = Duration::from_secs(1);
 
-/// How many connections one pull used, and how often it had to repeat something.
+/// How many connections one pull used, and how often it replaced a connection or repeated a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pulled {
     /// The number of data connections that the pull used at the same time.

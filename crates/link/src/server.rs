@@ -303,8 +303,8 @@ impl Server {
         sessions.values().map(seen).collect()
     }
 
-    /// Tells whether the node `node` has a control connection to this server, and was heard through the connection
-    /// within the last [`LinkOptions::away`].
+    /// Tells whether the node `node` has a control connection to this server, and whether its last message on this
+    /// connection came within the last [`LinkOptions::away`].
     #[must_use]
     pub fn presence(&self, node: &str) -> Presence {
         let seen = self.peers().into_iter().filter(|seen| seen.node == node);

@@ -56,7 +56,8 @@ fn defined(library: &Path) -> BTreeSet<String> {
     text.lines().filter_map(|l| Some(l.split_whitespace().last()?.split('@').next()?.to_owned())).collect()
 }
 
-/// Lists the functions of the headers that take a file name, found by the names that glibc gives such arguments.
+/// Lists the functions in the headers that have an argument for a file name. Such an argument is recognised by the
+/// names that glibc uses for file names.
 fn takes_a_name() -> BTreeSet<String> {
     let source: String = HEADERS.iter().map(|h| format!("#include <{h}>\n")).collect();
     let folder = tempfile::tempdir().unwrap();

@@ -62,9 +62,9 @@ const COMPARE: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 32;
 /// The deadline for a request to the daemon of this node.
 const LOCAL: Duration = Duration::from_secs(10);
-/// How long one request to open an end waits for a free place at the port. For a task that waits longer, several
-/// requests are sent. The request of a task that waits less also waits for this time, because an earlier end of the
-/// same task may be about to close.
+/// How long one request to open an end waits for a free place at the port. If the task wants to wait longer, several
+/// requests are sent. If the task wants to wait less, the request waits for this time all the same, because an earlier
+/// end of the same task may be about to close.
 const PLACE: Duration = Duration::from_secs(1);
 /// The longest pause before a request to open an end is repeated because the port has no free place.
 const PLACE_PAUSE: Duration = Duration::from_millis(800);

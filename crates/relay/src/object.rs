@@ -32,7 +32,8 @@ pub enum Shape {
     Plain,
     /// A vector or a string, with its number of elements.
     Vector(u64),
-    /// An ndarray. The first of these words of its header holds the rank and the order, the others hold the extents.
+    /// An ndarray, with the words of its header from the fourth word on. The first of these words holds the number of
+    /// dimensions and the storage order (C or Fortran). The others hold the extents.
     Ndarray([u64; NDARRAY - 3]),
 }
 

@@ -51,7 +51,7 @@ const SILENT: Duration = Duration::from_secs(5);
 /// If the other host has not announced itself in the catalog for this time, the consumers' logs say so. A host may need
 /// this long to prepare its part of a run.
 const COMING: Duration = Duration::from_secs(60);
-/// A host that is lost is given up when it has been silent for this time: waits for its files end. A run that lost the
+/// A lost host is given up when it has been silent for this time: then waits for its files end. A run that lost the
 /// host ends earlier than that. So the run reports the lost host as the reason, and not a task whose wait has ended.
 const GIVE_UP: Duration = Duration::from_secs(25);
 /// The size of the first piece of a file. Between two pieces the thread checks whether it must end.

@@ -341,7 +341,8 @@ impl Service {
         // it announces the end.
         state.take_in(&self.shared);
         if matches!(phase, Phase::Ended | Phase::Failed) {
-            // The files of a folder that could not be watched before are published before the end, too.
+            // If a folder could not be watched so far, the service tries again now, so that the files in the folder are
+            // published before the end.
             state.enter_again(Duration::ZERO);
             state.visit_all(&self.shared);
             let is_well = phase == Phase::Ended;
@@ -1413,7 +1414,8 @@ mod tests {
         let notice = root.with_extension("notice");
         let service = Service::start(&root, &notice, "simulate", Publish::Close, Keep::All).unwrap();
         let stage = service.layout().stage;
-        // A folder that was removed before it could be watched does not make the service give up the watch.
+        // A folder was removed before it could be watched. This must not make the service give up watching which
+        // processes write files.
         let known = service.report().writers_known;
         service.shared.writers().watch(&root.join("gone"));
         assert_eq!(service.shared.writers().are_known(), known);
