@@ -349,8 +349,8 @@ mod tests {
             names
         };
         assert_eq!((seen(""), seen("a/b")), (vec![PathBuf::from("a/b/file")], vec![PathBuf::from("a/b/file")]));
-        // A producer replaces the folder `a` by a link. The calls with `a` and `a/b` stand for a walk that has found
-        // these folders before.
+        // A producer replaces the folder `a` by a link. The calls for `a` and `a/b` below do what a walk does that has
+        // found these folders before.
         fs::rename(stage.join("a"), folder.join("gone")).unwrap();
         std::os::unix::fs::symlink(&outside, stage.join("a")).unwrap();
         for rest in ["", "a", "a/b", "none"] {
