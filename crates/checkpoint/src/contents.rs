@@ -91,8 +91,8 @@ pub struct Contents<'a> {
 }
 
 /// Gives the size of one element if `bytes` bytes are an array of this type and shape, and `None` if they are not. The
-/// name of an opaque type does not tell the element's size, so it is computed from the number of bytes. HDF5 has no
-/// elements of zero bytes.
+/// name of an opaque type does not tell the size of an element, so this size is computed from the number of bytes. HDF5
+/// has no elements of zero bytes.
 pub(crate) fn element_size(ty: &Type, shape: &[u64], bytes: u64) -> Option<u64> {
     let count = shape.iter().try_fold(1u64, |n, extent| n.checked_mul(*extent))?;
     let size = match (ty, ty.size_and_align()) {

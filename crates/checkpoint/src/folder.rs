@@ -43,8 +43,8 @@ impl Folder {
     ///
     /// # Errors
     /// `BUSY` if another writer works on this name. `INVALID` if the name is not allowed, or if a file has the largest
-    /// number. If the folder cannot be made or read: `DENIED` if this user may not use it, `NO_SPACE` if the disk is
-    /// full, otherwise `SYSTEM`.
+    /// number that is possible. If the folder cannot be made or read: `DENIED` if this user may not use it, `NO_SPACE`
+    /// if the disk is full, otherwise `SYSTEM`.
     pub fn open(path: &Path, name: &str, said: &mut dyn FnMut(String)) -> Result<Self> {
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) || name.len() > 200 {
             return Err(Error::new(Status::Invalid, format!("{name:?} cannot begin a file's name")));
@@ -105,11 +105,11 @@ impl Folder {
         self.mine()?.pop().map(|(_, path)| Checkpoint::open(&path)).transpose()
     }
 
-    /// Writes the next checkpoint. When it returns without an error, the file has its name and is on the disk. After an
-    /// error nothing has changed.
+    /// Writes the next checkpoint. If `save` returns without an error, the file has its name and is on the disk. After
+    /// an error nothing has changed.
     ///
     /// `good` is called after everything is written. If it returns false, the contents are not valid any more (for
-    /// example, the publisher took the version back), and they are not saved.
+    /// example, because the publisher took the version back), and they are not saved.
     ///
     /// # Errors
     /// `INVALID` if HDF5 cannot hold the contents. `CLOSED` if `good` returned false. If the file cannot be written:
@@ -224,7 +224,7 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect())
 }
 
-/// Lists every checkpoint of a folder as (name, number, path), in this order.
+/// Lists every checkpoint of a folder as (name, number, path). The list is sorted by name, and then by number.
 pub(crate) fn numbered(folder: &Path) -> Result<Vec<(String, u64, PathBuf)>> {
     let mut found = Vec::new();
     for file in names(folder)? {

@@ -37,8 +37,8 @@ pub fn write_npz(out: &mut impl Write, series: &Series) -> Result<()> {
     zip(out, &members).map_err(|e| error::refused("the archive".as_ref(), "cannot write", &e))
 }
 
-/// Gives NumPy's name for the type of an element, and no extents. If the element is an array, gives the name for the
-/// array's elements, and the array's extents.
+/// Gives NumPy's name for the type of an element, with an empty list of extents. If the element is an array, gives the
+/// name for the array's elements, and the array's extents.
 fn description(ty: &Type) -> Option<(String, Vec<u64>)> {
     let (mut inner, mut extents) = (ty, Vec::new());
     while let Type::Array(of, n) = inner {
@@ -56,7 +56,8 @@ fn description(ty: &Type) -> Option<(String, Vec<u64>)> {
     Some((word, extents))
 }
 
-/// Gives NumPy's description of a struct: the fields in order, with the bytes between them as nameless fields.
+/// Gives NumPy's description of a struct: its fields from the first to the last, with the bytes between them as
+/// nameless fields.
 fn structure(ty: &Type, fields: &[Type]) -> Option<String> {
     let (mut text, mut end) = (String::from("["), 0);
     let gap = |from: u64, to: u64| if to > from { format!("('', '|V{}'), ", to - from) } else { String::new() };
@@ -127,7 +128,7 @@ fn zip(out: &mut impl Write, members: &[(String, Vec<u8>, &[u8])]) -> io::Result
         directory.extend([0xff; 8]);
         directory.extend((name.len() as u16).to_le_bytes());
         directory.extend(28u16.to_le_bytes());
-        directory.extend([0; 6]); // no comment, first disk, no inner attributes
+        directory.extend([0; 6]); // no comment, first disk, no internal attributes
         directory.extend((0o100_644u32 << 16).to_le_bytes());
         directory.extend([0xff; 4]);
         directory.extend(name.as_bytes());
@@ -156,7 +157,7 @@ fn end(count: u64, size: u64, at: u64) -> Vec<u8> {
     out.extend((at + size).to_le_bytes());
     out.extend(1u32.to_le_bytes());
     out.extend(b"PK\x05\x06\0\0\0\0");
-    out.extend([0xff; 12]); // counts, size and place are in the 64-bit record
+    out.extend([0xff; 12]); // the counts, the size and the offset are in the 64-bit record
     out.extend([0; 2]);
     out
 }

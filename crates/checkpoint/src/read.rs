@@ -240,7 +240,7 @@ impl Checkpoint {
         self.judge(stored, crc32fast::hash(into))
     }
 
-    /// Reads all data once and checks their checksums.
+    /// Reads all data and checks them against their checksums.
     ///
     /// # Errors
     /// `CORRUPT` if a variable's bytes are damaged (the error names the variable), `SYSTEM` if the file cannot be read.

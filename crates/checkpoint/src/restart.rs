@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::folder::numbered;
 use crate::read::Checkpoint;
 
-/// How often the folder is listed, if checkpoints are removed while they are being opened.
+/// How often the folder is listed at most. It is listed again if a checkpoint was removed before it could be opened.
 const LISTINGS: usize = 100;
 
 /// A checkpoint to restart from.
@@ -55,7 +55,7 @@ fn one_file(path: &Path) -> Result<Restart> {
     }
 }
 
-/// Lists the folder once, and opens the newest good checkpoint; `None` if a writer that keeps only the newest
+/// Lists the folder one time, and opens the newest good checkpoint; `None` if a writer that keeps only the newest
 /// checkpoints removed a listed one before this function could open it.
 fn newest_good(folder: &Path, name: &str) -> Result<Option<Restart>> {
     let mut found = numbered(folder)?;
@@ -70,13 +70,14 @@ fn newest_good(folder: &Path, name: &str) -> Result<Option<Restart>> {
     for (_, _, path) in found.iter().rev() {
         match Checkpoint::open(path).and_then(|c| c.verify().map(|()| c)) {
             Ok(checkpoint) => return Ok(Some(Restart { checkpoint, skipped })),
-            // The link stays, so another listing would not help. The file may be on a disk that is not mounted.
+            // The name is a link to a missing file, for example on a disk that is not mounted. The link stays, so
+            // another listing would find it again.
             Err(e) if e.status == Status::NotFound && path.is_symlink() && matches!(path.try_exists(), Ok(false)) => {
                 return Err(Error::new(Status::System, format!("{} is a link to a missing file", path.display())));
             }
             Err(e) if e.status == Status::NotFound => return Ok(None),
             Err(e) if e.status == Status::Corrupt => skipped.push((path.clone(), e)),
-            // The checkpoint may be good although it cannot be read now, so the call fails and takes no older
+            // The checkpoint may be good although it cannot be read now. So the call fails, instead of taking an older
             // checkpoint.
             Err(e) => return Err(e),
         }

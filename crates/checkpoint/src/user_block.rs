@@ -1,6 +1,6 @@
-//! The user block: the first 512 bytes of a file, which HDF5 leaves to its users. It holds a text with
-//! the length of the file and the checksum of the headers. The headers hold the checksums of the data, so the checksum
-//! in the user block protects the whole file. The user block is written last; a file without it is no checkpoint.
+//! The user block: the first 512 bytes of a file, which HDF5 leaves to its users. The user block holds a text with the
+//! length of the file and the checksum of the headers. The headers hold the checksums of the data, so the checksum in
+//! the user block protects the whole file. The user block is written last; a file without it is no checkpoint.
 
 use std::fmt::Write;
 

@@ -26,8 +26,8 @@ pub(crate) const MOST_HEADERS: u64 = 64 << 20;
 const MOST_DIMENSIONS: usize = 32;
 /// The largest number of bytes of a text. A header's message has at most 64 KiB.
 const MOST_TEXT: usize = 32 << 10;
-/// The largest number of bytes of the name of a series or a variable with its slashes. Each part of the name is a group
-/// inside a group.
+/// The largest number of bytes of the name of a series or a variable with its slashes. Each part of the name becomes a
+/// group inside the group of the part before it, so a longer name could make very many nested groups.
 const MOST_NAME: usize = 1024;
 /// The prefix of the names of attributes that this library writes.
 pub(crate) const OURS: &str = "crossdock.";
@@ -81,7 +81,7 @@ struct Plan<'a> {
 struct Group {
     attributes: Vec<(String, Value)>,
     groups: BTreeMap<String, (Group, u64)>,
-    /// Maps the path of each dataset to its number.
+    /// Maps the name of each dataset in this group to the index of the dataset in [`Plan::datasets`].
     datasets: BTreeMap<String, usize>,
 }
 
@@ -256,7 +256,7 @@ fn check_attributes(attributes: &[(String, Value)]) -> Result<()> {
         if matches!(value, Value::Text(text) if text.len() > MOST_TEXT) {
             return Err(invalid(name, "has a text longer than 32 KiB"));
         }
-        // HDF5 fills texts with zero bytes, so a text with zero bytes would not come back.
+        // HDF5 pads texts with zero bytes, so a text that contains zero bytes could not be read back unchanged.
         if matches!(value, Value::Text(text) if text.contains('\0')) {
             return Err(invalid(name, "has a text with a zero byte"));
         }

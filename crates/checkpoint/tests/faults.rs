@@ -1,5 +1,5 @@
-//! These tests make each system call of a writer of checkpoints fail once, with each error that the kernel may give.
-//! After an error nothing has changed, and the repeated call succeeds.
+//! These tests make each system call of a writer of checkpoints fail one time, with each error that the kernel may
+//! give. After an error nothing has changed, and the repeated call succeeds.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -222,7 +222,7 @@ fn a_checkpoint_that_cannot_be_read_is_no_damaged_one() {
     std::os::unix::fs::symlink(&paths[1], &paths[1]).unwrap();
     let e = restart(place.path(), "").unwrap_err();
     assert!(e.status == Status::System && e.to_string().contains("field-00000002.h5"), "{e}");
-    // The link leads to an archive that is away, for example because it is not mounted.
+    // The link leads to a file in an archive that is missing, for example because it is not mounted.
     fs::remove_file(&paths[1]).unwrap();
     std::os::unix::fs::symlink(place.path().join("archive/field-00000002.h5"), &paths[1]).unwrap();
     let e = restart(place.path(), "").unwrap_err();
@@ -239,12 +239,13 @@ fn a_restart_from_one_file_takes_no_other() {
     assert_eq!((found.checkpoint.path(), found.skipped.len()), (paths[0].as_path(), 0));
     damage(&paths[0]);
     assert_eq!(restart(&paths[0], "field").unwrap_err().status, Status::Corrupt);
-    // Without this file the program must not begin at its first step, so the status is not NOT_FOUND.
+    // The status is not NOT_FOUND, because the program would take NOT_FOUND for a first start and begin at its first
+    // step.
     fs::remove_file(&paths[0]).unwrap();
     let e = restart(&paths[0], "field").unwrap_err();
     assert!(e.status == Status::Invalid && e.to_string().contains("field-00000001.h5"), "{e}");
-    // `crossdock export` may give a checkpoint any name that ends in `.h5`, so such a path counts as the path of a
-    // missing file.
+    // `crossdock export` may give a checkpoint any name that ends in `.h5`. So such a path counts as the path of a
+    // file, which is missing here.
     assert_eq!(restart(&place.path().join("now.h5"), "field").unwrap_err().status, Status::Invalid);
     assert_eq!(restart(&place.path().join("nowhere"), "field").unwrap_err().status, Status::NotFound);
 }

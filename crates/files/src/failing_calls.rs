@@ -1,6 +1,6 @@
-//! Tests that let each system call by which a file is published, withdrawn or moved to a disk fail once, with each
-//! error that the kernel may give. After the failure, the same step must succeed when it is repeated, and consumers
-//! must never see a file that is not finished.
+//! In these tests, each system call by which a file is published, withdrawn or moved to a disk fails one time, with
+//! each error that the kernel may give. After the failure, the same step must succeed when it is repeated, and
+//! consumers must never see a file that is not finished.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@
 //!
 //! Events tell the service *when* to look at a file. A lease tells *whether* the file still has a writer
 //! ([`crossdock_os::lease`]). A file whose writer is killed by a signal stays unpublished. The folders are the only
-//! record. So a service that starts after a killed one compares the producers' folder with the consumers' folder, and
+//! record. So if a service was killed, the next service compares the producers' folder with the consumers' folder, and
 //! continues.
 
 #[cfg(all(test, feature = "faults"))]

@@ -1,5 +1,5 @@
-//! Reports what is in a managed directory without asking its service, which may be dead: from the directory's folders,
-//! and from the kernel's lists of open files and sleeping threads.
+//! Reports what is in a managed directory without asking the directory's service, which may be dead. The report comes
+//! from the directory's folders, and from the kernel's lists of open files and sleeping threads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -26,8 +26,8 @@ pub enum FileState {
     Spilled,
     /// A producer has the file open for writing.
     Written,
-    /// The file is closed and not published. Either it is hidden, or it still lacks what publishes it: its rename, its
-    /// marker file, or the end of the producers.
+    /// The file is closed and not published. Either it is hidden, or the event that publishes it has not come yet: its
+    /// rename, the close of its marker file, or the end of the producers.
     Unpublished,
     /// The file is not published because its writer was killed.
     Torn,
@@ -70,7 +70,7 @@ impl FileState {
 pub struct FileUser {
     /// The process id.
     pub pid: i32,
-    /// The name of the process's task; the name of its program if it belongs to no task.
+    /// The name of the process's task. If the process belongs to no task, this is the name of its program.
     pub task: String,
 }
 
@@ -92,8 +92,8 @@ pub struct FileLine {
 }
 
 impl FileLine {
-    /// Says why the file is not published, or why writing it fails; `None` if the state says all. `is_full` tells
-    /// whether the directory has no room left.
+    /// Says why the file is not published, or why writing it fails; `None` if the state alone says enough. `is_full`
+    /// tells whether the directory has no room left.
     #[must_use]
     pub fn reason(&self, is_full: bool) -> Option<&'static str> {
         match self.state {
@@ -120,8 +120,8 @@ pub struct DirectorySnapshot {
     pub phase: Phase,
     /// How many files were published.
     pub published: u64,
-    /// The bytes in use in the file system of the store. A directory with a quota has a file system of its own, so
-    /// these are then the bytes of this directory alone.
+    /// How many bytes are in use in the file system of the store. If the directory has a quota, it has a file system of
+    /// its own. Then this number counts the bytes of this directory alone.
     pub used: u64,
     /// True if no room is left: writing more fails with ENOSPC.
     pub is_full: bool,
@@ -204,8 +204,8 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<DirectorySnaps
             add(&mut line.waiters, pid);
         }
     }
-    // This process appears in no list of users, because it reads only folders. The service may appear in a list,
-    // because it opens a file for a moment.
+    // The lists of writers and readers never contain this process, because it opens only folders. They may contain the
+    // service, because it opens a file for a moment.
     Ok(DirectorySnapshot {
         producers: page.producers(),
         phase: page.phase(),
@@ -217,7 +217,7 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<DirectorySnaps
     })
 }
 
-/// Reads the service's list of events. A later event of a name replaces the earlier ones.
+/// Reads the service's list of events. For each name, a later event replaces the earlier events.
 fn take_in(events: &str, lines: &mut BTreeMap<PathBuf, FileLine>) {
     for line in events.lines() {
         let Some((word, name)) = line.split_once('\t') else { continue };
@@ -270,7 +270,8 @@ pub(crate) fn numbers(folder: &Path) -> Vec<i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Lists the files that the process `pid` has open: device and inode, and whether it is open for writing.
+/// Lists the files that the process `pid` has open. For each file: its device and inode, and whether it is open for
+/// writing.
 fn open_files(pid: i32) -> Vec<((u64, u64), bool)> {
     let folder = PathBuf::from(format!("/proc/{pid}/fd"));
     let file = |number: i32| {
@@ -348,8 +349,8 @@ mod tests {
             names
         };
         assert_eq!((seen(""), seen("a/b")), (vec![PathBuf::from("a/b/file")], vec![PathBuf::from("a/b/file")]));
-        // A producer replaces the folder `a` by a link. The calls with `a` and `a/b` stand for a walk that has found
-        // these folders before.
+        // A producer replaces the folder `a` by a link. The calls for `a` and `a/b` below do what a walk does that has
+        // found these folders before.
         fs::rename(stage.join("a"), folder.join("gone")).unwrap();
         std::os::unix::fs::symlink(&outside, stage.join("a")).unwrap();
         for rest in ["", "a", "a/b", "none"] {

@@ -2,12 +2,13 @@
 //!
 //! A task's door sends a message for each refusal to a datagram socket in the folder of the task's endpoint. Only this
 //! task reaches this folder, so the socket tells which task has sent the message. The message cannot name another task.
-//! It contains the path, which must lie in a directory of this task, and a number.
+//! It contains the path, which must lie in a directory of this task, and the number of refused calls.
 //!
-//! A task can send any messages, in any number. So there is one record for each task and directory, which has the
-//! number of refusals and the last path; the kernel limits the messages that wait; and the thread here reads a limited
-//! number of messages per second. The records of a directory lie in a small file beside its store, which only the
-//! service writes. `crossdock ls --files` reads this file, also when the service is dead.
+//! A task can send any messages, in any number. Three limits keep them harmless. There is only one record for each task
+//! and directory, which has the number of refusals and the last path. The kernel limits the number of messages that
+//! wait in a socket. The thread of this module reads a limited number of messages per second. The records of a
+//! directory lie in a small file beside its store, which only the service writes. `crossdock ls --files` reads this
+//! file, also when the service is dead.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,14 +29,14 @@ const ROUND: usize = 64;
 /// The pause after at most [`ROUND`] messages of each task were read. So a task that sends without end costs little
 /// time of a CPU.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How long the service waits at least before it writes changed records to their files again.
+/// The shortest time between two writes of changed records to their files.
 const SAVE: Duration = Duration::from_millis(100);
 /// The most bytes of a path that a record keeps.
 const NAME_BYTES: usize = 1024;
 
 const STOP: u64 = u64::MAX;
 
-/// What a task is to a managed directory.
+/// Whether a task writes the files of a managed directory or only reads them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum RefusedRole {
     /// The task only reads the directory's files; its calls fail with EROFS.
@@ -49,7 +50,7 @@ pub enum RefusedRole {
 pub struct Refused {
     /// The name of the task.
     pub task: String,
-    /// What the task is to the directory.
+    /// Whether the task writes the directory's files or only reads them.
     pub role: RefusedRole,
     /// How many calls failed, as far as the task's door could report them.
     pub times: u64,
@@ -86,12 +87,12 @@ pub struct GuardedDirectory {
     pub path: String,
     /// The file for the records; see [`crate::Layout::refusals`].
     pub file: PathBuf,
-    /// The names of the tasks that write files of the directory. All other tasks only read them.
+    /// The names of the tasks that write files of the directory. All other tasks only read these files.
     pub producers: Vec<String>,
 }
 
-/// The thread that receives the reports of refusals from the tasks' doors, and its records. Dropping this value ends
-/// the thread.
+/// The thread that receives the reports of refusals from the tasks' doors, and the records of these refusals. Dropping
+/// this value ends the thread.
 #[derive(Debug)]
 pub struct Refusals {
     shared: Arc<Shared>,
@@ -109,11 +110,12 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     directories: Vec<GuardedDirectory>,
-    /// For each directory, the records by task.
+    /// For each directory: a map from the name of a task to the record of its refusals.
     records: Vec<BTreeMap<String, RefusalCount>>,
-    /// The directories whose records changed since they were written.
+    /// For each directory: whether its records have changed since they were last written to the file.
     changed: Vec<bool>,
-    /// The sockets, each with the task that reaches it and the indexes of this task's directories.
+    /// The sockets to which the tasks' doors report. Each has the name of its task and the indexes of the task's
+    /// directories.
     doors: Vec<Arc<ReportSocket>>,
 }
 
@@ -259,7 +261,7 @@ impl State {
     }
 }
 
-/// A path as text on one line, cut to a limit.
+/// Returns a path as text on one line. The text contains at most the first [`NAME_BYTES`] bytes of the path.
 fn shown(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(&path[..path.len().min(NAME_BYTES)]);
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()

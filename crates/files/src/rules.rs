@@ -10,8 +10,7 @@ use crossdock_os::inotify::NameChange;
 /// When a file counts as finished.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Publish {
-    /// A file counts as finished when its last writer closes it, and when it is renamed into place. This is the
-    /// default.
+    /// A file counts as finished when its last writer closes it, or when it is renamed into place. This is the default.
     #[default]
     Close,
     /// A file counts as finished only when it is renamed into place. Use this rule for programs that open and close a
@@ -30,27 +29,27 @@ pub enum Keep {
     /// Files stay until the run ends.
     #[default]
     All,
-    /// Only this number of newest files stays.
+    /// Only the newest files stay, at most this number.
     Newest(usize),
     /// A file stays until each consumer has closed it after reading and no process has it open.
     Consumed {
-        /// How often each consumer reads a file. The reads of one consumer cannot be told apart: a file that is opened
-        /// twice counts twice, and reads at the same moment can count as one. So each rank that sees the directory in a
-        /// folder of its own is one consumer here, which reads each file at least once.
+        /// How often each consumer reads a file. The service cannot tell which process of a consumer has read: a file
+        /// that is opened twice counts twice, and reads at the same moment can count as one. So each rank that sees the
+        /// directory in a folder of its own counts as one consumer, which reads each file at least once.
         readers: Vec<u32>,
     },
 }
 
-/// What the service does about a name.
+/// What the service does about the name of a file or folder.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     /// Publish the file if no process writes it.
     Publish,
     /// Publish the file unless its producer may still be inside the `open` that made it.
     PublishFound,
-    /// Publish the file of this other name, because the event was about its marker.
+    /// Publish the file of this name. The event was about the marker of this file.
     PublishInstead(OsString),
-    /// Take the name away from consumers.
+    /// Remove the name from the folders that consumers see.
     Withdraw,
     /// Watch this new folder, show it to consumers, and look at the files that are already in it.
     Enter,

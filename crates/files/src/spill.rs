@@ -7,12 +7,13 @@
 //! ```
 //!
 //! The copy of a file gets its name on the disk before the file's names in memory are removed. So for a moment the file
-//! is in both places, and at every moment it is in at least one. Consumers see files through a view ([`crate::View`]),
-//! which looks into both places. A process that has the file open in memory keeps it.
+//! is in memory and on the disk, and at no moment is it missing from both. Consumers see files through a view
+//! ([`crate::View`]), which looks for a file in memory and on the disk. A process that has the file open in memory
+//! keeps it.
 //!
 //! What if the service dies? Before the copy has its name, the file is in memory, and the next service clears the
-//! folder `new`. After the copy has got its name, the file is in both places, and the next service removes the file's
-//! names in memory.
+//! folder `new`. After the copy has got its name, the file is in memory and on the disk, and the next service removes
+//! the file's names in memory.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -89,8 +90,8 @@ impl Spill {
         Ok(spill)
     }
 
-    /// Handles files that are in both places: either a move was not completed, or a newer file has the name of a file
-    /// that had been moved.
+    /// Handles files that are both in memory and on the disk: either a move was not completed, or a newer file has the
+    /// name of a file that had been moved.
     fn take_over(&mut self, layout: &Layout, rest: &Path) -> io::Result<()> {
         let mut found = Vec::new();
         for entry in fs::read_dir(layout.published.join(rest))? {
@@ -136,9 +137,9 @@ impl Spill {
         }
     }
 
-    /// Chooses the next file to move, if the `used` bytes of memory are too many; otherwise gives `None`. Gives `None`
-    /// too if no file is left, or if the kernel does not say whether the chosen file exists. In the last case the file
-    /// goes to the end of the list of files to move.
+    /// Chooses the next file to move. Returns `None` if `used`, the number of bytes of memory in use, is small enough,
+    /// or if no file is left. Also returns `None` if an error hides whether the chosen file exists; this file then goes
+    /// to the end of the list of files to move.
     pub fn next(&mut self, layout: &Layout, used: u64) -> Option<Copy> {
         self.is_moving = used > if self.is_moving { self.low } else { self.high };
         while self.is_moving {

@@ -1,10 +1,10 @@
-//! Places in the producers' folder, which the service reaches without following a symbolic link.
+//! Paths in the producers' folder, by which the service reaches files without following a symbolic link.
 //!
-//! A producer can replace a folder by a symbolic link at any moment, also between two calls of the service. A plain path
-//! would then lead to files outside of the managed directory, where the service may have rights that the producer lacks.
-//! So the service opens one folder after the other, never through a link, and reaches a file from the folder that it
-//! has open. It opens the folders with `O_PATH`. The kernel does not report such an open to the thread that answers
-//! opens.
+//! A producer can replace a folder by a symbolic link at any moment, also between two calls of the service. A plain
+//! path would then lead to files outside of the managed directory, where the service may have rights that the producer
+//! lacks. So the service opens one folder after the other, never through a link, and reaches a file from the folder
+//! that it has open. It opens the folders with `O_PATH`. The kernel does not report such an open to the thread that
+//! answers opens.
 
 use std::io;
 use std::ops::Deref;
@@ -39,7 +39,7 @@ impl StagedPath {
         Self { _folder: None, path }
     }
 
-    /// Gives the place of `name` in the folder `rest` below the folder `top`; `None` if there is no such folder, or if a
+    /// Gives the path of `name` in the folder `rest` below the folder `top`; `None` if there is no such folder, or if a
     /// part of `rest` is a symbolic link.
     fn below(top: &Path, rest: &Path, name: &Path) -> io::Result<Option<Self>> {
         let folder = match file::folder_below(top, rest) {
@@ -51,7 +51,7 @@ impl StagedPath {
         Ok(Some(Self { _folder: Some(folder), path }))
     }
 
-    /// Gives the place of the folder `rest` below the folder `top`; `None` if there is no such folder, or if a part of
+    /// Gives the path of the folder `rest` below the folder `top`; `None` if there is no such folder, or if a part of
     /// `rest` is a symbolic link.
     pub(crate) fn folder(top: &Path, rest: &Path) -> io::Result<Option<Self>> {
         if rest.as_os_str().is_empty() {
@@ -62,9 +62,9 @@ impl StagedPath {
 }
 
 impl Layout {
-    /// Gives the place of the name `rest` in the producers' folder; `None` if the folder above the name does not exist
+    /// Gives the path of the name `rest` in the producers' folder; `None` if the folder above the name does not exist
     /// or is reached through a symbolic link. The last part of `rest` may be a symbolic link, so calls that use the
-    /// place must not follow links.
+    /// path must not follow links.
     pub(crate) fn staged(&self, rest: &Path) -> io::Result<Option<StagedPath>> {
         match (rest.parent().filter(|folder| !folder.as_os_str().is_empty()), rest.file_name()) {
             (Some(folder), Some(name)) => StagedPath::below(&self.stage, folder, Path::new(name)),
@@ -72,7 +72,7 @@ impl Layout {
         }
     }
 
-    /// Gives the place of the folder `rest` in the producers' folder; `None` if there is no such folder.
+    /// Gives the path of the folder `rest` in the producers' folder; `None` if there is no such folder.
     pub(crate) fn staged_folder(&self, rest: &Path) -> io::Result<Option<StagedPath>> {
         StagedPath::folder(&self.stage, rest)
     }

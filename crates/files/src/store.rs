@@ -180,13 +180,13 @@ impl Store {
     }
 
     /// Publishes a file of `stage` under the same name in the consumers' folder, if no process writes the file. `rest`
-    /// is the file's path relative to each of the two folders. `is_torn` is called once the lease has proved that no
+    /// is the file's path relative to each of the two folders. `is_torn` is called after the lease has proved that no
     /// writer is left, and `before` is called just before consumers see the file.
     ///
     /// The file is first linked into the folder `new` and opened there. An open in `stage` would wait for the thread
     /// that answers opens (`writers.rs`), and consumers would get the file later. If `was_written` is true, a process
-    /// had the file open for writing at the last attempt. Such a file is looked at before it is linked, because each
-    /// link changes the file's status time.
+    /// had the file open for writing at the previous attempt. In that case this function checks for writers before it
+    /// links the file, because each link changes the file's status time.
     pub(crate) fn publish(
         &mut self,
         rest: &Path,
@@ -257,7 +257,8 @@ impl Store {
         let mode = file.metadata()?.mode() & 0o7777;
         fs::set_mode(&file, mode & 0o7555 | 0o444)?;
         fault_point!("files.final");
-        // A process opened the file for writing before the file's mode changed, or another file has taken the name.
+        // A process opened the file for writing before the file's mode changed, or another file has taken the name. So
+        // the file is not published now.
         if held.is_being_broken() || !self.layout.is_staged(rest, meta) {
             fs::set_mode(&file, mode)?;
             return Ok(PublishOutcome::Written);
@@ -277,7 +278,7 @@ impl Store {
         let shown = self.layout.single.iter().try_for_each(|folder| self.show(waiting, &folder.join(rest)));
         fault_point!("files.shown");
         let renamed = || match (fs::rename(waiting, &to), to.parent()) {
-            // The consumers' folder does not exist yet.
+            // The folder that will contain the file does not exist yet in `published`.
             (Err(error), Some(folder)) if error.kind() == ErrorKind::NotFound => {
                 fs::create_dir_all(folder).and_then(|()| fs::rename(waiting, &to))
             }
@@ -316,7 +317,7 @@ impl Store {
         mount::used(&self.layout.stage)
     }
 
-    /// Takes a name away from consumers. A process that has the file open keeps it.
+    /// Removes a name from the folders that consumers see. A process that has the file open keeps it.
     pub(crate) fn withdraw(&self, rest: &Path) -> io::Result<()> {
         // The copy on a disk is removed last, because a view shows the file as long as any folder has it.
         for folder in self.faces().chain([&self.layout.spilled]) {
@@ -338,8 +339,8 @@ impl Store {
         let _ = self.withdraw(rest);
     }
 
-    /// Removes a file from the producers' folder. When a file is dropped, this comes first: otherwise a service that
-    /// follows a killed one would publish the file again.
+    /// Removes a file from the producers' folder. This is the first step of a drop: if the service is killed after it,
+    /// the next service cannot publish the file again.
     pub(crate) fn remove_staged(&self, rest: &Path) -> io::Result<()> {
         if let Some(place) = self.layout.staged(rest)? {
             present(fs::remove_file(&*place))?;
@@ -378,7 +379,7 @@ impl Store {
         self.faces().try_for_each(|folder| fs::create_dir_all(folder.join(rest)))
     }
 
-    /// Takes a folder and the folders below it away from consumers, unless files are in them.
+    /// Removes a folder and the folders below it from what consumers see, unless files are in them.
     pub(crate) fn remove_empty(&self, rest: &Path) {
         fn remove(folder: &Path) {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -426,7 +427,7 @@ impl Store {
         self.notice.torn.store(torn, Ordering::Relaxed);
     }
 
-    /// Tells consumers what the producers do.
+    /// Tells consumers whether the producers have started, have ended or have failed.
     pub(crate) fn tell_phase(&self, phase: Phase) {
         self.notice.phase.store(phase as u32, Ordering::Release);
         self.tell();

@@ -11,18 +11,20 @@ use std::time::SystemTime;
 use crossdock_os::fanotify::OpenWatch;
 use crossdock_os::process::{self, ProcessState};
 
-/// If fewer processes than this are known, the service does not look for dead ones among them.
+/// If fewer processes than this are known, the service does not look for dead processes among them.
 const MANY: usize = 32;
 
 /// The processes that opened files, and how the files' writers closed them.
 #[derive(Debug)]
 pub(crate) struct Writers {
     openers: Option<OpenWatch>,
-    /// The processes that opened files, by their numbers. Each has one descriptor here, however many files it opens.
+    /// For each process that opened files: a descriptor of the process, under its process id. There is one descriptor
+    /// for each process, however many files it opens.
     processes: HashMap<i32, OwnedFd>,
-    /// As soon as this many processes are known, the service removes the dead ones.
+    /// As soon as this many processes are known, the service removes the dead ones from `processes`.
     many: usize,
-    /// The files that were closed after writing, by inode number: how each was closed, and when this was noted.
+    /// For each inode number of a file that was closed after writing: how the file was closed, and when the close was
+    /// noted.
     closed: HashMap<u64, (Closed, SystemTime)>,
     own: i32,
 }
@@ -51,8 +53,8 @@ impl Writers {
         self.openers.is_some()
     }
 
-    /// Watches one more folder. If the kernel refuses, writers are not known from now on. A folder that was removed
-    /// meanwhile needs no watch.
+    /// Watches one more folder. If the kernel refuses, the service does not know from now on which processes write
+    /// files. A folder that was removed meanwhile needs no watch.
     pub(crate) fn watch(&mut self, folder: &Path) {
         let added = self.openers.as_ref().map(|openers| openers.add(folder));
         if added.is_some_and(|added| added.is_err_and(|error| !error.is_absent())) {
@@ -60,16 +62,16 @@ impl Writers {
         }
     }
 
-    /// Ends the watch of this struct. The kernel still asks before each open, and processes wait for the answer, until
-    /// the thread that answers has closed its copy of the descriptor too. That thread checks [`Writers::are_known`]
-    /// after each event.
+    /// Closes this struct's descriptor of the watch. Until the thread that answers has closed its copy of the
+    /// descriptor too, the kernel still asks before each open, and processes wait for the answer. That thread checks
+    /// [`Writers::are_known`] after each event.
     pub(crate) fn give_up(&mut self) {
         self.openers = None;
         self.processes.clear();
     }
 
     /// Gives a copy of the descriptor that is readable when the kernel has reported an open or a close; `None` if the
-    /// kernel reports none.
+    /// kernel does not report opens and closes.
     pub(crate) fn descriptor(&self) -> Option<OwnedFd> {
         self.openers.as_ref()?.as_fd().try_clone_to_owned().ok()
     }
@@ -80,8 +82,8 @@ impl Writers {
     /// a process that is killed after its close has finished the file.
     pub(crate) fn take_in(&mut self) {
         let Some(openers) = &self.openers else { return };
-        // The events of a process come before its end. So a process that is dead before this read has no events after
-        // this read.
+        // The events of a process come before its end. So this read returns the last events of each process that is
+        // dead now.
         let is_many = self.processes.len() >= self.many;
         let dead = if is_many { self.dead() } else { HashSet::new() };
         for event in openers.read() {
@@ -109,7 +111,8 @@ impl Writers {
             }
         }
         if is_many {
-            // A new process may have taken the number of a dead one meanwhile.
+            // A new process may have the number of a dead one by now. So an entry is removed only if its own process is
+            // dead.
             self.processes.retain(|pid, pidfd| !(dead.contains(pid) && process::is_dead(pidfd)));
             self.many = MANY.max(2 * self.processes.len());
         }
@@ -121,7 +124,7 @@ impl Writers {
     }
 
     /// Tells, after the last writer has closed the file, whether a writer was killed while it had the file open. `made`
-    /// is the time at which the file was made, if the file system keeps it.
+    /// is the time at which the file was made, if the file system keeps this time.
     pub(crate) fn is_torn(&mut self, inode: u64, made: Option<SystemTime>) -> bool {
         self.take_in();
         match self.closed.remove(&inode) {

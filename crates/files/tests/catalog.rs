@@ -1,4 +1,4 @@
-//! Tests of hosts that find each other through a catalog, and notice by it that a host is lost.
+//! Tests of hosts that find each other through a catalog. Through the catalog they also notice that a host is lost.
 
 mod meeting;
 
@@ -43,7 +43,8 @@ fn cut(client: &Memory, cut: bool) {
     client.set_faults(Faults { cut, ..Faults::default() });
 }
 
-/// The host `a` with producers and the host `b` with consumers. The catalog's client of `a` can be cut off.
+/// Starts the host `a` with producers and the host `b` with consumers. Also returns the catalog client of `a`, which a
+/// test can cut off, and the catalog.
 fn two() -> (Host, Host, Arc<Memory>, Memory) {
     let catalog = Memory::new();
     let of_a = Arc::new(catalog.client());
@@ -55,8 +56,7 @@ fn two() -> (Host, Host, Arc<Memory>, Memory) {
     (a, b, of_a, catalog)
 }
 
-/// Lets the host `a` die: it does not answer any more, and its lease ends, because its client `its` cannot renew the
-/// lease.
+/// Lets the host `a` die: it does not answer any more, and its catalog client `its` is cut off, so that its lease ends.
 fn kill(a: &mut Host, its: &Memory) {
     cut(its, true);
     a.end();
@@ -71,7 +71,8 @@ fn a_host_whose_lease_has_ended_goes_on_as_long_as_it_answers_and_announces_itse
     until("the end of the lease", || announced(&seen, "a").is_none());
     a.write("y");
     b.gets("y");
-    // The host's entry is missing for six seconds. A host that was silent for so long would count as lost.
+    // The host's entry is missing for six seconds. If the host had also been silent for so long, it would count as
+    // lost.
     std::thread::sleep(Duration::from_secs(6));
     let FileWaitOutcome::TimedOut(story) = b.wait("never", SHORT) else { panic!("a still runs") };
     assert!(story.to_string().contains("simulate on a still runs") && !story.to_string().contains("silent"), "{story}");
@@ -163,7 +164,7 @@ const AWAY: Duration = Duration::from_millis(300);
 struct SlowStream {
     stream: TcpStream,
     timeout: Duration,
-    /// When the answer to what was written last can be read.
+    /// The time from which the answer to the last write can be read.
     answered: Instant,
 }
 
@@ -221,6 +222,6 @@ fn a_host_ends_soon_although_the_catalog_does_not_answer() {
     std::thread::sleep(Duration::from_millis(300));
     let began = Instant::now();
     host.end();
-    // The call that gets a lease takes up to two seconds. A call that lists entries would take ten.
+    // The call that gets a lease takes up to two seconds. A call that lists entries would take ten seconds.
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }

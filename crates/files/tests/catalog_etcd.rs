@@ -25,7 +25,7 @@ fn hosts_keep_every_claim_with_etcd() {
 #[test]
 fn files_go_on_while_the_leader_of_etcd_is_killed() {
     let mut cluster = Cluster::start();
-    // The lease is longer than an election of etcd takes on a loaded machine, so no lease ends.
+    // The lease is longer than an election of etcd on a loaded machine. So no lease ends during an election.
     let mut site = site(Arc::new(cluster.client()), "leader");
     site.lease = Duration::from_secs(60);
     let (a, b) = (Host::producers(&site), Host::consumers(&site));

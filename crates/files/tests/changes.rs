@@ -177,7 +177,7 @@ impl Drop for Elsewhere {
 fn a_folder_that_becomes_a_symbolic_link_leads_the_service_to_no_file_outside() {
     let d = Directory::new(Publish::Close);
     let elsewhere = Elsewhere::beside(&d);
-    // The service finds `x/f` open for writing, and from then on looks at this name again and again.
+    // The service finds `x/f` open for writing. From then on it looks at this name at regular intervals.
     assert!(d.producer("mkdir .x; echo one > .x/g"));
     let mut writer = fs::File::create(d.stage(".x/f")).unwrap();
     writer.write_all(b"of the producer").unwrap();

@@ -261,7 +261,8 @@ fn a_name_that_producers_of_two_hosts_write_is_each_hosts_own() {
     let (at_a, at_b) = (a.address(), b.address());
     a.meet(&[("b", &at_b)]);
     b.meet(&[("a", &at_a)]);
-    // Changes come in order, so once this file has come, all earlier changes are done.
+    // Each host learns of the changes of the other host in the order in which they were made. So when this file has
+    // come, all earlier changes are done too.
     a.write("later", b"of a");
     b.write("later-too", b"of b");
     assert_eq!((a.wait("later-too"), b.wait("later")), (FileWaitOutcome::Published, FileWaitOutcome::Published));
@@ -333,7 +334,7 @@ fn a_file_is_kept_until_the_consumers_of_all_hosts_have_read_it() {
     assert_eq!(b.service().report().dropped, 0, "the second consumer of b has not read it");
     read("for.1");
     until("b to drop it", || !b.published("d/x").exists() && !b.root.join("for.0/d/x").exists());
-    // A file that is published after another file was dropped arrives too.
+    // A file that is published after another file was dropped reaches the other host too.
     a.write("y", b"y");
     assert_eq!(b.wait("y"), FileWaitOutcome::Published);
 }

@@ -163,7 +163,7 @@ impl Place {
         until("the other process", || self.0.with_extension("said").exists());
     }
 
-    /// Tells whether consumers see the file. It panics if they see only a part of it.
+    /// Tells whether consumers see the file. This function panics if they see only a part of the file.
     fn is_seen(&self, folder: &Path) -> bool {
         match fs::File::open(folder.join("a")) {
             Ok(mut file) => {
@@ -264,7 +264,7 @@ fn a_service_that_dies_while_it_moves_a_file_to_the_disk_loses_nothing_and_the_n
         fs::write(root.join("stage/b"), "later").unwrap();
         until("the next file", || faces.iter().any(|face| fs::read(face.join("b")).is_ok_and(|b| b == b"later")));
         // If the next service itself has removed the name `a` from `stage`, the event of this removal came before the
-        // event of `b`. If the service took the removal for one by a producer, it would have taken `a` away from
+        // event of `b`. A service that took this removal for a removal by a producer would have taken `a` away from
         // consumers by now.
         assert!(place.is_seen(&faces[1]), "{point}: the file is lost");
         drop(next);
@@ -350,7 +350,7 @@ fn a_consumer_that_is_killed_while_it_waits_leaves_nothing_and_holds_up_no_other
     fs::write(root.join("stage/a"), content()).unwrap();
     assert_eq!(wait(root, &root.join("published")), FileWaitOutcome::Published);
     assert!(place.is_seen(&root.join("published")));
-    // The service itself may have the file open for a moment.
+    // The service itself may have the file open for a moment, so the test waits until it is closed.
     until("nothing to be left", || {
         let left = crossdock_files::look(root, &root.with_extension("notice"), "/f").unwrap();
         left.lines.len() == 1 && left.lines[0].waiters.is_empty() && left.lines[0].readers.is_empty()

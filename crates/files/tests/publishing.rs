@@ -68,7 +68,8 @@ impl Fixture {
         look.lines.into_iter().find(|line| line.name == Path::new(name)).map(|line| line.state)
     }
 
-    /// Waits until the service has handled every event so far, by publishing a file whose event comes after them.
+    /// Waits until the service has handled every event so far. For this purpose, publishes a file: its event comes
+    /// after all earlier events.
     fn settle(&self) {
         let name = format!("settled-{}", fs::read_dir(&self.layout.published).unwrap().count());
         fs::write(self.stage(&name), "x").unwrap();
@@ -425,7 +426,7 @@ fn a_file_that_its_producer_removes_does_not_count_as_one_of_the_newest() {
     fs::write(f.stage("3"), "1").unwrap();
     assert_eq!(f.wait("3"), FileWaitOutcome::Published);
     names(&["0", "1", "3", "sub"]);
-    // A file that is renamed is another file, and the newest one.
+    // After its rename, the file counts as a new file, and so as the newest one.
     fs::rename(f.stage("0"), f.stage("4")).unwrap();
     assert_eq!(f.wait("4"), FileWaitOutcome::Published);
     names(&["1", "3", "4", "sub"]);

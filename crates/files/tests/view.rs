@@ -1,5 +1,5 @@
-//! Tests of a view: what programs of the host see and wait for on its mount. They run only as root, because an ordinary
-//! user may not mount the view.
+//! Tests of a view: what programs of the host see on the mount of the view, and what they wait for. The tests run only
+//! as root, because an ordinary user may not mount the view.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -68,7 +68,7 @@ impl Fixture {
         self.shell(script).output().unwrap()
     }
 
-    /// Starts a program that waits for a file, and returns once the program sleeps in its system call.
+    /// Starts a program that waits for a file, and returns when the program sleeps in its system call.
     fn waiting(&self, script: &str) -> Child {
         let child = self.shell(script).spawn().unwrap();
         until("a process waits in the view", || {

@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
         String::from_utf8(self.bytes()?).map_err(|_| wrong())
     }
 
-    /// Reads the next list. `one` reads one entry of it.
+    /// Reads the next list. The function `one` reads an entry of the list.
     ///
     /// # Errors
     /// The body is too short for so many entries, or `one` refuses an entry.

@@ -26,14 +26,15 @@ use std::time::{Duration, SystemTime};
 /// The files of the folder that holds a node's [`NodeCredentials`].
 const FILES: [&str; 3] = ["authority.pem", "node.pem", "node.key"];
 
-/// A certificate is valid from this long before it is made, because the clocks of two nodes may differ.
+/// The start of a certificate's validity lies this long before the moment at which the certificate is made, because the
+/// clocks of two nodes may differ.
 const SKEW: Duration = Duration::from_secs(3600);
 
 fn failed(tried: &str, reason: impl ToString) -> Error {
     Error::new(Status::Invalid, tried, reason.to_string())
 }
 
-/// Signs the certificates of nodes. Its key is never written to a file.
+/// Signs the certificates of nodes. The authority's own key is never written to a file.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,

@@ -51,7 +51,7 @@ impl FromStr for Choice {
 pub struct Transports {
     trust: Trust,
     accepts: Accepts,
-    /// The transports by which this node connects to others, the best first.
+    /// The transports by which this node connects to other nodes, the best first.
     dials: Vec<Arc<dyn Transport>>,
     other: OtherTransport,
 }
@@ -100,7 +100,7 @@ impl Transports {
         Ok(transports)
     }
 
-    /// Gives the transports by which this node connects to others, the best first.
+    /// Gives the transports by which this node connects to other nodes, the best first.
     #[must_use]
     pub fn dials(&self) -> Vec<Arc<dyn Transport>> {
         self.dials.clone()

@@ -54,7 +54,7 @@ impl Connection {
     }
 
     /// Takes some of the bytes of `parts`, and sends what the socket has room for. Gives the number of bytes taken;
-    /// `None` if it takes none now.
+    /// `None` if no byte can be taken now.
     pub fn write_now(&self, parts: &[&[u8]]) -> Result<Option<usize>> {
         match self {
             Self::Plain(plain) => plain.give(parts),

@@ -30,8 +30,9 @@ pub fn greet(route: &Route<'_>, purpose: Purpose, session: [u8; 16], by: Deadlin
     greeted.map_err(|error| error.with(route.peer, route.address))
 }
 
-/// Gives the error of a greeting as that of a call. If another node answers at the peer's address, the peer was not
-/// reached: a call that fails with `NotFound` would mean that the peer itself does not have what was wanted.
+/// Turns the error of a greeting into the error of a call. The status `NotFound` becomes `Disconnected`: in a greeting,
+/// `NotFound` means that another node listens at the peer's address, but in a call it would mean that the peer does not
+/// have the wanted object.
 pub fn not_reached(error: Error) -> Error {
     let status = if error.status == Status::NotFound { Status::Disconnected } else { error.status };
     Error { status, ..error }

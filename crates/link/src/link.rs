@@ -117,8 +117,9 @@ impl Link {
         Self::negotiate(vec![transport], own, peer, address, options)
     }
 
-    /// Begins to connect to `peer` at `address` by the first of these transports that works; the best comes first.
-    /// While a connection does not use the best transport, the better transports are tried again from time to time.
+    /// Begins to connect to `peer` at `address` by the first of `transports` that works. The best transport comes
+    /// first. While a connection does not use the best transport, the better transports are tried again from time to
+    /// time.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -193,8 +194,8 @@ impl Link {
         self.shared.control_connection(deadline).map(|control| control.incarnation)
     }
 
-    /// Closes the link for good. A waiting question gets an error at once. A pull gets its error when it uses the
-    /// connection next.
+    /// Closes the link for good. A question that waits for its answer fails immediately. A pull fails when it next uses
+    /// its connection.
     pub fn close(&self) {
         self.shared.close();
     }
@@ -214,10 +215,11 @@ impl Link {
     /// Asks a service of the other node and waits for the answer, at most until the deadline.
     ///
     /// # Errors
-    /// The service's refusal, if the other node's service refuses the question. `Busy` also if other questions were
-    /// still being sent at the deadline; then this question was not sent. `TimedOut` if no answer came by the deadline.
-    /// `Disconnected` if the connection ended before the answer. After `TimedOut` or `Disconnected`, the other node may
-    /// have carried out the question, or may still do it. So repeat only questions that may be carried out twice.
+    /// The service's refusal, if the other node's service refuses the question. `Busy` if the service refuses with this
+    /// status, or if other questions were still being sent at the deadline; in the second case, this question was not
+    /// sent. `TimedOut` if no answer came by the deadline. `Disconnected` if the connection ended before the answer.
+    /// After `TimedOut` or `Disconnected`, the other node may have carried out the question, or may still do it. So
+    /// repeat only questions that may be carried out twice.
     pub fn ask(&self, service: u32, body: &[u8], deadline: Deadline) -> Result<Vec<u8>> {
         let shared = &*self.shared;
         let tried = || format!("ask service {service}");
@@ -291,7 +293,7 @@ impl Shared {
         error.with(&self.peer, &self.address)
     }
 
-    /// Tells how to reach the peer by the transport at this place of the list.
+    /// Tells how to reach the peer by the transport at this index of the list.
     pub fn route(&self, index: usize) -> Route<'_> {
         Route {
             transport: &*self.transports[index],
@@ -332,8 +334,8 @@ impl Shared {
         }
     }
 
-    /// Tells why the connection uses no better transport than that at `index`. The text has the refusal of each
-    /// transport that comes before `index` in the list, which begins with the best one.
+    /// Tells why the connection uses no transport that is better than the one at `index`. The text has the refusal of
+    /// each transport that comes before `index` in the list, which begins with the best one.
     fn better(&self, state: &State, index: usize) -> String {
         let refusal = |index: usize| {
             let why = state.refusals[index].as_deref().unwrap_or("it was not tried again since");
@@ -389,7 +391,8 @@ impl Shared {
         }
     }
 
-    /// Closes the connection with this number, if it is still in use. The link's thread notices that and dials again.
+    /// Closes the connection with this number, if the link still uses the connection. The link's thread notices the end
+    /// and dials again.
     fn drop_connection(&self, generation: u64) {
         if let Phase::Connected(up) = &lock(&self.state).phase
             && up.generation == generation
@@ -428,7 +431,7 @@ impl Shared {
         }
     }
 
-    /// Connects to the peer by the first transport that works, and gives this transport's place in the list. The
+    /// Connects to the peer by the first transport that works, and gives the index of this transport in the list. The
     /// transport that worked last is tried first. If none works, the error is that of the transport that was tried
     /// first.
     fn greet_by_any(&self, last: usize) -> Result<(usize, GreetedConnection)> {
@@ -454,7 +457,7 @@ impl Shared {
         Err(first.expect("a link has at least one transport"))
     }
 
-    /// Connects and greets by the transport at this place of the list, and notes whether it worked.
+    /// Connects and greets by the transport at this index of the list, and notes whether it worked.
     pub fn try_transport(&self, index: usize, purpose: Purpose, session: [u8; 16]) -> Result<GreetedConnection> {
         let attempt = Deadline::after(self.options.away.max(Duration::from_secs(1)));
         let greeted = greet(&self.route(index), purpose, session, attempt);
@@ -543,8 +546,8 @@ impl Shared {
             match message {
                 (_, NodeMessage::Pulse { .. }) => {}
                 (number, answer @ (NodeMessage::Said(_) | NodeMessage::Failed { .. })) => {
-                    // If no caller waits for an answer any more, its question's deadline has passed, and the answer is
-                    // dropped.
+                    // If no entry has this number, the deadline of the question has passed and its caller waits no
+                    // longer. Then the answer is dropped.
                     if let Some(slot) = state.questions.get_mut(&number) {
                         slot.get_or_insert(Ok(answer));
                         self.changed.notify_all();

@@ -116,8 +116,9 @@ impl Accept for Listener {
 }
 
 impl Listener {
-    /// Gives the deadline of the wait for a connection. If the listener also accepts calls of gRPC, `accept` has waited
-    /// already until a connection or a call has come. In that case the deadline is the present moment.
+    /// Gives the deadline of the wait for a connection. If the listener also accepts calls of gRPC, its `accept` has
+    /// already waited for a connection or a call. In that case the wait must end immediately, so the deadline is the
+    /// present moment.
     fn patience(&self, deadline: Deadline) -> Deadline {
         #[cfg(feature = "grpc")]
         if self.transports.calls.is_some() {

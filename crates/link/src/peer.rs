@@ -26,8 +26,8 @@ pub struct LinkOptions {
     pub streams: usize,
     /// The least number of bytes that each stream of a pull brings, if several streams share the pull.
     pub share: usize,
-    /// The largest number of connections that a server serves at the same time. One node has at most an eighth of them,
-    /// and at most three quarters carry bytes of objects.
+    /// The largest number of connections that a server serves at the same time. One node may have at most an eighth of
+    /// these connections. At most three quarters of them may carry bytes of objects.
     pub connections: usize,
 }
 
@@ -44,8 +44,8 @@ impl Default for LinkOptions {
 }
 
 impl LinkOptions {
-    /// Gives the time without a byte after which a connection is closed and replaced. TCP repeats lost packets at ever
-    /// longer intervals, so by then a new connection works sooner.
+    /// Gives the time after which a silent connection is closed and replaced. TCP repeats lost packets at ever longer
+    /// intervals. After this time, a new connection therefore brings bytes sooner than the old connection.
     #[must_use]
     pub fn give_up(&self) -> Duration {
         self.away * 4
@@ -67,7 +67,7 @@ fn ms(duration: Duration) -> u32 {
 /// Whether a peer can be reached, as far as this node's connection to the peer shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// The peer was heard within the last [`LinkOptions::away`].
+    /// The last message of the peer came within the last [`LinkOptions::away`].
     Here,
     /// The peer was silent for longer than [`LinkOptions::away`]. It is not known to be dead.
     Away,
@@ -86,13 +86,13 @@ pub struct LinkState {
     pub transport: &'static str,
     /// Whether the peer can be reached.
     pub presence: Presence,
-    /// The time since the peer was last heard.
+    /// The time since the last message of the peer came.
     pub heard: Option<Duration>,
     /// The incarnation (the number of the start) of the peer's daemon at the last connection.
     pub incarnation: Option<u64>,
     /// Why there is no connection now.
     pub why: Option<String>,
-    /// Why no better transport carries the bytes of the present connection. Only the side that dials knows it.
+    /// Why no better transport carries the bytes of the present connection. Only the side that dials knows the reason.
     pub better: Option<String>,
     /// The name of the transport that carries the bytes of large pulls, if it is not the one in `transport`.
     pub pulls: Option<&'static str>,
@@ -109,7 +109,7 @@ impl std::fmt::Display for LinkState {
     }
 }
 
-/// The moment at which a peer was last heard.
+/// The moment at which the last message of a peer came.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LastHeard(pub Instant);
 

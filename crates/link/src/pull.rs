@@ -1,11 +1,11 @@
 //! Pulls bytes of an object on another node directly into memory of this node.
 //!
-//! A pull asks for a range through one data connection, or for parts of the range through several. The bytes arrive
-//! in order, as chunks with a header each. Each chunk is read directly into `memory`. Its checksum is compared,
-//! unless TLS protects the bytes. If a connection breaks, another one continues after the last good chunk, until the
-//! deadline passes. A link may have a second transport for pulls alone. If the second transport does not connect or
-//! breaks, the pull continues by the usual one. A failed pull leaves undefined bytes in the memory, so no other code
-//! may see the memory before the pull has succeeded.
+//! A pull asks for a range through one data connection, or for parts of the range through several data connections. On
+//! each connection the bytes arrive from the first to the last, as chunks with a header each. Each chunk is read
+//! directly into `memory`. Its checksum is compared, unless TLS protects the bytes. If a connection breaks, another
+//! connection continues after the last good chunk, until the deadline passes. A link may have a second transport for
+//! pulls alone. If the second transport does not connect or breaks, the pull continues by the usual transport. A failed
+//! pull leaves undefined bytes in the memory, so no other code may see the memory before the pull has succeeded.
 
 use crate::frame::{Frames, send};
 use crate::greeting::{Route, greet, not_reached};
@@ -22,15 +22,15 @@ use twox_hash::XxHash3_64;
 
 /// The largest number of data connections that a link keeps for its next pull.
 const KEPT: usize = 8;
-/// How often a chunk that arrived wrong is asked for again. If the chunk is wrong once more, the error names the other
-/// node's memory as a possible cause, besides the network.
+/// How often a chunk with a wrong checksum is asked for again. If it is wrong after all these attempts, the error names
+/// the other node's memory, besides the network, as a possible cause.
 const WRONG_MOST: u32 = 2;
 /// The first pause before a broken data connection is replaced. Each further pause is twice as long, up to
 /// [`PAUSE_MOST`].
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MOST: Duration = Duration::from_secs(1);
 
-/// How many connections one pull used, and how often it had to repeat something.
+/// How many connections one pull used, and how often it replaced a connection or repeated a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pulled {
     /// The number of data connections that the pull used at the same time.
@@ -124,8 +124,8 @@ struct DataConnection {
     session: [u8; 16],
     transport: PullTransport,
     frames: Frames,
-    /// True if the connection was made just now. A connection that was kept may have been closed by the peer, because
-    /// it was idle.
+    /// True if this pull has made the connection. A connection that was kept from an earlier pull may have been closed
+    /// by the peer, because it was idle.
     is_fresh: bool,
 }
 
@@ -169,7 +169,7 @@ impl PulledPart<'_> {
                     format!("{done} of {} bytes had arrived by the deadline; last: {}", memory.len(), error.reason);
                 return Err(self.shared.name(Error::new(Status::TimedOut, "pull", reason)));
             }
-            // After some progress the pauses begin with the shortest one again.
+            // After an attempt that brought bytes, the pauses begin with the shortest pause again.
             pause = if done > before { PAUSE } else { (pause * 2).min(PAUSE_MOST) };
             std::thread::sleep(pause);
             pulled.resumed += 1;
@@ -242,8 +242,9 @@ impl PulledPart<'_> {
         done: &mut usize,
         pulled: &mut Pulled,
     ) -> std::result::Result<(), TransferEnd> {
-        /// The number of each Fetch. A connection has one Fetch at a time, so the number need not change. A connection
-        /// is kept only after all of its chunks have come, so no chunk of a former pull can arrive.
+        /// The message number of every Fetch. A connection has one Fetch at a time, so all of them can have the same
+        /// number. A connection is kept only after all of its chunks have come, so no chunk of an earlier pull can
+        /// arrive in a later one.
         const NUMBER: u64 = 1;
         let checked = !frames.stream().is_protected();
         let fetch = NodeMessage::Fetch {
@@ -298,8 +299,8 @@ impl PulledPart<'_> {
         }
     }
 
-    /// Reads a chunk's bytes into `place`. After each read it calls `right` with the number of new bytes, because under
-    /// TLS these bytes are checked already, so the pull need not ask for them again.
+    /// Reads a chunk's bytes into `place`. After each read this function calls `right` with the number of new bytes,
+    /// because under TLS these bytes are checked already, so the pull need not ask for them again.
     fn fill(
         &self,
         stream: &dyn Stream,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Pulls of at least this many bytes are measured. The time of a smaller pull is mostly the round trip of its
 /// connection, and does not show which transport is faster.
 const LARGE: usize = 1 << 20;
-/// The time after which a link measures the slower of its two transports for pulls again.
+/// A link measures the slower of its two transports for pulls again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
 /// The time for connecting by the other transport, before the usual one is used instead.
 pub(crate) const TRIAL: Duration = Duration::from_secs(2);
@@ -247,7 +247,8 @@ mod tests {
         // not show that the other transport works again.
         pull_transports.note(PullTransport::Other, BIG, Duration::from_millis(1));
         assert!(pull_transports.lock().failed.is_some());
-        // The failure is dated back, so that the pause is over. Then a pull by the other transport shows that it works.
+        // The test moves the time of the failure into the past, so that the pause is over. Then a pull by the other
+        // transport shows that this transport works.
         pull_transports.lock().failed.as_mut().unwrap().at -= RETRY * 8;
         pull_transports.note(PullTransport::Other, BIG, Duration::from_millis(1));
         assert!(pull_transports.lock().failed.is_none());

@@ -21,20 +21,20 @@ use twox_hash::XxHash3_64;
 const GREETING: Duration = Duration::from_secs(5);
 /// The largest number of connections that may be in their greeting at the same time.
 const GREETINGS: usize = 64;
-/// The largest number of connections from one host that may be in their greeting at the same time. So a host whose
-/// programs do not complete their greetings does not keep other hosts away.
+/// The largest number of connections from one host that may be in their greeting at the same time. So programs of one
+/// host that do not complete their greetings cannot keep other hosts from connecting.
 const GREETINGS_OF_HOST: usize = 32;
 /// The largest number of questions of one connection that are answered at the same time.
 const QUESTIONS: usize = 64;
 /// The largest number of threads that answer questions.
 const WORKERS: usize = 256;
-/// The number of bytes that are sent with one header. It is small, so that the bytes are still in the CPU's cache when
-/// they are sent, after they were copied or their checksum was computed.
+/// The number of bytes that are sent with one header. The bytes are copied, or their checksum is computed, just before
+/// they are sent. The number is so small that the bytes are then still in the CPU's cache.
 const CHUNK: u64 = 256 << 10;
 /// A data connection that asks for no bytes during this time is closed. The peer makes another connection when it needs
 /// one.
 const IDLE: Duration = Duration::from_secs(60);
-/// A data connection that asks for no bytes during this time gives its buffer back.
+/// If a data connection asks for no bytes during this time, the memory of its buffer is freed.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest time that an answer may take, even if the question allows more.
 const ANSWER: Duration = Duration::from_secs(3600);
@@ -154,7 +154,7 @@ struct Session {
     transport: &'static str,
 }
 
-/// A connection after its greeting, and its session.
+/// A connection after its greeting: its messages, its peer, its purpose, and the identifier of its control connection.
 type Greeted = (Frames, Peer, Purpose, [u8; 16]);
 
 struct Shared {
@@ -164,13 +164,14 @@ struct Shared {
     workers: Arc<Workers>,
     counts: Counts,
     stopping: AtomicBool,
-    /// The connections that are in their greeting, by the hosts that they come from.
+    /// For each host: how many of its connections are in their greeting.
     greeting: Arc<Places>,
-    /// The data connections, by their nodes.
+    /// For each node: how many data connections it has.
     data: Arc<Places>,
-    /// The other connections that were greeted, by their nodes.
+    /// For each node: how many other greeted connections it has.
     others: Arc<Places>,
-    /// The control connections, by their identifiers. A data connection names the identifier of its control connection.
+    /// For each control connection: its session, under the identifier of the connection. A data connection names the
+    /// identifier of its control connection.
     sessions: Mutex<HashMap<[u8; 16], Session>>,
     /// Every connection whose stream is established, so that the server can close it when it stops.
     streams: Mutex<HashMap<u64, Arc<dyn Stream>>>,
@@ -193,19 +194,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many connections there are of each host or node.
+/// For each host or node: how many connections it has.
 #[derive(Default)]
 struct Places(Mutex<HashMap<String, usize>>);
 
-/// One connection among [`Places`], until this value is dropped.
+/// One connection that [`Places`] counts until this value is dropped.
 struct Place {
     of: Arc<Places>,
     name: String,
 }
 
 impl Places {
-    /// Counts a connection of `name`, if `name` has fewer than `of_one` connections and all together have fewer than
-    /// `of_all`.
+    /// Counts a connection of `name`, if `name` has fewer than `of_one` connections and all names together have fewer
+    /// than `of_all` connections.
     ///
     /// # Errors
     /// How many connections there are, as text.
@@ -302,8 +303,8 @@ impl Server {
         sessions.values().map(seen).collect()
     }
 
-    /// Tells whether the node `node` has a control connection to this server, and was heard through the connection
-    /// within the last [`LinkOptions::away`].
+    /// Tells whether the node `node` has a control connection to this server, and whether its last message on this
+    /// connection came within the last [`LinkOptions::away`].
     #[must_use]
     pub fn presence(&self, node: &str) -> Presence {
         let seen = self.peers().into_iter().filter(|seen| seen.node == node);
@@ -336,8 +337,8 @@ impl Shared {
                 Ok(Some(arriving)) => arriving,
                 Ok(None) => continue,
                 Err(error) => {
-                    // `accept` failed, for example because this process has no descriptors left. The connection waits
-                    // in the kernel until the next attempt.
+                    // `accept` failed, for example because this process has no descriptors left. A connection that has
+                    // arrived waits in the kernel until the next attempt.
                     self.serve.refused(&error);
                     std::thread::sleep(LOOK);
                     continue;
@@ -421,7 +422,7 @@ impl Shared {
         }
     }
 
-    /// Greets a peer. The returned place counts the connection until it ends.
+    /// Greets a peer. The connection is counted as long as the returned [`Place`] lives.
     fn greet(&self, arriving: Box<dyn Arriving>, key: u64) -> Result<(Greeted, Place)> {
         let by = Deadline::after(GREETING);
         let stream = arriving.establish(by)?;
@@ -452,7 +453,8 @@ impl Shared {
         if !stream.may_be(&node) {
             return Err(wrong(Status::Denied, format!("the peer's certificate is not that of node '{node}'")));
         }
-        // The limits keep one node from taking the places of all others, and data connections from taking all places.
+        // The limit for one node leaves connections for the other nodes. The lower limit for data connections leaves
+        // connections for other purposes.
         let most = self.options.connections;
         let (places, of_all) =
             if purpose == Purpose::Data { (&self.data, most - most / 4) } else { (&self.others, most) };
@@ -487,7 +489,8 @@ impl Shared {
             node: self.own.name.clone(),
         };
         if let Err(error) = send(&*stream, &welcome, 0, by) {
-            // Only a control connection has a session of its own. The session that another connection names goes on.
+            // A control connection has a session of its own, which ends here. A data connection only names the session
+            // of its control connection, which goes on.
             if purpose == Purpose::Control {
                 lock(&self.sessions).remove(&session);
             }

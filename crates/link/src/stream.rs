@@ -5,8 +5,8 @@ use crossdock_layout::name;
 use crossdock_os::Deadline;
 use std::sync::Arc;
 
-/// Carries bytes in both directions, in order. One thread may read while another thread writes. If two threads read,
-/// they take turns. The same holds for two writers.
+/// Carries bytes in both directions, in the order in which they were written. One thread may read while another thread
+/// writes. If two threads read, the second one waits until the first one has read. The same holds for two writers.
 ///
 /// After an error the stream cannot be used any more: close it. A deadline that passes in the middle of a write is such
 /// an error. The errors after which the stream can still be used are named at the functions.
@@ -88,7 +88,7 @@ pub trait Transport: Send + Sync {
 /// Accepts connections.
 pub trait Accept: Send + Sync {
     /// Waits for the next connection until the deadline. The call does not greet the peer, so a slow peer does not
-    /// delay it. Another thread calls [`Arriving::establish`].
+    /// delay this call. Another thread calls [`Arriving::establish`].
     ///
     /// # Errors
     /// The system refuses, for example because no descriptors are left. A later call may succeed.

@@ -94,7 +94,7 @@ type Refused = (String, bool);
 /// The outcome of processing the bytes that have arrived.
 #[derive(PartialEq, Eq)]
 enum TlsProgress {
-    /// One step is done, and the next step can follow at once.
+    /// One step is done, and the next step can follow immediately.
     On,
     /// More bytes from the peer are needed.
     Dry,
@@ -105,7 +105,7 @@ enum TlsProgress {
 }
 
 /// Calls `write` with `guess` bytes of room at the end of `out`, and keeps the bytes that `write` wrote there. If
-/// `write` asks for more room, it is called again with as many bytes as it asked for.
+/// `write` asks for more room, it is called a second time, with as much room as it asked for.
 fn append(
     out: &mut Vec<u8>,
     guess: usize,
@@ -298,8 +298,8 @@ pub struct Tls {
     state: Mutex<State>,
     /// Lets one thread at a time send.
     writers: Turns,
-    /// The encrypted records that are sent next. Only the thread that holds the [`Turn`] of `writers` uses them, or
-    /// the event loop of gRPC.
+    /// The encrypted records that are sent next. Only the thread that holds the [`Turn`] of `writers` uses them. On a
+    /// connection for gRPC, only the event loop uses them.
     out: Mutex<Vec<u8>>,
     peer: CertificateDer<'static>,
     is_http2: bool,
@@ -516,8 +516,9 @@ impl Stream for Tls {
             };
             if wants_to_send {
                 // A read seldom has records to send: only if rustls announces new keys, or sends an alert that tells
-                // the peer why it is refused. If another thread is sending, this read does not wait for it: that
-                // thread's next write or the next read sends the records. Only a read that ends the connection waits.
+                // the peer why it is refused. If another thread is sending, a successful read does not wait until it
+                // may send. The other thread's next write, or the next read, then sends the records. A read that failed
+                // waits, because it ends the connection.
                 let turn = if read.is_ok() { self.writers.try_take() } else { self.writers.take(deadline) };
                 let flushed = turn.map_or(Ok(()), |turn| self.flush(&turn, deadline));
                 if read.is_ok() {
@@ -559,7 +560,7 @@ impl Stream for Tls {
 
     fn close(&self) {
         // If another thread waits in a write, this thread may not send, so the peer is not told that the stream ends.
-        // Closing the connection below ends that write.
+        // The close below then ends the other thread's write.
         if let Some(_turn) = self.writers.try_take() {
             let mut out = lock(&self.out);
             out.clear();

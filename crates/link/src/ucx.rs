@@ -1,8 +1,8 @@
 //! Data connections over UCX, for machines that share a fabric which is faster than TCP.
 //!
-//! The dialing node opens a TCP connection to the usual address, and sends [`PREAMBLE`] instead of a message. Both nodes
-//! then tell each other the address and the token of a UCX worker. The TCP connection stays open beside UCX: when a
-//! node's process ends, its kernel closes this connection, and so the other node notices the loss at once.
+//! The dialing node opens a TCP connection to the usual address, and sends [`PREAMBLE`] instead of a message. Both
+//! nodes then tell each other the address and the token of a UCX worker. The TCP connection stays open beside UCX: when
+//! a node's process ends, its kernel closes the TCP connection, so the other node notices the loss immediately.
 //!
 //! UCX has neither TLS nor authentication, and a program that reaches the ports of UCX can write to the daemon's
 //! memory. So a node uses UCX only if its operator asks for UCX on a trusted network, and never together with
@@ -94,8 +94,8 @@ fn tell(wire: &Wire, token: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads what the other node tells. A node that refuses sends 0 in place of its version, and the reason in place of an
-/// address.
+/// Reads the token and address that the other node sends. A node that refuses sends 0 in place of its version, and the
+/// reason in place of an address.
 fn hear(socket: &OwnedFd, deadline: Deadline) -> Result<PeerWorker> {
     let mut head = [0; 16];
     take(socket, &mut head, deadline)?;

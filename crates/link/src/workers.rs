@@ -1,5 +1,5 @@
-//! Threads for jobs that may wait. There are as many as are needed at the same time, up to a limit. Idle threads end
-//! after a while.
+//! Threads for jobs that may wait. There are as many threads as jobs at the same time, up to a limit. A thread without
+//! a job ends after a while.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -77,8 +77,8 @@ impl Workers {
         }
     }
 
-    /// Takes no more jobs, and waits until the running jobs have ended. The wait is at most `most`, because a job may
-    /// last until a deadline that a peer chose.
+    /// Takes no more jobs, and waits until the running jobs have ended. The wait lasts at most `most`, because a job
+    /// may last until a deadline that a peer chose.
     pub fn stop(&self, most: Duration) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.stopping = true;

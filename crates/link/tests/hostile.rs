@@ -196,7 +196,7 @@ fn half_open_and_slow_connections_by_the_hundred_harm_no_honest_node() {
         assert_eq!(honest.ask(ECHO, b"fine", soon()).unwrap(), b"fine");
         honest.pull(&source_id(7), 0, &mut [0; 100_000], soon()).unwrap();
         // At most 32 connections of this host were in their greeting at the same time. The server refused the others,
-        // and these 32 run out of time.
+        // and it closes these 32 when the time for their greeting is over.
         for socket in sockets {
             wait_for_end(socket);
         }

@@ -1,5 +1,5 @@
-//! Links between two hosts, which are network namespaces, with TLS, over gRPC and over UCX: a slow network, cuts in one
-//! and in both directions, and a daemon that is killed.
+//! Tests of links between two hosts, with TLS, over gRPC and over UCX. Each host is a network namespace. The tests have
+//! a slow network, cuts in one direction and in both directions, and a daemon that is killed.
 //!
 //! The tests run this program again in a network namespace of its own, with the test `child`. That process makes the
 //! second namespace and starts node `b` in it. Node `b` is this program with the test `child`, too. An environment
@@ -166,17 +166,17 @@ fn connects() {
     };
     pull(&link).unwrap();
 
-    // A slow network of 20 Mbit/s, so that a pull takes seconds.
+    // The network has 20 Mbit/s from here on, so that a pull takes seconds.
     host.run("tc qdisc add dev there root tbf rate 20mbit burst 64kb latency 100ms");
     assert_eq!(pull(&link).unwrap().resumed, 0);
 
-    // Packets are dropped in both directions or in one, in the middle of a pull, until `a` counts `b` as away.
-    // When packets pass again, the pull succeeds and questions are answered.
+    // Packets are dropped in the middle of a pull, in both directions or in one direction, until `a` counts `b` as
+    // away. When packets pass again, the pull succeeds and questions are answered.
     for rules in [&["INPUT", "OUTPUT"][..], &["INPUT"], &["OUTPUT"]] {
         std::thread::scope(|scope| {
             let pulled = scope.spawn(|| pull(&link));
-            // The pull takes three seconds, so the cut usually falls into it. On a very slow machine it falls before
-            // the pull.
+            // The pull takes three seconds, so packets are usually dropped during the pull. On a very slow machine they
+            // are dropped before it begins.
             std::thread::sleep(300 * MS);
             for rule in rules {
                 run(&format!("iptables -w -I {rule} -j DROP"));

@@ -1,5 +1,5 @@
-//! Links between two nodes: questions, pulls, cut and slow connections, silent peers, and daemons that are started
-//! again.
+//! Tests of links between two nodes: questions, pulls, cut and slow connections, silent peers, and daemons that are
+//! started again.
 
 mod common;
 
@@ -126,7 +126,7 @@ fn a_pull_whose_connections_are_cut_goes_on_where_it_was() {
         let mut memory = vec![0; bytes.len()];
         let pulled = link.pull(&source_id(7), 0, &mut memory, soon()).unwrap();
         assert!(memory == bytes);
-        // Each connection brought at least one chunk before it was cut, so few attempts were needed.
+        // Each connection brought at least one chunk before it was cut, so there were few attempts.
         assert!((5..=30).contains(&pulled.resumed), "{pulled:?}");
     }
 }
@@ -145,8 +145,7 @@ fn a_pull_that_is_cut_at_any_step_of_its_beginning_goes_on() {
             let through_once = common::link(&a, &once.address);
             let mut memory = vec![0; bytes.len()];
             let end = Deadline::after(Duration::from_millis(150));
-            // Every connection through this proxy is cut at byte `cut`. The pull succeeds, or it ends by its deadline
-            // with an error.
+            // Every connection through this proxy is cut at byte `cut`. The pull succeeds, or it fails by its deadline.
             match through_once.pull(&source_id(7), 0, &mut memory, end) {
                 Ok(_) => assert!(memory == bytes, "cut at {cut}"),
                 Err(error) => assert!(
@@ -265,7 +264,7 @@ fn a_question_without_an_answer_ends_at_its_deadline_and_says_when_the_peer_was_
     let error = link.ask(GATE, &[], Deadline::after(30 * MS)).unwrap_err();
     assert_eq!(error.status, Status::TimedOut);
     assert!(error.to_string().contains("node 'b' was heard "), "{error}");
-    // The late answer of the first question has no caller any more, and does no harm.
+    // The late answer of the first question arrives when its caller does not wait any more. It does no harm.
     drop(gate);
     assert_eq!(link.ask(ECHO, b"next", soon()).unwrap(), b"next");
 }
@@ -337,8 +336,8 @@ fn a_link_to_nothing_says_so_by_its_deadline_and_connects_once_there_is_somethin
 
 #[test]
 fn a_node_of_another_name_is_not_taken_for_the_one_that_was_meant() {
-    // The link dials node `c`, but node `b` listens. In plain text `b` itself refuses. Under TLS the certificate of `b`
-    // shows that it is not `c`.
+    // The link asks for node `c`, but node `b` listens at the address. In plain text `b` itself refuses. Under TLS the
+    // certificate of `b` shows that it is not `c`.
     for (a, b) in transports() {
         let refused = if a.name().ends_with("+tls") { Status::Denied } else { Status::Disconnected };
         let store = Arc::new(Store::default());

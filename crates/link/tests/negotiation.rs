@@ -1,5 +1,5 @@
-//! Which transport a pair of nodes uses: peers of every choice at one address, a network that passes only HTTP/2, and
-//! peers that send wrong bytes in HTTP/2.
+//! Tests which transport a pair of nodes uses: peers of every choice at one address, a network that passes only HTTP/2,
+//! and peers that send wrong bytes in HTTP/2.
 #![cfg(feature = "grpc")]
 
 mod common;
@@ -14,7 +14,8 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Makes the transports of node `a` and of node `b`, with these choices. Both are in plain text, or both inside TLS.
+/// Makes the transports of node `a` with the choice `a`, and those of node `b` with the choice `b`. There is one pair
+/// in plain text and one inside TLS.
 fn choose(a: Choice, b: Choice) -> Vec<(Transports, Transports)> {
     let authority = authority();
     let certificates = |node| trust(&authority.issue(node).unwrap());

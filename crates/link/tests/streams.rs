@@ -1,4 +1,4 @@
-//! Streams between two nodes, in plain text and inside TLS: bytes, deadlines, ends, and peers without a valid
+//! Tests of streams between two nodes, in plain text and inside TLS: bytes, deadlines, ends, and peers without a valid
 //! certificate.
 
 mod common;
@@ -170,7 +170,7 @@ fn cutting_proxy(server: String, upto: usize) -> (String, std::thread::JoinHandl
 fn tls_that_is_cut_at_any_byte_is_an_error_and_never_an_end() {
     for (a, b) in inside_tls() {
         let listener = b.listen("127.0.0.1:0").unwrap();
-        // The cut falls into the TLS handshake, or into the 5 000 bytes of data that follow it.
+        // The cut falls into the TLS handshake, or into the 5 000 bytes of data that follow the handshake.
         for upto in (0..5000).step_by(241) {
             let (address, proxy) = cutting_proxy(listener.address(), upto);
             std::thread::scope(|scope| {
@@ -187,7 +187,8 @@ fn tls_that_is_cut_at_any_byte_is_an_error_and_never_an_end() {
                         let mut got = vec![0; 5001];
                         let error = stream.read_all(&mut got, soon()).unwrap_err();
                         assert_eq!(error.status, Status::Disconnected, "{error}");
-                        // gRPC writes by itself, so a failed write may notice the cut before a read does.
+                        // gRPC also writes without a call of the test, so one of its failed writes may notice the cut
+                        // before a read does.
                         let is_named = error.reason.contains("without a farewell") || a.name() != "tcp+tls";
                         assert!(is_named && !error.reason.contains("stream ended"), "cut at {upto}: {error}");
                     }
@@ -224,8 +225,8 @@ fn a_byte_that_is_changed_on_the_way_is_refused_by_tls() {
                 let mut buffer = [0; 4096];
                 while let Ok(read @ 1..) = server.read(&mut buffer) {
                     seen += read;
-                    // If more than 1000 bytes arrive at once after the handshake, they belong to the test's message.
-                    // The proxy then changes one byte of them.
+                    // If more than 1000 bytes arrive in one read after the handshake, they belong to the test's
+                    // message. The proxy then changes one byte of them.
                     if read > 1000 && seen > 1500 {
                         buffer[read - 100] ^= 1;
                     }
@@ -264,8 +265,8 @@ fn certificates_of_another_authority_of_another_node_or_expired_are_refused_on_b
             let error = dialed.expect_err(what);
             assert_eq!(error.status, Status::Denied, "{what}: {error}");
             assert_eq!(error.node.as_deref(), Some("b"));
-            // With the bad certificate on the client's side, the client learns the refusal with its first read: in TLS
-            // 1.3 its handshake ends before the server has checked the certificate.
+            // With the bad certificate on the client's side, the client learns of the refusal with its first read: in
+            // TLS 1.3 the client's handshake ends before the server has checked the certificate.
             let (dialed, accepted) = meet(&bad, &good("b"));
             assert_eq!(accepted.expect_err(what).status, Status::Denied, "{what}");
             assert!(dialed.is_err() || dialed.unwrap().read(&mut [0; 1], soon()).is_err(), "{what}");
@@ -308,7 +309,7 @@ fn a_client_without_a_certificate_is_refused() {
     let authority = authority();
     let server = tcp(trust(&authority.issue("b").unwrap()));
     let listener = server.listen("127.0.0.1:0").unwrap();
-    // A client that is no node: it trusts the server, but has no certificate of its own.
+    // This client is no node: it trusts the server, but has no certificate of its own.
     let mut roots = rustls::RootCertStore::empty();
     let pem = authority.issue("x").unwrap().authority;
     use rustls::pki_types::pem::PemObject;

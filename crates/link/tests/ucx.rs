@@ -1,4 +1,4 @@
-//! Pulls over UCX beside a control connection over TCP: which of the two carries a pull, and why.
+//! Tests of pulls over UCX beside a control connection over TCP: which of the two transports carries a pull, and why.
 
 mod common;
 

@@ -59,9 +59,9 @@ pub(crate) fn start() -> &'static ProgramSettings {
     })
 }
 
-/// How many times in a row a shim repeats a call that failed, although the file exists when the shim looks. The
-/// repetition can succeed if the file was removed and published anew between the call and the look. But if the folder
-/// `missing` does not exist, a call with the name `missing/../file` never succeeds, so the repetitions must end.
+/// How many times in a row a shim repeats a call that failed with ENOENT although the shim finds the file afterwards.
+/// If the file was removed and published anew meanwhile, the repeated call succeeds. But if the folder `missing` does
+/// not exist, a call with the name `missing/../file` never succeeds, so the repetitions must end.
 const IN_VAIN: u32 = 8;
 
 /// What a shim does after a call failed with ENOENT.
@@ -71,7 +71,7 @@ enum Next {
     Return,
     /// The file came during a wait, so the shim tries the call again.
     AfterWait,
-    /// The file exists without a wait, so the shim tries the call again.
+    /// The shim has found the file without a wait, so it tries the call again.
     AtOnce,
 }
 
@@ -94,7 +94,8 @@ unsafe fn ask(folder: c_int, path: *const c_char) -> Next {
         set_errno(ENOENT);
         return Next::Return;
     }
-    // A `Once` has a lock inside. A child that was forked while another thread held this lock would wait for ever.
+    // `REPORTED` is no `Once`, because a `Once` has a lock inside. A child that was forked while another thread held
+    // this lock would wait for ever.
     static REPORTED: AtomicBool = AtomicBool::new(false);
     let is_own = start.views.find(&whole).is_some();
     if is_own
@@ -121,9 +122,10 @@ unsafe fn ask(folder: c_int, path: *const c_char) -> Next {
     Next::Return
 }
 
-/// Decides what follows after a call that failed and would have changed a file or a name. In a directory whose files
-/// this program only reads, the errno is EROFS, also if the kernel's errno was EACCES because the published file is
-/// read-only. The reason goes to the log, also if this program tried to write a published file of its own.
+/// Decides which errno the program gets after a call that failed and would have changed a file or a name. In a
+/// directory whose files this program only reads, the errno is EROFS, even if the kernel's errno was EACCES because the
+/// published file is read-only. The reason goes to the log. The reason goes to the log also if this program tried to
+/// write a file of its own that is published already.
 ///
 /// # Safety
 /// `path` must be null or a terminated string.

@@ -11,8 +11,8 @@ use crate::real_functions::{EROFS, RealFunction};
 type Text = *const c_char;
 type Texts = *const Text;
 
-/// An environment for a program that this process starts: the environment that the caller gave, and the variables of
-/// this library that it lacked. `_own` keeps the strings of the added variables.
+/// An environment for a program that this process starts: the environment that the caller gave, and those variables of
+/// this library that the given environment lacked. `_own` keeps the strings of the added variables.
 struct Environment {
     list: Vec<Text>,
     _own: Vec<CString>,
@@ -32,9 +32,9 @@ unsafe fn complete(given: Texts) -> Option<Environment> {
     }
     let mut list = Vec::new();
     let mut at = given;
-    // SAFETY: the caller guarantees a list that ends with a null, and the loop ends there.
+    // SAFETY: the caller guarantees a list that ends with a null, and the loop ends at this null.
     while !at.is_null() && !unsafe { *at }.is_null() {
-        // SAFETY: the element at `at` is not the final null, so it is a valid pointer, and the list goes on behind it.
+        // SAFETY: the element at `at` is not the final null, so it is a valid pointer, and another element follows it.
         unsafe {
             list.push(*at);
             at = at.add(1);
@@ -81,10 +81,11 @@ macro_rules! starters {
             }
             // SAFETY: the C library's function of this name has this signature.
             let real: unsafe extern "C" fn($($type,)* Texts) -> c_int = unsafe { std::mem::transmute(real) };
-            // SAFETY: the caller gives what the real function takes.
+            // SAFETY: the caller follows the rules of the real function. So the environment is null or a list of
+            // terminated strings that ends with a null.
             let complete = unsafe { complete($environment) };
             let environment = complete.as_ref().map_or($environment, |c| c.list.as_ptr());
-            // SAFETY: the caller gives what the real function takes. The completed list lives until after the call.
+            // SAFETY: the caller follows the rules of the real function. The completed list lives until after the call.
             unsafe { real($($argument,)* environment) }
         }
     )*};
@@ -110,7 +111,7 @@ unsafe extern "C" {
 /// The same rules as for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execv(path: Text, arguments: Texts) -> c_int {
-    // SAFETY: the caller gives what `execv` takes, and the environment is the program's own.
+    // SAFETY: the caller follows the rules of `execv`, and the environment is the program's own.
     unsafe { execve(path, arguments, environ) }
 }
 
@@ -120,7 +121,7 @@ pub unsafe extern "C" fn execv(path: Text, arguments: Texts) -> c_int {
 /// The same rules as for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: Text, arguments: Texts) -> c_int {
-    // SAFETY: the caller gives what `execvp` takes, and the environment is the program's own.
+    // SAFETY: the caller follows the rules of `execvp`, and the environment is the program's own.
     unsafe { execvpe(file, arguments, environ) }
 }
 
@@ -144,14 +145,15 @@ pub unsafe extern "C" fn posix_spawn_file_actions_addopen(
     }
     // SAFETY: the C library's function of this name has this signature.
     let real: unsafe extern "C" fn(Any, c_int, Text, c_int, u32) -> c_int = unsafe { std::mem::transmute(real) };
-    // SAFETY: the caller gives what the real function takes, and the shims read the path only.
+    // SAFETY: the caller follows the rules of the real function, and the shims only read the path.
     unsafe {
         if crossdock_os::calls::only_reads(flags as u64) {
             crate::shims::access(path, 0);
         } else if !path.is_null()
             && (crossdock_os::calls::creates(flags as u64) || crossdock_os::file::exists(CStr::from_ptr(path)))
         {
-            // The child opens the file without a shim. So the reason why this open will fail is written here.
+            // The child opens the file without a shim. If this open will fail because of a managed directory, the
+            // reason is written to the log here.
             why_refused(Deed::Write, EROFS, AT_FDCWD, path);
         }
         real(actions, descriptor, path, flags, mode)

@@ -1,4 +1,4 @@
-//! Finds the C library's real functions, which the shims call. Each function is looked up once.
+//! Finds the C library's real functions, which the shims call. Each function is looked up at its first use.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};

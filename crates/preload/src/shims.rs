@@ -1,5 +1,6 @@
-//! One shim for each entry point. A variadic function of the C library has its optional argument as an ordinary one
-//! here, because the calling conventions of x86-64 and AArch64 pass both in the same way.
+//! One shim for each function of the C library that takes a file's name. Where the C library's function is variadic,
+//! the shim has the optional argument as an ordinary one: the calling conventions of x86-64 and AArch64 pass both kinds
+//! of argument in the same way.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
@@ -51,13 +52,14 @@ macro_rules! shims {
                     return failed_answer::<$answer>();
                 }
                 // SAFETY: the C library's function of this name has this signature. A variadic function takes its
-                // optional argument in the same way as an ordinary one.
+                // optional argument in the same way as an ordinary argument.
                 let real: unsafe extern "C" fn($($type),*) -> $answer = unsafe { std::mem::transmute(real) };
                 #[allow(unused_unsafe, reason = "some conditions look at the caller's memory")]
-                // SAFETY: the caller gives what the real function takes.
+                // SAFETY: the caller follows the rules of the real function, so the condition may read the memory
+                // behind the arguments.
                 let may_wait: bool = unsafe { $may };
                 if !may_wait {
-                    // SAFETY: the caller gives what the real function takes, so the path is a terminated string.
+                    // SAFETY: the caller follows the rules of the real function, so the path is a terminated string.
                     unsafe {
                         let answer = real($($argument),*);
                         if failure(&answer) {
@@ -66,7 +68,7 @@ macro_rules! shims {
                         return answer;
                     }
                 }
-                // SAFETY: the caller gives what the real function takes, so the path is a terminated string.
+                // SAFETY: the caller follows the rules of the real function, so the path is a terminated string.
                 unsafe { retry($folder, $path, failure, || real($($argument),*)) }
             }
         )*
@@ -164,7 +166,8 @@ unsafe fn freopen_with(name: &std::ffi::CStr, real: &RealFunction, path: Text, m
     }
     // SAFETY: the C library's function of this name has this signature.
     let real: unsafe extern "C" fn(Text, Text, Any) -> Any = unsafe { std::mem::transmute(real) };
-    // SAFETY: the caller gives what the real function takes; `access` is the shim above, which waits.
+    // SAFETY: the caller follows the rules of the real function. `access` is the shim of this file, which waits for the
+    // file.
     unsafe {
         if !path.is_null() && reads(mode) {
             access(path, 0);
@@ -184,7 +187,7 @@ unsafe fn freopen_with(name: &std::ffi::CStr, real: &RealFunction, path: Text, m
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freopen(path: Text, mode: Text, stream: Any) -> Any {
     static REAL: RealFunction = RealFunction::new();
-    // SAFETY: the caller gives what the C library's `freopen` takes.
+    // SAFETY: the caller follows the rules of the C library's `freopen`.
     unsafe { freopen_with(c"freopen", &REAL, path, mode, stream) }
 }
 
@@ -195,7 +198,7 @@ pub unsafe extern "C" fn freopen(path: Text, mode: Text, stream: Any) -> Any {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freopen64(path: Text, mode: Text, stream: Any) -> Any {
     static REAL: RealFunction = RealFunction::new();
-    // SAFETY: the caller gives what the C library's `freopen64` takes.
+    // SAFETY: the caller follows the rules of the C library's `freopen64`.
     unsafe { freopen_with(c"freopen64", &REAL, path, mode, stream) }
 }
 
@@ -220,14 +223,15 @@ pub unsafe extern "C" fn syscall(
         return -1;
     }
     type Call = unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long;
-    // SAFETY: the C library's function takes a number and up to six words.
+    // SAFETY: the C library's function takes the number of a system call and up to six machine words.
     let real: Call = unsafe { std::mem::transmute(real) };
-    // SAFETY: the caller gives what the C library's `syscall` takes.
+    // SAFETY: the caller follows the rules of the C library's `syscall`.
     let call = || unsafe { real(number, a, b, c, d, e, f) };
-    // SAFETY: a call that takes a name at this place takes a terminated string.
+    // SAFETY: this argument of the system call is a file name, so the caller passes a terminated string.
     let explain = |deed, (folder, path): (c_int, usize)| unsafe { refused(deed, folder, path as Text) };
     let written = calls::written_name(number, [a, b, c]).map(|(folder, path, _)| (folder, path));
-    // SAFETY: `openat2` takes the address of its flags at this place.
+    // SAFETY: if the call is `openat2`, its third argument is the address of the structure `open_how`, and its fourth
+    // argument is the size of this structure.
     let written = written.or_else(|| unsafe { written_by_openat2(number, a, b, c, d) });
     if let Some(name) = written {
         let answer = call();
@@ -249,19 +253,19 @@ pub unsafe extern "C" fn syscall(
             // The old and the new name of a rename lie in the same managed directory, because the directory is a
             // mount. So the first name is enough to explain the failure.
             names.next().into_iter().for_each(|name| explain(deed, name));
-            // SAFETY: a call that takes a name at this place takes a terminated string.
+            // SAFETY: this argument of the system call is a file name, so the caller passes a terminated string.
             names.for_each(|(folder, path)| unsafe { not_renamed_to(folder, path as Text) });
         }
         return answer;
     }
     match calls::name_of(number, [a, b, c]) {
-        // SAFETY: a call that takes a name at this place takes a terminated string.
+        // SAFETY: this argument of the system call is a file name, so the caller passes a terminated string.
         Some((folder, path)) => unsafe { retry(folder, path as Text, |answer: &c_long| *answer < 0, call) },
         None => call(),
     }
 }
 
-/// The name that this call opens for writing, if it is `openat2`.
+/// Returns the name that this call opens for writing, if the call is `openat2`.
 ///
 /// # Safety
 /// If the call is `openat2`, `how` is null or the address of `size` bytes that can be read.
@@ -305,7 +309,7 @@ macro_rules! changes {
             }
             // SAFETY: the C library's function of this name has this signature.
             let real: unsafe extern "C" fn($($type),*) -> $answer = unsafe { std::mem::transmute(real) };
-            // SAFETY: the caller gives what the real function takes, so the path is a terminated string.
+            // SAFETY: the caller follows the rules of the real function, so the path is a terminated string.
             unsafe {
                 let answer = real($($argument),*);
                 if failure(&answer) {

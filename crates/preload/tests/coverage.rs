@@ -38,8 +38,8 @@ const HEADERS: &[&str] = &[
     "semaphore.h",
 ];
 
-/// Functions that the headers do not show: the headers name no argument of the first two, the third one takes a handle
-/// instead of a name, and old programs call the others.
+/// Functions that the test does not find in the headers. The headers name no argument of `fts_open` and `fts64_open`.
+/// `open_by_handle_at` takes a handle instead of a name. Only old programs call the other two.
 const HIDDEN: &[&str] = &["fts_open", "fts64_open", "open_by_handle_at", "__xmknod", "__xmknodat"];
 
 fn library() -> PathBuf {
@@ -56,7 +56,8 @@ fn defined(library: &Path) -> BTreeSet<String> {
     text.lines().filter_map(|l| Some(l.split_whitespace().last()?.split('@').next()?.to_owned())).collect()
 }
 
-/// Lists the functions of the headers that take a file name, found by the names that glibc gives such arguments.
+/// Lists the functions in the headers that have an argument for a file name. Such an argument is recognised by the
+/// names that glibc uses for file names.
 fn takes_a_name() -> BTreeSet<String> {
     let source: String = HEADERS.iter().map(|h| format!("#include <{h}>\n")).collect();
     let folder = tempfile::tempdir().unwrap();
@@ -133,7 +134,7 @@ fn each_file_function_of_the_c_library_has_a_shim_or_a_reason() {
         wanted.len() > 60 && wanted.contains("open") && wanted.contains("fopen"),
         "the headers were misread: {wanted:?}"
     );
-    // Functions of the same headers whose text argument is no file name.
+    // These functions of the same headers have a text argument that is no file name.
     let other = [
         "perror",
         "getenv",

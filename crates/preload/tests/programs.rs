@@ -109,7 +109,7 @@ fn each_way_to_open_for_writing_gives_a_consumer_erofs_and_the_reason_in_its_log
         assert!(Instant::now() < end, "the file was not published");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // The folder is not mounted read-only here. So the kernel's errno is EACCES, except for a process of root.
+    // The folder is not mounted read-only in this test. So the kernel's errno is EACCES, except for a process of root.
     let code = r#"
 import ctypes, errno, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -208,8 +208,8 @@ fn a_rename_that_fails_does_not_wait_for_its_new_name() {
         assert!(Instant::now() < end, "the file was not published");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // The folder is not mounted read-only here, and root may rename in it. So the calls fail for another reason: the
-    // file to be renamed lies in a folder that does not exist.
+    // The folder is not mounted read-only in this test, and root may rename in it. So the test makes the calls fail for
+    // another reason: the file to be renamed lies in a folder that does not exist.
     let code = r#"
 import ctypes, errno, os, sys, time
 libc = ctypes.CDLL(None, use_errno=True)

@@ -1,15 +1,15 @@
 //! A channel: how a task of one node uses an end of a port of another node.
 //!
 //! A channel has two sides, one in each daemon. The *source* is a consumer: it receives messages from the ring of its
-//! node, and brings them to the other daemon. It holds each message until the other side reports that it was released.
-//! The *sink* is a producer: it sends the messages into the ring of its own node, and reports to the source which of
-//! them were released. If the task consumes, the source is at the port and the sink at the task's mirror. If the task
-//! produces, the source is at the mirror and the sink at the port. So credits, capacity and the order of messages are
-//! those of the port.
+//! node, and brings them to the other daemon. It holds each message until the other side reports that the message was
+//! released. The *sink* is a producer: it sends the messages into the ring of its own node, and reports to the source
+//! which of them were released. If the task consumes, the source is at the port and the sink at the task's mirror. If
+//! the task produces, the source is at the mirror and the sink at the port. So credits, capacity and the order of
+//! messages are those of the port.
 //!
-//! Each side ends in the way in which the members at the other side's ring have ended. If they left in order, the side
-//! leaves its own ring in order. If one of them died, the side abandons its ring, as a member that dies does. A death
-//! is reported only after all messages that were sent before it.
+//! Each side ends in the way in which the members at the other side's ring have ended. If they all closed their ends
+//! properly, the side closes its own end properly. If one of them died, the side abandons its own end, as a member that
+//! dies does. A death is reported only after all messages that were sent before it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -67,7 +67,7 @@ struct UnreleasedMessages {
 }
 
 impl UnreleasedMessages {
-    /// Notes messages of a work queue that are delivered.
+    /// Notes that these messages of a work queue were delivered to the sink.
     fn delivered(&mut self, messages: &[RelayedMessage]) {
         self.untaken.extend(messages.iter().map(|message| message.position));
     }
@@ -85,7 +85,7 @@ impl UnreleasedMessages {
 struct Inbox {
     relayed_messages: VecDeque<RelayedMessage>,
     /// The number of messages that have come so far. Messages are counted from 0, so this is also the number of the
-    /// next one.
+    /// next message.
     next: u64,
     /// How the source ended, and how many messages it has sent in total.
     end: Option<(EndReason, u64)>,
@@ -99,8 +99,8 @@ struct RingMessage {
     made: Option<Made>,
 }
 
-/// The messages whose taking or release a sink has noticed, but has not reported to the source yet. A message is named
-/// by its position in the source's ring.
+/// Messages that were taken or released. The sink has noticed this, but has not reported it to the source yet. A
+/// message is named by its position in the source's ring.
 #[derive(Default)]
 struct UnreportedReleases {
     taken: Vec<u64>,
@@ -129,7 +129,7 @@ pub struct Channel {
     regions: Mutex<BTreeMap<u64, Region>>,
     /// The mirrors (kind and name) that are removed when this side ends.
     names: Mutex<Vec<(SegmentKind, String)>>,
-    /// How the task of this node that used the mirror has left; `None` while it uses the mirror.
+    /// How the task of this node that used the mirror has left; `None` while the task uses the mirror.
     left: Mutex<Option<EndReason>>,
     over: AtomicBool,
     /// True if the other node's daemon does not know this channel any more, or if that node is lost.
@@ -246,21 +246,22 @@ impl Channel {
         }
         let mut inbox = lock(&self.inbox);
         let next = inbox.next;
-        // If the source has reported its end already, that end stays, and only objects that are not here yet are lost.
+        // If the source has reported its end already, that end stays. Then only objects that have not come yet are
+        // lost.
         inbox.end.get_or_insert((EndReason::Died, next));
         drop(inbox);
         self.lost.store(true, Ordering::Release);
         self.changed.notify_all();
     }
 
-    /// Ends this side. With `Closed` it leaves its ring in order; with `Died` it abandons the ring.
+    /// Ends this side. With `Closed` the side closes its end of the ring properly; with `Died` it abandons this end.
     pub fn finish(&self, how: EndReason) {
         if self.over.swap(true, Ordering::AcqRel) {
             return;
         }
         for (kind, name) in lock(&self.names).drain(..) {
-            // Members that have the mirror open keep it. If the name cannot be removed now, the daemon removes it at
-            // its next start.
+            // Members that have the mirror open can still use it. If the name cannot be removed now, the daemon removes
+            // it at its next start.
             let _ = self.session.remove(kind, &name, InUse::Keep);
         }
         match how {
@@ -272,7 +273,7 @@ impl Channel {
         self.changed.notify_all();
     }
 
-    /// Notes that no member of this node uses the mirror any more. `how` says how the last one left.
+    /// Notes that no member of this node uses the mirror any more. `how` says how the last of these members left.
     pub fn left(&self, how: EndReason) {
         lock(&self.left).get_or_insert(how);
         self.changed.notify_all();
@@ -316,9 +317,9 @@ impl Channel {
                 continue;
             }
             let Some(work) = self.work() else { return };
-            // In a work queue, a consumer that blocks in `receive` counts as idle. If the queue ended at that moment,
-            // the other consumers would not wait for the messages that this consumer still has. So while the task works
-            // on a message, this thread does not block in `receive`, but looks for a message now and then.
+            // In a work queue, a consumer that blocks in `receive` counts as idle. If the queue ended while this source
+            // blocks, the other consumers would not wait for the messages that the source still holds. So while the
+            // task works on a message, this thread does not block in `receive`, but looks for a message at intervals.
             let works = is_shared && !lock(&self.held).messages.is_empty();
             let first = match self.port.receive(Some(if works { Duration::ZERO } else { SLICE })) {
                 Ok(message) => message,
@@ -359,8 +360,8 @@ impl Channel {
         }
         match self.tell_end(peers, how, count) {
             ReportOutcome::Yes if self.at_home => {
-                // The remote task may still have messages, and this source passes on their releases. The sink reports
-                // when the task has left.
+                // The remote task may still hold messages, and this source passes their releases on to the port. The
+                // sink reports when the task has left.
                 while !self.is_over() {
                     self.pause(SLICE);
                 }
@@ -507,7 +508,8 @@ impl Channel {
             }
             let Some(work) = self.work() else { return false };
             if !self.at_home && self.port.wait_peer(Some(SLICE)).is_err() {
-                // The task has not opened its end of the mirror yet.
+                // The task has not opened its end of the mirror yet. If the task has left, it will never open this end,
+                // and the message is dropped.
                 if self.has_left().is_some() {
                     return true;
                 }
@@ -684,7 +686,8 @@ impl Channel {
         !found.taken.is_empty() || !found.released.is_empty()
     }
 
-    /// Reports to the source which messages the consumers have taken or released. Returns whether there were any.
+    /// Reports to the source which messages the consumers have taken or released. Returns whether there were any such
+    /// messages.
     fn tell_released(&self, peers: &dyn Peers, UnreportedReleases { taken, released, .. }: UnreportedReleases) -> bool {
         if taken.is_empty() && released.is_empty() {
             return false;
@@ -701,7 +704,8 @@ impl Channel {
         true
     }
 
-    /// Reports to the source how the ring's consumers ended. Before that, reports all of their releases.
+    /// Reports to the source how the ring's consumers ended. Before that, reports all messages that the consumers have
+    /// released.
     fn tell_end_behind_releases(&self, peers: &dyn Peers, how: EndReason) {
         let mut last = UnreportedReleases::default();
         self.look(false, &mut last);

@@ -1,10 +1,11 @@
-//! Ports, series and regions across nodes. This page explains ports; the modules `series` and `region` explain the rest.
+//! Ports, series and regions across nodes. This page explains ports; the modules `series` and `region` explain the
+//! rest.
 //!
 //! A task that opens a port of another node gets a *mirror*: a port of its own node with the same shape. The daemon of
 //! the task's node takes the mirror's other end. The daemon of the port's node takes an end of the port for the task.
-//! Both ends are members of their nodes, in the process of the daemon. What one of them receives, the other one sends
-//! (`channel`). Everything else works as on one node: each node's ring keeps the order, credits and capacity, is healed
-//! after a death, and reports which members closed.
+//! Both daemons are members of their nodes at these ends. One daemon receives messages at its end, and the other daemon
+//! sends them at its own end (`channel`). Everything else works as on one node: each node's ring keeps the order,
+//! credits and capacity, is healed after a death, and reports which members closed.
 //!
 //! The object of a message is copied into a region of the other node (`object`), with the same rights. Mirrors are
 //! named `.mirror/BY-NUMBER-ID/NAME`. A task may open a mirror if its grants allow it to open `NAME`.
@@ -61,14 +62,15 @@ const COMPARE: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 32;
 /// The deadline for a request to the daemon of this node.
 const LOCAL: Duration = Duration::from_secs(10);
-/// How long one request to open an end waits for a free place at the port. For a task that waits longer, several
-/// requests are sent. The request of a task that waits less also waits for this time, because an earlier end of the
-/// same task may be about to close.
+/// How long one request to open an end waits for a free place at the port. If the task wants to wait longer, several
+/// requests are sent. If the task wants to wait less, the request waits for this time all the same, because an earlier
+/// end of the same task may be about to close.
 const PLACE: Duration = Duration::from_secs(1);
 /// The longest pause before a request to open an end is repeated because the port has no free place.
 const PLACE_PAUSE: Duration = Duration::from_millis(800);
-/// How many requests of another node to open ends of one port may be in progress at the same time. While such a request
-/// waits, it takes one of the places for requests that the link has. The other places stay free for messages.
+/// How many requests of another node to open ends of one port may be in progress at the same time. The link limits how
+/// many requests of a node are answered at the same time. Requests that wait for a port may use only a part of this
+/// number, so that messages are not held up.
 const OPENS_OF_PORT: usize = 8;
 /// How many requests of another node to open ends of any ports may be in progress at the same time.
 const OPENS_OF_NODE: usize = 32;
@@ -170,8 +172,8 @@ fn mirror_name(key: ChannelKey, number: u64, name: &str) -> Result<String> {
     Ok(mirror)
 }
 
-/// The requests to open an end of a port that this node is carrying out for other nodes: the node, the workflow and the
-/// port of each.
+/// The requests to open an end of a port that this node is carrying out for other nodes. Each entry is the node that
+/// asks, the workflow and the port.
 #[derive(Default)]
 struct OpensInProgress(Mutex<Vec<(String, String, String)>>);
 
@@ -212,10 +214,10 @@ struct Shared {
     token: u64,
     nodes: Arc<dyn RelayNetwork>,
     socket: PathBuf,
-    /// The number of the next key.
+    /// The number that the next new key gets.
     next: AtomicU64,
-    /// The next ticket. The first ticket is the token, a random number of this start of the broker. So the tickets of
-    /// an earlier broker of this node are not given again.
+    /// The next ticket. The first ticket is the token, a random number of this start of the broker. So this broker does
+    /// not give tickets that an earlier broker of this node has given.
     next_ticket: AtomicU64,
     channels: Mutex<BTreeMap<ChannelKey, Arc<Channel>>>,
     series: series::SeriesRelays,
@@ -238,8 +240,8 @@ pub struct Relay {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// What a relay shared with a node at the time when the node's lease ended. What is opened later is not part of it,
-/// because the node may have a lease again.
+/// What a relay shared with a node at the time when the node's lease ended. Channels and mirrors that are opened later
+/// are not part of this value, because the node may have a lease again.
 #[derive(Clone)]
 pub struct LostNode {
     channels: Vec<Arc<Channel>>,
@@ -325,7 +327,7 @@ impl Relay {
         self.shared.copy_region(want).map_err(|error| (error.status, error.to_string()))
     }
 
-    /// Notes that no member uses this mirror any more. `died` says whether the last one died.
+    /// Notes that no member uses this mirror any more. `died` says whether the last member that used it died.
     pub fn left(&self, mirror: SegmentId, died: bool) {
         if self.shared.series.left(mirror) {
             return;
@@ -415,7 +417,7 @@ impl Shared {
         ChannelKey { by: self.token, number: self.next.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Opens an end of a port of another node. If the end was lost before this node knew of it, opens another one.
+    /// Opens an end of a port of another node. If this end was lost before this node knew of it, opens another end.
     fn open_again(self: &Arc<Self>, want: &WantedEnd) -> Result<SegmentId> {
         let began = Instant::now();
         loop {
@@ -481,8 +483,9 @@ impl Shared {
             match outcome {
                 Err(error) if error.status == Status::Disconnected && !by.passed() => thread::sleep(AGAIN),
                 Err(error) if matches!(error.status, Status::Busy | Status::TimedOut) && !until.passed() => {
-                    // The other node refuses a request at once if too many requests wait. A request that has waited is
-                    // repeated without a pause, so that no place is missed.
+                    // If too many requests wait on the other node, the other node refuses immediately; then this node
+                    // pauses before it asks again. If the request has waited on the other node, this node asks again
+                    // without a pause, so that it does not miss a free place at the port.
                     if asked.elapsed() < PLACE / 2 {
                         thread::sleep(pause.min(until.left()));
                         pause = (pause * 2).min(PLACE_PAUSE);
@@ -499,9 +502,10 @@ impl Shared {
     fn open_for(self: &Arc<Self>, node: &str, open: Open) -> Result<Opened> {
         let key = open.key;
         let is_seen = || lock(&self.seen).contains(&key);
-        // A new request is in `serving` before it is in `seen`. It leaves `serving` when its channel can be found, or,
-        // if it failed, after it has left `seen`. So this function reads `seen` before and after it reads `serving` and
-        // `channels`.
+        // A new key is put first into `serving` and then into `seen`. If the request succeeds, the key is removed from
+        // `serving` after its channel was put into `channels`. If the request fails, the key is removed first from
+        // `seen` and then from `serving`. So a key that stays in `seen` while it is neither in `serving` nor in
+        // `channels` belongs to an end that has ended.
         let was_seen = is_seen();
         match find_or_opening(&self.serving, key, || lock(&self.channels).get(&key).cloned()) {
             Ok(channel) if channel.peer == node && !channel.has_ended() => return Ok(Self::opened(&channel)),
@@ -688,7 +692,7 @@ impl Shared {
 
     fn compare_with_peer(&self, peer: &str, keys: &[ChannelKey]) {
         // One request has room for at most 4000 keys, so this request names at most 3000. This daemon asks about the
-        // further keys later, when some channels have ended.
+        // remaining keys later, when some channels have ended.
         let keys = keys[..keys.len().min(3000)].to_vec();
         let Ok(body) = self.ask(peer, messages::KNOWN, &ChannelKeys(keys).encode(), COMPARE) else { return };
         let Ok(ChannelKeys(unknown)) = ChannelKeys::decode(&body) else { return };
@@ -757,7 +761,8 @@ mod tests {
         assert_eq!((refused("a", "q"), refused("b", "q")), (Some(Status::Busy), None));
     }
 
-    /// Another node whose port has no free place at the first `refusals` requests. Each of them waits for a place.
+    /// Another node, whose port has no free place during the first `refusals` requests. The node waits as long as a
+    /// request allows, and then answers it.
     struct FullPort {
         refusals: usize,
         asked: Mutex<Vec<Open>>,
@@ -802,7 +807,7 @@ mod tests {
         assert!(took < Duration::from_secs(10), "the task waited for {took:?}");
     }
 
-    /// Nodes of which only the last one answers. Each of the others takes the whole time of a question.
+    /// Nodes of which only the node `z` answers. A request to any other node takes until its deadline.
     struct Silent(Mutex<Vec<String>>);
 
     impl RelayNetwork for Silent {

@@ -16,7 +16,7 @@ pub const ENDED: u32 = 103;
 /// Asks which keys of a list of channels the other daemon does not know. The answer is [`ChannelKeys`].
 pub const KNOWN: u32 = 104;
 
-/// The key of a channel between two relays, which joins an end of a port with a mirror.
+/// The key of a channel between two relays. The channel joins an end of a port with a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelKey {
     /// The token of the daemon that opened the channel.
@@ -28,7 +28,7 @@ pub struct ChannelKey {
 /// How one side of a channel, or a series, ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndReason {
-    /// All members of the side left in order.
+    /// All members of the side have closed their ends; none of them died.
     Closed,
     /// A member of the side died.
     Died,
@@ -66,7 +66,7 @@ pub enum MessageObject {
         ticket: u64,
         length: u64,
     },
-    /// The object cannot be copied by value, so the message goes without it.
+    /// The object cannot be copied by value, so the message goes without its object.
     Left,
 }
 
@@ -100,7 +100,7 @@ pub struct Released {
 pub struct Ended {
     pub key: ChannelKey,
     pub how: EndReason,
-    /// If the side that sends messages has ended: how many messages it has sent in total.
+    /// If the side that reports its end is the source: how many messages it has sent in total. Otherwise 0.
     pub count: u64,
 }
 

@@ -1,13 +1,16 @@
 //! The object of a message, as bytes from which another node makes an equal object.
 //!
-//! Numbers, structs of numbers and blocks of bytes move by value, and so do vectors, strings and ndarrays of them. The
-//! type of a named object is known. A block without a name shows by its first word whether it is a container: the
-//! header of each container begins with a self-relative pointer to the region's first byte, which is the negative of
-//! the header's own offset. If the data of an object hold such a word, they hold a container, and the object does not
-//! move by value.
+//! Numbers, structs of numbers and blocks of bytes move by value, and so do vectors, strings and ndarrays of them. A
+//! container whose elements are containers does not move by value. The type of a named object is known. A block without
+//! a name has no known type, but the header of each container begins with a word by which it is recognised: a
+//! self-relative pointer to the region's first byte. The value of this pointer is the negative of the header's own
+//! offset in the region. If the first word of the block has this value for its offset, the block is a container. If a
+//! word of the object's data has this value for its own offset, the data contain another container, and the object does
+//! not move by value.
 //!
 //! The bytes of a large object do not pass through a copy of the object. The node of the original serves them from the
-//! region of the original ([`Original`]), and the other node reads them into their place in its own region ([`Making`]).
+//! region of the original ([`Original`]), and the other node reads them into their place in its own region
+//! ([`Making`]).
 
 use crossdock_client::{Handle, Region, Status, TypeRef};
 use crossdock_core::region::NewBlock;
@@ -29,7 +32,8 @@ pub enum Shape {
     Plain,
     /// A vector or a string, with its number of elements.
     Vector(u64),
-    /// An ndarray. The first of these words of its header holds the rank and the order, the others hold the extents.
+    /// An ndarray, with the words of its header from the fourth word on. The first of these words holds the number of
+    /// dimensions and the storage order (C or Fortran). The others hold the extents.
     Ndarray([u64; NDARRAY - 3]),
 }
 
@@ -61,7 +65,7 @@ fn not_by_value(region: &Region, what: &str) -> Error {
     Error::new(Status::Invalid, text)
 }
 
-/// The place of an object's bytes in the region of the original. The bytes stay unchanged while the message is held.
+/// The position of an object's bytes in the region of the original. The bytes stay unchanged while the message is held.
 #[derive(Clone, Debug)]
 pub struct Original {
     region: Region,
@@ -102,8 +106,9 @@ impl Source for Original {
 
     fn bytes<'a>(&'a self, offset: u64, length: u64, buffer: &'a mut Buffer) -> std::result::Result<&'a [u8], Refusal> {
         offset.checked_add(length).filter(|end| *end <= self.length).ok_or_else(Refusal::shorter)?;
-        // The bytes are copied first: a task could change the object, against the rules, while a checksum is computed.
-        // If the wanted bytes begin or end in the middle of a word, the whole word is checked.
+        // A task could change the object while a checksum is computed, although this is against the rules. So the bytes
+        // are copied before the checksum is computed. If the wanted bytes begin or end in the middle of a word, the
+        // whole word is checked.
         let begin = self.offset + offset;
         let first = (begin / 8 * 8).max(self.offset);
         let end = (begin + length).next_multiple_of(8).min(self.offset + self.length);
@@ -118,15 +123,16 @@ fn word(region: &Region, offset: u64) -> Result<u64> {
         .ok_or_else(|| Error::new(Status::Corrupt, format!("the word at {offset:#x} is not in the region")))
 }
 
-/// Tells whether `bytes` hold the first word of a container at a multiple of eight bytes. `offset` is the place of the
-/// bytes in the region, a multiple of eight.
+/// Tells whether `bytes` contain the first word of a container at a multiple of eight bytes. `offset` is the position
+/// of the bytes in the region, a multiple of eight.
 fn holds_container(bytes: &[u8], offset: u64) -> bool {
     /// How many bytes make a group. The words of a group are tested only if a fast comparison finds something.
     const GROUP: usize = 4096;
     let number = |half: &[u8]| u32::from_le_bytes(half.try_into().expect("four bytes"));
     bytes.chunks(GROUP).zip((offset..).step_by(GROUP)).any(|(group, from)| {
         // The upper half of a container's first word is the same for all places within 4 GiB. So the upper halves are
-        // compared first. The compiler uses vector instructions for this comparison, and few groups pass it.
+        // compared first. The compiler uses vector instructions for this comparison. Few groups have an equal upper
+        // half, so few need the second comparison.
         let upper = |at: u64| (at.wrapping_neg() >> 32) as u32;
         let (first, last) = (upper(from), upper(from + group.len() as u64));
         let may = group.chunks_exact(4).fold(false, |may, half| may | (number(half) == first) | (number(half) == last));
@@ -139,7 +145,7 @@ fn holds_container(bytes: &[u8], offset: u64) -> bool {
 
 impl Object {
     /// Reads the kind and the size of the object that a handle names. Returns the object without its bytes, and the
-    /// place of the bytes.
+    /// position of the bytes.
     ///
     /// # Errors
     /// `BAD_HANDLE` if the handle names no object; `INVALID` if the object does not move by value.
@@ -374,8 +380,8 @@ mod tests {
                 assert!(holds_container(&bytes, from), "{at} from {from}");
                 bytes[at..at + 8].copy_from_slice(&word);
             }
-            // At this place, the bytes get the first word of a container that would lie eight bytes further. So the
-            // word does not count as the beginning of a container.
+            // These eight bytes are the first word of a container that would begin eight bytes further on. So they do
+            // not count as the beginning of a container.
             bytes[96..104].copy_from_slice(&(from + 104).wrapping_neg().to_le_bytes());
             assert!(!holds_container(&bytes, from));
         }

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! If the region is copied, the new segment on node b then gets the name of the copy. Node b sends COPY_ENDED, and node
-//! a, which has the region, lets other members open the region again. Node a does the same if node b says that it does
-//! not make the copy any more (COPY_STATE), or if node b is silent for [`SILENT`], because a copy changes nothing on
-//! node a.
+//! a, which has the region, lets other members open the region again. A copy changes nothing on node a. So node a also
+//! ends the freeze if node b says that it does not make the copy any more (COPY_STATE), or if node b is silent for
+//! [`SILENT`].
 //!
 //! A move continues with the brokers of both nodes:
 //!
@@ -23,9 +23,9 @@
 //!                                        the segment gets its name: now the region has moved
 //! ```
 //!
-//! Until HAND_OVER, node a may end the move alone: then it refuses HAND_OVER, and node b gives up. After HAND_OVER, only
-//! node b's broker knows the outcome. The two brokers exchange the outcome, also after restarts: see `regions` in the
-//! broker.
+//! Until HAND_OVER, node a may end the move alone: then it refuses HAND_OVER, and node b gives up. After HAND_OVER,
+//! only node b's broker knows the outcome. The two brokers exchange the outcome, also after restarts: see `regions` in
+//! the broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -45,8 +45,8 @@ use crate::{Peers, Shared, find_or_opening, lock, mirror_name};
 /// Asks the node of a region to freeze the region and to offer its bytes. The body is a [`FreezeRequest`], the answer
 /// is [`FrozenExtents`].
 const FREEZE: u32 = 30;
-/// Tells the daemon of the original region that the copy is not made any more. The body is the copy's key, the answer is
-/// empty.
+/// Tells the daemon of the original region that the other node does not make the copy any more. The body is the copy's
+/// key, the answer is empty.
 const COPY_ENDED: u32 = 31;
 /// Asks whether a copy is being made. The body is the copy's key, the answer is 1 (it is being made) or 0.
 const COPY_STATE: u32 = 32;
@@ -60,7 +60,8 @@ const HAND_OVER: u32 = 34;
 /// The numbers of the services that are about regions.
 pub const SERVICES: std::ops::RangeInclusive<u32> = FREEZE..=HAND_OVER;
 
-/// The maximum number of bytes in one pull. On a slow network a pull brings less, but at least `SMALL_PART`.
+/// The maximum number of bytes in one pull. On a slow network a pull asks for fewer bytes, but for at least
+/// `SMALL_PART`.
 const PART: u64 = 64 << 20;
 const SMALL_PART: u64 = 1 << 20;
 /// How many bytes are copied at a time if the region is on this node.
@@ -74,8 +75,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 const LEAST: Duration = Duration::from_secs(1);
 /// How often the daemon of the original region asks for the state of the copy.
 const ASK: Duration = Duration::from_secs(1);
-/// If the copying node does not answer for this time, the freeze ends. A move that was handed over is not affected,
-/// because its region is not frozen any more, but closed by the broker.
+/// If the node that makes the copy does not answer for this time, the freeze ends. A move that was handed over goes on,
+/// because its region is not frozen any more: the broker keeps this region closed.
 const SILENT: Duration = Duration::from_secs(30);
 /// The text of the refusal if a node still pulls a region, or wants it handed over, after the freeze of the region has
 /// ended.
@@ -158,7 +159,7 @@ pub struct Frozen {
     offer: FrozenExtents,
     session: Session,
     region: Mutex<Option<Region>>,
-    /// Whether the freeze has ended: the copy is not made any more, or the move was handed over.
+    /// Whether the freeze has ended. It ends when the copy is not made any more, or when the move was handed over.
     ended: Mutex<bool>,
     end: Condvar,
 }
@@ -212,7 +213,8 @@ impl Shared {
         // is needed only if the move was not handed over.
         match node {
             Some(_) if *moves && made.is_ok() => {}
-            // The task that waits for the error must get it in time, even if the other node is lost.
+            // The task that waits for the error must get it in time, even if the other node is lost. So after an error,
+            // this report waits only [`LEAST`] for its answer.
             Some(node) => drop(self.ask(node, COPY_ENDED, &key.encode(), if made.is_ok() { ANSWER } else { LEAST })),
             None => self.copy_ended("", key),
         }
@@ -421,7 +423,7 @@ impl Shared {
         lock(&self.regions.frozen).remove(&frozen.request.key);
     }
 
-    /// Asks the other node whether it still makes the copy. Returns `None` if it does not answer.
+    /// Asks the other node whether it still makes the copy. Returns `None` if the other node does not answer.
     fn is_being_made(&self, frozen: &Frozen) -> Option<bool> {
         let body = self.ask(&frozen.peer, COPY_STATE, &frozen.request.key.encode(), ANSWER).ok()?;
         Some(u64::decode(&body).ok()? != 0)

@@ -23,7 +23,8 @@ pub enum ReportOutcome {
 
 /// A part of a relay that sends reports: a channel, a mirror or a supply.
 pub trait Reporter {
-    /// Returns `None` as long as the report must still be sent. After that, returns why sending it is useless.
+    /// Returns `None` as long as the report must still be sent, and otherwise the reason why it need not be sent any
+    /// more.
     fn stopped(&self) -> Option<ReportOutcome>;
     /// Sleeps for `time`, or until the sender of the report ends.
     fn pause(&self, time: Duration);

@@ -1,8 +1,8 @@
 //! The shim's role as `ssh`, which MPI launchers in the container call.
 //!
 //! The shim parses a command line of ssh. It asks the keeper, which is outside the container, to run the command in the
-//! job's container on the named host, through the real ssh. It passes output, signals and the exit code on. Standard
-//! input is not passed on, because launchers give none.
+//! job's container on the named host, through the real ssh. The shim passes output, signals and the exit code on. It
+//! does not pass standard input on, because launchers give none.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -69,8 +69,8 @@ fn ask(arguments: &Arguments, words: &[String]) -> Result<i32, String> {
             ReceiveResult::Message(Message::Local, _) => return Err(here(arguments)),
             ReceiveResult::Message(Message::Failed(_, what, hint), _) => return Err(format!("{what} (hint: {hint})")),
             ReceiveResult::Message(..) | ReceiveResult::Nothing => {}
-            // The keeper is gone, so the job has ended. This agent ends with an error, so that the launcher that waits
-            // for it ends too.
+            // The keeper is gone, so the job has ended. This agent ends with an error, so that the launcher, which
+            // waits for the agent, ends too.
             ReceiveResult::End => return Ok(FAILED),
         }
     }

@@ -4,7 +4,7 @@
 //! the command, joined by one space. The word `--` ends the options. If `--` stands before the host, no options are
 //! read after the host either.
 
-/// Options of OpenSSH that take a value (version 9.2; `P` became one in 9.4).
+/// The options that take a value in OpenSSH 9.2. From OpenSSH 9.4 on, `P` takes a value too, but is not in this list.
 const WITH_VALUE: &str = "BbcDEeFIiJLlmOopQRSWw";
 /// Options of OpenSSH without a value.
 const WITHOUT_VALUE: &str = "1246afgknqstvxACGKMNPTVXYy";
@@ -22,7 +22,8 @@ pub struct Arguments {
     /// The user from `user@host`, `-l` or `ssh://user@host`. If the command line names several users, the first one
     /// counts.
     pub user: Option<String>,
-    /// The port from `-p` or `ssh://host:port`; the first of them counts, as in OpenSSH.
+    /// The port from `-p` or `ssh://host:port`. If the command line names several ports, the first one counts, as in
+    /// OpenSSH.
     pub port: Option<u16>,
     /// The name of the host.
     pub host: String,
@@ -69,8 +70,8 @@ fn is_dangerous(name: &str) -> bool {
     name.starts_with('-') || name.contains(special)
 }
 
-/// Takes options from the front, as getopt does. Returns the words after the options, and whether `--` ended the
-/// options.
+/// Takes options from the beginning of the words, as getopt does. Returns the words after the options, and whether `--`
+/// ended the options.
 fn options<'a>(mut words: &'a [String], found: &mut Arguments) -> Result<(&'a [String], bool), String> {
     while let Some((word, behind)) = words.split_first() {
         if word == "--" {

@@ -1,11 +1,13 @@
-//! Chooses the CPUs and the memory of a rank: by socket, by core, or as the launcher decides.
+//! Chooses the CPUs and the memory of a rank: those of one socket, those of one core, or those that the launcher has
+//! chosen.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use crossdock_os::spawn;
 
-/// The CPUs of each core or of each socket. The key is the number of the socket and the number of the core.
+/// For each core, its CPUs; or for each socket, its CPUs. The key is the number of the socket and the number of the
+/// core, which is 0 if the CPUs are grouped by socket.
 type Places = BTreeMap<(i64, i64), Vec<u32>>;
 
 /// Binds this process for the rank that is number `local` on its host. Returns the CPUs that the process has then.
@@ -34,7 +36,7 @@ fn choose(places: &[Vec<u32>], local: u32) -> &[u32] {
     &places[local as usize % places.len()]
 }
 
-/// Groups allowed CPUs by core or by socket, in the order of sockets.
+/// Groups the allowed CPUs by core or by socket. The groups are sorted by socket.
 fn places(allowed: &[u32], by_core: bool) -> Vec<Vec<u32>> {
     let mut places = Places::new();
     for cpu in allowed {
@@ -98,7 +100,7 @@ pub fn show(cpus: &[u32]) -> String {
     parts.iter().map(part).collect::<Vec<_>>().join(",")
 }
 
-/// Finds the NUMA nodes that these CPUs belong to. The list is empty if the machine has only one node.
+/// Finds the NUMA nodes that these CPUs belong to. The list is empty if the machine has only one NUMA node.
 fn nodes_of(cpus: &[u32]) -> Vec<u32> {
     let mut all = 0;
     let mut nodes = Vec::new();

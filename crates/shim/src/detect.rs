@@ -1,4 +1,4 @@
-//! Finds out from the files of a container which MPI it has. No program is started for that.
+//! Finds out which MPI a container has, by examining the container's files. It starts no program.
 
 use std::env;
 use std::fs;
@@ -16,7 +16,7 @@ pub enum MpiKind {
     OpenMpi4,
     /// Open MPI 5, with the programs prterun and prted.
     OpenMpi5,
-    /// MPICH and MPIs with its launcher Hydra: MVAPICH 3 and 4.
+    /// MPICH, and other MPIs that use MPICH's launcher Hydra: MVAPICH 3 and 4.
     Mpich,
     /// Intel MPI.
     Intel,
@@ -65,7 +65,7 @@ pub struct MpiInstallation {
     pub launcher: String,
     /// The folder with the MPI's `bin` and `lib`.
     pub prefix: String,
-    /// The file name of the MPI's library, which has the version in it.
+    /// The file name of the MPI's library, which contains the version.
     pub library: String,
     /// The MPI library that the job's program needs; empty if the program's file does not name one.
     pub needed: String,
@@ -92,7 +92,7 @@ impl MpiInstallation {
         format!("{} ({})", self.kind.name(), self.library)
     }
 
-    /// Tells whether the program that was examined can run under this MPI.
+    /// Tells whether the job's program can run under this MPI.
     pub fn fits_program(&self) -> bool {
         self.needed.is_empty() || (self.needed == OPEN_MPI_LIBRARY) == self.kind.is_open_mpi()
     }

@@ -1,7 +1,7 @@
 //! The door for static programs, by seccomp notification: `crossdock-shim door auto|notification|watch PRELOAD --
-//! PROGRAM ARGUMENT…`. With `watch` no call waits. The kernel stops only opens for writing, so that the reason is
-//! written to the task's log if an open fails in a managed directory. `watch` is for producers, and for consumers that
-//! see a view.
+//! PROGRAM ARGUMENT…`. With `watch`, the kernel stops only opens for writing, and no call waits for a file. If an open
+//! fails in a managed directory, the reason is written to the task's log. `watch` is for producers, and for consumers
+//! that see a view.
 //!
 //! ```text
 //! guard      the task's first process: passes signals on, and reports it if the server is killed
@@ -9,11 +9,11 @@
 //!     └ program, with the filter (os/seccomp.rs), and all that it starts
 //! ```
 //!
-//! The kernel stops each of the program's system calls that looks up a file name, and asks the server, which is the
-//! second process of the task. If the program opens a file for writing in a directory whose files it only reads, the
-//! server answers with EROFS. If tasks do not wait for this name, or the file exists, the server lets the call
-//! continue. Otherwise a thread of the server waits for the file, and then lets the call continue or answers with an
-//! errno. The server opens no file for the program.
+//! Without `watch`, the kernel stops each of the program's system calls that looks up a file name, and asks the server,
+//! which is the second process of the task. If the program opens a file for writing in a directory whose files it only
+//! reads, the server answers with EROFS. If opens of this name need not wait, or the file exists, the server lets the
+//! call continue. Otherwise a thread of the server waits for the file, and then lets the call continue or answers with
+//! an errno. The server opens no file for the program.
 //!
 //! What happens if a process is killed? If the server is killed, the kernel kills the program; the guard (the task's
 //! first process) then reports this and kills the remaining processes. If the guard is killed, the kernel kills the
@@ -42,16 +42,16 @@ use crate::program::{self, Door};
 const BROKEN: i32 = 71;
 const NO_PROGRAM: i32 = 127;
 const CHILD: i32 = 17;
-/// Signals that the guard handles: HUP, INT, QUIT, USR1, USR2 and TERM are passed on, and CHILD tells that a child has
-/// ended.
+/// The signals that the guard handles. It passes HUP, INT, QUIT, USR1, USR2 and TERM on. CHILD tells it that a child
+/// has ended.
 const SIGNALS: [i32; 7] = [1, 2, 3, 10, 12, 15, CHILD];
 const ENOENT: i32 = 2;
 const EROFS: i32 = 30;
 const ETIMEDOUT: i32 = 110;
-/// The most lines that the task's log gets about files that did not appear or may not be written.
+/// The most lines that the server writes to the task's log about files that did not appear or may not be written.
 const LINES: u32 = 100;
-/// If a signal interrupted a wait and the same thread asks again within this time, the wait continues with the rest of
-/// its time.
+/// If a signal interrupted a wait and the same thread asks for the same file again within this time, the wait
+/// continues, and its time limit counts from the first request.
 const RESTARTED: Duration = Duration::from_secs(1);
 
 /// Runs `door auto|notification|watch PRELOAD -- PROGRAM ARGUMENT…` and returns the exit code.
@@ -112,7 +112,7 @@ fn guard(command: &[String], stops: Stops) -> i32 {
         Ok(signals) => signals,
         Err(error) => return broken("signals", error),
     };
-    // If this process cannot adopt orphans, the launcher ends them, so an error is ignored.
+    // If the kernel refuses to make this process adopt orphans, the launcher ends the orphans. So an error is ignored.
     let _ = spawn::adopt_orphans();
     let own = std::process::id() as i32;
     let server = match child::fork(|| serve(command, own, stops)) {
@@ -158,8 +158,8 @@ fn serve(command: &[String], guard: i32, stops: Stops) -> i32 {
     if child::parent() != guard {
         return BROKEN;
     }
-    // The server leaves the task's process group. So signals to the group reach only the guard, which passes them on,
-    // and the program gets each signal once.
+    // The server leaves the task's process group. So signals to the group reach only the guard, which passes them on.
+    // The program gets each signal one time, and not a second time through the group.
     let _ = spawn::lead_group();
     let prepared = event::signalfd(&SIGNALS).and_then(|signals| Ok((signals, socket::pair()?)));
     let (signals, (ours, theirs)) = match prepared {
@@ -182,8 +182,8 @@ fn serve(command: &[String], guard: i32, stops: Stops) -> i32 {
     };
     let program_pid = match &started {
         Ok(child) => child.id() as i32,
-        // The filter could not be installed. A task whose calls the filter stops only for lines in its log can run
-        // without the filter, so the program starts without it.
+        // The filter could not be installed. With [`Stops::Writes`], the filter only serves to write reasons into the
+        // task's log, so the program starts without the filter.
         Err(_) if listener.is_none() && stops == Stops::Writes => {
             return match spawn::start(&mut prepare()) {
                 Ok(child) => end_of(&signals, child.id() as i32),
@@ -211,7 +211,7 @@ fn end_of(signals: &OwnedFd, program: i32) -> i32 {
     }
 }
 
-/// Answers stopped calls until no process is left that could make one.
+/// Answers stopped calls until no process is left that could make such a call.
 fn answer(listener: Listener) {
     if let Some(why) = Views::of_process().trouble() {
         eprintln!("crossdock: {why}");
@@ -224,7 +224,7 @@ fn answer(listener: Listener) {
             Ok(Some(call)) => call,
             Ok(None) => return,
             // If the server went on without answering, every process of the task would hang. So the server ends, and
-            // the program ends with it.
+            // the kernel then kills the program.
             Err(error) => {
                 eprintln!("crossdock: {error}");
                 std::process::exit(BROKEN);
@@ -247,8 +247,8 @@ fn answer(listener: Listener) {
                 let for_thread = server.clone();
                 let waits = move || for_thread.wait(call.thread, &path);
                 if std::thread::Builder::new().stack_size(128 << 10).spawn(waits).is_err() {
-                    // No thread could be started, so nothing can wait for the file. The call continues, and the program
-                    // gets ENOENT, as it would without a door.
+                    // No thread could be started to wait for the file. So the call continues, and the program gets
+                    // ENOENT, as it would without a door.
                     server.waits().of.remove(&call.thread);
                     server.listener.let_go(call.id);
                 }
@@ -277,7 +277,7 @@ fn path_of(reader: &mut MemoryReader, call: &StoppedCall, (folder, address): (i3
 }
 
 impl Server {
-    /// Decides about a stopped call. Gives `None` if the call continues at once and the log needs no line.
+    /// Decides about a stopped call. Returns `None` if the call may continue immediately and the log needs no line.
     fn judge(&self, reader: &mut MemoryReader, call: &StoppedCall) -> Option<CallDecision> {
         let [a, b, c, d] = [0, 1, 2, 3].map(|n| call.arguments[n] as c_long);
         if let Some((change, names)) = calls::changed_names(call.number, [a, b, c, d]) {
@@ -346,8 +346,9 @@ impl Server {
     }
 }
 
-/// Tells whether an open with these flags, which allow writing, would find or make a file at this path. Otherwise the
-/// kernel's own errno tells more, for example ENOENT or EEXIST.
+/// Tells whether an open with these flags, which allow writing, would find or make a file at this path. If it would
+/// not, the call continues, and the kernel's own errno (for example ENOENT or EEXIST) tells the program more than
+/// EROFS.
 fn is_written(path: &[u8], flags: u64) -> bool {
     match CString::new(path).ok().and_then(|path| file::look(&path).ok()) {
         Some(found) => !found.is_folder && !calls::creates_only(flags),
@@ -426,7 +427,8 @@ impl Server {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits in place of the program's thread `thread`, until its call is answered or the thread does not repeat it.
+    /// Waits for the file in place of the program's thread `thread`. Ends when the thread's call is answered, or when a
+    /// signal has ended this call.
     fn wait(&self, thread: i32, path: &[u8]) {
         let is_wanted = || {
             let id = self.waits().find(thread, path).map(|wait| wait.id);
@@ -435,8 +437,8 @@ impl Server {
         loop {
             let Some(begun) = self.waits().find(thread, path).map(|wait| wait.begun) else { return };
             let outcome = self.views.await_file_while(path, begun.elapsed(), &is_wanted);
-            // The lock on the waits is held, so that no newer call of the program's thread replaces the noted call
-            // before the answer. So the answer goes to the newest call.
+            // The lock on the waits is held until the call is answered. So no newer call of the program's thread can
+            // replace the noted call before the answer, and the answer goes to the newest call.
             let mut waits = self.waits();
             let Some(wait) = waits.find(thread, path) else { return };
             let id = wait.id;

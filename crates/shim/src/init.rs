@@ -1,9 +1,9 @@
 //! The shim's role as the container's first process.
 //!
 //! Init starts commands for the keeper, each in a process group of its own. It reaps every process that ends, also
-//! orphans (daemons in the background), and reports when no process is left. It lives until the keeper asks it to end
-//! or is gone; then it kills the processes that still run. It takes orders only over the connection that it opened
-//! itself.
+//! orphans (daemons in the background), and reports when no process is left. Init lives until the keeper asks it to end
+//! or is gone; then init kills the processes that still run. It accepts requests only over the connection that it
+//! opened itself.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -139,7 +139,8 @@ impl Init {
             spawn::inherit(&mut command, extra, order.descriptor);
         }
         let child = spawn::start(&mut command).map_err(|e| format!("cannot start `{}`: {e}", order.words.join(" ")))?;
-        // `reap` notices the end of this child, as it does for all other processes.
+        // `reap` waits for this child, as it does for all other processes. So this function does not wait for the
+        // child.
         Ok(child.id() as i32)
     }
 
@@ -178,9 +179,9 @@ pub fn as_end(ended: ExitStatus) -> End {
     }
 }
 
-/// Kills every descendant of this process. In a process namespace of its own, the end of this process would kill them
-/// all. Without such a namespace, orphans become children of this process, so the kill is repeated until no descendant
-/// is left.
+/// Kills every descendant of this process. If this process has a process namespace of its own, the kernel kills them
+/// all when this process ends. Without such a namespace, orphans become children of this process, so the kill is
+/// repeated until no descendant is left.
 pub(crate) fn kill_all() {
     let end = Instant::now() + Duration::from_secs(5);
     while Instant::now() < end {

@@ -27,8 +27,8 @@ pub const SOCKET: &str = "keeper.sock";
 /// The name of this program's file.
 pub const PROGRAM: &str = "crossdock-shim";
 
-/// Gives the path by which this process reaches the folder of the MPI job's keeper. In a container, the path is another
-/// one than on the host.
+/// Gives the path by which this process reaches the folder of the MPI job's keeper. The path in a container differs
+/// from the path on the host.
 pub fn place() -> std::path::PathBuf {
     std::env::var_os(PLACE_VARIABLE).filter(|p| !p.is_empty()).map_or_else(|| PLACE.into(), Into::into)
 }

@@ -1,4 +1,4 @@
-//! The shim's program. Its role is given by its name, or by its first argument.
+//! The shim's program. It takes its role from the name under which it was started, or from its first argument.
 
 use std::os::unix::ffi::OsStringExt;
 

@@ -13,7 +13,7 @@ use crate::wire::{MESSAGE_MAX, Reader, Writer};
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// The exit code, if no signal ended the command.
+    /// The exit code; valid only if no signal ended the command.
     pub code: i32,
     /// The signal that ended the command, or 0 if no signal did.
     pub signal: i32,
@@ -26,7 +26,7 @@ impl End {
     }
 }
 
-/// The order to start a command.
+/// A request to start a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Order {
     /// The number by which keeper and init name the command.
@@ -69,14 +69,15 @@ pub enum Message {
     /// A client asks to run a command in the container. Descriptors: the command's standard input, output and error,
     /// and optionally one more.
     Run(Order),
-    /// The keeper orders init to run a command. Descriptors: those of the client's [`Message::Run`].
+    /// The keeper asks init to run a command. Descriptors: those of the client's [`Message::Run`].
     Start(Order),
     /// An agent, which a launcher calls as ssh, asks to run a command on another host. Descriptors: standard output and
     /// error.
     Remote(Vec<String>),
     /// The host in a [`Message::Remote`] is this host, so the agent runs the command itself.
     Local,
-    /// Send a signal to a command's process group.
+    /// Asks the receiver to send a signal to a command's process group. The fields are the number of the command and
+    /// the number of the signal. Only init uses the number of the command.
     Signal(u32, i32),
     /// A command has ended.
     Ended(u32, End),
@@ -86,9 +87,9 @@ pub enum Message {
     RankStarted(Rank),
     /// A rank has ended.
     RankEnded(Rank, End),
-    /// The process that reports a rank's end was killed before it could report, and its rank died with it. Launchers
-    /// kill all ranks in this way after one rank has failed, so a [`Message::RankEnded`] of another rank tells more
-    /// about the cause.
+    /// The process that reports the end of this rank was killed before it could report, and the rank died with it.
+    /// Launchers kill all ranks in this way after one rank has failed. So a [`Message::RankEnded`] of another rank
+    /// tells more about the cause.
     RankLost(Rank),
     /// A rank has a fault that it does not report itself, such as an MPI library that does not fit the launcher. The
     /// texts say what the rank does, and give a hint.

@@ -25,7 +25,7 @@ pub enum Linkage {
     },
     /// The program has no dynamic loader.
     Static,
-    /// The program has another instruction set than this machine's main one, or has 32 bits.
+    /// The program is for another instruction set than this machine's main one, or it is a 32-bit program.
     Foreign(String),
     /// The file is not a program that the kernel can start.
     Unknown,
@@ -36,11 +36,12 @@ pub enum Linkage {
 pub struct ProgramInfo {
     /// The path of the file. For a script it is the interpreter's file.
     pub path: PathBuf,
-    /// The scripts through which the program was reached, the first one first.
+    /// The scripts through which the program was found. The first one is the script that the command names.
     pub scripts: Vec<PathBuf>,
     /// How the program is linked.
     pub kind: Linkage,
-    /// True for a program with Go's runtime, which makes system calls itself even if it has a dynamic loader.
+    /// True for a program with Go's runtime. This runtime makes system calls without the C library, even if the program
+    /// has a dynamic loader.
     pub is_go: bool,
     /// True if the file has the setuid or setgid bit.
     pub is_setuid: bool,
@@ -83,7 +84,7 @@ impl ProgramInfo {
 /// Examines the program that is started by a command with the first word `word`, in the file system at `root`.
 ///
 /// # Errors
-/// There is no such program, or it cannot be read. The error names it.
+/// There is no such program, or it cannot be read. The error names the program.
 pub fn look(root: &Path, workdir: &str, path: &str, word: &str) -> Result<ProgramInfo, String> {
     let mut file = find(root, workdir, path, word)?;
     let mut scripts = Vec::new();
@@ -134,7 +135,8 @@ fn find(root: &Path, workdir: &str, path: &str, word: &str) -> Result<PathBuf, S
     found.ok_or_else(|| format!("{word} is in no folder of PATH ({path})"))
 }
 
-/// Converts a path inside a root folder into a path of this file system. Absolute links count from the root folder.
+/// Converts a path inside a root folder into a path of this file system. An absolute link is followed from the root
+/// folder.
 fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
     if root == Path::new("/") {
         return path.canonicalize().ok();
@@ -181,7 +183,7 @@ struct Elf<'f> {
 /// The most bytes of code that are searched in a program, and the greatest size of a table in its file.
 const CODE_MAX: u64 = 512 << 20;
 const TABLE_MAX: u64 = 16 << 20;
-/// The greatest size of the table of segments. The kernel starts no program with a larger one.
+/// The greatest size of the table of segments. The kernel starts no program with a larger table.
 const SEGMENTS_MAX: u64 = 64 << 10;
 /// The largest number of libraries that are read from a program's file, and the most bytes of a library's name. Without
 /// these limits, a file that names one long text very often would need much memory.

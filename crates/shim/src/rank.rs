@@ -1,12 +1,12 @@
 //! The shim's role as the start of one rank.
 //!
 //! `rank [--cpus LIST] [--bind HOW] [--source FILE]… -- COMMAND…` stands between the launcher and the program. It binds
-//! the rank to CPUs, tells the keeper that the rank starts, passes signals on, reports how the rank ended, and ends in
-//! the same way. If the keeper is gone, the job has ended, so the rank is killed.
+//! the rank to CPUs, tells the keeper that the rank starts, passes signals on, and reports how the rank ended. Then it
+//! ends in the same way as the rank. If the keeper is gone, the job has ended, so the rank is killed.
 //!
 //! **Ranks that are alone by mistake.** An MPI library that does not understand its launcher runs as a job of one rank,
-//! with exit code 0. So the shim reads the rank's memory map: which MPI library it has, and whether this library
-//! understands what the launcher offers (PMI or PMIx).
+//! with exit code 0. So the shim finds out from the rank's memory map which MPI library the rank has, and whether this
+//! library understands what the launcher offers (PMI or PMIx).
 
 use std::env;
 use std::os::fd::OwnedFd;
@@ -47,8 +47,8 @@ pub fn run(words: &[String]) -> i32 {
     }
     if let Some(cpus) = cpus {
         // The rank starts with the CPUs of init, which are those of the Slurm task that started init. The batch system
-        // may have given this rank other CPUs. If the kernel refuses to set them, the rank keeps the CPUs of init, and
-        // the table of bindings shows them.
+        // may have given this rank other CPUs. If the kernel refuses to set the other CPUs, the rank keeps the CPUs of
+        // init, and the table of bindings shows the CPUs of init.
         let _ = spawn::use_cpus(&cpus);
     }
     match Supervised::start(&binding, &sources, &command) {
@@ -103,8 +103,8 @@ impl Supervised {
             FAILED
         })?;
         let mut starter = with_sources(sources, command);
-        // The rank gets its own process group. So signals of the launcher to the group of this process reach the rank
-        // once, through this process.
+        // The rank gets its own process group. A signal that the launcher sends to the group of this process then
+        // reaches the rank only through this process, and so only one time.
         starter.process_group(0);
         spawn::default_signals(&mut starter);
         spawn::die_with_parent(&mut starter);
@@ -204,8 +204,8 @@ impl LibraryCheck {
         Self { began: Instant::now(), looks: 0, suspicious: None, settled: alone, reported: false, ended: false }
     }
 
-    /// The pause until the next look at the rank's memory map. The pause is short at first, because a program may end
-    /// soon. After ten seconds there are no more looks.
+    /// The pause until the next look at the rank's memory map. The pauses are short at first, because a program may end
+    /// soon. After ten seconds there are no further looks.
     fn pause(&self) -> Duration {
         if self.settled || self.began.elapsed() > Duration::from_secs(10) {
             return Duration::from_secs(3600);

@@ -37,7 +37,8 @@ impl Writer {
     }
 }
 
-/// Reads the fields one after the other. Its functions return `None` for bytes that no writer could have made.
+/// Reads fields one after the other. The functions of this type return `None` for bytes that no [`Writer`] could have
+/// written.
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl Reader<'_> {

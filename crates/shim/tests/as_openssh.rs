@@ -1,5 +1,5 @@
-//! Tests that the shim and the ssh of this machine (`ssh -G`) read the same host, user and port from random command
-//! lines.
+//! Tests with random command lines that the shim reads the same host, user and port as the ssh of this machine (`ssh
+//! -G`).
 
 use std::process::Command;
 

@@ -20,7 +20,7 @@ const LATE: Duration = Duration::from_millis(150);
 /// A time that is longer than any step of these tests takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Compiles the test program once. It is removed with the target folder.
+/// Compiles the test program at the first call. The program is removed with the target folder.
 fn probe() -> &'static Path {
     static PROBE: OnceLock<PathBuf> = OnceLock::new();
     PROBE.get_or_init(|| {
@@ -89,7 +89,8 @@ fn child_of(of: u32) -> Option<u32> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Finds the server and the program that the guard `guard` of a door has started, once the program runs.
+/// Waits until the program behind the door runs. Returns the process ids of the server and of the program that the
+/// guard `guard` has started.
 fn behind(guard: &Child) -> (i32, i32) {
     let mut found = (0, 0);
     until("the program", || {
@@ -135,8 +136,8 @@ fn a_wait_that_ends_badly_gives_the_usual_errno_and_the_whole_story() {
     }
     fixture.deadline = LONG;
     assert_eq!(fixture.run(&["interrupted", &never]).stdout, b"EINTR\n");
-    // `create` opens a file with O_CREAT. It must fail at once and not wait, because the folder for the new file does
-    // not exist.
+    // `create` opens a file with O_CREAT. It must fail immediately and not wait, because the folder for the new file
+    // does not exist.
     assert_eq!(fixture.run(&["create", &fixture.published("no-folder/x")]).stdout, b"ENOENT\n");
     assert_eq!(fixture.run(&["open", "/nowhere/x"]).stdout, b"ENOENT\n");
     assert_eq!(fixture.run(&["open", &fixture.published(".hidden")]).stdout, b"ENOENT\n");

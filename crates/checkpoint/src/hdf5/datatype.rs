@@ -73,7 +73,7 @@ fn put(ty: &Type, out: &mut Vec<u8>) {
 
 fn fixed(size: u64, signed: bool, out: &mut Vec<u8>) {
     out.extend(begun(1, 0, [if signed { 8 } else { 0 }, 0, 0], size));
-    out.extend([0, 0]); // first bit
+    out.extend([0, 0]); // the position of the lowest bit
     out.extend((size as u16 * 8).to_le_bytes());
 }
 

@@ -1,7 +1,8 @@
-//! Reads object headers. It knows only headers of the kinds that this library writes. Any other header is an error.
+//! Reads object headers. This module knows only headers of the kinds that this library writes. Any other header is an
+//! error.
 //!
-//! The checksums of the headers are correct, but any program may have made the file. So every number is checked before
-//! it is used.
+//! The checksums of the headers were found to be correct before, but any program may have made the file. So every
+//! number is checked before it is used.
 
 use std::collections::HashSet;
 

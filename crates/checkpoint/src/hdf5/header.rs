@@ -56,7 +56,7 @@ impl Header {
     /// Returns the bytes of the header as they are in the file.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = b"OHDR".to_vec();
-        out.extend([2, 2]); // version; the length of the messages takes four bytes
+        out.extend([2, 2]); // version 2; the second byte says that the length of the messages takes four bytes
         out.extend((self.messages.len() as u32).to_le_bytes());
         out.extend(&self.messages);
         let sum = lookup3::sum(&out);

@@ -16,7 +16,7 @@ pub const SUPERBLOCK: u64 = 48;
 /// Writes the superblock. Addresses in the file count from `base`; `end` counts from the first byte of the file.
 pub fn superblock(base: u64, end: u64, root: u64) -> Vec<u8> {
     let mut bytes = SIGNATURE.to_vec();
-    bytes.extend([2, 8, 8, 0]); // version; bytes of an offset, of a length; no flags
+    bytes.extend([2, 8, 8, 0]); // version 2; an offset has 8 bytes, a length has 8 bytes; no flags
     for word in [base, UNDEFINED, end, root] {
         bytes.extend(word.to_le_bytes());
     }

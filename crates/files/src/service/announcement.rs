@@ -41,7 +41,7 @@ const PHASES: [(Option<Phase>, &str); 5] = [
 /// What a host has announced about a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// The number of the service's start, which is never 0. A service that is started anew has another number.
+    /// The number of the service's start, which is never 0. Each start of the service has another number.
     pub life: u64,
     /// What the host does with the files of the directory.
     pub role: HostRole,

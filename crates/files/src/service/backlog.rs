@@ -1,12 +1,13 @@
-//! The backlog: the changes that one other host has reported and that this host must still carry out, and which of them
-//! comes next. The backlog makes no system call and reads no clock.
+//! The backlog: the changes that one other host has reported and that this host must still carry out. The backlog
+//! decides which of these changes comes next. It makes no system call and reads no clock.
 //!
-//! Several files are fetched at once, each by a thread called a lane. A file that a consumer waits for comes before the
-//! files that no consumer has opened. One lane is kept free for the files that consumers wait for, so that none of
-//! these files has to wait until another file is complete.
+//! Several files are fetched at the same time, each by a thread called a lane. A file that a consumer waits for comes
+//! before the files that no consumer has opened. One lane is kept free for the files that consumers wait for, so that
+//! none of these files has to wait until another file is complete.
 //!
-//! Changes of the same name are carried out in their order, and so are the changes of a folder and of the names below
-//! it. A change that makes an older change of the same name obsolete ends the older one.
+//! Changes of the same name are carried out in the order in which they were reported, and so are the changes of a
+//! folder and of the names below it. If a new change of a name makes an older change of this name obsolete, the older
+//! change is dropped or ends early.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -20,12 +21,12 @@ pub const LANES: usize = 4;
 /// A change of a file name on another host that this host must still carry out for its consumers.
 #[derive(Clone, Debug)]
 pub struct PendingChange {
-    /// The position of the change in the order of all changes.
+    /// The position of the change among all changes that this backlog has got.
     order: u64,
     /// The number that the other host gave to the directory.
     pub directory: u64,
     pub entry: Entry,
-    /// When this host heard of the change.
+    /// When this host got the change.
     pub since: Instant,
     /// If there was no room for the file, the time of the next attempt.
     pub not_before: Option<Instant>,
@@ -37,10 +38,11 @@ pub struct PendingChange {
 #[derive(Debug)]
 struct ChangeInProgress {
     rest: PathBuf,
-    /// The number of the change; `None` after the other host's service was started anew.
+    /// The number of the change; `None` after the other host's service was started anew, because the number is valid
+    /// only for one start.
     number: Option<u64>,
     is_first: bool,
-    /// True if a newer change of the name has come.
+    /// True if the other host has reported a newer change of the same name.
     is_overtaken: bool,
 }
 
@@ -81,7 +83,7 @@ impl Backlog {
         self.flights.values_mut().for_each(|flight| flight.number = None);
     }
 
-    /// Tells whether the order of the changes depends on the files for which consumers wait.
+    /// Tells whether the result of `take` depends on the files for which consumers wait.
     pub fn has_choice(&self) -> bool {
         self.pending.len() > 1 || (!self.pending.is_empty() && self.others() + 1 >= LANES)
     }
@@ -132,8 +134,8 @@ impl Backlog {
         self.flights.values().filter(|flight| !flight.is_first).count()
     }
 
-    /// Tells whether the change may begin: no earlier change of this name, of a folder above it or of a name below it
-    /// is left.
+    /// Tells whether the change may begin. It may not begin while an earlier change of the same name, of a folder above
+    /// it or of a name below it is left.
     fn is_in_order(&self, work: &PendingChange) -> bool {
         let touches = |name: &Path| name.starts_with(&work.entry.rest) || work.entry.rest.starts_with(name);
         let before = self.pending.range(..work.order).map(|(_, other)| &other.entry.rest);
@@ -141,7 +143,7 @@ impl Backlog {
         !before.chain(in_flight).any(|name| touches(name))
     }
 
-    /// Tells whether a newer change of the name has come meanwhile.
+    /// Tells whether the other host has reported a newer change of the same name since `work` was taken.
     pub fn is_overtaken(&self, work: &PendingChange) -> bool {
         self.flights.get(&work.order).is_none_or(|flight| flight.is_overtaken)
     }
@@ -160,7 +162,7 @@ impl Backlog {
         }
     }
 
-    /// Gives the files that are not fetched yet, in the order of their names.
+    /// Gives the names of the files that are not fetched yet, sorted by name.
     pub fn files(&self) -> Vec<PathBuf> {
         let pending = self.pending.values().filter(|work| matches!(work.entry.what, ChangeKind::File(_)));
         let mut files: Vec<_> = pending.map(|work| work.entry.rest.clone()).collect();
@@ -180,7 +182,7 @@ impl Backlog {
         self.pending.is_empty() && self.flights.is_empty()
     }
 
-    /// Tells whether a change waits for its turn.
+    /// Tells whether the backlog has a change that is not being carried out yet.
     pub fn is_waiting(&self) -> bool {
         !self.pending.is_empty()
     }

@@ -1,8 +1,8 @@
-//! The changes of a directory that the other hosts must learn: the newest change of each name, in order.
+//! The changes of a directory that the other hosts must learn: the newest change of each name, sorted by number.
 //!
 //! Each change has a number. Another host asks for the changes beyond a number, so it misses none, however often its
 //! connection breaks. A name that changes again gets a new number, so the log has one entry for each name. The entry of
-//! a removed name, or of a dropped file, is kept until every host knows of it.
+//! a removed name, or of a dropped file, is kept until every host knows of the removal or drop.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -16,8 +16,8 @@ const ANSWER_BYTES: usize = 32 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct ChangeLog {
-    /// The hosts that fetch from this host: the node's name, and the number up to which the node has carried out all
-    /// changes.
+    /// For each host that fetches from this host: the name of its node, and the number up to which it has carried out
+    /// all changes.
     readers: Vec<(String, u64)>,
     last: u64,
     entries: BTreeMap<u64, (PathBuf, ChangeKind)>,
@@ -80,8 +80,8 @@ impl ChangeLog {
         self.note(rest, ChangeKind::Gone);
     }
 
-    /// Notes that a file was dropped on this host. A host that has the file keeps it. This host tells the other hosts
-    /// that they will not get the file.
+    /// Notes that a file was dropped on this host. A host that has fetched the file keeps it. The log tells each host
+    /// that has not fetched the file that it cannot get the file any more.
     pub fn dropped(&mut self, rest: &Path) {
         let Some(number) = self.numbers.get(rest).copied() else { return };
         self.forget(rest);
@@ -102,8 +102,8 @@ impl ChangeLog {
         self.entries.range(number.saturating_add(1)..).next().is_some()
     }
 
-    /// Gives the changes beyond this number that fit into one answer, the number up to which they go, and whether these
-    /// are all changes.
+    /// Gives the changes beyond this number that fit into one answer, the number of the last change that the answer
+    /// covers, and whether no further changes exist.
     pub fn beyond(&self, number: u64) -> (Vec<Entry>, u64, bool) {
         let (mut entries, mut bytes) = (Vec::new(), 0);
         for (number, (rest, what)) in self.entries.range(number.saturating_add(1)..) {
@@ -126,8 +126,8 @@ impl ChangeLog {
         }
     }
 
-    /// Notes that the host `reader` has carried out all changes up to this number. Returns the files that the host did
-    /// not have before.
+    /// Notes that the host `reader` has carried out all changes up to this number. Returns the files of the changes
+    /// that the host has carried out since the last call.
     pub fn done(&mut self, reader: usize, number: u64) -> Vec<PathBuf> {
         let number = number.min(self.last);
         let before = std::mem::replace(&mut self.readers[reader].1, number);
@@ -206,7 +206,7 @@ mod tests {
         ledger.note(Path::new("a"), file(1));
         ledger.done(0, 1);
         ledger.dropped(Path::new("a"));
-        // After a drop, the removal of the file name does not become another change.
+        // The file was dropped before its name is removed. So the removal does not add a second change.
         ledger.gone(Path::new("a"));
         assert_eq!(changes_after(&ledger, 0), [("a".into(), ChangeKind::Dropped)]);
         ledger.done(0, 2);

@@ -1,5 +1,5 @@
-//! The exchange of files with other hosts: the changes that this host's services report, and the files that they fetch.
-//! The hosts find each other through the site's catalog.
+//! The exchange of files with other hosts: this host's services report changes of their files to other hosts, and fetch
+//! files from them. The hosts find each other through the site's catalog.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex};
@@ -173,7 +173,7 @@ impl Drop for Exchange {
 }
 
 impl Shared {
-    /// Tells the service which other hosts the directory has.
+    /// Tells the service which other hosts have tasks that use the directory.
     pub(super) fn share(&self, across: &RemoteHosts, life: u64) {
         let mut state = self.state();
         state.life = life;
@@ -184,13 +184,14 @@ impl Shared {
         state.origins = across.origins.iter().map(origin).collect();
         if state.ledger.readers() > 0 {
             // All consumers of this host have read the files in `consumed`, but the other hosts have not fetched these
-            // files. So they are not dropped yet.
+            // files. So the service must not drop these files yet.
             state.consumed.clear();
             state.note_all(std::path::Path::new(""));
         }
     }
 
-    /// From now on, answers the requests of other hosts at once, because the exchange has ended.
+    /// Refuses the requests of other hosts from now on, because the exchange has ended. Requests that wait for changes
+    /// are refused immediately.
     fn unshare(&self) {
         let mut state = self.state();
         state.ledger = ChangeLog::default();

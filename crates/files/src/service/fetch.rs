@@ -1,18 +1,18 @@
 //! Fetches the files that producers of another host publish, with one thread for each directory and host.
 //!
 //! The thread finds the other host in the site's catalog (`hosts.rs`), asks it for changes, and puts them into a
-//! backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads, called lanes, carry out what is in the backlog;
-//! they exist while there is something to do. A lane makes a file in the hidden folder `fetched` with its whole size,
-//! so that the room is reserved. It pulls the bytes, and sets the mode and the time of the original. One rename shows
-//! the file to consumers. A file for which there is no room is tried again, while later changes are carried out.
-//! Consumers hear of the producers' end once the backlog is empty.
+//! backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads, called lanes, carry out what is in the backlog.
+//! Lanes exist only while there is something to do. A lane makes a file in the hidden folder `fetched` with its whole
+//! size, so that the room is reserved. The lane pulls the bytes, and sets the mode and the time of the original. One
+//! rename shows the file to consumers. A file for which there is no room is tried again, while later changes are
+//! carried out. Consumers are told that the producers have ended only when the backlog is empty.
 //!
-//! What if this host's service dies? The next one removes what is in `fetched`, asks for all changes again, and skips
-//! the files that consumers see already. What if the other host's service dies? Its successor has another `life`, so
-//! all changes are asked for again. What if the other host is lost, so that it does not answer and its entry in the
-//! catalog is gone? The consumers' logs say that the host is lost, and which files are lost with it. After a while the
-//! host's producers count as failed, and waits for the files that are still in the backlog end with an error. If the
-//! host comes back, the fetching continues where it stopped.
+//! What if this host's service dies? The next service removes what is in `fetched`, asks for all changes again, and
+//! skips the files that consumers see already. What if the other host's service dies? Its successor has another `life`,
+//! so this host asks for all changes again. What if the other host is lost, so that it does not answer and its entry in
+//! the catalog is gone? The consumers' logs say that the host is lost, and which files are lost with it. After a while
+//! the host's producers count as failed, and waits for the files that are still in the backlog end with an error. If
+//! the host comes back, the fetching continues where it stopped.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
@@ -43,22 +43,22 @@ pub const FETCH_FAULT_POINTS: &[&str] =
 
 /// The timeout of a request for changes. The other host answers within five seconds.
 const ASK: Duration = Duration::from_secs(7);
-/// The pause after a failed request, after an answer that came at once without changes, and before another attempt to
-/// fetch files for which there was no room.
+/// The pause after a failed request, after an answer that came immediately without changes, and before another attempt
+/// to fetch files for which there was no room.
 const PAUSE: Duration = Duration::from_millis(100);
 /// If the other host has not answered for this time, the consumers' logs say so.
 const SILENT: Duration = Duration::from_secs(5);
 /// If the other host has not announced itself in the catalog for this time, the consumers' logs say so. A host may need
 /// this long to prepare its part of a run.
 const COMING: Duration = Duration::from_secs(60);
-/// A host that is lost is given up when it has been silent for this time: waits for its files end. A run that lost the
+/// A lost host is given up when it has been silent for this time: then waits for its files end. A run that lost the
 /// host ends earlier than that. So the run reports the lost host as the reason, and not a task whose wait has ended.
 const GIVE_UP: Duration = Duration::from_secs(25);
 /// The size of the first piece of a file. Between two pieces the thread checks whether it must end.
 const PIECE: usize = 4 << 20;
-/// The largest size of a piece. A piece that came within half a second doubles the size of the next one.
+/// The largest size of a piece. If a piece came within half a second, the next piece is twice as large.
 const PIECE_MOST: usize = 64 << 20;
-/// The smallest size of a piece. A piece that took five seconds halves the size of the next one.
+/// The smallest size of a piece. If a piece took five seconds, the next piece is half as large.
 const PIECE_LEAST: usize = 256 << 10;
 /// A piece of a file that has not come from the other host within this time is asked for again.
 const PULL: Duration = Duration::from_secs(10);
@@ -95,7 +95,7 @@ pub(super) struct Origin {
     pub node: String,
     pub phase: Phase,
     pub torn: u64,
-    /// Set while the host does not answer.
+    /// The host's silence; `None` while the host answers.
     pub silent: Option<SilentOrigin>,
 }
 
@@ -110,8 +110,8 @@ pub(super) struct SilentOrigin {
 /// What is known of a host that does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SilenceLevel {
-    /// The host does not answer this host. It may only be cut off, because its entry in the catalog exists or its
-    /// silence is short.
+    /// The host does not answer this host. But its entry in the catalog still exists, or its silence is short, so it
+    /// may only be cut off from this host.
     Silent,
     /// The host does not answer, and its entry in the catalog is gone.
     Lost,
@@ -164,12 +164,12 @@ pub(super) struct Fetcher {
     /// If the other host's service was started anew, it reports all changes again. This is the number of the last
     /// change that was reported again. This host may already have the files of changes up to this number.
     pub retold: AtomicU64,
-    /// Signalled when a change was added to the backlog, and when one is done.
+    /// Signalled when a change was added to the backlog, and when a change was carried out.
     pub changed: Condvar,
 }
 
 impl Fetcher {
-    /// Runs the thread that fetches files.
+    /// Asks the other host for changes, and starts lanes that fetch its files, until the thread must end.
     pub fn run(&self) {
         std::thread::scope(|scope| self.hear(scope));
     }
@@ -191,7 +191,8 @@ impl Fetcher {
                 }
             };
             self.speaks(std::mem::take(&mut silence));
-            // The other host answers at once if too many requests for changes wait on that host.
+            // If too many requests for changes wait on the other host, it answers immediately. After such an answer,
+            // this host pauses before it asks again.
             let is_early = answer.entries.is_empty() && asked.elapsed() < PAUSE;
             {
                 let mut backlog = self.backlog();
@@ -225,8 +226,8 @@ impl Fetcher {
         self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits a moment until all changes are done, so that the next request can report them as done. Tells whether all
-    /// changes are done.
+    /// Waits until all changes are done, but not longer than [`PAUSE`]. The next request can then report them as done.
+    /// Tells whether all changes are done.
     fn settles(&self) -> bool {
         let is_busy = |backlog: &mut Backlog| !backlog.is_empty();
         let waited = self.changed.wait_timeout_while(self.backlog(), PAUSE, is_busy);
@@ -246,7 +247,7 @@ impl Fetcher {
         }
     }
 
-    /// Runs a lane: carries out changes until there were none for a while.
+    /// Runs a lane. The lane carries out changes, and ends when it has had no change to carry out for a while.
     fn work(&self) {
         let mut idle = Instant::now();
         while !self.stop.within(Duration::ZERO) {
@@ -265,8 +266,8 @@ impl Fetcher {
                 // The lane stays, because a consumer may soon wait for one of the files in the backlog.
                 idle = Instant::now();
             } else if idle.elapsed() >= IDLE {
-                // The backlog has stayed locked since it was found empty. So the thread that adds the next change finds
-                // one lane less, and starts a new lane.
+                // The backlog has stayed locked since it was found empty. So the thread that adds the next change sees
+                // that this lane does not run any more, and starts a new lane.
                 backlog.close_lane();
                 return;
             }
@@ -276,8 +277,8 @@ impl Fetcher {
         self.backlog().close_lane();
     }
 
-    /// Handles a request that was not answered. Tells the consumers once that the other host does not answer, and once
-    /// that it is lost.
+    /// Handles a request that was not answered. In each silence, the consumers' logs get one line that says that the
+    /// other host does not answer, and one line that says that it is lost.
     fn is_silent(&self, silence: &mut Silence, why: &str) {
         let silent = self.tell_silence(silence, why).elapsed();
         let is_gone = self.hosts.is_gone(&self.node, &self.directory);
@@ -317,7 +318,8 @@ impl Fetcher {
         }
     }
 
-    /// Tells the consumers once that the other host does not answer. Returns the time at which its silence began.
+    /// Tells the consumers that the other host does not answer, if they were not told yet in this silence. Returns the
+    /// time at which the silence began.
     fn tell_silence(&self, silence: &mut Silence, why: &str) -> Instant {
         let is_met = self.hosts.is_met(&self.node);
         if is_met && std::mem::take(&mut silence.is_before) {
@@ -349,8 +351,8 @@ impl Fetcher {
         }
     }
 
-    /// Asks the other host for changes. While the backlog is not empty, the answer comes within a second. A host that was
-    /// silent is asked for a second only, so that its loss is noticed soon.
+    /// Asks the other host for changes. While the backlog is not empty, the other host must answer within a second. A
+    /// host that was silent must also answer within a second, so that its loss is noticed soon.
     fn ask(&self, life: u64, since: u64, was_silent: bool) -> Result<Answer, String> {
         let link = self.link()?;
         let Origin { phase, torn, .. } = self.shared.state().origins[self.origin].clone();
@@ -456,8 +458,8 @@ impl Fetcher {
         fs::set_len(made, meta.size).map_err(|error| Failed::Here(error.to_string()))?;
         let mapped = Mapping::for_huge_pages(made, length, Access::ReadWrite);
         let mut mapped = mapped.map_err(|error| Failed::Here(error.to_string()))?;
-        // If the file lies in memory, the kernel makes a huge page in a third of the time that it needs for as much
-        // memory in small pages.
+        // If the file lies in memory, huge pages are faster: the kernel makes the same amount of memory in a third of
+        // the time that it needs with small pages.
         mapped.take_huge_pages(made, 0, meta.size);
         file::extend(made, 0, meta.size).map_err(|error| match error.reason().kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Failed::Room(error.to_string()),
@@ -507,7 +509,7 @@ impl Fetcher {
 /// The most file names in the line about a lost host.
 const NAMES: usize = 5;
 
-/// Says what is lost with a host.
+/// Writes the line for the log that says which files are lost with a host.
 fn lost(node: &str, missing: &[PathBuf]) -> String {
     let names: Vec<String> = missing.iter().take(NAMES).map(|rest| rest.display().to_string()).collect();
     let more = if missing.len() > NAMES { ", …" } else { "" };
@@ -524,8 +526,8 @@ fn is_cut(error: &crossdock_link::Error) -> bool {
     matches!(error.status, Status::Disconnected | Status::TimedOut | Status::Busy)
 }
 
-/// Sets the time and the mode of the original. The right to write and set-user-id are left out, because this file
-/// belongs to the service's user.
+/// Gives the fetched file the time and the mode of the original. The mode is set without the right to write and without
+/// set-user-id, because the fetched file belongs to the service's user.
 fn finish(made: &File, meta: &FileMetadata) -> io::Result<()> {
     let (seconds, nanoseconds) = meta.modified;
     let whole = Duration::from_secs(seconds.unsigned_abs());
@@ -588,12 +590,12 @@ impl State {
         })
     }
 
-    /// Shows a fetched file to consumers.
+    /// Gives a fetched file its name in the folders that consumers see.
     fn arrive(&mut self, shared: &Shared, origin: usize, path: &Path, rest: &Path, size: u64) -> io::Result<()> {
         if self.is_over {
             return Err(ErrorKind::Interrupted.into());
         }
-        // A producer of this host published a file of the same name while the bytes came.
+        // A producer of this host has published a file of the same name while the bytes were fetched.
         if self.has_own(rest) {
             return fs::remove_file(path);
         }
@@ -625,7 +627,7 @@ impl State {
         }
     }
 
-    /// Removes a name that another host does not have any more. Files that producers of this host made stay.
+    /// Removes a name that the other host has removed. Files that producers of this host made stay.
     fn gone(&mut self, origin: usize, rest: &Path) {
         let below = self.fetched.range(rest.to_owned()..).take_while(|(name, _)| name.starts_with(rest));
         let names: Vec<PathBuf> = below.filter(|(_, of)| **of == origin).map(|(name, _)| name.clone()).collect();
@@ -646,7 +648,7 @@ impl State {
         }
     }
 
-    /// Notes for `crossdock ls --files` that this host does not have a file of a lost host.
+    /// Notes for `crossdock ls --files` that this file is lost with its host, if this host does not have the file.
     fn is_lost(&mut self, rest: &Path) {
         if !self.has(rest) {
             self.store.note("lost", rest);
@@ -673,8 +675,8 @@ impl State {
         layout.published.join(rest).exists() || layout.spilled.join(rest).exists()
     }
 
-    /// Notes that another host does not answer, or that it answers again. Tells consumers which host is lost, or else
-    /// which host has been silent for the longest time.
+    /// Notes that another host does not answer, or that it answers again. Tells consumers which host is lost. If no
+    /// host is lost, tells them which host has been silent for the longest time.
     fn is_quiet(&mut self, number: usize, silent: Option<SilentOrigin>) {
         self.origins[number].silent = silent;
         let is_over = |origin: &&Origin| matches!(origin.phase, Phase::Ended | Phase::Failed);
@@ -691,8 +693,9 @@ impl State {
         self.tell_phase();
     }
 
-    /// Notes what the producers of another host do, and tells consumers what the producers of all hosts do. The caller
-    /// has carried out all changes that those producers caused.
+    /// Notes whether the producers of another host have started, have ended or have failed (`phase`), and how many of
+    /// their files are torn. Tells consumers the state of the producers of all hosts. The caller has carried out all
+    /// changes that those producers caused.
     fn origin_is(&mut self, number: usize, phase: Phase, torn: u64) {
         let origin = &mut self.origins[number];
         if (origin.phase, origin.torn) == (phase, torn) {
@@ -704,8 +707,8 @@ impl State {
         self.tell_phase();
     }
 
-    /// Tells consumers what the producers of all hosts do. The producers of a host that was given up count as
-    /// failed, unless all of their files have come.
+    /// Tells consumers whether the producers of all hosts together have started, have ended or have failed. The
+    /// producers of a host that was given up count as failed, unless all of their files have come.
     pub(super) fn tell_phase(&self) {
         let phase = |origin: &Origin| match (origin.phase, origin.silent) {
             (phase @ (Phase::Ended | Phase::Failed), _) => phase,

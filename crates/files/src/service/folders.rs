@@ -44,7 +44,7 @@ impl WatchedFolders {
     }
 }
 
-/// Removes the entries of a name and of all names below it from a map, and gives them.
+/// Removes the entries of a name and of all names below it from a map, and returns the removed entries.
 pub(super) fn take_below<T>(map: &mut BTreeMap<PathBuf, T>, rest: &Path) -> Vec<(PathBuf, T)> {
     let below = map.range(rest.to_owned()..).map(|(name, _)| name).take_while(|name| name.starts_with(rest));
     let below: Vec<PathBuf> = below.cloned().collect();
@@ -65,10 +65,10 @@ mod tests {
         assert!(["", "d.x", "dd"].into_iter().all(|rest| folders.has(Path::new(rest))));
         assert!(["d", "d/a", "d/a/b"].into_iter().all(|rest| !folders.has(Path::new(rest))));
         assert_eq!((folders.path(4), folders.path(2)), (Some(Path::new("d.x")), None));
-        // A folder was renamed: the kernel gives its watch the same number.
+        // A folder was renamed and is watched under its new name. The kernel gives its watch the same number as before.
         folders.insert(4, Path::new("e"));
         assert!(folders.has(Path::new("e")) && !folders.has(Path::new("d.x")));
-        // A folder was removed, and another one has its name.
+        // A folder was removed, and a new folder has its name.
         folders.insert(9, Path::new("e"));
         assert_eq!((folders.path(9), folders.path(4)), (Some(Path::new("e")), None));
     }

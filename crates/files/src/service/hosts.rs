@@ -1,8 +1,8 @@
 //! What this host knows of the other hosts: what they announce in the catalog, and the links to them.
 //!
-//! A link is made when a thread first needs it, and stays. It is replaced if the other host announces another address,
-//! or another start of its service. A host whose entry is gone keeps its link, because the host may be cut off from the
-//! catalog and still reach this host.
+//! A link to a host is made when a thread first needs it, and stays. The link is replaced if the host announces another
+//! address, or another start of its service. A host whose entry is gone keeps its link, because the host may be cut off
+//! from the catalog and still reach this host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,7 +83,7 @@ impl Hosts {
         self.known().hosts.get(node).is_some_and(|host| !host.announced.contains(directory))
     }
 
-    /// Gives the time since the host was last heard, if there is a link to it.
+    /// Gives the time since the last message of the host arrived, if there is a link to the host.
     pub fn heard(&self, node: &str) -> Option<Duration> {
         let link = self.known().hosts.get(node)?.link.clone()?;
         link.seen().heard
@@ -111,7 +111,8 @@ impl Hosts {
         Ok(link)
     }
 
-    /// Closes all links. A waiting request or pull then ends at once, or within seconds if the peer is silent.
+    /// Closes all links. A waiting request or pull then ends immediately. If the peer is silent, it ends within
+    /// seconds.
     pub fn close(&self) {
         let mut known = self.known();
         known.is_over = true;

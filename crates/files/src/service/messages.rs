@@ -10,8 +10,8 @@ use crossdock_link::body::{Read, Reader, put, put_bytes, wrong};
 
 use crate::rules::is_hidden;
 
-/// The request for changes of a directory. The answering host waits until there is a change, and then sends an
-/// [`Answer`].
+/// The service number of the request for changes of a directory. The answering host waits until there is a change, and
+/// then sends an [`Answer`].
 pub const NEWS: u32 = 50;
 
 /// The greatest length of a file's path and of a directory's name, in bytes.
@@ -26,20 +26,21 @@ pub struct Question {
     pub life: u64,
     /// The asking host knows all changes up to this number.
     pub since: u64,
-    /// The asking host has fetched or given up every file up to this number.
+    /// The asking host has carried out all changes up to this number: it has fetched their files or given them up.
     pub done: u64,
-    /// What the asking host knows of the answering host's producers.
+    /// Whether the answering host's producers have started, have ended or have failed, as far as the asking host knows.
     pub phase: Phase,
     pub torn: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The number of this start of the answering service. Numbers of changes are valid only for one start.
+    /// The number of this start of the answering service. The numbers of changes are valid only until the service
+    /// starts again.
     pub life: u64,
     /// The directory's number on the answering host, which the asking host names when it pulls bytes.
     pub directory: u64,
-    /// With this answer, the asking host knows all changes up to this number.
+    /// The answer contains all changes up to this number that the asking host did not know.
     pub upto: u64,
     /// True if there is no change beyond `upto`. Only then are `phase` and `torn` valid.
     pub is_complete: bool,
@@ -84,7 +85,7 @@ fn phase(from: &mut Reader<'_>) -> Read<Phase> {
     from.small().map(Phase::from_number)
 }
 
-/// Tells whether a service publishes files of this name. Other names could lead out of the store.
+/// Tells whether this name is one of those that a service publishes. Any other name could lead out of the store.
 fn is_safe(rest: &Path) -> bool {
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
     !rest.as_os_str().is_empty()

@@ -1,10 +1,11 @@
 //! The service of one managed directory: a thread that watches the producers' folder and publishes files for consumers.
 //!
 //! The folders are the service's only record. A publication has three steps: link the file into the folder `new`,
-//! rename the link into the consumers' folder, announce the file in the notice. What if the service dies? Before the
-//! link: consumers see nothing, and the next service publishes the finished files that it finds. Between link and
-//! rename: the next service removes the link from `new`. Between rename and announcement: the file is published, and a
-//! waiting consumer finds it within 100 ms, because it checks the folder that often.
+//! rename the link into the consumers' folder, announce the file in the notice. What if the service dies? If it dies
+//! before the link, consumers see nothing, and the next service publishes the finished files that it finds. If it dies
+//! between link and rename, the next service removes the link from `new`. If it dies between rename and announcement,
+//! the file is published. A waiting consumer then finds the file within 100 ms, because a consumer that waits checks
+//! the folder that often.
 
 mod announcement;
 mod awaited;
@@ -55,21 +56,21 @@ use crate::store::{Layout, PublishOutcome, Store};
 use crate::view::MovedFiles;
 use crate::writers::Writers;
 
-/// How soon the service looks again at a file that a process had open for writing. A close event may have been for
-/// another descriptor of the file, and no event tells that a mapping was removed. Other changes cause events, which
-/// come sooner.
+/// How soon the service looks again at a file that a process had open for writing. It must look again without an event,
+/// because no event tells that a mapping was removed. If an event comes, the service looks sooner.
 const AGAIN: Duration = Duration::from_millis(50);
 /// The shortest time between a failed attempt to publish a file, or to watch a folder, and the next attempt.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// How long an empty file without a close event may still have a producer inside the `open` that made it.
+/// An empty file without a close event is not published before it is this old, because its producer may still be inside
+/// the `open` that made the file.
 const OPENING: Duration = Duration::from_secs(1);
 
 /// How long a file is kept after all consumers have read it, because some programs open a file twice.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// How often the service measures the memory of a directory whose files may move to a disk. After a publication it
-/// measures at once.
+/// How often the service measures the memory of a directory whose files may move to a disk. It also measures
+/// immediately after each publication.
 const SPILL_LOOK: Duration = Duration::from_millis(20);
 
 /// How long the watching thread visits folders before it lets other threads use the state. A producer can make very
@@ -87,7 +88,8 @@ const OPENERS: u64 = 3;
 #[derive(Debug)]
 pub struct Service {
     shared: Arc<Shared>,
-    /// The thread that answers opens. It ends last, because the opens of the watching thread wait for its answers.
+    /// The thread that answers opens. This thread ends last, because the opens of the watching thread wait for its
+    /// answers.
     answers: Option<JoinHandle<()>>,
     watcher: Option<JoinHandle<()>>,
     /// The thread that moves files to a disk.
@@ -97,7 +99,7 @@ pub struct Service {
 /// What the service of a directory has done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Files published. A file that was replaced counts again.
+    /// How many files were published. A file that replaces a published file counts too.
     pub published: u64,
     /// The bytes of the published files.
     pub bytes: u64,
@@ -148,21 +150,23 @@ struct State {
     watch: FolderWatch,
     /// Watches what consumers read; used only if files are dropped after all consumers have read them.
     reads: FolderWatch,
-    /// The watched folders of single consumers, by watch number: the consumer, and the path relative to the consumer's
-    /// folder.
+    /// For each watch number of a watched folder: the consumer to whom the folder belongs, and the path of the folder
+    /// relative to the top folder of that consumer.
     read_folders: BTreeMap<i32, (usize, PathBuf)>,
-    /// How often each consumer has closed a file after reading it, by file.
+    /// For each file: how often each consumer has closed the file after reading it.
     read: BTreeMap<PathBuf, Vec<u32>>,
-    /// Files that all consumers have read, and when the last consumer had read them.
+    /// For each file that all consumers have read: when the last consumer had read it.
     consumed: BTreeMap<PathBuf, Instant>,
     folders: WatchedFolders,
-    /// Folders that the service must still visit, and what it does there.
+    /// The folders that the service must still visit, each with what the service does there.
     unvisited: BTreeMap<PathBuf, Visit>,
     /// Files that a process had open for writing when the service last looked at them.
     written: BTreeSet<PathBuf>,
-    /// Files whose publication failed and is tried again, with the time of the last attempt. Each is reported once.
+    /// Files whose publication failed and is tried again, with the time of the last attempt. Each file is reported one
+    /// time only.
     failed: BTreeMap<PathBuf, Instant>,
-    /// Folders that could not be watched or read, with the time of the last attempt and how they appeared.
+    /// For each folder that could not be watched or read: the time of the last attempt, and the change by which the
+    /// folder appeared.
     unentered: BTreeMap<PathBuf, (Instant, NameChange)>,
     /// Files that were not published because their writer was killed.
     torn: BTreeSet<PathBuf>,
@@ -178,13 +182,13 @@ struct State {
     spill: Option<Spill>,
     /// Names that the service itself has removed from `stage`; the events of these removals are ignored.
     moved: BTreeSet<PathBuf>,
-    /// Files that were in their folder before it was watched, with their inodes: no event tells whether they were
-    /// renamed into place. Used only with [`Publish::Rename`].
+    /// Files that were in their folder before the folder was watched, each with its inode. No event tells whether they
+    /// were renamed into place. Used only with [`Publish::Rename`].
     found: BTreeMap<PathBuf, u64>,
-    /// True once the service moves and fetches no more files.
+    /// True if the service moves and fetches no more files, because it ends.
     is_over: bool,
-    /// The number of this start of the service. Other hosts ask for all changes anew if it differs from the number that
-    /// they know.
+    /// The number of this start of the service. If another host knows a different number, it asks for all changes from
+    /// the first one.
     life: u64,
     /// The changes that other hosts must learn.
     ledger: ChangeLog,
@@ -213,8 +217,8 @@ enum Visit {
 
 impl Service {
     /// Starts a service for the store in the folder `root`. The service reports publications in the notice at the path
-    /// `notice`. Store and notice are made if they do not exist. Files that an earlier service left finished are
-    /// published at once.
+    /// `notice`. Store and notice are made if they do not exist. Finished files that an earlier service did not publish
+    /// are published immediately.
     ///
     /// # Errors
     /// The store cannot be made or watched; the error names the folder.
@@ -262,8 +266,9 @@ impl Service {
         let shared =
             Arc::new(Shared { state, writers, stop_watching, stop_answering, nudge, room, news, awaited_names });
         let mut service = Self { shared: shared.clone(), answers: None, watcher: None, mover: None };
-        // Before each open in a watched folder, also before an open by the service, the kernel asks and waits for an
-        // answer. So a separate thread, which opens no files, answers. It must run before the first folder is watched.
+        // Before each open in a watched folder, also before an open by the service, the kernel asks the service and
+        // waits for an answer. So a separate thread, which opens no files, answers. This thread must run before the
+        // first folder is watched.
         if let Some(descriptor) = shared.writers().descriptor() {
             let for_thread = shared.clone();
             // As long as any copy of this descriptor is open, each open waits for an answer. So the thread that answers
@@ -294,7 +299,7 @@ impl Service {
     }
 
     /// From now on, moves the oldest published files to the folder `disk` whenever three quarters of `quota` bytes are
-    /// used. Consumers then need a view that shows both folders; the view takes the value that this function returns.
+    /// used. Consumers then need a view that shows both folders. The caller passes the returned value to this view.
     ///
     /// # Errors
     /// The folder cannot be made, or the files that a killed service left in it cannot be taken over.
@@ -328,15 +333,16 @@ impl Service {
         self.shared.state().store.layout.clone()
     }
 
-    /// Tells consumers what the producers of this host do. If `phase` is [`Phase::Ended`], all finished files are
-    /// published first.
+    /// Tells consumers whether the producers of this host have started, have ended or have failed. If `phase` is
+    /// [`Phase::Ended`], all finished files are published first.
     pub fn producers(&self, phase: Phase) {
         let mut state = self.shared.state();
         // When the producers have ended, all their events are in the queue. The service carries out these events before
         // it announces the end.
         state.take_in(&self.shared);
         if matches!(phase, Phase::Ended | Phase::Failed) {
-            // The files of a folder that could not be watched before are published before the end, too.
+            // If a folder could not be watched so far, the service tries again now, so that the files in the folder are
+            // published before the end.
             state.enter_again(Duration::ZERO);
             state.visit_all(&self.shared);
             let is_well = phase == Phase::Ended;
@@ -393,7 +399,7 @@ impl Shared {
             }
             let mut writers = self.writers();
             writers.take_in();
-            // The service no longer watches which processes open files. The kernel lets every open pass once this
+            // The service no longer watches which processes open files. The kernel lets every open pass when this
             // thread has closed its copy of the descriptor.
             if !writers.are_known() {
                 break;
@@ -499,8 +505,9 @@ impl State {
     /// Handles all events of the watched folders that the kernel has queued.
     fn take_in(&mut self, shared: &Shared) {
         if self.take_in_events(shared) {
-            // The service removes names of `stage` only while it holds this lock. So after the next read, no event of
-            // such a removal is on its way, and what is left in `moved` stands for lost events.
+            // The service removes names of `stage` only while it holds this lock. So this second read returns the
+            // events of all such removals. A name that is still in `moved` afterwards belongs to an event that was
+            // lost.
             self.take_in_events(shared);
             self.moved.clear();
             self.look_again(shared);
@@ -533,32 +540,35 @@ impl State {
                 continue;
             }
             if event.change == NameChange::Made {
-                // The file was made after its folder was watched, so an event tells of its rename, too.
+                // The file was made after its folder was watched, so an event will also tell if the file is renamed.
                 self.found.remove(&rest);
             }
-            // If the name or that of a folder above has disappeared since, this rename did not give the name to what
-            // has it now. A rename finishes only what was renamed. A marker may be gone although its file is finished.
+            // A rename finishes only the file or folder that was renamed. If a later event says that this name, or the
+            // name of a folder above it, has disappeared, a new file or folder may have the name now. So the rename
+            // must not count. The rename of a marker counts even if the marker has disappeared since, because its file
+            // is finished.
             let is_outdated = event.change == NameChange::Arrived
                 && (event.is_folder || self.how == Publish::Rename)
                 && rest.ancestors().any(|name| last_gone.get(name).is_some_and(|gone| *gone > at));
             let change = if is_outdated { NameChange::Made } else { event.change };
             self.act(shared, change, &rest, event.is_folder);
             // No event tells what happens in a folder before it is watched, so the folders in a new folder are watched
-            // as soon as possible. An event that was not handled yet may be about another noted folder.
+            // as soon as possible. Folders elsewhere are not visited here, because an event that is still to be handled
+            // may be about one of them.
             self.visit_below(shared, &rest, Some(by));
         }
         are_lost
     }
 
-    /// Finds the names that have disappeared, each with the place of its last such event in the list.
+    /// For each name that has disappeared: the index of the last event in `events` that says so.
     fn last_gone(&self, events: &[FolderEvent]) -> BTreeMap<PathBuf, usize> {
         let is_gone = |event: &FolderEvent| matches!(event.change, NameChange::Removed | NameChange::Left);
         let gone = events.iter().enumerate().filter(|(_, event)| is_gone(event));
         gone.filter_map(|(at, event)| Some((self.folders.path(event.folder)?.join(&event.name), at))).collect()
     }
 
-    /// Compares the folders after events were lost: takes the names that producers have removed away from consumers,
-    /// watches all folders, and publishes what is finished.
+    /// Compares the folders after events were lost: removes from the consumers' folders the names that producers have
+    /// removed, watches all folders, and publishes what is finished.
     fn look_again(&mut self, shared: &Shared) {
         let mut seen = Vec::new();
         let layout = self.store.layout.clone();
@@ -572,7 +582,7 @@ impl State {
             }
         }
         self.folders.clear();
-        // The visit of the top folder finds everything that is noted here and still exists.
+        // The visit of the top folder finds every folder and file of these lists that still exists.
         self.unentered.clear();
         self.found.clear();
         self.unvisited = BTreeMap::from([(PathBuf::new(), Visit::Enter(NameChange::Made))]);
@@ -586,7 +596,7 @@ impl State {
         shared.news.notify_all();
     }
 
-    /// Does what follows from a change of the name `rest` in the producers' folder.
+    /// Carries out the action that the rules give for a change of the name `rest` in the producers' folder.
     fn act(&mut self, shared: &Shared, change: NameChange, rest: &Path, is_folder: bool) {
         match self.how.action(change, rest.file_name().unwrap_or_default(), is_folder) {
             Action::Publish => self.publish(shared, rest),
@@ -596,14 +606,14 @@ impl State {
                 self.withdraw(rest);
                 shared.news.notify_all();
             }
-            // The service visits this folder now, and the folders below it in rounds of limited time.
+            // The service visits this folder now. It visits the folders below it later, in rounds of limited time.
             Action::Enter => self.visit_one(shared, rest, Visit::Enter(change)),
             Action::Nothing => {}
         }
     }
 
-    /// If a limited number of files is kept, counts the files that an earlier service has published, in the order of their
-    /// publication. A publication changes the file's status time.
+    /// If a limited number of files is kept, lists the files that an earlier service has published. The list is sorted
+    /// by the files' status time, because a publication changes this time.
     fn take_over(&mut self) -> io::Result<()> {
         if matches!(self.keep, Keep::Newest(_)) {
             let mut found = Vec::new();
@@ -615,12 +625,12 @@ impl State {
         Ok(())
     }
 
-    /// Visits folders until none is left, or until the time `by`. A visit may find further folders to visit.
+    /// Visits folders until none is left, or until the time `by`. A visit may find more folders to visit.
     fn visit(&mut self, shared: &Shared, by: Option<Deadline>) {
         self.visit_below(shared, Path::new(""), by);
     }
 
-    /// Visits the folders that are noted for a visit, among this folder and all folders below it.
+    /// Visits `folder` and the folders below it, as far as they are noted for a visit.
     fn visit_below(&mut self, shared: &Shared, folder: &Path, by: Option<Deadline>) {
         let first = |state: &Self| {
             let mut from = state.unvisited.range::<Path, _>((Bound::Included(folder), Bound::Unbounded));
@@ -640,8 +650,8 @@ impl State {
     fn visit_one(&mut self, shared: &Shared, rest: &Path, what: Visit) {
         let (visited, came) = match what {
             Visit::Enter(came) => {
-                // This visit replaces the visits of this folder that are noted. If a noted visit were made later, it
-                // would take files that are made from now on for files that came with the folder.
+                // This visit replaces the noted visits of this folder. A noted visit that came later would treat files
+                // that are made from now on as files that came with the folder.
                 self.unvisited.remove(rest);
                 self.unentered.remove(rest);
                 (self.enter(shared, rest, came), came)
@@ -694,8 +704,9 @@ impl State {
     }
 
     /// Handles a file that was in its folder before the folder was watched, so that no event told of its close or
-    /// rename. A marker that no process writes publishes its file. With [`Publish::Rename`], a file that was renamed
-    /// into place looks like one that is being written, so it is published only at the producers' end.
+    /// rename. A marker that no process writes publishes its file. With [`Publish::Rename`], the service cannot tell a
+    /// file that was renamed into place from a file that is being written. So it publishes such a file only when the
+    /// producers have ended.
     fn take_unsure(&mut self, shared: &Shared, rest: &Path, inode: u64) -> io::Result<()> {
         let published = self.store.layout.published.clone();
         let is_shown = |rest: &Path, inode| {
@@ -705,7 +716,7 @@ impl State {
             if !is_shown(rest, inode) {
                 self.found.insert(rest.to_owned(), inode);
             }
-            // The service could not watch the folder before the end.
+            // The producers have ended already: the service could not watch this folder earlier.
             if self.own == Some(Phase::Ended) {
                 self.publish_unsure(shared);
             }
@@ -745,7 +756,7 @@ impl State {
         self.trouble_once(format!("{} cannot be watched yet: {error}", rest.display()));
     }
 
-    /// Notes the folders that could not be watched for another visit, if their last attempt was `pause` ago.
+    /// Notes for another visit those folders that could not be watched and whose last attempt was at least `pause` ago.
     fn enter_again(&mut self, pause: Duration) {
         let due = self.unentered.iter().filter(|(_, (last, _))| last.elapsed() >= pause);
         let due: Vec<_> = due.map(|(rest, (_, came))| (rest.clone(), Visit::Enter(*came))).collect();
@@ -755,8 +766,8 @@ impl State {
         }
     }
 
-    /// Notes a folder for a visit. If a rename of the folder is already noted, the rename counts: it has finished the
-    /// files in the folder.
+    /// Notes a folder for a visit. If the folder is noted already because it was renamed, that note stays: the rename
+    /// has finished the files in the folder.
     fn visit_later(&mut self, rest: PathBuf, what: Visit) {
         let noted = self.unvisited.entry(rest).or_insert(what);
         if !matches!(noted, Visit::Enter(NameChange::Arrived)) {
@@ -899,15 +910,16 @@ impl State {
         self.failed.remove(rest);
         self.folders.remove(rest);
         take_below(&mut self.found, rest);
-        // Another folder may get this name. If the former folder was renamed, this says nothing about the files in the
-        // new folder.
+        // A new folder may get this name later. The noted visits belong to the former folder, so they must not say of
+        // the new folder that a rename has finished its files.
         take_below(&mut self.unvisited, rest);
         take_below(&mut self.unentered, rest);
         self.ledger.gone(rest);
         self.take_from_consumers(rest);
     }
 
-    /// Takes a name and all names below it away from consumers. The rule `keep` no longer counts these files.
+    /// Removes a name and all names below it from the folders that consumers see. The rule `keep` no longer counts
+    /// these files.
     fn take_from_consumers(&mut self, rest: &Path) {
         self.order.retain(|name| !name.starts_with(rest));
         take_below(&mut self.fetched, rest);
@@ -918,8 +930,8 @@ impl State {
         }
     }
 
-    /// Lists the published files that are dropped when `newest` is published, the oldest first. Consumers never see more
-    /// files than the rule `keep` says, so these files are taken from consumers before consumers see the newest one.
+    /// Lists the published files that are dropped when `newest` is published, the oldest first. The caller removes them
+    /// before consumers see `newest`, so that consumers never see more files than the rule `keep` permits.
     fn outdated(&self, newest: &Path) -> Vec<PathBuf> {
         let Keep::Newest(keep) = self.keep else { return Vec::new() };
         let others: Vec<&PathBuf> = self.order.iter().filter(|rest| *rest != newest).collect();
@@ -927,7 +939,7 @@ impl State {
         others.into_iter().take(count).cloned().collect()
     }
 
-    /// If only a limited number of files is kept, drops the oldest ones from the folders of producers and consumers. A
+    /// If only a limited number of files is kept, drops the oldest files from the folders of producers and consumers. A
     /// consumer that has such a file open keeps it.
     fn drop_old(&mut self, newest: &Path) {
         if !matches!(self.keep, Keep::Newest(_)) {
@@ -939,7 +951,7 @@ impl State {
         for old in outdated {
             if let Err(error) = self.drop_file(&old) {
                 self.trouble_once(format!("{} cannot be dropped yet: {error}", old.display()));
-                // The next publication tries again to drop this file, because it is the oldest one.
+                // The next publication tries again to drop this file, because this file is then the oldest one.
                 self.order.insert(0, old);
             }
         }
@@ -982,7 +994,7 @@ impl State {
     /// Counts that a consumer has closed a file after reading it.
     fn count_read(&mut self, consumer: usize, rest: PathBuf) {
         let Keep::Consumed { readers } = &self.keep else { return };
-        // Each other host counts as one consumer that reads each file of this host once.
+        // Each other host counts as one consumer that reads each file of this host one time.
         let hosts = if self.fetched.contains_key(&rest) { 0 } else { self.ledger.readers() };
         let wanted: Vec<u32> = readers.iter().copied().chain(std::iter::repeat_n(1, hosts)).collect();
         let counts = self.read.entry(rest.clone()).or_default();
@@ -1013,14 +1025,15 @@ impl State {
         }
     }
 
-    /// If files are dropped after all consumers have read them, drops the files that no process has used for a while.
+    /// If the rule `keep` says so, drops the files that all consumers have read more than [`SETTLED`] ago and that no
+    /// process uses now.
     fn drop_consumed(&mut self) {
         let due: Vec<PathBuf> =
             self.consumed.iter().filter(|(_, since)| since.elapsed() > SETTLED).map(|(rest, _)| rest.clone()).collect();
         for rest in due {
             let dropped = match self.store.is_unused(&rest) {
                 Ok(true) => self.drop_file(&rest).map(|()| true),
-                // A process has the file mapped, or has opened it again.
+                // A process has the file mapped or has opened it again, or the check failed.
                 unused => unused,
             };
             if let Err(error) = &dropped {
@@ -1096,7 +1109,7 @@ mod tests {
         drop(state);
     }
 
-    /// Changes files while the service is held up: it learns of all the changes afterwards.
+    /// Changes files while the service is held up. Afterwards the service learns of all these changes together.
     fn change_held_up(service: &Service, change: impl FnOnce(&Path)) {
         let state = service.shared.state();
         change(&state.store.layout.stage);
@@ -1168,7 +1181,8 @@ mod tests {
             }
             fs::write(new.join("finished.done"), "").unwrap();
             held = Some(std::fs::File::create(new.join("open.done")).unwrap());
-            // The marker belongs to an earlier file. The pause is longer than a step of the file system's clock.
+            // The marker belongs to an earlier file. The pause is longer than the resolution of the file system's time
+            // stamps.
             fs::write(new.join("again.done"), "").unwrap();
             std::thread::sleep(Duration::from_millis(50));
             fs::write(new.join("again"), "half").unwrap();
@@ -1212,7 +1226,7 @@ mod tests {
         fs::rename(stage.join("d/a/.new"), stage.join("d/a/later")).unwrap();
         until("a later file", || is_seen(&service, "d/a/later"));
         fs::remove_file(stage.join("d/a/removed")).unwrap();
-        // These files are not renamed, and events tell the service so.
+        // The events of the next two files tell the service that they were made in place and not renamed.
         fs::write(stage.join("d/a/removed"), "x").unwrap();
         fs::write(stage.join("d/a/in place"), "x").unwrap();
         assert!(!is_seen(&service, "d/a/renamed"), "the service cannot know that the file is finished");
@@ -1321,7 +1335,8 @@ mod tests {
         state.unentered.insert("d".into(), (Instant::now(), NameChange::Made));
         fs::write(stage.join("d/f"), "x").unwrap();
         drop(state);
-        // An event comes every few milliseconds, so the service never waits in vain for one.
+        // An event comes every few milliseconds, so the service never waits so long for an event that the wait times
+        // out.
         until_within(Duration::from_secs(30), "the file", || {
             fs::create_dir(stage.join("busy")).unwrap();
             fs::remove_dir(stage.join("busy")).unwrap();
@@ -1343,7 +1358,7 @@ mod tests {
         fs::create_dir_all(folder.join("a")).unwrap();
         state.take_in(&service.shared);
         state.visit_all(&service.shared);
-        // The service learns of all that follows at once.
+        // The service gets the events of all the following changes together.
         for name in ["d/a/f", "f"] {
             fs::write(stage.join(".f"), "x").unwrap();
             fs::rename(stage.join(".f"), stage.join(name)).unwrap();
@@ -1399,7 +1414,8 @@ mod tests {
         let notice = root.with_extension("notice");
         let service = Service::start(&root, &notice, "simulate", Publish::Close, Keep::All).unwrap();
         let stage = service.layout().stage;
-        // A folder that was removed before it could be watched does not make the service give up the watch.
+        // A folder was removed before it could be watched. This must not make the service give up watching which
+        // processes write files.
         let known = service.report().writers_known;
         service.shared.writers().watch(&root.join("gone"));
         assert_eq!(service.shared.writers().are_known(), known);

@@ -2,9 +2,10 @@
 //! lease of the announcements alive. The other follows what all hosts of the run announce.
 //!
 //! All entries of this host belong to one lease. What if the lease ends, for example because this host was cut off from
-//! the catalog? The thread gets another lease and announces everything again. What if this host dies? The catalog
-//! removes its entries when the time of the lease is over, and the other hosts see it. While the catalog cannot be
-//! reached, hosts that know each other go on; only hosts that come or die meanwhile are not noticed.
+//! the catalog? The first thread gets another lease and announces everything again. What if this host dies? When the
+//! time of its lease is over, the catalog removes this host's entries, and the other hosts see that the entries are
+//! gone. While the catalog cannot be reached, hosts that know each other continue to exchange files. Only a host that
+//! starts or dies during this time is not noticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,18 +62,20 @@ impl std::fmt::Debug for Site {
 
 /// How often this host compares its entries in the catalog with the present state of its services.
 const TICK: Duration = Duration::from_millis(100);
-/// The counts of an announcement are written at most this often. A change of the phase is written at once.
+/// The shortest time between two writes of an announcement of which only the counts have changed. If the phase of the
+/// producers has changed, the announcement is written immediately.
 const COUNTS: Duration = Duration::from_secs(1);
 /// The longest time of one call to the catalog.
 const CALL: Duration = Duration::from_secs(2);
-/// The longest time of the call that gives the lease back.
+/// The longest time of the call that ends the lease when the service ends.
 const GOODBYE: Duration = Duration::from_millis(500);
 /// If the catalog cannot be reached for this time, the tasks' logs say so.
 const SILENT: Duration = Duration::from_secs(5);
 /// If the catalog was never reached before, the tasks' logs say only after this time that it cannot be reached. The
 /// process that keeps the catalog may need this long to start.
 const COMING: Duration = Duration::from_secs(60);
-/// The most entries that cannot be read and are reported. Further such entries are ignored without a report.
+/// How many entries that cannot be read are reported at most. All others that cannot be read are ignored without a
+/// report.
 const BAD_MOST: usize = 10;
 
 /// What the thread that announces and the thread that follows the catalog share.
@@ -90,7 +93,7 @@ pub(super) struct Registry {
     pub is_overwritten: AtomicBool,
 }
 
-/// The lease of this host, and what it has announced.
+/// The lease of this host, and what this host has announced under it.
 struct Lease {
     id: LeaseId,
     /// The time just before the last call that got or renewed the lease.
@@ -135,7 +138,7 @@ impl Registry {
             }
         }
         if let Some(lease) = lease {
-            // If the catalog does not answer, it removes this host's entries when the time of the lease is over.
+            // If this call fails, the catalog removes this host's entries when the time of the lease is over.
             let _ = self.site.catalog.revoke(lease.id, Deadline::after(GOODBYE));
         }
     }
@@ -199,7 +202,7 @@ impl Registry {
         let prefix = announcement::prefix(&self.site.name, &self.site.workflow);
         let mut follower = Follower::new(&prefix);
         let mut bad = BTreeSet::new();
-        // The thread that announces reports it if the catalog cannot be reached.
+        // If the catalog cannot be reached, this thread reports nothing: the thread that announces reports it.
         while !self.stop.within(Duration::ZERO) {
             let is_over = || self.stop.within(Duration::ZERO);
             match follower.next_until(&*self.site.catalog, Deadline::after(TICK), &is_over) {

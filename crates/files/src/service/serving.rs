@@ -18,11 +18,11 @@ use crate::store::ordinary;
 
 /// The longest time that a request for changes waits. The asking host then asks again.
 const WAIT: Duration = Duration::from_secs(5);
-/// The time that is kept for sending the answer back to the asking host.
+/// A request that waits is answered this long before its deadline, so that the answer reaches the asking host in time.
 const TRAVEL: Duration = Duration::from_millis(500);
 
-/// How many requests for changes may wait at the same time, because each takes a thread of the server and the server
-/// has 64 for a peer. Further requests are answered at once.
+/// How many requests for changes may wait at the same time. Each request that waits takes one of the 64 threads that
+/// the server has for each peer. Requests above this number are answered without a wait.
 const WAITING_MOST: usize = 48;
 
 /// The directories of this host that other hosts may ask for.
@@ -36,7 +36,7 @@ pub(super) struct ServedDirectories {
 struct RequestGuard<'a>(&'a AtomicUsize);
 
 impl<'a> RequestGuard<'a> {
-    /// Counts a request. The second value says whether the request may wait for changes.
+    /// Counts a request. The second part of the result says whether the request may wait for changes.
     fn new(count: &'a AtomicUsize) -> (Self, bool) {
         let before = count.fetch_add(1, Ordering::Relaxed);
         (Self(count), before < WAITING_MOST)
@@ -77,11 +77,11 @@ impl Serve for ServedDirectories {
     }
 }
 
-/// Of the number by which other hosts name a directory, the bits that contain the directory's index.
+/// The mask for the directory's index in the number by which other hosts name a directory.
 const DIRECTORIES: u64 = 0xffff;
 
-/// Gives the number by which other hosts name a directory. It contains the directory's index and this start of the
-/// service, because a number from an earlier start would mean another file.
+/// Gives the number by which other hosts name a directory. It contains the directory's index and the number of this
+/// start of the service. Without the number of the start, a number from an earlier start could mean another file now.
 fn address(life: u64, number: usize) -> u64 {
     life & !DIRECTORIES | number as u64 & DIRECTORIES
 }
@@ -105,7 +105,7 @@ impl Shared {
         loop {
             let producers = (state.own.unwrap_or(asked.phase), state.report.torn);
             let is_new = !is_same_life || state.ledger.is_beyond(since) || producers != (asked.phase, asked.torn);
-            // Once the exchange of this host has ended, the log of changes (`ledger`) has no readers any more. Readers
+            // When the exchange of this host has ended, the log of changes (`ledger`) has no readers any more. Readers
             // are the hosts that fetch from this host.
             if state.ledger.readers() == 0 {
                 return Err(Refusal::new(Status::Closed, "the run ends"));
@@ -119,8 +119,8 @@ impl Shared {
         }
     }
 
-    /// Opens a file, so that another host can pull its bytes. The file is held until that host has its bytes, also when
-    /// the file is removed, replaced or dropped meanwhile.
+    /// Opens a file, so that another host can pull its bytes. The service keeps the file open until that host has the
+    /// bytes, even if the file is removed, replaced or dropped meanwhile.
     fn open(&self, node: &str, source_id: &SourceId) -> Result<Arc<dyn Source>, Refusal> {
         let mut state = self.state();
         let reader = state.reader(node)?;
@@ -140,10 +140,10 @@ impl Shared {
             let system = |error: std::io::Error| Refusal::new(Status::System, format!("{}: {error}", rest.display()));
             let Some(file) = ordinary(&path).map_err(system)? else { continue };
             let meta = FileMetadata::of(&file.metadata().map_err(system)?);
-            // A producer may set the time of a published file, so the time may differ from the one in the change log.
-            // If the name has no entry in `fetched`, the name belongs to the file of the change, whatever the file's
-            // time is. Otherwise the name may belong to a fetched file, so the time must be right, too. A copy on a
-            // disk has the time of its original.
+            // If `fetched` does not contain the name, the name belongs to the file of the change. A producer may have
+            // set the time of this file after the publication, so its time does not matter. If `fetched` contains the
+            // name, the name may belong to a fetched file instead. So the time must also be the one in the change log.
+            // A copy on a disk has the time of its original.
             let is_known = meta.modified == wanted.modified || !state.fetched.contains_key(&rest);
             if meta.size == wanted.size && is_known {
                 let file = Arc::new(Bytes::of(file, meta.size));
@@ -185,7 +185,7 @@ impl State {
         }
     }
 
-    /// Tells other hosts of the files that an earlier service has published.
+    /// Tells other hosts of the files below `rest` that an earlier service has published.
     pub(super) fn note_all(&mut self, rest: &Path) {
         let layout = &self.store.layout;
         let folders = [layout.published.join(rest), layout.spilled.join(rest)];

@@ -39,11 +39,11 @@ pub struct ViewOptions {
     pub seen_at: PathBuf,
     /// The path of the directory's notice.
     pub notice: PathBuf,
-    /// How long an open waits for its file.
+    /// How long an open waits at most for its file.
     pub wait: Duration,
     /// Patterns of the names that opens wait for; an empty list stands for all names.
     pub awaits: Vec<String>,
-    /// The files that were moved from memory to a disk, each with the device and inode that it had in memory.
+    /// The files that were moved from memory to a disk, each with the device and inode that the file had in memory.
     pub moved: MovedFiles,
 }
 
@@ -132,7 +132,7 @@ impl View {
 
 const ENOTCONN: i32 = 107;
 
-/// Starts a shell that removes the mount once this process has ended in any way: the shell reads from a pipe that ends
+/// Starts a shell that removes the mount when this process has ended in any way: the shell reads from a pipe that ends
 /// with this process. Signals to this process's group do not reach the shell.
 fn guard(at: &Path) -> io::Result<Child> {
     const SCRIPT: &str = "cat; exec umount -i -n -l -- \"$1\"";
@@ -146,8 +146,8 @@ impl Drop for View {
         self.shared.end();
         mount::unmount(&self.at);
         let _ = self.guard.kill().and_then(|()| self.guard.wait());
-        // This call does not wait for the session's threads. They live until the last process has closed the view's
-        // files, and a tool of the host may keep a file open for a long time.
+        // This call does not wait for the session's threads. The threads live until the last process has closed the
+        // view's files, and a tool of the host may keep a file open for a long time.
         drop(self.session.take());
         if self.made {
             let _ = fs::remove_dir(&self.at);

@@ -9,7 +9,8 @@ use std::sync::Weak;
 
 use fuser::{BackingId, FileAttr};
 
-/// Device and inode of the file that was published. For a copy on disk they are those of the file in memory.
+/// Device and inode of the file that was published. For a copy on disk, these are the device and inode that the file
+/// had in memory.
 pub(super) type Identity = (u64, u64);
 
 pub(super) const ROOT: u64 = 1;
@@ -20,7 +21,8 @@ pub(super) struct ViewNode {
     pub rest: PathBuf,
     /// Device and inode of the published file; `None` while there is no file of this name.
     pub identity: Option<Identity>,
-    /// The attributes at the last open. They answer `fstat` on a file whose name was removed.
+    /// The attributes at the last open. If the name of an open file was removed, `fstat` on the file returns these
+    /// attributes.
     pub attributes: Option<FileAttr>,
     /// The backing file from which the kernel reads for all opens of this inode number.
     pub backing: Weak<BackingId>,
@@ -73,7 +75,8 @@ impl ViewNodes {
         number
     }
 
-    /// Notes that the kernel forgets `lookups` lookups of a number.
+    /// Handles the FUSE request `forget`: subtracts `lookups` from the lookups that the kernel counts for this inode
+    /// number.
     pub fn forget(&mut self, number: u64, lookups: u64) {
         let Some(node) = self.numbers.get_mut(&number).filter(|_| number != ROOT) else { return };
         node.lookups = node.lookups.saturating_sub(lookups);

@@ -64,7 +64,8 @@ struct State {
 #[derive(Debug)]
 struct Handle {
     rest: PathBuf,
-    /// The file that the kernel reads without asking this server. It must live as long as any open of the inode number.
+    /// The file that the kernel reads without asking this server. This value must live as long as any open of the inode
+    /// number.
     _backing: Option<Arc<BackingId>>,
     /// The file from which this server reads, if the kernel asks it for bytes.
     file: Option<File>,
@@ -106,8 +107,8 @@ impl Shared {
             let meta = fs::symlink_metadata(&path).ok()?;
             (meta.is_file() || meta.is_dir()).then_some((path, meta))
         };
-        // A file may move to the disk after the first folder and before the second folder was searched. The second
-        // search finds this file.
+        // The file may have moved to the disk during the search. So the folders after the first one are searched a
+        // second time.
         self.faces.iter().find_map(look).or_else(|| self.faces.iter().skip(1).find_map(look))
     }
 
@@ -129,7 +130,8 @@ impl Shared {
     /// ends the wait.
     fn wait(&self, rest: &Path, thread: u32) -> Result<(), Refused> {
         let is_wanted = || {
-            // `await_file_while` looks only into the first folder. `find` also finds a file that has moved to the disk.
+            // The wait also ends if `find` finds the file. `await_file_while` looks only into the first folder, but
+            // `find` also finds a file that has moved to the disk.
             !self.over.load(Ordering::Acquire)
                 && self.find(rest).is_none()
                 && !i32::try_from(thread).is_ok_and(|thread| thread != 0 && process::has_signal(thread))
@@ -267,7 +269,8 @@ fn attributes(number: u64, meta: &Metadata) -> FileAttr {
         blocks: meta.blocks(),
         atime: time(meta.mtime(), meta.mtime_nsec()),
         mtime: time(meta.mtime(), meta.mtime_nsec()),
-        // `ctime` changes with links and with the move to disk, which do not matter to readers; so `mtime` is shown.
+        // Links and the move to a disk change the real `ctime`, but do not matter to readers. So the view shows `mtime`
+        // as `ctime`.
         ctime: time(meta.mtime(), meta.mtime_nsec()),
         crtime: SystemTime::UNIX_EPOCH,
         kind,
@@ -338,7 +341,7 @@ impl Filesystem for Server {
                 let number = shared.state().nodes.look_up(&rest, None);
                 reply.entry(&NO_TIME, &awaited(number), Generation(0));
             }
-            // No producer can publish the name any more, so `wait` returns at once. It reports the reason.
+            // No producer can publish the name any more, so `wait` returns immediately. `wait` also reports the reason.
             None => {
                 let _ = shared.wait(&rest, request.pid());
                 reply.error(Errno::ENOENT);

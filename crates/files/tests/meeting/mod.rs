@@ -1,4 +1,4 @@
-//! What hosts must do through the catalog, whichever catalog it is. Each claim is a test function, which gets a
+//! What hosts must do through the catalog, with every kind of catalog. Each claim is a test function. It gets a
 //! function that makes clients of one catalog.
 
 use std::fs;

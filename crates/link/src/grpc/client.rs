@@ -48,8 +48,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Exchanges the greeting of HTTP/2 on the connection. Each call contains the address that was dialed. A proxy
-    /// reads from it where to send the call.
+    /// Exchanges the greeting of HTTP/2 on the connection. Each call contains the address that was dialed, from which a
+    /// proxy knows where to send the call.
     ///
     /// # Errors
     /// The peer does not speak HTTP/2, or the deadline passed.
@@ -92,7 +92,8 @@ impl Caller {
 
 const CONNECT: &str = "connect";
 
-/// Runs an asynchronous task, and waits for its result until the deadline. A task that has no result by then is ended.
+/// Runs an asynchronous task, and waits for its result until the deadline. If the task has no result at the deadline,
+/// the task is ended.
 fn wait<T: Send + 'static>(
     event_loop: &EventLoop,
     deadline: Deadline,

@@ -1,4 +1,5 @@
-//! The thread that runs the tasks of gRPC. It starts with the first use of the transport, and ends with the last one.
+//! The thread that runs the asynchronous tasks of gRPC. It starts with the first use of the transport gRPC, and ends
+//! after the last use.
 
 use crate::{Error, Result};
 use crossdock_layout::Status;

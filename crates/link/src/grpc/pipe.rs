@@ -15,7 +15,8 @@ const ROOM: usize = 1 << 20;
 /// How a stream of bytes has ended.
 #[derive(Clone, Debug)]
 pub enum End {
-    /// The side that puts pieces in has said that no more follow, or the other side wants no more.
+    /// The stream ended properly: the writing side has said that no more pieces follow, or the reading side wants no
+    /// more.
     InOrder,
     /// The connection broke.
     Broken(Error),
@@ -55,8 +56,8 @@ impl Pipe {
         self.changed.wait_timeout(state, deadline.left()).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Puts a piece in. The call waits until the pipe has room. `None` if the deadline passed before; then the piece was
-    /// not put in.
+    /// Puts a piece in. The call waits until the pipe has room. It returns `None` if the pipe has no room by the
+    /// deadline; then the piece was not put in.
     ///
     /// # Errors
     /// The stream has ended.
@@ -80,8 +81,8 @@ impl Pipe {
         }
     }
 
-    /// Takes at least one byte into `buffer`, which is not empty. The call waits until there is one. 0 means that the
-    /// stream has ended properly; `None` means that the deadline passed.
+    /// Takes at least one byte into `buffer`, which is not empty. The call waits until there is a byte. 0 means that
+    /// the stream has ended properly; `None` means that the deadline passed.
     ///
     /// # Errors
     /// The connection broke. All bytes that had arrived before were taken.
@@ -154,12 +155,12 @@ impl Pipe {
         })
     }
 
-    /// Lets an asynchronous task wait until the stream has ended.
+    /// Waits, in an asynchronous task, until the stream has ended.
     pub async fn ended(&self) {
         std::future::poll_fn(|context| self.poll(context, |state| state.end.is_some().then_some(()))).await;
     }
 
-    /// Ends the stream after the pieces that are in the pipe. If the stream has an end already, that end stays.
+    /// Ends the stream after the pieces that are in the pipe. If an end of the stream is noted already, that end stays.
     pub fn end(&self, end: End) {
         let mut state = self.lock();
         state.end.get_or_insert(end);

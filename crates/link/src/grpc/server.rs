@@ -47,7 +47,7 @@ pub struct IncomingCalls {
     stop: watch::Sender<()>,
 }
 
-/// The calls that wait until the listener takes them, and a descriptor that is readable while any wait.
+/// The calls that wait until the listener takes them, and a descriptor that is readable while this queue is not empty.
 struct Queue {
     calls: Mutex<VecDeque<Call>>,
     bell: OwnedFd,
@@ -134,7 +134,7 @@ impl Arriving for QueuedCall {
     }
 }
 
-/// A connection that a peer has made, with what its calls need.
+/// A connection that a peer has made, with what its calls use.
 struct ServedConnection {
     connection: Arc<Connection>,
     event_loop: Weak<EventLoop>,
@@ -143,8 +143,8 @@ struct ServedConnection {
     /// Hands the connection's first call to the thread that waits for it.
     first: Mutex<Option<SyncSender<Call>>>,
     broken: Broken,
-    /// Each call of the connection holds a clone of this `Arc` while bytes of the call arrive. The number of clones
-    /// thus tells whether the connection has a call.
+    /// Each call holds a clone of this `Arc` as long as it receives bytes. So the number of clones tells whether the
+    /// connection still has a call.
     calls: Arc<()>,
 }
 

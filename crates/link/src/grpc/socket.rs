@@ -1,5 +1,5 @@
-//! A connection as the event loop uses it: it reads and writes without waiting, and asks to be woken when the socket is
-//! ready.
+//! A connection as the event loop uses it: the event loop reads and writes without waiting, and is woken when the
+//! socket is ready.
 
 use crate::connection::Connection;
 use crate::{Error, Result};
@@ -68,7 +68,7 @@ impl Socket {
         io::Error::new(io::ErrorKind::ConnectionAborted, error)
     }
 
-    /// Tries `step` whenever the socket may have become ready, until the step does something.
+    /// Tries `step` each time that the socket may have become ready. Ends when a call of `step` has done something.
     fn poll<T>(
         &self,
         ready: impl Fn(&Self, &mut Context<'_>) -> Poll<io::Result<()>>,
@@ -95,8 +95,8 @@ impl Socket {
         self.was_not_ready(Interest::WRITABLE)
     }
 
-    /// Notes that the last attempt found the socket not ready, so that the next wait is for a new event. If an event
-    /// has come since that attempt, the next attempt sees it.
+    /// Tells tokio that the last attempt found the socket not ready, so that the next wait ends only with a new event.
+    /// If such an event has come since that attempt, the next wait ends immediately.
     fn was_not_ready(&self, interest: Interest) -> Poll<io::Result<()>> {
         let _ = self.ready.try_io(interest, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
         Poll::Ready(Ok(()))

@@ -69,15 +69,16 @@ pub fn ucx() -> Option<Way> {
     Some(Arc::new(Ucx::load(&Trust::Network).ok()?))
 }
 
-/// Pairs of transports, for node `a` and node `b`, that trust each other: those of [`through_a_proxy`], and UCX if this
-/// machine has it.
+/// Pairs of transports, one for node `a` and one for node `b`, that trust each other. They are the pairs of
+/// [`through_a_proxy`], and a pair of UCX if this machine has it.
 pub fn transports() -> Vec<(Way, Way)> {
     let over_ucx = ucx().map(|ucx| (ucx.clone(), ucx));
     through_a_proxy().into_iter().chain(over_ucx).collect()
 }
 
-/// Pairs whose bytes all go through one TCP connection, so that a proxy sees and changes them. Each kind of transport has
-/// one pair in plain text and one inside TLS. The first two are those of TCP.
+/// Pairs of transports, one for node `a` and one for node `b`. All bytes go through one TCP connection, so that a proxy
+/// sees and changes them. Each kind of transport has one pair in plain text and one inside TLS. The first two pairs are
+/// those of TCP.
 pub fn through_a_proxy() -> Vec<(Way, Way)> {
     let authority = authority();
     let of = |node| trust(&authority.issue(node).unwrap());
@@ -116,7 +117,7 @@ pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
     crossdock_os::testing::Random(seed).bytes(length)
 }
 
-/// What a node of the tests serves: objects by their number, and a few services.
+/// What a node of the tests serves: objects, each under a number, and a few services.
 #[derive(Default)]
 pub struct Store {
     pub objects: Mutex<HashMap<u64, Arc<dyn Source>>>,
@@ -184,7 +185,8 @@ pub fn node(name: &str, incarnation: u64) -> Node {
     Node { name: name.into(), incarnation }
 }
 
-/// Gives short times, so that tests see a peer go away. The times are still long enough for a loaded machine.
+/// Gives short times, so that a test need not wait long until a peer counts as away. The times are long enough for a
+/// loaded machine.
 pub fn quick() -> LinkOptions {
     LinkOptions { pulse: 50 * MS, away: 2000 * MS, streams: 1, ..LinkOptions::default() }
 }

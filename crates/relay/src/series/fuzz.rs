@@ -124,7 +124,7 @@ impl World {
         Some(bytes).filter(|bytes| *bytes <= 1 << 18)
     }
 
-    /// Makes a version as an honest node offers it: new bytes for some chunks and for all that the mirror lacks.
+    /// Makes a version as an honest node offers it: new bytes for some chunks and for all chunks that the mirror lacks.
     /// Returns the version, and whether it is complete. An incomplete version leaves out one chunk that the mirror
     /// lacks.
     fn next(&self, input: &mut Input<'_>) -> Option<(Offered, bool)> {
@@ -332,8 +332,8 @@ impl Input<'_> {
         for _ in 0..self.byte() % 4 {
             let at = usize::from(self.byte()) + 256 * usize::from(self.byte());
             let length = bytes.len();
-            // Most of a version's bytes are its contents. The numbers that describe the version are at the beginning,
-            // so the changed byte is near the beginning.
+            // Most of a version's bytes are its contents. The changed byte is near the beginning, because the numbers
+            // that describe the version are there.
             bytes[at % length.min(400)] = self.byte();
         }
         let decoded = W::decode(&bytes).ok()?;

@@ -1,10 +1,10 @@
 //! A mirror: a series of another node, as the tasks of this node observe it.
 //!
 //! A mirror is a series of this node (`crossdock_core::series::Replica`) whose publisher is the daemon. All observers
-//! of this node share the mirror, so each version comes to the node once. If the other node's daemon restarts, the
-//! mirror asks that daemon for a new supply, and continues after the newest version that the mirror has. The mirror
-//! ends as the series does: in order, or as after a death if the publisher died or its node is lost. Observers can
-//! still read the last versions.
+//! of this node share the mirror, so each version comes to the node only one time. If the other node's daemon restarts,
+//! the mirror asks that daemon for a new supply, and continues after the newest version that the mirror has. If the
+//! publisher has ended the series, the mirror ends in the same way. If the publisher died or its node is lost, the
+//! mirror ends as after a death. Observers can still read the last versions.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -21,8 +21,8 @@ use crate::{Peers, lock};
 const PULL: Duration = Duration::from_secs(60);
 /// A part of a version with at least this many bytes is pulled directly to its place in the pool.
 const LARGE: usize = 1 << 20;
-/// Parts of fewer than [`LARGE`] bytes are pulled together, up to this many bytes at once, and then copied to their
-/// places.
+/// Parts of fewer than [`LARGE`] bytes are pulled together, with up to this many bytes in one pull, and then copied to
+/// their places.
 const TOGETHER: usize = 4 << 20;
 
 /// How a mirror has ended.
@@ -91,7 +91,7 @@ impl Reporter for Mirror {
 
 /// Why the mirror could not take a version.
 enum Failed {
-    /// The version's bytes are gone. The next version will include its changes.
+    /// The version's bytes are gone. The next version will include the changes of this version.
     Skip,
     /// The mirror has ended.
     Ended,

@@ -36,21 +36,24 @@ pub use supply::Supply;
 /// The numbers of the services that are about series.
 pub const SERVICES: std::ops::RangeInclusive<u32> = messages::FIND..=messages::MIRROR_GONE;
 
-/// How long one request waits on the other node until a series of the wanted name is published. A longer wait sends
-/// several requests.
+/// How long one request waits on the other node until a series of the wanted name is published. For a longer wait,
+/// several requests are sent.
 const SLICE: Duration = Duration::from_secs(1);
 /// The longest pause before a request is repeated because the other node has too many requests.
 const PAUSE: Duration = Duration::from_millis(800);
-/// How many requests of another node may wait for series at the same time. While such a request waits, it takes one of
-/// the places for requests that the link has. Messages need other places.
+/// How many requests of another node may wait for series at the same time. The link limits how many requests of a node
+/// are answered at the same time. Requests that wait for series may use only a part of this number, so that messages
+/// are not held up.
 const FINDS_OF_NODE: usize = 16;
-/// The shortest time for which a request waits for a series. It applies if too many requests of its node wait already.
+/// The shortest time for which a request waits for a series. A request waits only for this time if too many requests of
+/// its node wait already.
 const LOOK: Duration = Duration::from_millis(1);
-/// How long a request is repeated while the series has as many observers as it was published for. Requests of other
-/// tasks observe the series only for a moment, and all tasks of a node need one place when its mirror is made.
+/// If the series has as many observers as it was published for, a request is repeated for this time. Another observer
+/// may leave soon: requests of other tasks observe the series only for a moment, and all tasks of a node together need
+/// one observer when the mirror of their node is made.
 const FULL: Duration = Duration::from_secs(1);
-/// How many requests of other nodes may observe a series for a moment at the same time. The other places of the series
-/// are for its observers.
+/// How many requests of other nodes may observe a series for a moment at the same time. Each of them counts as an
+/// observer meanwhile, and the number of observers of a series is limited.
 const LOOKS: usize = 4;
 /// When a mirror is opened, the minimum time to wait until the mirror shows the newest version.
 const FIRST: Duration = Duration::from_secs(1);
@@ -72,7 +75,7 @@ pub struct WantedSeries {
     pub wait: Duration,
 }
 
-/// The requests of other nodes that wait for a series: the node of each.
+/// For each request of another node that waits for a series: the name of that node.
 #[derive(Default)]
 struct WaitingFinds(Mutex<Vec<String>>);
 
@@ -100,7 +103,8 @@ impl Drop for WaitingFind<'_> {
     }
 }
 
-/// The number of requests of other nodes that observe a series for a moment now, and a signal when one ends.
+/// The number of requests of other nodes that observe a series for a moment now. The condition variable is signalled
+/// when one of these requests ends.
 #[derive(Default)]
 struct Looks(Mutex<usize>, Condvar);
 
@@ -108,7 +112,8 @@ struct Looks(Mutex<usize>, Condvar);
 struct Looking<'a>(&'a Looks);
 
 impl Looks {
-    /// Waits until few requests observe a series. `BUSY` after the time `wait` means that the broker answers slowly.
+    /// Waits until fewer than [`LOOKS`] requests observe a series. `BUSY` after the time `wait` means that the broker
+    /// answers slowly.
     fn begin(&self, wait: Duration) -> Result<Looking<'_>> {
         let are_many = |looks: &mut usize| *looks >= LOOKS;
         let waited = self.1.wait_timeout_while(lock(&self.0), wait, are_many);
@@ -217,17 +222,20 @@ impl Shared {
         Ok(mirror.id)
     }
 
-    /// Asks the other node which series has the name, and waits until one has it. `NOT_FOUND` before the time is over
-    /// means that the name no longer belongs to the other node. `DISCONNECTED` means that the node cannot be reached.
+    /// Asks the other node which series has the name, and waits until a series has it. `NOT_FOUND` before the time is
+    /// over means that the name no longer belongs to the other node. `DISCONNECTED` means that the node cannot be
+    /// reached.
     fn find_series(&self, want: &WantedSeries) -> Result<FoundSeries> {
         let WantedSeries { node, workflow, series, former, wait } = want;
         let (began, mut pause, mut full_since) = (Instant::now(), AGAIN, None);
-        // An observer that does not want to wait is not refused because of the other node's other requests, either.
+        // Even an observer that does not want to wait tries again for a moment if the other node refuses because of too
+        // many other requests.
         let patience = if wait.is_zero() { SLICE } else { *wait };
         loop {
             let asked = Instant::now();
             let left = wait.saturating_sub(began.elapsed());
-            // A request that does not wait at all does not tell whether the series may still come.
+            // If the observer wants to wait, each request waits for at least `LOOK`: the answer to a request without a
+            // wait does not tell whether the series may still be published.
             let slice = if wait.is_zero() { left } else { left.clamp(LOOK, SLICE) };
             let wait_ms = u64::try_from(slice.as_millis()).unwrap_or(u64::MAX);
             let question = Find { workflow: workflow.clone(), series: series.clone(), former: *former, wait_ms };
@@ -239,7 +247,7 @@ impl Shared {
                     return Err(error);
                 }
                 Err(error) if error.status == Status::Busy && began.elapsed() < patience => {
-                    // The link refuses a request at once if too many requests of this node are in progress.
+                    // The link refuses a request immediately if too many requests of this node are in progress.
                     thread::sleep(pause.min(patience.saturating_sub(began.elapsed())));
                     pause = (pause * 2).min(PAUSE);
                 }
@@ -251,7 +259,8 @@ impl Shared {
                     thread::sleep(AGAIN.min(patience.saturating_sub(began.elapsed())));
                 }
                 Err(error) if error.status == Status::TimedOut && !left.is_zero() && asked.elapsed() < slice / 2 => {
-                    // The other node lets no more requests of this node wait.
+                    // Too many requests of this node wait on the other node already, so the other node did not let this
+                    // request wait.
                     thread::sleep(pause.min(left));
                     pause = (pause * 2).min(PAUSE);
                 }
@@ -420,8 +429,8 @@ impl Shared {
         }
     }
 
-    /// Finds a series without becoming its observer, if a supply already observes the series for the node `node`. Then
-    /// the node's tasks need no further place.
+    /// Finds a series without becoming its observer, if a supply already observes the series for the node `node`. The
+    /// supply is then the only observer that the tasks of this node need.
     fn find_supplied(&self, node: &str, session: &Session, question: &Find) -> Option<FoundSeries> {
         let listing = session.list().ok()?;
         let is_wanted = |found: &&SegmentInfo| {
@@ -498,7 +507,7 @@ mod tests {
     use super::*;
     use crate::{Relay, RelayNetwork};
 
-    /// Another node, which gives these answers, one after another. It gives the last one again and again.
+    /// Another node, which gives these answers, one after another. It repeats the last answer for all later requests.
     struct Answers(Mutex<VecDeque<std::result::Result<Vec<u8>, Status>>>);
 
     impl RelayNetwork for Answers {
@@ -537,10 +546,12 @@ mod tests {
         assert_eq!(find(&full, Duration::from_secs(60)), Ok(found));
         let full = relay([Err(Status::NoSpace)]);
         assert_eq!(find(&full, Duration::from_secs(60)), Err(Status::NoSpace));
-        // An observer that does not want to wait is not refused because of others, which have their answers soon.
+        // An observer that does not want to wait tries again when the other node refuses because of too many other
+        // requests.
         let hasty = relay([Err(Status::Busy), Err(Status::Busy), Ok(found.encode())]);
         assert_eq!(find(&hasty, Duration::ZERO), Ok(found));
-        // The pause before the second request ends with the time, and the third request comes too late.
+        // The observer's time is over when the second request is refused. So the third request, which would succeed, is
+        // not made.
         let short = relay([Err(Status::Busy), Err(Status::Busy), Ok(found.encode())]);
         assert_eq!(find(&short, Duration::from_millis(10)), Err(Status::Busy));
         let late = relay([Err(Status::TimedOut)]);

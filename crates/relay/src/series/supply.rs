@@ -1,9 +1,9 @@
 //! A supply: it observes a series of this node for a mirror on another node.
 //!
-//! The supply is one observer of the series. It offers each existing version to the mirror, in order. It offers the
-//! next version after the mirror has taken the former one. It holds the version that the mirror took last. A chunk that
-//! has changed since then lies in another slot than in the held version, so the supply sends only such chunks. A slow
-//! supply misses versions, as any slow observer does. The publisher never waits for the supply or the link.
+//! The supply is one observer of the series. It offers one version after another to the mirror, each only after the
+//! mirror has taken or skipped the version before. It holds the version that the mirror took last. A chunk that has
+//! changed since that version lies in another slot than in that version, so the supply knows which chunks to send. A
+//! slow supply misses versions, as any slow observer does. The publisher never waits for the supply or the link.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
@@ -159,7 +159,7 @@ impl Supply {
         shown
     }
 
-    /// Waits until the mirror has no observer any more. Until then the supply keeps its session. The session is a
+    /// Waits until the mirror has reported that it is gone. Until then the supply keeps its session. The session is a
     /// member of the workflow, so the workflow's run continues on this node.
     fn wait_ended(&self) {
         let waits = |progress: &mut Progress| !progress.over;

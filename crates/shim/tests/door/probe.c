@@ -115,8 +115,8 @@ int main(int argc, char **argv) {
     } else if (!strcmp(what, "look")) {
         char to[4096];
         snprintf(to, sizeof to, "%s-renamed", path);
-        // The folder may be writable in the test. The call fails all the same, because the folder "none" does not
-        // exist.
+        // The test may have mounted the folder of `to` writable. The call fails all the same, because the folder "none"
+        // does not exist.
         if (rename("none/a", to) == 0) return 3;
         if (stat(to, &found) == 0 || errno != ENOENT) return 4;
         say_all(open(path, O_RDONLY));
