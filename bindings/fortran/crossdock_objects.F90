@@ -152,7 +152,8 @@ contains
     else
       if (order == CROSSDOCK_ORDER_C) found(1:rank) = found(rank:1:-1)
       extents(1:rank) = found(1:rank)
-      ! A pointer to an empty array must point somewhere, too.
+      ! If there are no elements, the address may be null, but a Fortran pointer to an empty array must have an address.
+      ! Any address serves.
       if (.not. c_associated(address)) address = object%address
     end if
   end subroutine

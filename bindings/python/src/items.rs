@@ -23,7 +23,7 @@ use crate::wait::deadline;
 use crate::words::member;
 
 /// An item that this task owns or reads. `Session.create_item`, `access_item`, `access_any` and `read_item` make it. As
-/// a context manager it closes the item in this process; an item that this task owns still belongs to it.
+/// a context manager it closes the item in this process; if this task owns the item, it stays the owner.
 ///
 /// `transfer`, `share`, `unshare`, `resize` and `destroy` take the memory away from this process. They raise BusyError
 /// while arrays over the memory are alive, and they release the view that `memory` gave. After the item was handed on,
@@ -55,7 +55,8 @@ impl Item {
         self.item.exclusively(py, verb, change)
     }
 
-    /// Fails if an array is alive that is not the one behind `memory`. A call that fails must not release `memory`.
+    /// Fails if an array over the item's memory is alive, other than the array under the memoryview of `memory`. A call
+    /// that fails must not release this memoryview.
     fn refuse_arrays(&self, py: Python<'_>, verb: &str) -> PyResult<()> {
         let behind = usize::from(lock(&self.memory).is_some());
         self.item.refuse_views(py, verb, behind)
@@ -123,7 +124,7 @@ impl Item {
         Ok(self.item.bytes(py)?.size)
     }
 
-    /// The number of bytes of data. It has the name that NumPy uses.
+    /// The number of bytes of data. The attribute has the name that NumPy uses.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> PyResult<u64> {
         self.size(py)
@@ -167,8 +168,8 @@ impl Item {
         Ok(known.map_or(made, |memory| memory.into_bound(py)))
     }
 
-    /// Makes a NumPy array over the item's memory. Each call makes a new array object. Without arguments the array is
-    /// as the item's maker described it with `create_item(dtype=, shape=)`; without a description it is an array of
+    /// Makes a NumPy array over the item's memory. Each call makes a new array object. Without arguments the array has
+    /// the dtype and shape that the item's creator gave to `create_item`; if the creator gave none, it is an array of
     /// bytes. The default of `shape` is as many elements as fit.
     ///
     /// While an array is alive, the item cannot be handed on (BusyError). Raises InvalidError if the array would be
@@ -222,9 +223,9 @@ impl Item {
         PyMemoryView::from(self.array(py, None, None, None)?.as_any())
     }
 
-    /// Opens the heap in the item. It has named objects as a region has. `mode` is one of: create_only makes the heap
-    /// in the item's zero bytes (at least 256 KiB); open_only opens a heap that exists (WrongTypeError if there is
-    /// none); open_or_create; recreate. The heap must be closed before the item is handed on (BusyError).
+    /// Opens the heap in the item. It has named objects as a region has. `mode` is create_only (makes the heap in the
+    /// item's zero bytes, at least 256 KiB), open_only (opens a heap that exists; WrongTypeError if there is none),
+    /// open_or_create or recreate. Close the heap before you hand the item on (BusyError otherwise).
     #[pyo3(signature = (mode="open_or_create"))]
     fn region(&self, py: Python<'_>, mode: &str) -> PyResult<Region> {
         let mode: Mode = member(py, "mode", mode)?;

@@ -25,7 +25,7 @@ use crate::wait::{deadline, wait, wait_in_line};
 use crate::words::member;
 
 /// The connection of one member to a workflow. `crossdock.connect` makes it. It is a context manager. Threads may share
-/// it. A forked child must connect anew.
+/// it. A forked child must connect a session of its own.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Session {
     state: Arc<SessionState>,
@@ -128,12 +128,12 @@ impl Session {
     /// Opens or makes a region.
     ///
     /// `mode` is open_or_create, open_only, create_only or recreate. `size` is what a new region can grow to, in bytes
-    /// or as a text such as "512 MiB"; memory is taken when it is used. If it is None, an existing region may have any
-    /// size, and a new one can grow to 1 GiB. `timeout` is how many seconds open_only waits
-    /// for another task to make the region (None: it does not wait). Raises ExistsError if create_only finds a region,
-    /// NotFoundError if open_only finds none, TimedOutError if open_only has waited in vain, InvalidError for a wrong
-    /// name or size or if the existing region is smaller, NoSpaceError if the quota or the node's memory does not
-    /// suffice, and DeniedError without a grant.
+    /// or as a text such as "512 MiB"; memory is taken when it is used. If `size` is None, an existing region may have
+    /// any size, and a new region can grow to 1 GiB. `timeout` is how many seconds open_only waits for another task to
+    /// make the region (None: it does not wait). Raises ExistsError if create_only finds a region, NotFoundError if
+    /// open_only finds none, TimedOutError if open_only finds none within `timeout`, InvalidError for a wrong name or
+    /// size or if the existing region is smaller, NoSpaceError if the quota or the node's memory does not suffice, and
+    /// DeniedError without a grant.
     #[pyo3(signature = (name, mode="open_or_create", size=None, *, timeout=None))]
     fn region(
         &self,
@@ -197,10 +197,10 @@ impl Session {
     /// `pattern` or `capacity` is None, an existing port keeps the value from the task or workflow file that made it,
     /// and a new port is one-to-one with 8 messages. If a value is given and differs from that of the port, an
     /// InvalidError is raised. If another living member has the end, the call waits `timeout` seconds for it (None: it
-    /// does not wait). `persistent` counts if this call makes the port: then the port and its messages stay after the
-    /// run, until the port is removed. Otherwise the port ends with the last member of the workflow's run. Raises
-    /// BusyError if the other member still has the end, InvalidError for a wrong name or capacity, DeniedError without
-    /// a grant for this end, and NoSpaceError if the quota or the node's memory does not suffice.
+    /// does not wait). `persistent` matters only if this call makes the port. A persistent port stays with its messages
+    /// after the run, until it is removed; another port ends when the last member of the run leaves. Raises BusyError
+    /// if the other member still has the end, InvalidError for a wrong name or capacity, DeniedError without a grant
+    /// for this end, and NoSpaceError if the quota or the node's memory does not suffice.
     #[pyo3(signature = (name, end, *, pattern=None, capacity=None, timeout=None, persistent=false))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn port(
@@ -250,14 +250,15 @@ impl Session {
     }
 
     /// Makes an item that this task owns. It has `size` zero bytes, or room for an array of this dtype, shape and
-    /// order. In the second case the item keeps this description for later owners.
+    /// order. If a dtype is given, the item keeps dtype, shape and order for later owners.
     ///
     /// `level` says how ownership is proved: "verified" (the kernel proves that the former owner has closed the item;
     /// otherwise the new owner gets a copy), "cooperative" (for tasks that trust each other; a transfer needs no call
     /// to the daemon) or "strict" (each owner gets fresh pages). `on_death` says what happens to the item when its
-    /// owner dies: "keep" it for the restarted task, "return" it to this task, or "destroy" it. Raises ExistsError if
-    /// an item has this key (the message names its owner), NoSpaceError if the quota or the node's memory does not
-    /// suffice, InvalidError for a wrong key, size or description, and DeniedError without a grant to own the item.
+    /// owner dies: "keep" (the restarted task gets it), "return" (this task gets it back) or "destroy". Raises
+    /// ExistsError if an item has this key (the message names its owner), NoSpaceError if the quota or the node's
+    /// memory does not suffice, InvalidError for a wrong key, size or description, and DeniedError without a grant to
+    /// own the item.
     #[pyo3(signature = (key, size=None, *, dtype=None, shape=None, order="C", level="verified", on_death="keep"))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn create_item(
@@ -409,8 +410,8 @@ impl Session {
         py.detach(|| session.remove_series(name)).or_raise(py)
     }
 
-    /// Loads the object that a handle names, from any region of the workflow. If this process does not have the region
-    /// yet, the region is attached. The argument `type` and the errors are those of `Region.load`.
+    /// Loads the object that a handle names, from any region of the workflow. If this process has not opened the region
+    /// yet, the call opens it. The argument `type` and the errors are those of `Region.load`.
     #[pyo3(signature = (handle, r#type=None))]
     fn load<'py>(
         &self,
@@ -463,8 +464,8 @@ impl Session {
         records.getattr("Listing")?.call1((workflows, members, segments))
     }
 
-    /// Leaves in order and closes all ports and regions. Raises BusyError if arrays of a region are alive; then nothing
-    /// is closed. Closing twice does nothing.
+    /// Closes all ports and regions, and leaves the workflow. Raises BusyError if arrays of a region are alive; in this
+    /// case nothing is closed. Closing twice does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.state.is_elsewhere() {
             for open_region in self.state.open_regions() {
@@ -474,8 +475,8 @@ impl Session {
         self.state.leave(py)
     }
 
-    /// Leaves the daemon in order, as `close` does, but allows arrays that are still alive: they keep their memory until
-    /// they are gone.
+    /// Closes the session as `close` does, but allows arrays that are still alive: they keep their memory until they
+    /// are gone.
     fn _leave(&self, py: Python<'_>) -> PyResult<()> {
         self.state.leave(py)
     }
@@ -484,8 +485,8 @@ impl Session {
         slf
     }
 
-    /// Leaves in order at the end of a `with` block. Arrays that are still alive keep their memory. If the block
-    /// failed, the session does not leave. If the error then ends the program, its peers see that it died.
+    /// Closes the session at the end of a `with` block. Arrays that are still alive keep their memory. If the block
+    /// failed, the session is not closed, so peers see that the program died if the error ends it.
     #[pyo3(signature = (kind, _value, _trace))]
     fn __exit__(
         &self,

@@ -5,8 +5,8 @@
 //! it. If a program dereferences a reference, the program faults at once, because the top bits of a reference are such
 //! that it is no address of a user process.
 //!
-//! There are two ways to use a reference. `hold` counts the call while it runs. So if another thread closes the object
-//! or gives up its last reference, the value stays until the call has ended. Sessions use `hold`. `peek` relies on a
+//! There are two ways to use a reference. `hold` counts the running call. So if another thread closes the object or
+//! gives up its last reference, the value stays until the call has ended. Sessions use `hold`. `peek` relies on a
 //! promise in the C header: the caller keeps its reference during the call. `peek` saves two compare-and-swaps, which
 //! take 10 ns. This matters because a whole allocation in a region takes only 6 ns. Regions and ports use `peek`; their
 //! values stay until the last reference is given up.
@@ -38,8 +38,9 @@ const CALLS: u64 = 0xffff;
 /// One slot of the table.
 struct Slot<T> {
     /// Every thread that uses the slot writes this word. When the slot is closed or has no references, no new call gets
-    /// the value, and the last running call removes the value. Acquire and release are needed for two reasons: the
-    /// value was written before the first reference was given out, and it was last used before the last call ended.
+    /// the value, and the last running call removes the value. Acquire and release ordering makes two things visible to
+    /// other threads: the value that was written before the first reference was given out, and the uses of the value
+    /// before the last call ended.
     state: AtomicU64,
     value: UnsafeCell<Option<T>>,
 }
@@ -273,7 +274,7 @@ impl<T> Table<T> {
 impl<T> std::ops::Deref for ReferenceGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: this call is counted, so the slot has a value, and no thread writes it.
+        // SAFETY: this call is counted, so the slot has a value, and no thread writes the value.
         match unsafe { &*self.slot.value.get() } {
             Some(value) => value,
             None => unreachable!("a slot in use is never empty"),

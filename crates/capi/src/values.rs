@@ -23,7 +23,8 @@ unsafe fn list<'a, T>(list: *const T, count: usize, what: &str) -> Result<&'a [T
     if list.is_null() || !list.is_aligned() || count > MANY {
         return Err(invalid(format!("the list of {count} {what} is NULL, misaligned or longer than {MANY}")));
     }
-    // SAFETY: the lines above check what can be checked; the caller promises the rest (`# Safety`).
+    // SAFETY: the lines above check that `list` is aligned and not NULL. The caller promises that `count` elements are
+    // readable there.
     Ok(unsafe { std::slice::from_raw_parts(list, count) })
 }
 

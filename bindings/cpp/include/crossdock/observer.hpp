@@ -87,8 +87,8 @@ class version {
     }
     return all;
   }
-  /// Turns this object into the newest version. Only the chunks that differ are mapped anew; their number is returned.
-  /// Earlier spans are valid and show the new version.
+  /// Turns this object into the newest version. Only the chunks that differ are mapped again; their number is returned.
+  /// Spans that were made before stay valid and show the new version.
   std::uint64_t refresh() {
     std::uint64_t remapped = 0;
     detail::check(crossdock_series_version_refresh(get(), &remapped));
@@ -136,8 +136,8 @@ class observer {
   version latest() const {
     return taken([&](auto** v) { return crossdock_observer_latest(get(), v); });
   }
-  /// Waits for a version that is newer than the last one returned, and returns the newest. Errors if there is no
-  /// newer version: timed_out (at the deadline), closed (the series ended in order), peer_died (the publisher died).
+  /// Waits for a version that is newer than the last one returned, and returns the newest. Errors if there is no newer
+  /// version: timed_out (at the deadline), closed (the publisher has ended the series), peer_died (the publisher died).
   version next(timeout wait = {}) const {
     return taken([&](auto** v) { return crossdock_observer_next(get(), wait.milliseconds(), v); });
   }

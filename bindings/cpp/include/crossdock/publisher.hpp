@@ -50,8 +50,8 @@ struct series_options {
   crossdock_pages pages = CROSSDOCK_PAGES_STAY;
 };
 
-/// Publishes a series. Copies are the same publisher, and the last one ends the series. Only one thread at a time may
-/// use it.
+/// Publishes a series. Copies are the same publisher; the series ends when the last copy is destroyed. Only one thread
+/// at a time may use the publisher.
 class publisher {
  public:
   /// Begins to publish a series. Errors: exists (a living publisher has the name; the message names it), invalid (a

@@ -13,11 +13,11 @@
  *         CDI_destroy(&frame);
  *     }
  *
- * A CDI variable is the paper's: it names an object, which may be another task's. Each call returns 1, 0 or -1 with
- * the meaning that the paper gives. In cases that the paper leaves open (for example a transfer by a task that is not
- * the owner), the call returns -1, and crossdock_error_message() of crossdock.h has the reason. This header
- * implements the calls over crossdock.h. crossdock.h also has what the paper lacks: deadlines, sharing, resizing,
- * waiting for any of several items.
+ * A CDI variable is what the paper means by it: it names an object, which this task or another task owns. Each call
+ * returns 1, 0 or -1 with the meaning that the paper gives. In cases that the paper leaves open (for example a transfer
+ * by a task that is not the owner), the call returns -1, and crossdock_error_message() of crossdock.h has the reason.
+ * This header implements the calls over crossdock.h. crossdock.h also has what the paper lacks: deadlines, sharing,
+ * resizing, waiting for any of several items.
  *
  * CDI_register makes a container id known. An object may be transferred to an id before that call; the object then
  * waits for the container. The functions use the process's default session (CROSSDOCK_SOCKET and so on, see
@@ -182,7 +182,7 @@ static inline size_t CDI_size(const CDI *c)
     return c->item && crossdock_item_data(c->item, &data, &size) == CROSSDOCK_OK ? (size_t)size : 0;
 }
 
-/* Gives up the variable. If this container owns the object, it still does. */
+/* Gives up the variable. If this container owns the object, it stays the owner. */
 static inline void CDI_release(CDI *c)
 {
     crossdock_item_unref(c->item);
