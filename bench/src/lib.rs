@@ -25,7 +25,7 @@ pub struct Record {
     pub value: f64,
     /// The unit of `value`, `floor` and `runs`, for example µs.
     pub unit: &'static str,
-    /// The value that this machine needs at least for the same effect, measured in the same run.
+    /// The floor: the least value that is possible on this machine, measured in the same run.
     pub floor: Option<f64>,
     /// The values of other systems, measured in the same run.
     pub peers: BTreeMap<String, f64>,

@@ -7,7 +7,8 @@ people, and stays.
 
 The plots of FILES become files of docs/plots.
 
-After a run with --only, just the tables that have a row of this run are renewed; the text around them says when they were taken.
+After a run with --only, just the tables that have a row of this run are renewed; the text around the tables says when
+their figures were measured.
 """
 import json
 import re

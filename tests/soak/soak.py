@@ -32,7 +32,7 @@ PAUSE = 1.0  # between two runs of a workflow
 PLAN = pathlib.Path(__file__).resolve().parents[2] / "crates/os/src/faults.rs"
 
 class Faults:
-    """The shared plan of failures (crates/os/src/faults.rs), by which system calls fail while everything runs."""
+    """The plan in shared memory (crates/os/src/faults.rs) that makes system calls of the running programs fail."""
 
     # The names of the words of the shared plan, in the order in which the struct FaultPlan declares them.
     WORDS = re.findall(r"^    (\w+): AtomicU64,$", PLAN.read_text().partition("pub struct FaultPlan {")[2].partition("\n}")[0], re.M)

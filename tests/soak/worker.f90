@@ -137,8 +137,8 @@ contains
     call put(words, ior(stamp, 1_int64))
   end subroutine
 
-  !> Stores the first word. It is a separate subroutine so that the compiler keeps the order of this store and the
-  !> others.
+  !> Stores the first word. This is a separate subroutine, so that the compiler does not reorder this store and other
+  !> stores.
   subroutine put(words, value)
     integer(int64), volatile, intent(inout) :: words(:)
     integer(int64), intent(in) :: value

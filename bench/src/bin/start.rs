@@ -102,7 +102,8 @@ fn memory(command: &Path) -> Vec<Record> {
     let idles = (0..DAEMONS).map(|_| idle(command).1 / 1024.0).collect();
     let kib = |bytes: f64| vec![bytes / 1024.0];
 
-    // With its first members, the broker uses pages of the program for the first time.
+    // The first members make the broker use pages of its program for the first time, so the memory for later members is
+    // measured separately.
     let (daemon, alone) = idle(command);
     let mut members: Vec<Session> = (0..MEMBERS).map(|_| daemon.connect()).collect();
     let with_first = memory_of(&daemon);

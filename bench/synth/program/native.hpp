@@ -30,7 +30,7 @@ class NativeOut final : public Out {
   NativeOut(const Shared& shared, const Graph& graph, const Port& port, const Slots& slots)
       : port_(shared, graph, port, CROSSDOCK_PRODUCER), slots_(slots), bytes_(slots.elements * 8) {}
   void ready(unsigned) override {
-    if (slots_.handle.empty()) return;  // data inside a message uses no buffer; send waits for a place
+    if (slots_.handle.empty()) return;  // data inside a message uses no buffer; send waits for a free cell
     crossdock_handle back{};
     check(crossdock_port_reclaim(port_.get(), CROSSDOCK_WAIT, &back), "waiting for a place");
   }

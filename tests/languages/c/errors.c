@@ -398,7 +398,7 @@ static void c7(const char *role, const char *argument)
 #undef NO
 }
 
-/* Threads share references and give them up. There must be no crash, and no other status than the right one. */
+/* Several threads add references to the same region, use it, and give the references up. No call may crash or fail. */
 static void *use_and_let_go(void *argument)
 {
     crossdock_region *r = argument;

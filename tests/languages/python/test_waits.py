@@ -1,4 +1,4 @@
-"""Waits: by other threads, by event loops, with Ctrl-C, and what peers learn of a program's end."""
+"""Tests waits beside other threads, in event loops and with Ctrl-C. Also tests what peers learn when a program ends."""
 
 import asyncio
 import os
