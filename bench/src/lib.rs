@@ -1,4 +1,4 @@
-//! The record of one figure, and medians. All programs that measure use it.
+//! The record of one figure, and medians. Every program that measures uses this code.
 //!
 //! A record is the same JSON object in every program and language. It has the fields `id`, `case`, `value`, `unit`,
 //! `floor`, `peers`, `aim`, `ratio`, `met` and `runs`. The aim limits `ratio`; `met` tells whether the aim is met.

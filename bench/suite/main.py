@@ -92,7 +92,7 @@ def main():
 
 
 def stop(*_):
-    """Acts like Ctrl-C, so that the figures that were measured so far are written."""
+    """Handles SIGTERM as Ctrl-C, so that the figures that were measured so far are written."""
     raise KeyboardInterrupt
 
 

@@ -121,9 +121,9 @@ contains
     name = text_of(c_status_name(int(stat, c_int)))
   end function
 
-  !> Waits until the file is published, if it lies in a managed directory that this task consumes. Otherwise it returns
-  !> at once. Afterwards open the file as usual. CROSSDOCK_NOT_FOUND: the producers have ended and did not publish the
-  !> file. CROSSDOCK_TIMED_OUT: the time limit of the directory has passed.
+  !> Waits until the file is published, if it lies in a managed directory that this task consumes. For every other path
+  !> it returns immediately. Afterwards open the file as usual. CROSSDOCK_NOT_FOUND: the producers have ended and did
+  !> not publish the file. CROSSDOCK_TIMED_OUT: the time limit of the directory has passed.
   subroutine crossdock_await_file(path, stat)
     character(*), intent(in) :: path
     integer, intent(out) :: stat
@@ -331,8 +331,8 @@ contains
   end subroutine
 
   !> Reports how far this task is: `done` of `of` steps. `crossdock ps`, `top` and the web page show the report. An
-  !> `of` of 0 withdraws the report. The call never waits, so it can be made in every iteration. INVALID: `done` is
-  !> more than `of`, or one is negative.
+  !> `of` of 0 withdraws the report. The call never waits, so it can be made in every iteration. INVALID: `done` is more
+  !> than `of`, or one of the two is negative.
   subroutine session_progress_64(session, done, of, stat)
     class(crossdock_session), intent(in) :: session
     integer(int64), intent(in) :: done, of

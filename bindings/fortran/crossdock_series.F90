@@ -146,7 +146,7 @@ contains
     value%number = transfer(x, value%number)
   end function
 
-  !> The text without the blanks at its end. A text of more than 63 bytes gets no zero at its end, and the library
+  !> The text without the blanks at its end. A text of more than 63 bytes gets no zero at its end, so the library
   !> refuses it.
   function value_text(text) result(value)
     character(*), intent(in) :: text

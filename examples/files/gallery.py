@@ -4,8 +4,9 @@
     examples/files/gallery.py --build FOLDER --crossdock PROGRAM [--engine NAME] [--python PROGRAM] [--packages PROGRAM]
                               [--rustc PROGRAM] [--go PROGRAM] [--door preload|notification] [--quick]
 
-Each program that is installed writes a file of its own, late and in pieces; each one reads all files that it understands,
-which it opens before they exist. Prints one line for each program, and ends with `N passed, N failed, N skipped`.
+Each program that is installed writes a file of its own, late and in pieces; each program also opens all files that it
+can read, before these files exist, and reads them. Prints one line for each program, and ends with `N passed, N failed,
+N skipped`.
 """
 import argparse
 import hashlib
@@ -31,7 +32,8 @@ class Program:
     def __init__(self, name, needs, write, read, build=None, writes="text", reads="bytes", door="auto", large=False):
         self.name, self.needs, self.write, self.read, self.build = name, needs, write, read, build
         self.writes, self.reads = writes, reads
-        # True if a shell starts the program. The launcher then examines the shell and not the program.
+        # The door of the task that reads with this program, or `auto`. A static program needs an explicit door, because
+        # a shell starts the program, and the launcher examines only the shell.
         self.door = door
         # True if the packages of the program are large. A quick run leaves such programs out.
         self.large = large
@@ -105,8 +107,8 @@ def installed(need):
 
 
 def content(name):
-    """The text that a program writes. Each program has other lines. All lines have
-    the same length, so that they can fill a picture."""
+    """The text that a program writes. The lines differ from program to program. All lines have the same length, so that
+    they can fill a picture."""
     lines = (f"{name} {n} {hashlib.md5(f'{name}{n}'.encode()).hexdigest()}" for n in range(LINES))
     return "".join(line.ljust(63, ".") + "\n" for line in lines).encode()
 

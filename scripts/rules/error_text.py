@@ -1,8 +1,8 @@
 """No code reads or edits the text of an error. Programs decide by status and reason; the edge makes the text.
 
-A name is the text of an error if it is bound as an error (`Err(e)`, `map_err(|e| …)`, a parameter of an error's type, the
-field of a reason), or made of one (`e.to_string()`, `format!("… {e}")`). Functions that search, split, compare or cut a
-text must not be called on it.
+A name counts as the text of an error if it is bound to an error (`Err(e)`, `map_err(|e| …)`, a parameter of an error's
+type, the field of a reason), or if its value is made from an error (`e.to_string()`, `format!("… {e}")`). Functions
+that search, split, compare or cut a text must not be called on such a name.
 """
 import functools
 import re

@@ -356,8 +356,8 @@ class Soak:
         return self.report()
 
     def end(self):
-        """Ends the test: no call fails and no process is killed any more. Each worker must end by itself, and the daemon when it is
-        asked to."""
+        """Ends the test: from now on no call is made to fail, and no process is killed. Each worker must end by itself,
+        and the daemon when it is asked to."""
         self.faults["one_in"] = 0
         patience = time.monotonic() + HANG
         for worker in self.workers:

@@ -25,8 +25,8 @@ extern "C" {
 
 MPI_Datatype crossdock_mpi_handle_type(void);
 
-/* The symbols are weak, so that a program has one of each even if several of its files include this header. MPI_Finalize
- * resets them. */
+/* The symbols are weak, so that a program has only one copy of each symbol, even if several of its files include this
+ * header. MPI_Finalize resets their values. */
 #define CROSSDOCK_MPI_ONE __attribute__((weak, visibility("hidden")))
 
 CROSSDOCK_MPI_ONE MPI_Datatype crossdock_mpi_handle_type_made;

@@ -95,9 +95,10 @@ fn drop_from_cache(file: &Path) {
 }
 
 fn memory(command: &Path) -> Vec<Record> {
-    // The kernel maps pages of the program's file in pieces of 64 KiB around those that are used. The address of the
-    // program differs from daemon to daemon, and with it the number of pages that are mapped. The number also depends on
-    // how the file came into the page cache, so the file is read from the disk again, as after a start of the machine.
+    // The kernel maps pages of the program's file in pieces of 64 KiB around the pages that are used. The address of
+    // the program differs from daemon to daemon, and with it the number of pages that are mapped. The number also
+    // depends on how the file came into the page cache, so the file is read from the disk again, as after a start of
+    // the machine.
     drop_from_cache(command);
     let idles = (0..DAEMONS).map(|_| idle(command).1 / 1024.0).collect();
     let kib = |bytes: f64| vec![bytes / 1024.0];

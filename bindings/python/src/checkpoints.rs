@@ -98,7 +98,8 @@ impl Checkpoint {
     }
 
     /// Reads the elements of a variable into a new array. If `into` is given, they are read into that array instead,
-    /// for example an array of a publisher. It must be writable and C-contiguous, and have the same dtype and shape.
+    /// for example an array of a publisher. `into` must be writable and C-contiguous, and have the same dtype and shape
+    /// as the variable.
     #[pyo3(signature = (name, series="", into=None))]
     fn read<'py>(
         &self,

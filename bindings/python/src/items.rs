@@ -32,7 +32,8 @@ use crate::words::member;
 pub struct Item {
     item: Arc<OpenItem>,
     session: Arc<SessionState>,
-    /// The memoryview that `memory` gave. It must be released before the item's memory goes to another task.
+    /// The memoryview that `memory` gave. This memoryview must be released before the item's memory goes to another
+    /// task.
     memory: std::sync::Mutex<Option<Py<PyMemoryView>>>,
 }
 
@@ -146,8 +147,8 @@ impl Item {
         self.item.is_closed()
     }
 
-    /// The item's bytes as a memoryview, for code that needs a buffer. Each use gives the same memoryview. It is
-    /// released when the item is handed on; code that still uses it then gets a ValueError.
+    /// The item's bytes as a memoryview, for code that needs a buffer. Each use gives the same memoryview. The
+    /// memoryview is released when the item is handed on; code that still uses it afterwards gets a ValueError.
     #[getter]
     fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         let known = lock(&self.memory).as_ref().map(|memory| memory.clone_ref(py));
@@ -237,9 +238,9 @@ impl Item {
     /// "detect/1" (rank 1 of the task), or "#7" (the task that registers the number 7). The task need not exist yet. If
     /// a task waits for the item, it gets the item at once.
     ///
-    /// Raises InvalidError (there can be no task of this name, or it is this task itself), DeniedError (that task has
-    /// no grant to own the item), BusyError (there are views, or the heap in the item is open) or ClosedError (the item
-    /// is not open here any more). After an error this task still has the item.
+    /// Raises InvalidError (`to` is not a possible name of a task, or names this task), DeniedError (that task has no
+    /// grant to own the item), BusyError (there are views, or the heap in the item is open) or ClosedError (the item is
+    /// no longer open in this process). After an error this task still has the item.
     fn transfer(&self, py: Python<'_>, to: String) -> PyResult<()> {
         self.exclusively(py, "transferred", move |access| access.owned()?.transfer_mut(&to))
     }
@@ -266,8 +267,8 @@ impl Item {
         })
     }
 
-    /// Ends the sharing. It waits `timeout` seconds (None: 60) until the readers have closed the item. A reader that
-    /// has not closed it by then keeps the old bytes, and this task gets a copy of its own.
+    /// Ends the sharing. The call waits up to `timeout` seconds (None: 60) until the readers have closed the item. A
+    /// reader that has not closed the item by then keeps the old bytes, and this task gets a copy of its own.
     #[pyo3(signature = (*, timeout=None))]
     fn unshare(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let total = deadline(py, timeout)?;
@@ -294,8 +295,8 @@ impl Item {
     /// Arrays that are still alive keep the memory until they are gone.
     fn close(&self, py: Python<'_>) {
         if self.release_memory(py, "closed").is_err() {
-            // The memoryview cannot be released, because another object uses it as its buffer. It disappears together
-            // with that object.
+            // The memoryview cannot be released, because another object uses it as its buffer. The memoryview
+            // disappears together with that object.
             drop(lock(&self.memory).take());
         }
         py.detach(|| self.item.let_go());

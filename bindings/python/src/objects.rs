@@ -28,8 +28,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Finds the kind for the name of a type. `given` is the dtype that the caller gave for the elements; it may
-    /// contain names for the fields of a struct.
+    /// Finds the kind for the name of a type. `given` is the dtype that the caller gave for the elements; this dtype
+    /// may contain names for the fields of a struct.
     pub fn of(py: Python<'_>, name: &str, given: Option<&Bound<'_, PyArrayDescr>>) -> PyResult<Self> {
         let dtype = |of: &Type| match given {
             Some(given) => Ok(given.clone().unbind()),

@@ -127,7 +127,8 @@ impl Observer {
     /// `timeout` seconds (None: 60; with 0 it raises NotYetError).
     ///
     /// Raises TimedOutError at the deadline. If all versions were returned, raises ClosedError if the publisher has
-    /// ended and PeerDiedError if it died. Versions in between are skipped; `at` returns those that still exist.
+    /// ended the series, and PeerDiedError if the publisher died. Versions that are older than the newest one are
+    /// skipped; `at` returns those that still exist.
     #[pyo3(signature = (*, timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Version> {
         self.usable(py)?;
@@ -156,8 +157,8 @@ impl Observer {
     }
 
     /// Returns the version with this number. Waits up to `timeout` seconds until it is published. Raises NotFoundError
-    /// if the version no longer exists, and NotYetError if `timeout` is 0 and it is not published yet. The other errors
-    /// are those of `next`.
+    /// if the version no longer exists, and NotYetError if `timeout` is 0 and the version is not published yet. The
+    /// other errors are those of `next`.
     #[pyo3(signature = (sequence, *, timeout=0.0))]
     fn at(&self, py: Python<'_>, sequence: u64, timeout: Option<f64>) -> PyResult<Version> {
         self.usable(py)?;
@@ -374,9 +375,9 @@ impl Version {
         // An array without elements needs no memory, so any aligned address can be used.
         let address = if shape.contains(&0) { 64 } else { address };
         let layout = ArrayLayout { dtype, shape, fortran: order == Order::Fortran, data: 0 };
-        // SAFETY: the bytes belong to the version, and their number is that of the shape (checked by the library). They
-        // stay mapped as long as the version exists, which the base object keeps. `refresh` is refused if it could
-        // change their number.
+        // SAFETY: the bytes belong to the version, and their number is that of the shape (checked by the library). The
+        // bytes stay mapped as long as the version exists, and the base object keeps the version. `refresh` fails if it
+        // could change the number of bytes.
         unsafe { array_over(py, address as *mut c_void, layout, false, base) }
     }
 

@@ -63,8 +63,8 @@ impl Drop for PublisherArrayBase {
 
 /// The publisher of a series. `Session.publisher` makes it. It is a context manager, which ends the series. Each
 /// variable `u` is a NumPy array, `publisher.u` or `publisher["u"]`, which the program reads and writes in place. The
-/// pages of the arrays stay in the same place, so that they can be registered (RDMA, io_uring, CUDA), except with the
-/// option `pages="may_move"` and after a call of `begin`.
+/// pages of the arrays stay in the same place, so that the arrays' memory can be registered (RDMA, io_uring, CUDA),
+/// except with the option `pages="may_move"` and after a call of `begin`.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Publisher {
     open_publisher: Arc<OpenPublisher>,
@@ -169,9 +169,9 @@ impl Publisher {
         })?;
         let base = Py::new(py, base)?.into_any();
         let layout = ArrayLayout { dtype, shape, fortran: false, data: 0 };
-        // SAFETY: the memory belongs to the variable, and is as long as its shape requires. The base object keeps the
-        // publisher alive, and the publisher keeps the memory. A begun version is not published while it has arrays. If
-        // the variable shrinks, the addresses stay mapped.
+        // SAFETY: the memory belongs to the variable, and is as long as the variable's shape requires. The base object
+        // keeps the publisher alive, and the publisher keeps the memory. A begun version is not published while it has
+        // arrays. If the variable shrinks, the addresses stay mapped.
         unsafe { array_over(py, address as *mut c_void, layout, true, base) }
     }
 

@@ -31,13 +31,14 @@ pub struct Session {
     state: Arc<SessionState>,
 }
 
-/// Connects to the node daemon. It tries the given socket; without one, CROSSDOCK_SOCKET, then /run/crossdock, then the
-/// user's runtime folder. If no daemon answers, it starts a private daemon, unless `private_daemon` is False.
+/// Connects to the node daemon. It tries the given socket. If none is given, it tries the socket that CROSSDOCK_SOCKET
+/// names, then that in /run/crossdock, then that in the user's runtime folder. If no daemon answers, it starts a
+/// private daemon, unless `private_daemon` is False.
 ///
 /// `task`, `rank` and `workflow` may be left out if the endpoint was made for a task. `timeout` is in seconds. Raises
 /// NotFoundError if there is no daemon (the message lists the sockets that were tried), DeniedError if the daemon does
 /// not serve this user or the endpoint is of another task, IncompatibleError if the daemon speaks another version of
-/// the protocol, and TimedOutError if it does not answer in time.
+/// the protocol, and TimedOutError if the daemon does not answer in time.
 ///
 /// With `visitor=True` this session only looks, for example in a notebook or a monitor. It neither begins a run nor
 /// keeps a run from ending.
@@ -334,14 +335,13 @@ impl Session {
     }
 
     /// Begins to publish a series. `variables` is a dict from names to (dtype, shape), or to a dtype for a single
-    /// value. The arrays of the variables are attributes and items of the publisher, and the program changes them in
-    /// place.
+    /// value. The program reads and changes the array of a variable `u` in place, as `publisher.u` or `publisher["u"]`.
     ///
     /// `max_shape` is a dict from names to the largest shapes. `constants` is a dict from names to dicts of values that
-    /// never change. `attributes` is a dict from names to int, float or str, for attributes that versions will carry;
-    /// other attributes are declared by the first publish that has them. `capacity` is the largest size of the pool, in
-    /// bytes or as a text such as "1 GiB" (None: the quota of the workflow is the limit). `keep` is the number of
-    /// versions that are kept besides the newest. `full` says what happens when observers use all memory: "withhold"
+    /// never change. `attributes` is a dict from names to int, float or str, for attributes that the versions will
+    /// have; other attributes are declared by the first publish that has them. `capacity` is the largest size of the
+    /// pool, in bytes or as a text such as "1 GiB" (None: the quota of the workflow is the limit). `keep` is the number
+    /// of versions that are kept besides the newest. `full` says what happens when observers use all memory: "withhold"
     /// (publish returns 0, and the next version has the changes), "fail" (NoSpaceError) or "take_back" (the oldest
     /// versions are taken back, and their observers read private copies). `detect` is auto, hints, private_copies,
     /// write_protect, copy_all or compare. `pages` is "stay", so that the arrays can be registered (RDMA, io_uring,
@@ -379,9 +379,9 @@ impl Session {
 
     /// Observes the series of this name in the current run. Waits up to `timeout` seconds for it (None: it does not
     /// wait). `run="former"` takes the latest series of this name from any run, even one that has ended. Raises
-    /// NotFoundError if there is no such series and no timeout, TimedOutError if none comes before the timeout,
-    /// DeniedError without a grant to observe the series, and NoSpaceError if the series already has as many observers
-    /// as it allows.
+    /// NotFoundError if there is no such series and `timeout` is None, TimedOutError if no such series comes within
+    /// `timeout`, DeniedError without a grant to observe the series, and NoSpaceError if the series already has as many
+    /// observers as it allows.
     #[pyo3(signature = (name, *, timeout=None, run="current"))]
     fn observe(&self, py: Python<'_>, name: &str, timeout: Option<f64>, run: &str) -> PyResult<Observer> {
         let session = self.state.get(py)?;

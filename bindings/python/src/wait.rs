@@ -17,7 +17,7 @@ const SLICE: Duration = Duration::from_millis(100);
 const FIRST: Duration = Duration::from_millis(1);
 /// The timeout for `None`, equal to the library's default for ports. Every wait has a deadline.
 const DEFAULT: Duration = Duration::from_secs(60);
-/// The longest timeout, a year in seconds. A longer one, such as infinity, is refused, because every wait has a
+/// The longest timeout, a year in seconds. A longer timeout, such as infinity, is refused, because every wait has a
 /// deadline.
 const LONGEST_S: f64 = 365.0 * 86400.0;
 

@@ -107,7 +107,8 @@ const char *crossdock_status_name(crossdock_status status);
 const char *crossdock_status_meaning(crossdock_status status);
 
 /* The message of the last call of this thread that returned neither CROSSDOCK_OK nor CROSSDOCK_NOT_YET; "" if there was
- * none. Successful calls do not change it. It is valid until the next failing call of this thread, and never NULL. */
+ * no such call. Successful calls do not change the message. The pointer is never NULL, and valid until the next failing
+ * call of this thread. */
 const char *crossdock_error_message(void);
 /* The status of the call to which crossdock_error_message belongs. */
 crossdock_status crossdock_error_status(void);
@@ -157,8 +158,8 @@ typedef enum crossdock_mode {
 
 /* --------------------------------------------------------------------- type */
 
-/* The size and alignment of a type. INVALID (with the position of the error) if the name is not in the grammar, or if
- * it is the type of one language (cpp:Name), whose size is not known here. */
+/* The size and alignment of a type. INVALID (with the position of the error) if the name is not in the grammar above,
+ * or if it is a type of one language (cpp:Name), whose size is not known here. */
 crossdock_status crossdock_type_layout(const char *name, uint64_t *size, uint32_t *align);
 
 /* ------------------------------------------------------------------ session */
@@ -230,17 +231,18 @@ crossdock_status crossdock_region_open(crossdock_session *session, const char *n
 
 /* Copy a region of any node of the site to this node, under the name `copy`, and open the copy. The copy has the bytes
  * of one moment in which no task had the region open. Handles that were saved in the region are valid in the copy.
- * Within timeout_ms the call waits for the region to be made, and for all tasks to close it. Errors: BUSY (a task
- * still has the region open at the timeout; the message names it), EXISTS (the name `copy` is taken), NOT_FOUND (no
- * node has the region at the timeout), NO_SPACE (the quota or this node's memory does not suffice), DENIED (no grant
- * to read the region, or to create and read the copy), TIMED_OUT (the copying takes longer than timeout_ms),
- * DISCONNECTED (the region's node or the catalog was lost meanwhile), INVALID (a name is not allowed, both names are
- * equal, or the region is on this node and the daemon is in no site). After an error there is no copy. */
+ * Within timeout_ms the call waits for the region to be made, and for all tasks to close it. Errors: BUSY (a task still
+ * has the region open at the timeout; the message names the task), EXISTS (the name `copy` is taken), NOT_FOUND (no
+ * node has the region at the timeout), NO_SPACE (the quota or this node's memory does not suffice), DENIED (no grant to
+ * read the region, or to create and read the copy), TIMED_OUT (the copying takes longer than timeout_ms), DISCONNECTED
+ * (the region's node or the catalog was lost meanwhile), INVALID (a name is not allowed, both names are equal, or the
+ * region is on this node and the daemon is in no site). After an error there is no copy. */
 crossdock_status crossdock_region_copy(crossdock_session *session, const char *name, const char *copy,
                                        int64_t timeout_ms, crossdock_region **region);
 /* Move a region of any node of the site to this node, and open it. The region keeps its name, and its handles stay
- * valid. A region that is on this node already is only opened. Errors: as for crossdock_region_copy, but DENIED
- * without the grants to read, write, remove and create the region. After an error the region is where it was. */
+ * valid. A region that is on this node already is only opened. Errors: as for crossdock_region_copy, but DENIED means
+ * that this task lacks a grant to read, write, remove or create the region. After an error the region is where it
+ * was. */
 crossdock_status crossdock_region_move(crossdock_session *session, const char *name, int64_t timeout_ms,
                                        crossdock_region **region);
 
@@ -249,8 +251,9 @@ crossdock_status crossdock_region_move(crossdock_session *session, const char *n
  * does not allow to read the region), BUSY (the region is being copied or moved to another node). */
 crossdock_status crossdock_region_of(crossdock_session *session, crossdock_handle handle, crossdock_region **region);
 
-/* A new reference to the region whose header is mapped at `base` in this process; NOT_FOUND if there is none. The
- * function is for code that has a container but not its region. Allocators use the cheaper crossdock_allocate_at. */
+/* A new reference to the region whose header is mapped at `base` in this process; NOT_FOUND if no region is mapped
+ * there. The function is for code that has a container but not its region. Allocators use the cheaper
+ * crossdock_allocate_at. */
 crossdock_status crossdock_region_at(const void *base, crossdock_region **region);
 
 crossdock_status crossdock_region_ref(crossdock_region *region);
@@ -292,8 +295,8 @@ typedef struct crossdock_heal_report {
     uint64_t objects;    /* objects whose maker or remover had died */
 } crossdock_heal_report;
 
-/* Repair now what dead members left half done in the region. The call is optional: a member that meets a half-done
- * change later repairs it anyway. `report` (may be NULL) tells what was repaired. */
+/* Repair now what dead members left half done in the region. The call is optional: without it, each half-done change is
+ * repaired by the first member that meets the change. `report` (may be NULL) tells what was repaired. */
 crossdock_status crossdock_region_heal(crossdock_region *region, crossdock_heal_report *report);
 
 /* --------------------------------------------------------------- allocation */
@@ -331,12 +334,12 @@ crossdock_status crossdock_replace(crossdock_region *region, void *header, const
 
 /* ------------------------------------------------------------------- object */
 
-/* An object as this process sees it. */
+/* An object in a region, with its address in this process. */
 typedef struct crossdock_object {
     void *address;
     crossdock_handle handle;
     uint64_t size;
-    uint32_t created;  /* claim: 1 = new, zeroed, to be committed or abandoned; 0 = it was there */
+    uint32_t created;  /* claim: 1 = new, zeroed, to be committed or abandoned; 0 = it existed */
     uint32_t reserved; /* 0 */
 } crossdock_object;
 
@@ -392,7 +395,7 @@ crossdock_status crossdock_object_list(crossdock_region *region, crossdock_objec
 /* ------------------------------------------------------------------- handle */
 
 /* The handle of an object or allocated block of this region, from its address. INVALID if the address is not in the
- * region, BAD_HANDLE if no allocated block starts there. */
+ * region, BAD_HANDLE if no allocated block starts at the address. */
 crossdock_status crossdock_handle_save(crossdock_region *region, const void *address, crossdock_handle *handle);
 
 /* Find the object that a handle names: its address and size in this process (`object->created` is 0). If `type` is
@@ -433,7 +436,7 @@ typedef struct crossdock_ndarray {
     uint64_t capacity_bytes;
     uint32_t rank;                      /* 0 to CROSSDOCK_RANK_MAX */
     uint32_t order;                     /* crossdock_order */
-    uint64_t shape[CROSSDOCK_RANK_MAX]; /* the first `rank` count, the others are 0 */
+    uint64_t shape[CROSSDOCK_RANK_MAX]; /* `rank` lengths, followed by zeros */
     uint8_t reserved[32];               /* 0 */
 } crossdock_ndarray;
 
@@ -515,7 +518,7 @@ typedef enum crossdock_pattern {
 typedef struct crossdock_port_options {
     crossdock_pattern pattern;
     uint32_t capacity;   /* messages in flight; a power of two, 1 to 4096; 0: as the port has, or 8 for a new port */
-    uint32_t persistent; /* not 0: if this call makes the port, it and its messages stay after the run, until removed */
+    uint32_t persistent; /* not 0: a port that this call makes stays after the run, with its messages, until removed */
 } crossdock_port_options;
 
 #define CROSSDOCK_PORT_OPTIONS_INIT {CROSSDOCK_ANY_PATTERN, 0, 0}
@@ -573,9 +576,9 @@ crossdock_status crossdock_port_send(crossdock_port *port, const crossdock_messa
                                      int64_t timeout_ms);
 
 /* For a producer: wait until there is a free cell for the next send, and get back a handle whose message was released.
- * No consumer reads its object any more, so it may be written again. Each handle comes back once, the oldest first.
- * The handle is {0, 0} if there is a free cell but no handle to give back (at first, or when messages carried no
- * handle). Errors as crossdock_port_send. */
+ * No consumer reads the object of this handle any more, so the object may be written again. Each handle comes back
+ * once, the oldest first. The handle is {0, 0} if there is a free cell but no handle to give back (at first, or when
+ * messages carried no handle). Errors as crossdock_port_send. */
 crossdock_status crossdock_port_reclaim(crossdock_port *port, int64_t timeout_ms, crossdock_handle *handle);
 
 /* Receive a message. If there is no message, wait for one; with CROSSDOCK_NO_WAIT: NOT_YET. The message belongs to this
@@ -586,11 +589,11 @@ crossdock_status crossdock_port_reclaim(crossdock_port *port, int64_t timeout_ms
 crossdock_status crossdock_port_receive(crossdock_port *port, int64_t timeout_ms, crossdock_message *message);
 
 /* Release a message: give its cell, and with it the data, back to the producer. Release each received message once, in
- * any order. INVALID if it was not received here or was released already. */
+ * any order. INVALID if the message was not received at this end or was released already. */
 crossdock_status crossdock_port_release(crossdock_port *port, const crossdock_message *message);
 
 /* Put a received message back: the next receive of this end gives it again. This is for a program that cannot use the
- * message now. The call never waits. INVALID if the message was not received here, was released, or was put back
+ * message now. The call never waits. INVALID if the message was not received at this end, was released, or was put back
  * already. */
 crossdock_status crossdock_port_put_back(crossdock_port *port, const crossdock_message *message);
 
@@ -652,12 +655,12 @@ crossdock_status crossdock_port_note_copied(crossdock_port *port, uint64_t bytes
  *         crossdock_publisher_publish(field, now, 1, NULL);
  *     }
  *
- * An observer's addresses are valid until its version is given up (crossdock_series_version_unref). The data at them
- * changes only when the version is refreshed.
+ * An observer's addresses are valid until its version is given up (crossdock_series_version_unref). The data at these
+ * addresses changes only when the version is refreshed.
  *
- * The pages of a published array stay where they are, so that it can be registered (RDMA, io_uring, CUDA, a pending
- * MPI_Irecv). Only CROSSDOCK_PAGES_MAY_MOVE and crossdock_publisher_begin move the pages. After such a move, data
- * that a device writes through an earlier registration is lost without an error.
+ * The pages of a published array stay where they are, so that the array's memory can be registered (RDMA, io_uring,
+ * CUDA, a pending MPI_Irecv). Only CROSSDOCK_PAGES_MAY_MOVE and crossdock_publisher_begin move the pages. After such a
+ * move, data that a device writes through an earlier registration is lost without an error.
  *
  * One thread at a time may use a publisher; calls of other threads wait. What a forked child writes to a publisher's
  * memory, only the child sees. */
@@ -705,7 +708,7 @@ typedef struct crossdock_variable {
     uint32_t dimensions;                      /* 0 for a single value */
     crossdock_order order;                    /* for observers; crossdock treats the data as bytes */
     uint64_t shape[CROSSDOCK_RANK_MAX];       /* at present */
-    uint64_t max_shape[CROSSDOCK_RANK_MAX];   /* what it can grow to; 0: this dimension stays as it is */
+    uint64_t max_shape[CROSSDOCK_RANK_MAX];   /* the largest lengths; 0: this dimension keeps its length */
     const crossdock_attribute *constants;     /* what never changes: spacing, units; NULL for none */
     size_t constant_count;
 } crossdock_variable;
@@ -820,9 +823,9 @@ crossdock_status crossdock_publisher_end(crossdock_publisher *publisher);
  * DENIED (no grant to remove it), BUSY (a member publishes the series). */
 crossdock_status crossdock_series_remove(crossdock_session *session, const char *name);
 
-/* Observe the series of this name in the current run. If it does not exist, wait for it up to `timeout_ms`.
- * NOT_FOUND: there is no such series (CROSSDOCK_NO_WAIT). TIMED_OUT: none came before the deadline. DENIED: no grant
- * to observe the series. NO_SPACE: the series has as many observers as it allows. */
+/* Observe the series of this name in the current run. If the series does not exist yet, wait for it up to `timeout_ms`.
+ * NOT_FOUND: there is no such series (CROSSDOCK_NO_WAIT). TIMED_OUT: none came before the deadline. DENIED: no grant to
+ * observe the series. NO_SPACE: the series has as many observers as it allows. */
 crossdock_status crossdock_observer_open(crossdock_session *session, const char *name, int64_t timeout_ms,
                                          crossdock_observer **observer);
 /* Observe the latest series of this name from any run, also from a run that has ended. Otherwise as
@@ -906,7 +909,7 @@ crossdock_status crossdock_series_version_attribute_count(crossdock_series_versi
  * and `value` its value. */
 crossdock_status crossdock_series_version_attribute_at(crossdock_series_version *version, uint32_t index, char *name,
                                                 crossdock_value *value);
-/* An attribute by name. NOT_FOUND: this version does not carry it. */
+/* An attribute by name. NOT_FOUND: this version has no attribute of this name. */
 crossdock_status crossdock_series_version_attribute(crossdock_series_version *version, const char *name, crossdock_value *value);
 
 /* Turn a version into the newest one. No other thread may use it meanwhile. Only the chunks that differ are mapped
@@ -940,9 +943,9 @@ typedef struct crossdock_checkpoint crossdock_checkpoint; /* a counted reference
  * (crossdock_checkpoint_skipped lists them). The whole file is read once. `folder` may also be the path of one
  * checkpoint file, which is then opened. A program of several ranks needs this: one rank chooses the newest checkpoint
  * and tells the other ranks its path, because a newer checkpoint may be saved between the calls of two ranks. Errors:
- * NOT_FOUND (there is none, so the program starts for the first time), CORRUPT (all are damaged), INVALID (`name` is
- * NULL, and the folder has checkpoints of several names; or the given file does not exist), DENIED (this user may not
- * read the folder or a file), SYSTEM (the kernel refuses another call). */
+ * NOT_FOUND (there is no checkpoint, so the program starts for the first time), CORRUPT (all checkpoints are damaged),
+ * INVALID (`name` is NULL, and the folder has checkpoints of several names; or the given file does not exist), DENIED
+ * (this user may not read the folder or a file), SYSTEM (the kernel refuses another call). */
 crossdock_status crossdock_checkpoint_restart(const char *folder, const char *name, crossdock_checkpoint **checkpoint);
 /* Open the checkpoint file at this path. Errors: NOT_FOUND (there is no such file), CORRUPT (it is damaged or no
  * checkpoint), DENIED (this user may not read it), SYSTEM (the kernel refuses another call). */
@@ -1060,14 +1063,14 @@ typedef struct crossdock_item_info {
     char owner[CROSSDOCK_NAME_MAX + 1];   /* in the words of `to`: "detect/1", "detect", "#7" */
     char creator[CROSSDOCK_NAME_MAX + 1]; /* the same */
     uint64_t size;                        /* bytes */
-    uint64_t since_ms;                    /* how long the owner has had it */
-    uint64_t transfers;                   /* how often it changed its owner */
-    uint64_t copies;                      /* how often it was copied because a former owner still had it open */
+    uint64_t since_ms;                    /* how long the owner has had the item */
+    uint64_t transfers;                   /* how often the item has changed its owner */
+    uint64_t copies;                      /* how often the item was copied because a former owner still had it open */
     crossdock_item_state state;
     crossdock_item_level level;
     crossdock_item_policy on_death;
-    uint32_t readers; /* members that read it now, its owner among them */
-    uint32_t waiting; /* requests that wait for it */
+    uint32_t readers; /* members that read the item now, including its owner */
+    uint32_t waiting; /* requests that wait for the item */
     uint32_t mine;    /* 1: this task is its owner */
 } crossdock_item_info;
 
@@ -1091,9 +1094,9 @@ crossdock_status crossdock_item_find(crossdock_session *session, const char *key
 
 /* Wait until this task owns the item, and open it. The item need not exist yet. Waiting tasks are served in the order
  * of their calls. NOT_YET with CROSSDOCK_NO_WAIT if another task owns it; TIMED_OUT (the message names the owner and
- * tells since when it has the item); NOT_FOUND with CROSSDOCK_NO_WAIT, or if it is destroyed during the wait; BUSY:
- * this process has it open already. In a site also with CROSSDOCK_NO_WAIT: TIMED_OUT after 5 s if the item is on its way
- * between two nodes, DISCONNECTED if its node or the catalog does not answer. */
+ * tells since when it has the item); NOT_FOUND with CROSSDOCK_NO_WAIT if the item does not exist, or if it is destroyed
+ * during the wait; BUSY: this process has the item open already. In a site, even with CROSSDOCK_NO_WAIT: TIMED_OUT
+ * after 5 s if the item is on its way between two nodes, DISCONNECTED if its node or the catalog does not answer. */
 crossdock_status crossdock_item_access(crossdock_session *session, const char *key, int64_t timeout_ms,
                                        crossdock_item **item);
 

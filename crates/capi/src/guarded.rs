@@ -15,7 +15,7 @@ use crossdock_client::{Error, ProcessToken, Result, Status};
 /// may hold the lock for a moment.
 const TRIES: Duration = Duration::from_millis(100);
 
-/// A value behind a lock. It knows which process made it.
+/// A value behind a lock, together with the process that made the value.
 pub(crate) struct Guarded<L> {
     lock: L,
     process: ProcessToken,

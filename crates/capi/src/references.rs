@@ -68,8 +68,8 @@ pub(crate) struct Table<T> {
     free: PerProcess<Mutex<Vec<usize>>>,
 }
 
-// SAFETY: only calls that hold the slot read its value. It is written only while the slot has neither references nor
-// calls, by the one thread that brought the slot into this state. With T: Send + Sync any thread may use shared
+// SAFETY: only calls that hold the slot read its value. The value is written only while the slot has neither references
+// nor calls, by the one thread that brought the slot into this state. With T: Send + Sync any thread may use shared
 // references to the value.
 unsafe impl<T: Send + Sync> Sync for Table<T> {}
 
@@ -104,7 +104,7 @@ impl<T: Send + Sync> Table<T> {
         Ok(TOP | self.kind << 48 | generation << 16 | index as u64)
     }
 
-    /// Gives the value of a reference. It stays at least until the result is dropped.
+    /// Gives the value of a reference. The value stays at least until the result is dropped.
     pub(crate) fn hold(&self, reference: u64) -> Result<ReferenceGuard<'_, T>> {
         self.enter(reference, CLOSED)
     }
@@ -292,9 +292,9 @@ impl<T> Drop for ReferenceGuard<'_, T> {
             if let Err(other) = state.compare_exchange_weak(now, next, Ordering::AcqRel, Ordering::Acquire) {
                 now = other;
             } else if next & EMPTY != now & EMPTY {
-                // SAFETY: no new call can begin, and this call is the last running one. It set the flag EMPTY while it
-                // was still counted, so a thread that gives up a reference does not take the value. So only this thread
-                // uses the value.
+                // SAFETY: no new call can begin, and this call is the last running one. This call set the flag EMPTY
+                // while it was still counted, so a thread that gives up a reference does not take the value. So only
+                // this thread uses the value.
                 drop(unsafe { (*self.slot.value.get()).take() });
                 now = state.load(Ordering::Acquire);
             } else {

@@ -180,9 +180,9 @@ struct slot {
 
 class mpi_transport;
 
-/// Closed ports whose last messages have not been sent or received yet. A port does not wait for them when it is
-/// closed, but MPI requires every message to be received. MPI_Finalize does this: before everything else, it deletes
-/// the attributes of MPI_COMM_SELF.
+/// Closed ports whose last messages have not been sent or received yet. A port does not wait for these messages when it
+/// is closed, but MPI requires every message to be received. So `end` receives them in MPI_Finalize, which first
+/// deletes the attributes of MPI_COMM_SELF and thereby calls `end`.
 class afterlife {
  public:
   static afterlife& of_process() {
@@ -416,7 +416,7 @@ class mpi_transport final : public transport {
       }
       for (auto& s : slots_) {
         if (s.state == slot::under_way && s.out.message.position == credit.position) {
-          // The other end has received the message of this slot, so this wait ends at once.
+          // The other end has received the message of this slot, so this wait ends immediately.
           by_mpi::check(MPI_Wait(&s.out.request, MPI_STATUS_IGNORE), name_);
           s.state = s.out.message.handle.segment == 0 ? slot::empty : slot::returned;
           s.order = statistics_.received++;
@@ -480,7 +480,8 @@ inline void afterlife::born(mpi_transport* port) {
 }
 
 /// Called by MPI_Finalize: closes the open ends, and waits up to a second for their last messages. If a message does
-/// not arrive, because the other rank never closed its end, its memory is never freed, because MPI may still read it.
+/// not arrive, because the other rank never closed its end, the memory of this message is never freed, because MPI may
+/// still read it.
 inline void afterlife::end() {
   std::set<mpi_transport*> open;
   {

@@ -175,7 +175,8 @@ fn main() {
                 }
                 let time = begun.elapsed().as_secs_f64() * 1e6 / times as f64;
                 served::check(memory);
-                // The first round is not measured, because it opens the connections, and TCP's windows still grow.
+                // The first round is not measured, because the connections are opened and TCP's windows still grow in
+                // this round.
                 if round > 0 {
                     took.entry((name, way)).or_default().push(time);
                 }

@@ -18,8 +18,8 @@ using observer_ref = counted<crossdock_observer, crossdock_observer_ref, crossdo
 using version_ref = counted<crossdock_series_version, crossdock_series_version_ref, crossdock_series_version_unref>;
 }  // namespace detail
 
-/// A version, pinned as long as a copy of this object exists. Its spans are valid as long as such a copy exists; after
-/// a refresh they show the newest version.
+/// A version, pinned as long as a copy of this object exists. The spans of its arrays are valid for the same time;
+/// after a refresh the spans show the newest version.
 class version {
  public:
   explicit version(detail::version_ref ref) noexcept : ref_(std::move(ref)) {}
@@ -115,8 +115,8 @@ inline std::vector<crossdock_change> diff(const version& before, const version& 
 /// not return it again.
 class observer {
  public:
-  /// Observes the series of this name in the current run, and waits for it. Errors: not_found (there is no such
-  /// series, and `wait` is no_wait), timed_out (none came before the deadline), denied (no grant to observe the
+  /// Observes the series of this name in the current run, and waits for it. Errors: not_found (there is no such series,
+  /// and `wait` is no_wait), timed_out (no such series came before the deadline), denied (no grant to observe the
   /// series), no_space (the series has as many observers as it allows).
   explicit observer(const std::string& name, timeout wait = {}, const session& s = session()) {
     crossdock_observer* given = nullptr;

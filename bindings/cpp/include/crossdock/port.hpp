@@ -110,8 +110,9 @@ class port {
     }
   }
   /// Works as recv, but returns a message, which is released when the message object is destroyed. T may be void.
-  /// Further errors: wrong_type, if the object is no T. If the object's region cannot be opened for a passing reason
-  /// (no_space, busy, disconnected, timed_out, system), the message is put back, and the next receive gives it.
+  /// Further errors: wrong_type, if the object is no T. If the object's region cannot be opened for a reason that may
+  /// be temporary (no_space, busy, disconnected, timed_out, system), the message is put back, and the next receive
+  /// gives it.
   template <class T>
   message<T> receive(timeout wait = {}) {
     crossdock_message m{};

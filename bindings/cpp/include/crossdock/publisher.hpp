@@ -19,7 +19,7 @@ using publisher_ref = counted<crossdock_publisher, crossdock_publisher_ref, cros
 /// The variables of a publisher in whose memory vectors lie.
 class taken_variables {
  public:
-  /// Returns false if a vector has the variable already.
+  /// Marks the variable as used by a vector. Returns false if another vector uses it already.
   bool take(const std::string& variable) {
     const std::lock_guard lock(mutex_);
     return names_.insert(variable).second;

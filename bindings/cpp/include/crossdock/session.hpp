@@ -21,7 +21,8 @@ struct connect_options {
   bool private_daemon = true;  ///< start a private daemon if no daemon is found; if false: status::not_found
 };
 
-/// A connection to the node daemon. Copies share the connection, and the last copy closes it. Thread-safe.
+/// A connection to the node daemon. Copies share the connection, which is closed when the last copy is destroyed.
+/// Thread-safe.
 class session {
  public:
   /// The one session that all libraries of this process share. The first call connects it.

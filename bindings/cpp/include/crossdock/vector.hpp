@@ -223,7 +223,7 @@ class vector {
   void swap(vector& other) {
     if (get_allocator() == other.get_allocator()) {
       block_.swap(other.block_);
-    } else {  // the elements of each vector must stay in its own region
+    } else {  // each vector's elements must stay in that vector's region
       vector mine(std::move(*this), get_allocator());
       *this = std::move(other);
       other = std::move(mine);

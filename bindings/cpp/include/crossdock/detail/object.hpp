@@ -142,7 +142,7 @@ T* open_object_only(crossdock_region* region, const std::string& name, timeout w
 }
 
 /// Removes the object called `name`, with all that it holds. The destructor runs first. If the object cannot be removed
-/// after that, the error says that it is destroyed.
+/// after that, the error says that its contents are freed already.
 inline void remove_object(crossdock_region* region, const std::string& name, destroyers::function destroy = nullptr) {
   crossdock_object_info info{};
   check(crossdock_object_find(region, name.c_str(), &info));
