@@ -92,8 +92,8 @@ module crossdock_series
   contains
     procedure :: latest => observer_latest
     procedure :: next => observer_next
-    !> each(version, stat [, timeout_ms]): gives the versions in order. version%missed is the number of versions that
-    !> `each` skipped just before this version, because they no longer existed.
+    !> each(version, stat [, timeout_ms]): gives the versions one after the other. version%missed is the number of
+    !> versions that `each` skipped just before this version, because they no longer existed.
     procedure :: each => observer_each
     procedure :: at => observer_at
     procedure :: state => observer_state

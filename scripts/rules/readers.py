@@ -70,7 +70,7 @@ def fields(top):
 
 
 def names(text, module, type_name):
-    """Where a text names a type of `layout`."""
+    """Gives the positions at which a text names a type of `layout`."""
     if type_name not in text or module not in text:
         return
     for use in re.finditer(r"\buse crossdock_layout::([^;]*);", text):

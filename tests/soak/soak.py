@@ -385,7 +385,7 @@ class Soak:
             self.fault(f"the broker {broker} outlived its keeper")
         left = sorted(path.name for path in self.folder.iterdir() if path.name not in ("faults", "runs"))
         if self.runners:
-            # If two processes of a run were killed at once, the next run removes what they left.
+            # If two processes of a run were killed at the same time, the next run removes what they left.
             self.runners[0].start()
             self.runners[0].process.wait(LONGEST_RUN)
         left += sorted(str(path) for path in self.runs.rglob("*") if path.parent != self.runs)

@@ -155,7 +155,7 @@ static void port_round(void)
             memcpy(body, m.inline_bytes, sizeof body);
             if (body[0] != m.tag || body[1] != mix(m.tag))
                 wrong("message", body[1], mix(m.tag));
-            /* Messages of one producer must come in order and only once. */
+            /* Each message of a producer must arrive exactly once, and in the order of sending. */
             if (m.tag >> 32 == from && (uint32_t)m.tag != received + 1)
                 wrong("order of messages", (uint32_t)m.tag, received + 1);
             from = m.tag >> 32, received = (uint32_t)m.tag;

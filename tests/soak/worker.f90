@@ -167,7 +167,7 @@ contains
       if (works('receive', stat)) then
         body = transfer(message%inline_bytes(1:16), body)
         if (body(1) /= message%tag .or. body(2) /= mix(message%tag)) call wrong('message')
-        ! Messages of one producer must come in order and only once.
+        ! Each message of a producer must arrive exactly once, and in the order of sending.
         if (ishft(message%tag, -32) == from .and. iand(message%tag, int(z'ffffffff', int64)) /= received + 1) &
           call wrong('order of messages')
         from = ishft(message%tag, -32)

@@ -83,7 +83,7 @@ class NativeIn final : public In {
   std::uint64_t inline_[CROSSDOCK_INLINE_MAX / 8] = {};
 };
 
-/// Copies the received data into private memory, and releases the message at once.
+/// Copies the received data into private memory, and then releases the message immediately.
 class CopyFrom final : public In {
  public:
   CopyFrom(std::unique_ptr<NativeIn> from, std::size_t elements) : from_(std::move(from)), elements_(elements), own_(private_memory(elements)) {}

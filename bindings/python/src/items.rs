@@ -236,7 +236,7 @@ impl Item {
 
     /// Hands the item to another task in one step. `to` is "combine" (the first rank of the task that accesses it),
     /// "detect/1" (rank 1 of the task), or "#7" (the task that registers the number 7). The task need not exist yet. If
-    /// a task waits for the item, it gets the item at once.
+    /// a task waits for the item, it gets the item immediately.
     ///
     /// Raises InvalidError (`to` is not a possible name of a task, or names this task), DeniedError (that task has no
     /// grant to own the item), BusyError (there are views, or the heap in the item is open) or ClosedError (the item is

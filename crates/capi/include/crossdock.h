@@ -170,7 +170,7 @@ typedef struct crossdock_connect_options {
     const char *workflow;    /* NULL: CROSSDOCK_WORKFLOW, else the endpoint's own */
     int64_t rank;            /* -1: CROSSDOCK_RANK, else 0 */
     int64_t timeout_ms;      /* for the connection; -1: 5 s */
-    uint32_t private_daemon; /* 1: start a private daemon when no endpoint is found; 0: that is an error */
+    uint32_t private_daemon; /* 1: start a private daemon if no endpoint is found; 0: NOT_FOUND */
     uint32_t reserved;       /* 0 */
 } crossdock_connect_options;
 
@@ -221,11 +221,11 @@ crossdock_status crossdock_session_workflow(crossdock_session *session, char *bu
  * when it is first used. A region that this call creates gets this size. CROSSDOCK_OPEN_ONLY ignores the size;
  * CROSSDOCK_OPEN_OR_CREATE gives INVALID if the existing region is smaller. With CROSSDOCK_ANY_SIZE an existing region
  * may have any size, and a new region gets 1 GiB. Only CROSSDOCK_OPEN_ONLY waits (timeout_ms) for another task to
- * create the region: with CROSSDOCK_NO_WAIT it gives NOT_FOUND at once, and after a deadline TIMED_OUT. Other errors:
- * EXISTS (CROSSDOCK_CREATE_ONLY finds a region), INVALID (the name is not allowed, or the size is 0), NO_SPACE (the
- * quota or the node's memory does not suffice), BUSY (the region is being copied or moved to another node), DENIED (no
- * grant), INCOMPATIBLE (a build with another memory layout made the region), DISCONNECTED (there is no daemon). The
- * caller gets one reference. If a process opens a region twice, it is mapped only once. */
+ * create the region: with CROSSDOCK_NO_WAIT it gives NOT_FOUND immediately, and otherwise TIMED_OUT at the deadline.
+ * Other errors: EXISTS (CROSSDOCK_CREATE_ONLY finds a region), INVALID (the name is not allowed, or the size is 0),
+ * NO_SPACE (the quota or the node's memory does not suffice), BUSY (the region is being copied or moved to another
+ * node), DENIED (no grant), INCOMPATIBLE (a build with another memory layout made the region), DISCONNECTED (there is
+ * no daemon). The caller gets one reference. If a process opens a region twice, it is mapped only once. */
 crossdock_status crossdock_region_open(crossdock_session *session, const char *name, crossdock_mode mode, uint64_t size,
                                        int64_t timeout_ms, crossdock_region **region);
 
@@ -290,9 +290,9 @@ typedef struct crossdock_region_statistics {
 crossdock_status crossdock_region_statistics_get(crossdock_region *region, crossdock_region_statistics *statistics);
 
 typedef struct crossdock_heal_report {
-    uint64_t slots;      /* dead members' heap slots put in order */
-    uint64_t operations; /* half-done operations finished or taken back */
-    uint64_t objects;    /* objects whose maker or remover had died */
+    uint64_t slots;      /* heap slots of dead members that were repaired */
+    uint64_t operations; /* half-done operations that were finished or undone */
+    uint64_t objects;    /* objects whose maker or remover died before it had finished */
 } crossdock_heal_report;
 
 /* Repair now what dead members left half done in the region. The call is optional: without it, each half-done change is
@@ -345,14 +345,14 @@ typedef struct crossdock_object {
 
 /* Find or create a named object that is ready to use: new memory is zero, and a growing type is empty. The function is
  * for the types of the grammar (not cpp:Name). With CROSSDOCK_OPEN_ONLY it waits (timeout_ms) for another task to make
- * the object (NOT_FOUND at once with CROSSDOCK_NO_WAIT, TIMED_OUT after a deadline). In every mode it also waits while
- * another living member is making the object, and gives NOT_YET if that member has not finished at the deadline. With
- * CROSSDOCK_NO_WAIT this second wait takes up to 60 s, except in the mode CROSSDOCK_OPEN_ONLY, which gives NOT_YET
- * immediately. CROSSDOCK_RECREATE frees the old object, which no task may be using. It first checks the arguments, and
- * that the new object is not larger than the region; if the region is too full for the new object, the old one is gone.
- * Errors: EXISTS (CROSSDOCK_CREATE_ONLY finds an object), WRONG_TYPE (the object has another type), INVALID (the name
- * or the type is not allowed), NO_SPACE (the region, the quota or the node is full), CORRUPT (the region holds what no
- * correct member writes). */
+ * the object (NOT_FOUND immediately with CROSSDOCK_NO_WAIT, otherwise TIMED_OUT at the deadline). In every mode it also
+ * waits while another living member is making the object, and gives NOT_YET if that member has not finished at the
+ * deadline. With CROSSDOCK_NO_WAIT this second wait takes up to 60 s, except in the mode CROSSDOCK_OPEN_ONLY, which
+ * gives NOT_YET immediately. CROSSDOCK_RECREATE frees the old object, which no task may be using. It first checks the
+ * arguments, and that the new object is not larger than the region; if the region is too full for the new object, the
+ * old one is gone. Errors: EXISTS (CROSSDOCK_CREATE_ONLY finds an object), WRONG_TYPE (the object has another type),
+ * INVALID (the name or the type is not allowed), NO_SPACE (the region, the quota or the node is full), CORRUPT (the
+ * region holds what no correct member writes). */
 crossdock_status crossdock_object_open(crossdock_region *region, const char *name, const char *type, crossdock_mode mode,
                                        int64_t timeout_ms, crossdock_object *object);
 
@@ -526,11 +526,11 @@ typedef struct crossdock_port_options {
 /* A message as it is sent through a port. It has 64 bytes. */
 typedef struct crossdock_message {
     crossdock_handle handle;                    /* the data; {0, 0} for none */
-    uint64_t tag;                               /* yours: step, kind .. */
-    uint64_t position;                          /* set by receive: which message of the port; release needs it */
-    uint32_t inline_length;                     /* bytes of inline_bytes that count */
+    uint64_t tag;                               /* for the program: a step, a kind .. */
+    uint64_t position;                          /* set by receive: the message's number in the port; release needs it */
+    uint32_t inline_length;                     /* the number of bytes used in inline_bytes */
     uint32_t reserved;                          /* 0 */
-    uint8_t inline_bytes[CROSSDOCK_INLINE_MAX]; /* yours: small data that needs no object */
+    uint8_t inline_bytes[CROSSDOCK_INLINE_MAX]; /* for the program: small data that needs no object */
 } crossdock_message;
 
 #define CROSSDOCK_MESSAGE_INIT {{0, 0}, 0, 0, 0, 0, {0}}
@@ -608,14 +608,14 @@ crossdock_status crossdock_port_arm(crossdock_port *port, int *ready);
 crossdock_status crossdock_port_disarm(crossdock_port *port);
 
 typedef struct crossdock_port_statistics {
-    uint64_t messages;          /* sent, by all producers */
-    uint64_t received;          /* released, by all consumers */
+    uint64_t messages;          /* messages that all producers have sent */
+    uint64_t received;          /* messages that all consumers have released */
     uint64_t bytes_handed_over; /* the `bytes` of all sends, plus inline bytes */
     uint64_t bytes_copied;      /* the `bytes` of all calls of crossdock_port_note_copied */
-    uint64_t producer_wait_ns;  /* time that producers waited for a place */
+    uint64_t producer_wait_ns;  /* time that producers waited for a free cell */
     uint64_t consumer_wait_ns;  /* time that consumers waited for a message */
-    uint64_t sleeps;            /* times that an end went to sleep */
-    uint64_t wakes;             /* times that an end woke another */
+    uint64_t sleeps;            /* how often an end went to sleep */
+    uint64_t wakes;             /* how often an end woke another end */
     uint64_t redelivered;       /* messages delivered again because their consumer died or left */
     uint64_t voided;            /* messages whose producer died while it wrote them */
     uint64_t under_way;         /* messages in the port right now */
@@ -707,9 +707,9 @@ typedef struct crossdock_variable {
     const char *type;                         /* of its elements, in the grammar above: "f64", "{f64,i32}" */
     uint32_t dimensions;                      /* 0 for a single value */
     crossdock_order order;                    /* for observers; crossdock treats the data as bytes */
-    uint64_t shape[CROSSDOCK_RANK_MAX];       /* at present */
+    uint64_t shape[CROSSDOCK_RANK_MAX];       /* the present lengths */
     uint64_t max_shape[CROSSDOCK_RANK_MAX];   /* the largest lengths; 0: this dimension keeps its length */
-    const crossdock_attribute *constants;     /* what never changes: spacing, units; NULL for none */
+    const crossdock_attribute *constants;     /* values that never change: spacing, units; NULL for none */
     size_t constant_count;
 } crossdock_variable;
 
@@ -792,13 +792,13 @@ crossdock_status crossdock_publisher_publish(crossdock_publisher *publisher, con
 /* For programs that write all data for each version. After begin, the variables' memory is the next version itself, at
  * other addresses (crossdock_publisher_memory), with undefined contents. Write all of it, then publish, which copies
  * nothing. Afterwards the variables are at their own addresses again, but other pages lie there, so memory that was
- * registered must be registered anew. crossdock_publisher_abandon gives up the begun version. Errors: begin gives BUSY
+ * registered must be registered again. crossdock_publisher_abandon gives up the begun version. Errors: begin gives BUSY
  * if a version is begun already; abandon gives INVALID if no version is begun. */
 crossdock_status crossdock_publisher_begin(crossdock_publisher *publisher);
 crossdock_status crossdock_publisher_abandon(crossdock_publisher *publisher);
 
 typedef struct crossdock_publisher_statistics {
-    uint64_t versions;       /* published so far */
+    uint64_t versions;       /* versions published so far */
     uint64_t chunk;          /* bytes of a chunk */
     uint64_t withheld;       /* publishes that withheld their version */
     uint64_t slots_used;     /* chunks that some version holds */
@@ -1060,7 +1060,7 @@ typedef enum crossdock_item_state {
 
 typedef struct crossdock_item_info {
     char key[CROSSDOCK_NAME_MAX + 1];
-    char owner[CROSSDOCK_NAME_MAX + 1];   /* in the words of `to`: "detect/1", "detect", "#7" */
+    char owner[CROSSDOCK_NAME_MAX + 1];   /* in the form of `to`: "detect/1", "detect", "#7" */
     char creator[CROSSDOCK_NAME_MAX + 1]; /* the same */
     uint64_t size;                        /* bytes */
     uint64_t since_ms;                    /* how long the owner has had the item */
@@ -1071,7 +1071,7 @@ typedef struct crossdock_item_info {
     crossdock_item_policy on_death;
     uint32_t readers; /* members that read the item now, including its owner */
     uint32_t waiting; /* requests that wait for the item */
-    uint32_t mine;    /* 1: this task is its owner */
+    uint32_t mine;    /* 1: this task owns the item */
 } crossdock_item_info;
 
 /* Give this rank of this task a number as a second name: a transfer to "#7" goes to the rank that registered 7, even if
@@ -1086,8 +1086,8 @@ crossdock_status crossdock_session_register_number(crossdock_session *session, u
 crossdock_status crossdock_item_create(crossdock_session *session, const char *key, uint64_t size,
                                        const crossdock_item_options *options, crossdock_item **item);
 
-/* What the daemon knows about an item of this workflow. The task need not own the item. NOT_FOUND: there is no item
- * of this key, or this task may not see it. On one node the answer comes at once. In a site, the call waits up to 5 s
+/* What the daemon knows about an item of this workflow. The task need not own the item. NOT_FOUND: there is no item of
+ * this key, or this task may not see it. On one node the answer comes immediately. In a site, the call waits up to 5 s
  * for an item that is on its way between two nodes: TIMED_OUT if it has not arrived, DISCONNECTED if its node or the
  * catalog does not answer. */
 crossdock_status crossdock_item_find(crossdock_session *session, const char *key, crossdock_item_info *info);
@@ -1110,10 +1110,10 @@ crossdock_status crossdock_item_access_any(crossdock_session *session, const cha
 crossdock_status crossdock_item_read(crossdock_session *session, const char *key, int64_t timeout_ms,
                                      crossdock_item **item);
 
-/* Hand the item to a task in one step. Afterwards the other task owns it. If that task waits for the item, it has the
- * item at once. INVALID: `to` is no name of a task, or is this task. DENIED: that task has no grant to own the item.
- * BUSY: a region that was opened in the item is in use. CLOSED: this task has already handed the item on. After any
- * other error this task still owns the item; ask for its address again. */
+/* Hand the item to a task in one step. Afterwards the other task owns it. If that task waits for the item, it gets the
+ * item immediately. INVALID: `to` is no name of a task, or is this task. DENIED: that task has no grant to own the
+ * item. BUSY: a region that was opened in the item is in use. CLOSED: this task has already handed the item on. After
+ * any other error this task still owns the item; ask for its address again. */
 crossdock_status crossdock_item_transfer(crossdock_item *item, const char *to);
 
 /* Make a new item with the same bytes. This task owns the new item, which is independent of the first. Errors as
@@ -1167,10 +1167,10 @@ crossdock_status crossdock_item_unref(crossdock_item *item);
 /* -------------------------------------------------------------------- files */
 
 /* Wait until the file exists, if it lies in a managed directory that this task consumes (`files:` in the workflow
- * file). For every other path, and outside of `crossdock run`, return OK at once. Open the file afterwards as usual.
- * Blocks at most for the directory's `wait`. Any number of threads may wait, and no session is needed. NOT_FOUND: the
- * producers have ended without the file. TIMED_OUT: the directory's `wait` is over. SYSTEM: a signal interrupted the
- * wait, and its handler was installed without SA_RESTART. */
+ * file). For every other path, and outside of `crossdock run`, return OK immediately. Open the file afterwards as
+ * usual. Blocks at most for the directory's `wait`. Any number of threads may wait, and no session is needed.
+ * NOT_FOUND: the producers have ended without the file. TIMED_OUT: the directory's `wait` is over. SYSTEM: a signal
+ * interrupted the wait, and its handler was installed without SA_RESTART. */
 crossdock_status crossdock_file_await(const char *path);
 
 #ifdef __cplusplus

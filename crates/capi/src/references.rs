@@ -2,8 +2,8 @@
 //!
 //! A reference is not an address. It consists of a kind, a generation, and an index into a table of this library. So
 //! the library recognizes a stale reference, a reference of another kind and any random number without dereferencing
-//! it. If a program dereferences a reference, the program faults at once, because the top bits of a reference are such
-//! that it is no address of a user process.
+//! it. If a program dereferences a reference, the program faults immediately, because no address of a user process has
+//! the top bits that a reference has.
 //!
 //! There are two ways to use a reference. `hold` counts the running call. So if another thread closes the object or
 //! gives up its last reference, the value stays until the call has ended. Sessions use `hold`. `peek` relies on a

@@ -283,7 +283,7 @@ static void c6(const char *role, const char *argument)
     void *base, *block;
     uint64_t capacity;
     OK(crossdock_region_base(region(), &base, &capacity));
-    for (int i = 0; i < 2; i++) /* afterwards this thread remembers the region by its base */
+    for (int i = 0; i < 2; i++) /* makes this thread remember the region by its base address */
         OK(crossdock_allocate_at(base, 64, 8, &block));
     *(int *)n.address = 7;
     pid_t child = fork();

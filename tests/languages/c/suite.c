@@ -13,7 +13,7 @@ enum { FAILED = 1, SKIPPED = 77, LEFT_MAX = 16 };
 static char prefix[64], row_id[8];
 static const char *own_role = "";
 static bool is_peer;
-static int report = -1; /* the pipe by which a row's process reports why it failed */
+static int report = -1; /* the pipe through which the process of a test reports why the test failed */
 static crossdock_session *own;
 
 static struct {
@@ -184,7 +184,7 @@ static int run_row(const row *r)
         close(words[0]);
         report = words[1];
         snprintf(row_id, sizeof row_id, "%s", r->id);
-        alarm(60); /* a row that hangs is a failure, not a hanging suite */
+        alarm(60); /* a test that hangs must fail, and must not hang the suite */
         r->run("", "");
         finish(0);
     }

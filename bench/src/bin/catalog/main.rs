@@ -172,8 +172,8 @@ fn etcd(kind: Kind, command: &Path, plan: Plan, floors: &Floors, rows: &mut Rows
     });
 }
 
-/// First makes as many registrations at once as the nodes can, so that all connections are open. Then measures the
-/// rounds.
+/// First makes as many registrations at the same time as the nodes can, so that all connections are open. Then measures
+/// the rounds.
 fn rounds(nodes: &dyn Nodes, board: &Board, plan: Plan, mut round: impl FnMut()) {
     parts::together(nodes, board, 1);
     (0..plan.rounds).for_each(|_| round());

@@ -118,7 +118,7 @@ class publisher {
   /// A version that is written directly. As long as this object exists, the variables' memory is the next version
   /// itself, at other addresses. Write all of it, and then publish. If the object is destroyed without a publish, the
   /// version is abandoned. After a publish other pages lie at the variables' own addresses, so memory that was
-  /// registered must be registered anew.
+  /// registered must be registered again.
   class [[nodiscard]] next_version {
    public:
     explicit next_version(publisher& of) : of_(of) { detail::check(crossdock_publisher_begin(of.get())); }

@@ -143,7 +143,7 @@ constexpr auto tie_fields(T& x) noexcept {
 template <class T, std::size_t I>
 using field_type = std::remove_reference_t<typename boost::pfr::detail::sequence_tuple::tuple_element<I, decltype(tie_fields(std::declval<T&>()))>::type>;
 
-/// Calls visit(field) for each field in order.
+/// Calls visit(field) for each field, in the order of declaration.
 template <class T, class Visit>
 constexpr void for_each_field(T& x, Visit&& visit) {
   auto fields = tie_fields(x);
