@@ -12,7 +12,7 @@
 !   call positions%resize(96000, stat)
 !   call positions%view(x, stat)
 !
-! Every procedure returns a status in `stat`: CROSSDOCK_OK (0), or another one of crossdock.h. After a failure
+! Every procedure returns a status in `stat`: CROSSDOCK_OK (0), or another status of crossdock.h. After a failure
 ! crossdock_error_message() names the object and the reason, and gives a hint. No procedure stops the program.
 ! crossdock.h describes the calls under the same names: their meaning, waits and errors. `timeout_ms`: 0 = do not wait,
 ! CROSSDOCK_WAIT = 60 s. Without `timeout_ms`, calls of ports wait 60 s, and calls of regions and objects do not wait.

@@ -81,7 +81,7 @@ def block_end(body, at):
 
 
 def is_made_of(value, errors):
-    """Whether a value is the text of one of these errors, or the error itself."""
+    """Tells whether a value is the text of one of these errors, or the error itself."""
     names = "|".join(map(re.escape, errors))
     value = value.strip()
     if value.endswith("?") or "map_err" in value or re.search(r"\b(?:match|if)\b", value):
@@ -109,7 +109,7 @@ def errors_of(body):
 
 
 def is_error_text(expression, at, errors):
-    """Whether an expression at this place of a function is the text of an error."""
+    """Tells whether an expression at this place of a function is the text of an error."""
     here = {name for name, ranges in errors.items() if any(a <= at <= b for a, b in ranges)}
     if expression.startswith("format!"):
         return is_made_of(expression, here)

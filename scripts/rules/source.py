@@ -27,7 +27,7 @@ def without_tests(text):
 
 
 def is_test(file):
-    """Whether a file, named from the top of the sources, is a test."""
+    """Tells whether a file is a test. The file is named from the top of the sources."""
     return "tests" in file.parts or file.stem in TEST_FILES or file.parent.name in TEST_FILES
 
 

@@ -1,4 +1,4 @@
-//! The patterns of allocation that are measured. `boost.cpp` contains the same ones.
+//! The patterns of allocation that are measured. `boost.cpp` contains the same patterns.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -23,8 +23,8 @@ pub struct OpenPublisher {
     publisher: Mutex<Own<Inner>>,
     name: String,
     types: Vec<(String, String)>,
-    /// The number of arrays over a version that was begun. Publishing unmaps the memory of that version, so it is
-    /// refused while there are such arrays. The number is increased and checked only under the publisher's lock.
+    /// The number of arrays over a version that was begun. Publishing unmaps the memory of that version, so `publish`
+    /// fails while there are such arrays. The number is increased and checked only under the publisher's lock.
     begun: AtomicUsize,
 }
 

@@ -207,8 +207,8 @@ impl Region {
         objects::load(py, &self.open_region, handle.into(), r#type, None)
     }
 
-    /// Removes a named object and frees its memory. Handles to it become invalid. Raises BusyError while an array of it
-    /// is alive in this process. No other task may be using it.
+    /// Removes a named object and frees its memory. Handles to it become invalid. Raises BusyError while an array of
+    /// the object is alive in this process. No other task may be using the object.
     pub(crate) fn remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let offset = self.get(py)?.find(name).or_raise(py)?.offset;
         self.open_region.exclusively(py, offset, &format!("object '{name}'"), "removed", |r| r.remove(name).map(|_| ()))

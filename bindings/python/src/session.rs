@@ -132,9 +132,9 @@ impl Session {
     /// or as a text such as "512 MiB"; memory is taken when it is used. If `size` is None, an existing region may have
     /// any size, and a new region can grow to 1 GiB. `timeout` is how many seconds open_only waits for another task to
     /// make the region (None: it does not wait). Raises ExistsError if create_only finds a region, NotFoundError if
-    /// open_only finds none, TimedOutError if open_only finds none within `timeout`, InvalidError for a wrong name or
-    /// size or if the existing region is smaller, NoSpaceError if the quota or the node's memory does not suffice, and
-    /// DeniedError without a grant.
+    /// open_only without a timeout finds none, TimedOutError if open_only with a timeout finds none, InvalidError for a
+    /// wrong name or size or if the existing region is smaller, NoSpaceError if the quota or the node's memory does not
+    /// suffice, and DeniedError without a grant.
     #[pyo3(signature = (name, mode="open_or_create", size=None, *, timeout=None))]
     fn region(
         &self,

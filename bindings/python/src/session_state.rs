@@ -82,7 +82,7 @@ impl SessionState {
         }
     }
 
-    /// Returns this process's `OpenRegion` of this region. If there is none, adds one.
+    /// Returns this process's `OpenRegion` of this region. If the process has none for this region, adds one.
     pub fn shared(&self, region: crossdock_client::Region) -> Arc<OpenRegion> {
         let mut regions = lock(&self.regions);
         regions.retain(|_, of_segment| {

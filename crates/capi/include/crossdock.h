@@ -824,8 +824,8 @@ crossdock_status crossdock_publisher_end(crossdock_publisher *publisher);
 crossdock_status crossdock_series_remove(crossdock_session *session, const char *name);
 
 /* Observe the series of this name in the current run. If the series does not exist yet, wait for it up to `timeout_ms`.
- * NOT_FOUND: there is no such series (CROSSDOCK_NO_WAIT). TIMED_OUT: none came before the deadline. DENIED: no grant to
- * observe the series. NO_SPACE: the series has as many observers as it allows. */
+ * NOT_FOUND: there is no such series (CROSSDOCK_NO_WAIT). TIMED_OUT: no such series came before the deadline. DENIED:
+ * no grant to observe the series. NO_SPACE: the series has as many observers as it allows. */
 crossdock_status crossdock_observer_open(crossdock_session *session, const char *name, int64_t timeout_ms,
                                          crossdock_observer **observer);
 /* Observe the latest series of this name from any run, also from a run that has ended. Otherwise as
@@ -1061,7 +1061,7 @@ typedef enum crossdock_item_state {
 typedef struct crossdock_item_info {
     char key[CROSSDOCK_NAME_MAX + 1];
     char owner[CROSSDOCK_NAME_MAX + 1];   /* in the form of `to`: "detect/1", "detect", "#7" */
-    char creator[CROSSDOCK_NAME_MAX + 1]; /* the same */
+    char creator[CROSSDOCK_NAME_MAX + 1]; /* the task that made the item */
     uint64_t size;                        /* bytes */
     uint64_t since_ms;                    /* how long the owner has had the item */
     uint64_t transfers;                   /* how often the item has changed its owner */

@@ -146,7 +146,7 @@ impl ShapePlace {
     /// # Safety
     /// The pointers from which this value was made must point to writable memory, with room for eight lengths.
     pub(crate) unsafe fn set(self, shape: &[u64]) {
-        // SAFETY: the caller promises writable memory of these sizes.
+        // SAFETY: the caller promises that both pointers are writable, and that `shape` has room for eight lengths.
         unsafe {
             self.dimensions.set(shape.len() as u32);
             self.lengths.set(lengths(shape));
