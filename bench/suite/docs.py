@@ -87,7 +87,7 @@ def _inside(words, records, about):
 
 
 def _figure(name, records):
-    """The values of a figure's points. A table of one panel has no column for panels."""
+    """Gives the table of the values of a figure's points. A table of one panel has no column for panels."""
     points = [r for r in records if r.get("figure") == name]
     if not points:
         return "Not in the last run.\n"

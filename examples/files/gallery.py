@@ -114,7 +114,8 @@ def content(name):
 
 
 def workflow(present, files, mounts, door):
-    """The workflow file: each program as a producer, late and in two pieces, and as a consumer of all files that fit."""
+    """Makes the workflow file. Each program is a producer, which writes late and in two pieces, and a consumer of all
+    files that it can read."""
     tasks, doors = {}, {}
     for number, program in enumerate(present):
         own = files[program.name]
@@ -154,7 +155,7 @@ def build(present, out):
 
 
 def expected(reader, writer, written, told):
-    """The expected checksum of the reader's output for the writer's file."""
+    """Gives the expected checksum of the reader's output for the writer's file."""
     copies = reader.reads in ("bytes", "text") or writer.writes == "dump"
     return told[writer.name] if copies else written[writer.name]
 
@@ -200,8 +201,8 @@ def main():
     if ran.returncode != 0:
         print(ran.stdout[-3000:], ran.stderr[-3000:], sep="\n", file=sys.stderr)
     written = {p.name: hashlib.sha256(content(p.name)).hexdigest() for p in present}
-    # `told` has the checksum of the file that each program wrote. `read` has the checksum of each reader's output, by
-    # the reader and the name of the file that it read.
+    # `told` has the checksum of the file that each program wrote. `read` has, for each reader and each file that it
+    # read, the checksum of the reader's output.
     told, read = {}, {}
     for number, program in enumerate(present):
         told[program.name] = checksums_of(logs / f"write-{number}.log").get(files[program.name])

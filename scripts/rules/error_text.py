@@ -39,7 +39,7 @@ EXCEPTIONS = [
 
 
 def receiver(text, end):
-    """The expression that ends at `end`: names, calls, indices and the dots between them."""
+    """Gives the expression that ends at `end`: names, calls, indices and the dots between them."""
     at = end
     while at > 0:
         last = text[at - 1]
@@ -71,7 +71,7 @@ def functions(text):
 
 
 def block_end(body, at):
-    """The end of the block that `at` lies in."""
+    """Gives the end of the block in which `at` lies."""
     depth = 0
     for index in range(at, len(body)):
         depth += {"{": 1, "}": -1}.get(body[index], 0)
@@ -94,7 +94,8 @@ def is_made_of(value, errors):
 
 
 def errors_of(body):
-    """The names that are errors or their texts in a function: name → the ranges in which they are."""
+    """Finds the names that mean an error or the text of an error in a function. Gives, for each name, the ranges in
+    which it has this meaning."""
     found = {name: [(0, len(body))] for name in NAMES}
     for binding in BINDINGS.finditer(body):
         for name in filter(None, binding.groupdict().values()):
@@ -127,7 +128,7 @@ def is_error_text(expression, at, errors):
 
 @functools.lru_cache(maxsize=None)
 def found_in(text):
-    """Every place at which code reads or edits the text of an error: where, the text, and the function."""
+    """Gives every place at which code reads or edits the text of an error: the position, the text, and the function."""
     text = source.without_tests(source.uncommented(text))
     found = []
     for start, body in functions(text):

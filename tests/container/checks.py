@@ -97,7 +97,8 @@ class Run:
         self.left = subprocess.run([sys.executable, left, "after", note], capture_output=True, text=True)
 
     def workflow(self):
-        """The example's file with fewer steps, and its paths made absolute."""
+        """Writes the example's workflow file with fewer steps and with absolute paths. Returns the path of the new
+        file."""
         text = (TOP / "examples/melt/workflow.yaml").read_text()
         text = text.replace('"500"', f'"{STEPS}"').replace("../../build/demo", str(self.folder / "out"))
         text = text.replace("../../", f"{TOP}/").replace("workflow: melt", f"workflow: {self.name}")

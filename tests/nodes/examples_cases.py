@@ -37,8 +37,8 @@ class Example:
         self.reference = {}
 
     def text(self, places):
-        """The example's workflow file, with paths as the hosts have them, and with a line for each task that says on which
-        host the task runs."""
+        """Gives the text of the example's workflow file, with the paths that exist on the hosts, and with a line for
+        each task that says on which host the task runs."""
         here = self.suite.here
         text = (self.suite.top / f"examples/{self.name}/workflow.yaml").read_text()
         text = self.sized(text).replace("../../", f"{here}/top/").replace("{host: ., ", f"{{host: {here}/top/examples/{self.name}, ")

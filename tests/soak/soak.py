@@ -136,7 +136,7 @@ class Runner:
         self.started = time.monotonic()
 
     def left(self):
-        """The processes of this run that still exist."""
+        """Gives the processes of this run that still exist."""
         found = []
         for folder in pathlib.Path("/proc").iterdir():
             try:

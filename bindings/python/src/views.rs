@@ -40,7 +40,7 @@ pub struct OpenRegion {
     pub in_item: bool,
     /// The number of open `crossdock.Region` objects of this region.
     pub opens: AtomicUsize,
-    /// The number of live NumPy arrays over the memory of each object, by the object's offset.
+    /// For each object, given by its offset: the number of live NumPy arrays over its memory.
     views: Mutex<HashMap<u64, usize>>,
 }
 

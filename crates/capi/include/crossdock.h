@@ -167,7 +167,7 @@ crossdock_status crossdock_type_layout(const char *name, uint64_t *size, uint32_
 typedef struct crossdock_connect_options {
     const char *socket;      /* path of the endpoint; NULL: CROSSDOCK_SOCKET, /run/crossdock, the user's runtime folder */
     const char *task;        /* NULL: CROSSDOCK_TASK, else the program's name */
-    const char *workflow;    /* NULL: CROSSDOCK_WORKFLOW, else the endpoint's own */
+    const char *workflow;    /* NULL: CROSSDOCK_WORKFLOW, else the endpoint's workflow */
     int64_t rank;            /* -1: CROSSDOCK_RANK, else 0 */
     int64_t timeout_ms;      /* for the connection; -1: 5 s */
     uint32_t private_daemon; /* 1: start a private daemon if no endpoint is found; 0: NOT_FOUND */
@@ -477,7 +477,7 @@ crossdock_status crossdock_string_assign(crossdock_region *region, crossdock_str
 
 /* Find or create a named ndarray of `element_type` ("f32" for an ndarray<f32>). A new ndarray gets this shape and
  * order, and is zero. For an existing ndarray, shape and order are ignored (rank 0 and shape NULL are allowed then);
- * crossdock_ndarray_view gives the ndarray's own. */
+ * crossdock_ndarray_view gives the shape and order that the ndarray has. */
 crossdock_status crossdock_ndarray_open(crossdock_region *region, const char *name, const char *element_type,
                                         crossdock_order order, uint32_t rank, const uint64_t *shape,
                                         crossdock_mode mode, int64_t timeout_ms, crossdock_ndarray **array);
@@ -862,7 +862,7 @@ crossdock_status crossdock_observer_variable_count(crossdock_observer *observer,
 /* A variable by its index, in the order of declaration. NOT_FOUND if the index is too large. */
 crossdock_status crossdock_observer_variable(crossdock_observer *observer, uint32_t index,
                                              crossdock_variable_info *variable);
-/* A constant of a variable, by the constant's name. NOT_FOUND: there is no such variable or constant. */
+/* The constant `name` of a variable. NOT_FOUND: there is no such variable or constant. */
 crossdock_status crossdock_observer_constant(crossdock_observer *observer, const char *variable, const char *name,
                                              crossdock_value *value);
 
@@ -898,7 +898,7 @@ crossdock_status crossdock_series_version_valid(crossdock_series_version *versio
  * the version was taken back before its data was first asked for (the message names the policy). */
 crossdock_status crossdock_series_version_data(crossdock_series_version *version, const char *variable, const void **data,
                                         uint64_t *bytes);
-/* The description of a variable, by its name. NOT_FOUND: there is no such variable. */
+/* The description of the variable of this name. NOT_FOUND: there is no such variable. */
 crossdock_status crossdock_series_version_variable(crossdock_series_version *version, const char *variable,
                                                    crossdock_variable_info *info);
 /* The shape of a variable in this version. `shape` must have room for CROSSDOCK_RANK_MAX numbers. */

@@ -26,7 +26,7 @@ def ends(session, name):
 
 
 def python(program, **more):
-    """Another process, which runs this text with the name `crossdock` and a session `s`."""
+    """Starts another process that runs the text `program`, in which `crossdock` is imported and `s` is a session."""
     head = "import crossdock, sys, time\ns = crossdock.connect(task='peer', private_daemon=False)\n"
     command = [sys.executable, "-c", head + textwrap.dedent(program)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
