@@ -49,8 +49,8 @@
  *     bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 c64 c128       scalars; c64 is two f32, c128 two f64; bool is a byte
  *     T[n]                                                      fixed array: f64[3], f32[4][8] (C order)
  *     {T,T,..}                                                  struct with C's alignment: {i32,f64}
- *     vector<T>   string   ndarray<T>                           the growing ones, see crossdock_vector ..
- *     cpp:Name                                                  a language's own; size and alignment must be given
+ *     vector<T>   string   ndarray<T>                           types that can grow, see crossdock_vector
+ *     cpp:Name                                                  a type of one language; size and alignment must be given
  * Opening an object as another type gives CROSSDOCK_WRONG_TYPE, and the message has both types.
  *
  * A test of crates/layout (`generated`) writes the enums and limits of this header. Change them in crates/layout. */

@@ -189,7 +189,7 @@ static void c4(const char *role, const char *argument)
     EQUAL(*(char *)again.address, 0);
     OK(crossdock_object_commit(region(), &again));
 
-    /* A call that cannot succeed leaves the old object. */
+    /* A call that cannot succeed does not remove the old object. */
     crossdock_type misaligned = {"cpp:X", 64, 8192, 0}, large = {"cpp:X", UINT64_C(1) << 40, 8, 0};
     crossdock_ndarray *array;
     uint64_t shape[2] = {100, UINT64_C(1) << 40};

@@ -159,7 +159,7 @@ TEST_F(Process, WhatASuccessorMakesOfAVectorIsNotOverwrittenWhenTheDeadIsHealed)
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
     std::this_thread::sleep_for(120ms);
-    (void)region.container<vector<std::uint64_t>>("numbers");  // another process opens the vector of the dead process
+    (void)region.container<vector<std::uint64_t>>("numbers");  // this process opens the vector of the dead process
     numbers.clear();
     numbers.shrink_to_fit();
     for (std::uint64_t i = 0; i < 300; ++i) numbers.push_back(i);
