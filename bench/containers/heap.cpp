@@ -1,5 +1,5 @@
-// Measures row P6 of docs/benchmarks.md: allocating and freeing in a region, in one process and in two at once,
-// compared with Boost.Interprocess and malloc.
+// Measures row P6 of docs/benchmarks.md: allocating and freeing in a region, in one process and in two processes at the
+// same time, compared with Boost.Interprocess and malloc.
 #include <crossdock/crossdock.hpp>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,8 +23,8 @@ int rounds = 9;
 constexpr std::size_t live = 1000;
 constexpr std::size_t operations = 200'000;
 
-/// Two patterns. Pairs: 64 bytes are allocated and freed at once. Mix: one of a thousand live blocks, chosen at random,
-/// is replaced by a block of 16 to 2048 bytes.
+/// Two patterns. Pairs: 64 bytes are allocated and immediately freed. Mix: one of a thousand live blocks, chosen at
+/// random, is replaced by a block of 16 to 2048 bytes.
 template <class Allocate, class Free>
 double pairs(Allocate allocate, Free release, std::size_t count) {
   const auto begin = bench::clock::now();

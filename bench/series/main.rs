@@ -238,9 +238,10 @@ fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
 }
 
 /// Measures the cost of changing the method that finds changes. The program changes little data, then everything, then
-/// little again, and then much but not all. Each of these stretches gives one row: its longest publish, beside one
-/// memcpy of all the data. The pool grows at the first publish of the second stretch, because two versions have no
-/// chunk in common for the first time. This publish has a row of its own, because every method needs new memory for it.
+/// little again, and then much but not all. Each of these four phases gives one record: the CPU time of its longest
+/// publish, compared with one memcpy of all the data. The pool grows at the first publish of the second phase, because
+/// two versions have no chunk in common for the first time. This publish has a record of its own, because every method
+/// needs new memory for it.
 fn changing_over(bytes: usize, records: &mut Vec<Record>) {
     const STRETCH: u64 = 20;
     const GROWS: &str = "everything, after 1 %";

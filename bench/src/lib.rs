@@ -1,4 +1,4 @@
-//! The record of one figure, and medians. All programs that measure use it.
+//! The record of one figure, and medians. Every program that measures uses this code.
 //!
 //! A record is the same JSON object in every program and language. It has the fields `id`, `case`, `value`, `unit`,
 //! `floor`, `peers`, `aim`, `ratio`, `met` and `runs`. The aim limits `ratio`; `met` tells whether the aim is met.
@@ -25,7 +25,7 @@ pub struct Record {
     pub value: f64,
     /// The unit of `value`, `floor` and `runs`, for example µs.
     pub unit: &'static str,
-    /// The value that this machine needs at least for the same effect, measured in the same run.
+    /// The floor: the least value that is possible on this machine, measured in the same run.
     pub floor: Option<f64>,
     /// The values of other systems, measured in the same run.
     pub peers: BTreeMap<String, f64>,

@@ -1,11 +1,11 @@
-//! Raw TCP, the fastest way to bring bytes from another node. Its time is the floor with which all other ways are
+//! Raw TCP, the fastest way to get bytes from another node. Its time is the floor with which all other ways are
 //! compared. A request of 16 bytes names the offset and the length, and `send` and `recv` carry the data.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
-/// The connections of a client. Each of them brings a part of the bytes of a pull.
+/// The connections of a client. Each of them transfers a part of the bytes of a pull.
 #[derive(Debug)]
 pub struct Streams(Vec<TcpStream>);
 
@@ -24,7 +24,7 @@ impl Streams {
         Self((0..count).map(one).collect())
     }
 
-    /// Fills the memory with the first bytes that the peer serves. Each stream brings a part.
+    /// Fills the memory with the first bytes that the peer serves. Each stream transfers a part.
     ///
     /// # Panics
     /// Panics if a connection ends.

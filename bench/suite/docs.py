@@ -7,7 +7,8 @@ people, and stays.
 
 The plots of FILES become files of docs/plots.
 
-After a run with --only, just the tables that have a row of this run are renewed; the text around them says when they were taken.
+After a run with --only, just the tables that have a row of this run are renewed; the text around the tables says when
+their figures were measured.
 """
 import json
 import re
@@ -86,7 +87,7 @@ def _inside(words, records, about):
 
 
 def _figure(name, records):
-    """The values of a figure's points. A table of one panel has no column for panels."""
+    """Gives the table of the values of a figure's points. A table of one panel has no column for panels."""
     points = [r for r in records if r.get("figure") == name]
     if not points:
         return "Not in the last run.\n"

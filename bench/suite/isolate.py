@@ -1,4 +1,4 @@
-"""Runs one program with a limit, so that nothing of it is left however it ends.
+"""Runs one program with a time limit. However the program ends, nothing of it is left.
 
 As root, the program gets PID, mount and IPC namespaces of its own. So all processes that it started end with it, and so do its
 /dev/shm and the folder that iceoryx2 needs (/tmp/iceoryx2), which are file systems of its own. For another user, the processes

@@ -4,10 +4,11 @@
   bench/run --compare A.json B.json
   bench/run --docs [RESULTS.json]
 
-Programs with a figure that is near its limit are run again, several times (passes.py), so that verdicts are those of the
-machine and not of a minute.
+Programs with a figure that is near its limit are run again, several times (passes.py), so that a verdict does not
+depend on what the machine did in one minute.
 
-Exit status: 0 when everything that could be measured was, whether or not the aims are met; 1 when a program of ours failed.
+Exit status: 0 when everything that could be measured was measured, whether or not the aims are met; 1 when one of
+crossdock's own programs failed.
 """
 import argparse
 import functools
@@ -91,7 +92,7 @@ def main():
 
 
 def stop(*_):
-    """Acts like Ctrl-C, so that the figures that were measured so far are written."""
+    """Handles SIGTERM as Ctrl-C, so that the figures that were measured so far are written."""
     raise KeyboardInterrupt
 
 

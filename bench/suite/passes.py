@@ -8,7 +8,8 @@ ratios of its passes, and not a ratio of medians that were taken at different ti
 
 If the middle half of the passes' ratios still lies on both sides of the limit, the figure is *too close to call*, and the
 report says this instead of a verdict. In this case `met` is the verdict of the median, and the next run may come to the
-other one. A figure with only one or two passes is also too close to call if its rounds scatter to both sides of the limit.
+other verdict. A figure with only one or two passes is also too close to call if its rounds scatter to both sides of the
+limit.
 """
 import statistics
 import time

@@ -1,5 +1,5 @@
-"""The peers that live in Python, each in an environment of its own, made by bench/peers/setup from pinned requirements.
-A peer that cannot be installed or run is reported with its reason."""
+"""The peers that are used from Python, each in an environment of its own, made by bench/peers/setup from pinned
+requirements. A peer that cannot be installed or run is reported with its reason."""
 import json
 import os
 

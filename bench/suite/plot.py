@@ -1,5 +1,5 @@
-"""Draws plots as SVG text: lines over numbers (on a logarithmic axis), and bars over names. The colours are those of the page, in
-its dark or light form. Every point has its spread, and a title with its numbers."""
+"""Draws plots as SVG text: lines over numbers (on a logarithmic axis), and bars over names. The colours are those of
+the page, in its dark or light form. Every point shows the spread of its runs, and has a title with its numbers."""
 import html
 import math
 

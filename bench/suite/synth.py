@@ -13,7 +13,7 @@ class Synth:
         self.known, self.problems, self.last, self.progress = {}, {}, "", lambda text: None
 
     def forget(self):
-        """Forgets all results, so that every case is measured anew."""
+        """Forgets all results, so that every case is measured again."""
         self.known.clear()
 
     @property

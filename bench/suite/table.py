@@ -25,7 +25,7 @@ def verdict(record):
 
 
 def agreement(record):
-    """Says how many passes would alone have come to the verdict of the record, in the form `, 3 of 4`."""
+    """Says how many of the passes, each taken alone, have the same verdict as the record, in the form `, 3 of 4`."""
     ratios = record.get("passes", [])
     wanted = record["met"] or record.get("close", False)
     same = sum((ratio <= 1) == wanted for ratio in ratios)

@@ -70,7 +70,7 @@ pub struct Synth {
     /// The number of trials
     #[arg(long, default_value_t = 1)]
     pub trials: u64,
-    /// The number of iterations before the first trial [default: depth + 2]
+    /// The number of warm-up iterations before the first trial [default: depth + 2]
     #[arg(long)]
     pub warmup: Option<u64>,
     /// The number of messages in flight on a port, and of buffers of a task; a power of two

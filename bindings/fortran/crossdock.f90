@@ -12,11 +12,11 @@
 !   call positions%resize(96000, stat)
 !   call positions%view(x, stat)
 !
-! Every procedure returns a status in `stat`: CROSSDOCK_OK (0), or another one of crossdock.h. After a failure
+! Every procedure returns a status in `stat`: CROSSDOCK_OK (0), or another status of crossdock.h. After a failure
 ! crossdock_error_message() names the object and the reason, and gives a hint. No procedure stops the program.
 ! crossdock.h describes the calls under the same names: their meaning, waits and errors. `timeout_ms`: 0 = do not wait,
 ! CROSSDOCK_WAIT = 60 s. Without `timeout_ms`, calls of ports wait 60 s, and calls of regions and objects do not wait.
-! If a call opens something in a variable that is open already, the variable's former reference is given up, as `free`
+! If a call stores a new reference in a variable that has one already, the former reference is given up first, as `free`
 ! does.
 !
 ! SPDX-License-Identifier: Apache-2.0
@@ -121,9 +121,9 @@ contains
     name = text_of(c_status_name(int(stat, c_int)))
   end function
 
-  !> Waits until the file is published, if it lies in a managed directory that this task consumes. Otherwise it returns
-  !> at once. Afterwards open the file as usual. CROSSDOCK_NOT_FOUND: the producers have ended and did not publish the
-  !> file. CROSSDOCK_TIMED_OUT: the time limit of the directory has passed.
+  !> Waits until the file is published, if it lies in a managed directory that this task consumes. For every other path
+  !> it returns immediately. Afterwards open the file as usual. CROSSDOCK_NOT_FOUND: the producers have ended and did
+  !> not publish the file. CROSSDOCK_TIMED_OUT: the time limit of the directory has passed.
   subroutine crossdock_await_file(path, stat)
     character(*), intent(in) :: path
     integer, intent(out) :: stat
@@ -194,9 +194,9 @@ contains
     session%reference = reference
   end subroutine
 
-  !> Opens or creates a region. `size` is the capacity in bytes of a region that is created; memory is taken when it
-  !> is used. If `size` is not given, an existing region may have any size, and a new one gets 1 GiB.
-  !> CROSSDOCK_INVALID: the existing region is smaller than `size`.
+  !> Opens or creates a region. `size` is the capacity in bytes of a region that is created; memory is taken when it is
+  !> used. If `size` is not given, an existing region may have any size, and a new region gets 1 GiB. CROSSDOCK_INVALID:
+  !> the existing region is smaller than `size`.
   subroutine session_region(session, name, region, stat, mode, size, timeout_ms)
     class(crossdock_session), intent(in) :: session
     character(*), intent(in) :: name
@@ -213,9 +213,9 @@ contains
     if (stat == CROSSDOCK_OK) call hold_region(region, reference)
   end subroutine
 
-  !> Opens one end of a port; `end` is CROSSDOCK_PRODUCER or CROSSDOCK_CONSUMER. Options that are not given are those of
-  !> the existing port, which another task or the workflow file made; for a new port they are one-to-one and 8 messages.
-  !> A persistent port stays after the run that made it.
+  !> Opens one end of a port; `end` is CROSSDOCK_PRODUCER or CROSSDOCK_CONSUMER. If an option is not given, an existing
+  !> port keeps its own, from the task or workflow file that made it; a new port is one-to-one with 8 messages. A
+  !> persistent port stays after the run in which it was made.
   subroutine session_port(session, name, end, port, stat, pattern, capacity, timeout_ms, persistent)
     class(crossdock_session), intent(in) :: session
     character(*), intent(in) :: name
@@ -331,15 +331,15 @@ contains
   end subroutine
 
   !> Reports how far this task is: `done` of `of` steps. `crossdock ps`, `top` and the web page show the report. An
-  !> `of` of 0 withdraws the report. The call never waits, so it can be made in every iteration. INVALID: `done` is
-  !> more than `of`, or one is negative.
+  !> `of` of 0 withdraws the report. The call never waits, so it can be made in every iteration. INVALID: `done` is more
+  !> than `of`, or one of the two is negative.
   subroutine session_progress_64(session, done, of, stat)
     class(crossdock_session), intent(in) :: session
     integer(int64), intent(in) :: done, of
     integer, intent(out) :: stat
     if (done < 0 .or. of < 0) then
-      ! Negative numbers are an error. The call below passes a `done` that is larger than its `of`, so that the
-      ! library makes the error.
+      ! Negative numbers are an error. This call passes a `done` that is larger than `of`, so that the library returns
+      ! the error INVALID.
       stat = c_session_progress(session%reference, 1_int64, 0_int64)
       return
     end if
@@ -373,8 +373,8 @@ contains
     object%region = region
   end function
 
-  !> Finds or creates a named object of a type (f64, f32[512], {i32,f64}, vector<f64>, string ..). A new one is zero or
-  !> empty.
+  !> Finds or creates a named object of a type (f64, f32[512], {i32,f64}, vector<f64>, string ..). A new object is zero
+  !> or empty.
   subroutine region_object(region, name, type_name, object, stat, mode, timeout_ms)
     class(crossdock_region), intent(in) :: region
     character(*), intent(in) :: name, type_name
@@ -387,7 +387,8 @@ contains
     if (stat == CROSSDOCK_OK) object = made(region%reference, type_name, found)
   end subroutine
 
-  !> Finds or creates an ndarray of an element type. A new one gets the shape, in Fortran order unless `order` is given.
+  !> Finds or creates an ndarray of an element type. A new ndarray gets the shape, in Fortran order unless `order` is
+  !> given.
   subroutine region_ndarray_64(region, name, element_type, shape, object, stat, order, mode, timeout_ms)
     class(crossdock_region), intent(in) :: region
     character(*), intent(in) :: name, element_type

@@ -50,7 +50,7 @@ module crossdock_c
   end enum
 
   integer(c_int64_t), parameter :: CROSSDOCK_NO_WAIT = 0, CROSSDOCK_WAIT = -1
-  !> The size to give to open an existing region of any size: the bits of the C header's UINT64_MAX.
+  !> The `size` argument that accepts an existing region of any size. Its bits are those of UINT64_MAX in the C header.
   integer(c_int64_t), parameter :: CROSSDOCK_ANY_SIZE = -1
   integer, parameter :: CROSSDOCK_NAME_MAX = 127, CROSSDOCK_TYPE_NAME_MAX = 191
   integer, parameter :: CROSSDOCK_INLINE_MAX = 24, CROSSDOCK_RANK_MAX = 8

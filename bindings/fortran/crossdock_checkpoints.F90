@@ -1,5 +1,5 @@
-! The module crossdock, with what a restarted program needs in addition: names that contain the rank, and reading the
-! checkpoints that `crossdock checkpoint` wrote. The shortest way to restore a publisher's own arrays:
+! The module crossdock, and in addition what a restarted program needs: names that contain the rank, and procedures that
+! read the checkpoints that `crossdock checkpoint` wrote. The shortest way to restore a publisher's own arrays:
 !
 !   use crossdock_checkpoints
 !   call crossdock_open(field, crossdock_ranked('field'), stat)      ! in the process's shared session

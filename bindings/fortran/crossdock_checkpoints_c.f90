@@ -1,6 +1,5 @@
-! The declarations of crossdock.h for checkpoints in Fortran, for the module crossdock_checkpoints. Programs use that
-! module and not this one.
-! SPDX-License-Identifier: Apache-2.0
+! The declarations of crossdock.h for checkpoints in Fortran. Programs do not use this module, but the module
+! crossdock_checkpoints. SPDX-License-Identifier: Apache-2.0
 module crossdock_checkpoints_c
   use, intrinsic :: iso_c_binding
   implicit none

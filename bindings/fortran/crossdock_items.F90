@@ -1,4 +1,4 @@
-! Items: data objects that exactly one task owns (CDI). Use it beside the module `crossdock`:
+! Items: data objects that exactly one task owns (CDI). Use this module together with the module `crossdock`:
 !
 !   use crossdock
 !   use crossdock_items
@@ -61,7 +61,8 @@ module crossdock_items
     integer(c_int32_t) :: state, level, on_death, readers, waiting, mine
   end type
 
-  !> An item that this task owns or reads. `free` closes it in this process; if this task owns the item, it still does.
+  !> An item that this task owns or reads. `free` closes the item in this process; if this task owns the item, it stays
+  !> the owner.
   type :: crossdock_item
     type(c_ptr) :: reference = c_null_ptr
   contains

@@ -8,7 +8,8 @@ module crossdock_objects
   private
   public :: crossdock_object, raise, text_of, layout_of
 
-  !> An object that was found by name or handle. It is valid while a reference to its region is held.
+  !> An object that was found by name or handle. It is valid as long as the program holds a reference to the object's
+  !> region.
   type :: crossdock_object
     type(crossdock_handle) :: handle             !! the same in every process
     type(c_ptr) :: address = c_null_ptr          !! in this process; of the header, for what grows
@@ -152,7 +153,8 @@ contains
     else
       if (order == CROSSDOCK_ORDER_C) found(1:rank) = found(rank:1:-1)
       extents(1:rank) = found(1:rank)
-      ! A pointer to an empty array must point somewhere, too.
+      ! If there are no elements, the address may be null, but a Fortran pointer to an empty array must have an address.
+      ! Any address serves.
       if (.not. c_associated(address)) address = object%address
     end if
   end subroutine

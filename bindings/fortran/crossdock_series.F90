@@ -13,8 +13,7 @@
 !
 ! Shapes here are in Fortran's order. In the series, and so for every other language, the dimensions are in reverse
 ! order, because the memory is the same. crossdock.h describes the calls. Programs use the module crossdock, which
-! includes this one.
-! SPDX-License-Identifier: Apache-2.0
+! includes the module crossdock_series. SPDX-License-Identifier: Apache-2.0
 module crossdock_series
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: real32, real64, int32, int64
@@ -63,14 +62,14 @@ module crossdock_series
     procedure :: attribute => publisher_attribute
     !> set(name, value): sets an attribute of the next versions.
     generic :: set => set_i32, set_i64, set_r32, set_r64, set_text
-    !> view(variable, pointer, stat): points `pointer` (of rank 0 to 4) to the elements, in place. Call view anew after
-    !> begin, publish of a begun version, abandon and resize. The pages stay where they are, so that the array can be
-    !> registered (RDMA, io_uring, a pending MPI_Irecv). There are two exceptions: pages=CROSSDOCK_PAGES_MAY_MOVE, and
-    !> begin, which puts other pages at the array's addresses.
+    !> view(variable, pointer, stat): points `pointer` (of rank 0 to 4) to the elements, in place. Call view again after
+    !> begin, after publish of a begun version, after abandon and after resize. The pages stay where they are, so that
+    !> the array can be registered (RDMA, io_uring, a pending MPI_Irecv). There are two exceptions:
+    !> pages=CROSSDOCK_PAGES_MAY_MOVE, and begin, which puts other pages at the array's addresses.
     generic :: view => p_r32_0, p_r32_1, p_r32_2, p_r32_3, p_r32_4, p_r64_0, p_r64_1, p_r64_2, p_r64_3, p_r64_4, &
       p_i32_0, p_i32_1, p_i32_2, p_i32_3, p_i32_4, p_i64_0, p_i64_1, p_i64_2, p_i64_3, p_i64_4
-    !> publish(stat [, sequence]): `sequence` is the version's number, or 0 if the version was withheld for lack of room.
-    !> The next version has the changes of a withheld one.
+    !> publish(stat [, sequence]): `sequence` is the version's number, or 0 if the version was withheld for lack of
+    !> room. The changes of a withheld version are part of the next version.
     procedure :: publish => publisher_publish
     procedure :: begin => publisher_begin
     procedure :: abandon => publisher_abandon
@@ -93,8 +92,8 @@ module crossdock_series
   contains
     procedure :: latest => observer_latest
     procedure :: next => observer_next
-    !> each(version, stat [, timeout_ms]): gives the versions in order. version%missed is the number of versions that no
-    !> longer existed just before it.
+    !> each(version, stat [, timeout_ms]): gives the versions one after the other. version%missed is the number of
+    !> versions that `each` skipped just before this version, because they no longer existed.
     procedure :: each => observer_each
     procedure :: at => observer_at
     procedure :: state => observer_state
@@ -147,7 +146,7 @@ contains
     value%number = transfer(x, value%number)
   end function
 
-  !> The text without the blanks at its end. A text of more than 63 bytes gets no zero at its end, and the library
+  !> The text without the blanks at its end. A text of more than 63 bytes gets no zero at its end, so the library
   !> refuses it.
   function value_text(text) result(value)
     character(*), intent(in) :: text

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-/// The file name under which programs that are linked against the library load it. The number in it changes when the
-/// ABI breaks.
+/// Programs that are linked against the library load it by this file name. The number at its end changes with each
+/// incompatible change of the ABI.
 const SONAME: &str = "libcrossdock.so.0";
 
 fn main() {

@@ -4,8 +4,9 @@
     examples/files/gallery.py --build FOLDER --crossdock PROGRAM [--engine NAME] [--python PROGRAM] [--packages PROGRAM]
                               [--rustc PROGRAM] [--go PROGRAM] [--door preload|notification] [--quick]
 
-Each program that is installed writes a file of its own, late and in pieces; each one reads all files that it understands,
-which it opens before they exist. Prints one line for each program, and ends with `N passed, N failed, N skipped`.
+Each program that is installed writes a file of its own, late and in pieces; each program also opens all files that it
+can read, before these files exist, and reads them. Prints one line for each program, and ends with `N passed, N failed,
+N skipped`.
 """
 import argparse
 import hashlib
@@ -31,7 +32,8 @@ class Program:
     def __init__(self, name, needs, write, read, build=None, writes="text", reads="bytes", door="auto", large=False):
         self.name, self.needs, self.write, self.read, self.build = name, needs, write, read, build
         self.writes, self.reads = writes, reads
-        # True if a shell starts the program. The launcher then examines the shell and not the program.
+        # The door of the task that reads with this program, or `auto`. A static program needs an explicit door, because
+        # a shell starts the program, and the launcher examines only the shell.
         self.door = door
         # True if the packages of the program are large. A quick run leaves such programs out.
         self.large = large
@@ -105,14 +107,15 @@ def installed(need):
 
 
 def content(name):
-    """The text that a program writes. Each program has other lines. All lines have
-    the same length, so that they can fill a picture."""
+    """The text that a program writes. The lines differ from program to program. All lines have the same length, so that
+    they can fill a picture."""
     lines = (f"{name} {n} {hashlib.md5(f'{name}{n}'.encode()).hexdigest()}" for n in range(LINES))
     return "".join(line.ljust(63, ".") + "\n" for line in lines).encode()
 
 
 def workflow(present, files, mounts, door):
-    """The workflow file: each program as a producer, late and in two pieces, and as a consumer of all files that fit."""
+    """Makes the workflow file. Each program is a producer, which writes late and in two pieces, and a consumer of all
+    files that it can read."""
     tasks, doors = {}, {}
     for number, program in enumerate(present):
         own = files[program.name]
@@ -122,7 +125,7 @@ def workflow(present, files, mounts, door):
         tell = f'test -d {path} || echo "{own} $(sha256sum < {path})"'
         tasks[f"write-{number}"] = f"{feed} | {program.write.replace('FILE', path)} && ({tell})"
         doors[f"read-{number}"] = door or program.door
-        # Each consumer has another order, so that each one waits for another file first.
+        # Each consumer reads the files in another order, so that each consumer waits for another file first.
         order = [o for o in present[number:] + present[:number] if program.fits(o)]
         tasks[f"read-{number}"] = "; ".join(
             f'echo "{files[o.name]} $({program.read.replace("FILE", f"{PATH}/{files[o.name]}")} | sha256sum)"' for o in order
@@ -152,7 +155,7 @@ def build(present, out):
 
 
 def expected(reader, writer, written, told):
-    """The expected checksum of the reader's output for the writer's file."""
+    """Gives the expected checksum of the reader's output for the writer's file."""
     copies = reader.reads in ("bytes", "text") or writer.writes == "dump"
     return told[writer.name] if copies else written[writer.name]
 
@@ -198,8 +201,8 @@ def main():
     if ran.returncode != 0:
         print(ran.stdout[-3000:], ran.stderr[-3000:], sep="\n", file=sys.stderr)
     written = {p.name: hashlib.sha256(content(p.name)).hexdigest() for p in present}
-    # `told` has the checksum of the file that each program wrote. `read` has the checksum of each reader's output, by
-    # the reader and the name of the file that it read.
+    # `told` has the checksum of the file that each program wrote. `read` has, for each reader and each file that it
+    # read, the checksum of the reader's output.
     told, read = {}, {}
     for number, program in enumerate(present):
         told[program.name] = checksums_of(logs / f"write-{number}.log").get(files[program.name])

@@ -1,10 +1,12 @@
 """Runs the example and proves its claims; scripts/heat builds it first and calls this.
 
-1. The plain program, without crossdock: the end state that everything is compared with.
-2. What publishing and being watched cost, where CPUs are spare: one rank, in turns plain, published and watched, medians; by the
-   clock and by the solver's own CPU time. Then the coupled program with all ranks, alone and with all observers.
-3. With all observers, one rank killed at a random moment; then the same again, which goes on from the last checkpoint.
-   With --damage the newest checkpoint is damaged in between: it is found, and the one before is used.
+1. The plain program runs without crossdock. Its end state is the one with which all others are compared.
+2. The costs of publishing and of observers are measured, with free CPUs: a solver with one rank runs plain, publishing,
+   and publishing to observers, in turn. The figures are medians of the wall time and of the solver's CPU time. Then the
+   coupled program runs with all ranks, alone and with all observers.
+3. With all observers, one rank is killed at a random moment. The same workflow is then started again and continues from
+   the last checkpoint. With --damage the newest checkpoint is damaged before that: the program notices this and uses
+   the checkpoint before it.
 The end states of all runs are the same bit for bit. Ends with `N passed, N failed`.
 """
 

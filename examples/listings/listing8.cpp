@@ -17,7 +17,7 @@ int main(int, char** argv) {
     int& n = dhmem.simple<int>("my_n");
     n = 8;
     port.send(n);
-    (void)port.reclaim<int>();  // the next place was never used, so no handle comes back
+    (void)port.reclaim<int>();  // the next cell was never used, so no handle comes back
     return 0;
   }
   // receive data

@@ -92,8 +92,8 @@ class Curves:
         self.displacement.append(displacement)
 
     def check_histories(self, port):
-        """After its last table, the analysis sends the vectors with its histories. They must equal
-        the values that arrived with the tables."""
+        """Receives the vectors with the analysis's histories, which the analysis sends after its last table. These
+        histories must equal the values that arrived with the tables."""
         for name, streamed in (("temperature", self.temperature), ("displacement", self.displacement)):
             with port.receive(timeout=60) as kept:
                 if not np.array_equal(kept.load().array, streamed):

@@ -4,8 +4,8 @@ LAMMPS keeps its atoms in its own memory and in its own order. They are copied o
 four buffers in the region `frames`. This is their only copy on the way to the picture, and the port counts it. A buffer is
 written again only after its reader has given it back.
 
-LAMMPS also computes results of the same steps itself (compute rdf, msd, temp). They go to the port `reference`, and the results
-of the analysis are compared with them.
+LAMMPS also computes results of the same steps itself (compute rdf, msd, temp). LAMMPS' results go to the port
+`reference`, and the results of the analysis are compared with them.
 """
 
 import argparse
@@ -82,8 +82,8 @@ class Outlet:
     """A port, and the buffers that go to the consumer and come back through it."""
 
     def __init__(self, session, region, port, capacity, shape):
-        # The size of the region: the buffers, and room for the region's own tables. It is address space; memory is
-        # taken when it is used.
+        # The size of the region: the buffers, and room for the region's own tables. This is only address space; memory
+        # is taken when it is used.
         size = 2 * capacity * 8 * int(np.prod(shape)) + (8 << 20)
         self.region = session.region(region, mode="open_or_create", size=size)
         self.port = session.port(port, "producer", capacity=capacity)

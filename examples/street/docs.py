@@ -1,4 +1,5 @@
-"""Brings docs/benchmarks.md up to date from the last run of the street example: the table, who is ahead, and the plots.
+"""Brings docs/benchmarks.md up to date from the last run of the street example: the table, the list of figures in which
+crossdock is best, and the plots.
 
 The table is between `<!-- street -->` and `<!-- /street -->`. The words around it are written by people.
 """

@@ -1,4 +1,4 @@
-"""The bytes of a frame: a header, then the pixels. They are the same with every transport."""
+"""The bytes of a frame: a header, then the pixels. These bytes are the same with every transport."""
 
 import time
 

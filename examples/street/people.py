@@ -108,7 +108,7 @@ def distinct(found):
 
 
 def shared(a, b):
-    """The common area of two boxes, as a fraction of the smaller box."""
+    """Gives the common area of two boxes, as a fraction of the area of the smaller box."""
     across = min(a[0] + a[2], b[0] + b[2]) - max(a[0], b[0])
     down = min(a[1] + a[3], b[1] + b[3]) - max(a[1], b[1])
     return max(0, across) * max(0, down) / min(a[2] * a[3], b[2] * b[3])

@@ -1,8 +1,8 @@
 """No code reads or edits the text of an error. Programs decide by status and reason; the edge makes the text.
 
-A name is the text of an error if it is bound as an error (`Err(e)`, `map_err(|e| …)`, a parameter of an error's type, the
-field of a reason), or made of one (`e.to_string()`, `format!("… {e}")`). Functions that search, split, compare or cut a
-text must not be called on it.
+A name counts as the text of an error if it is bound to an error (`Err(e)`, `map_err(|e| …)`, a parameter of an error's
+type, the field of a reason), or if its value is made from an error (`e.to_string()`, `format!("… {e}")`). Functions
+that search, split, compare or cut a text must not be called on such a name.
 """
 import functools
 import re
@@ -39,7 +39,7 @@ EXCEPTIONS = [
 
 
 def receiver(text, end):
-    """The expression that ends at `end`: names, calls, indices and the dots between them."""
+    """Gives the expression that ends at `end`: names, calls, indices and the dots between them."""
     at = end
     while at > 0:
         last = text[at - 1]
@@ -71,7 +71,7 @@ def functions(text):
 
 
 def block_end(body, at):
-    """The end of the block that `at` lies in."""
+    """Gives the end of the block in which `at` lies."""
     depth = 0
     for index in range(at, len(body)):
         depth += {"{": 1, "}": -1}.get(body[index], 0)
@@ -81,7 +81,7 @@ def block_end(body, at):
 
 
 def is_made_of(value, errors):
-    """Whether a value is the text of one of these errors, or the error itself."""
+    """Tells whether a value is the text of one of these errors, or the error itself."""
     names = "|".join(map(re.escape, errors))
     value = value.strip()
     if value.endswith("?") or "map_err" in value or re.search(r"\b(?:match|if)\b", value):
@@ -94,7 +94,8 @@ def is_made_of(value, errors):
 
 
 def errors_of(body):
-    """The names that are errors or their texts in a function: name → the ranges in which they are."""
+    """Finds the names that mean an error or the text of an error in a function. Gives, for each name, the ranges in
+    which it has this meaning."""
     found = {name: [(0, len(body))] for name in NAMES}
     for binding in BINDINGS.finditer(body):
         for name in filter(None, binding.groupdict().values()):
@@ -109,7 +110,7 @@ def errors_of(body):
 
 
 def is_error_text(expression, at, errors):
-    """Whether an expression at this place of a function is the text of an error."""
+    """Tells whether an expression at this place of a function is the text of an error."""
     here = {name for name, ranges in errors.items() if any(a <= at <= b for a, b in ranges)}
     if expression.startswith("format!"):
         return is_made_of(expression, here)
@@ -127,7 +128,7 @@ def is_error_text(expression, at, errors):
 
 @functools.lru_cache(maxsize=None)
 def found_in(text):
-    """Every place at which code reads or edits the text of an error: where, the text, and the function."""
+    """Gives every place at which code reads or edits the text of an error: the position, the text, and the function."""
     text = source.without_tests(source.uncommented(text))
     found = []
     for start, body in functions(text):

@@ -58,7 +58,7 @@ ACCESS = r"(?:load|store|store_wild|swap|compare_exchange\w*|fetch_\w+|for_store
 
 
 def fields(top):
-    """The words of each header: (module, type) → name → whether it is a `WildWord`."""
+    """Gives, for each header (module, type) and for the name of each of its words, whether the word is a `WildWord`."""
     found = {}
     for module in PARTS:
         for file in source.of_layout(top, module):
@@ -70,7 +70,7 @@ def fields(top):
 
 
 def names(text, module, type_name):
-    """Where a text names a type of `layout`."""
+    """Gives the positions at which a text names a type of `layout`."""
     if type_name not in text or module not in text:
         return
     for use in re.finditer(r"\buse crossdock_layout::([^;]*);", text):

@@ -12,13 +12,14 @@ TEST_FILES = ("fuzz", "loom_model", "tests", "frozen", "golden")
 
 @functools.lru_cache(maxsize=None)
 def blank(text):
-    """The text with comments and strings blanked. One pass, because comments may hold quotes and strings slashes."""
+    """Blanks the comments and strings of a text. This is done in one pass, because comments may contain quotes, and
+    strings may contain slashes."""
     return re.sub(LITERAL, lambda found: " " + "\n" * found[0].count("\n"), text)
 
 
 @functools.lru_cache(maxsize=None)
 def uncommented(text):
-    """The text with comments blanked."""
+    """Blanks the comments of a text."""
     return re.sub(LITERAL, lambda found: " " * len(found[0]) if found[0].startswith("//") else found[0], text)
 
 
@@ -27,12 +28,12 @@ def without_tests(text):
 
 
 def is_test(file):
-    """Whether a file, named from the top of the sources, is a test."""
+    """Tells whether a file is a test. The file is named from the top of the sources."""
     return "tests" in file.parts or file.stem in TEST_FILES or file.parent.name in TEST_FILES
 
 
 def rust(folder, top):
-    """The files of a package that are no tests."""
+    """Gives the files of a package that are no tests."""
     for file in sorted((folder / "src" if (folder / "src").is_dir() else folder).rglob("*.rs")):
         if not is_test(file.relative_to(top)):
             yield file
@@ -43,6 +44,6 @@ def line(text, at):
 
 
 def of_layout(top, module):
-    """The files of a module of `layout`, which has children or is one file."""
+    """Gives the files of a module of `layout`. The module is one file, or a folder with children."""
     folder = top / "crates/layout/src"
     return sorted((folder / module).glob("*.rs")) or [folder / f"{module}.rs"]

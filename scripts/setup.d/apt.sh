@@ -1,5 +1,5 @@
-# Installs packages with apt as root, with sudo where it asks nothing, or says what an administrator has to
-# run. The machine's own apt configuration decides where they come from. Sourced by scripts/setup.
+# Installs packages with apt, as root or with a sudo that asks for no password. If neither is possible, says what an
+# administrator has to run. The machine's own apt configuration decides where they come from. Sourced by scripts/setup.
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; elif can_sudo; then sudo -n "$@"; else return 1; fi

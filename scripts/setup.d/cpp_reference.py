@@ -28,8 +28,8 @@ def plain(text):
 
 
 def declarations(text):
-    """One pass over the characters. `scopes` has the kind of each open brace: what is in a function's body, in `detail` or in a
-    private part is left out."""
+    """Gives the public declarations, in one pass over the characters. `scopes` has the kind of each open brace. What is
+    in a function's body, in `detail` or in a private part is left out."""
     lines, comment, pending, scopes = [], [], "", []
     position, length = 0, len(text)
 

@@ -1,7 +1,6 @@
 # The Python environments of the example melt (one task needs NumPy 1, the other NumPy 2), of other examples and of
-# tests. Each is a folder build/env/NAME, made anew when its requirements or the interpreter change. Sourced by
-# scripts/setup and others.
-# shellcheck disable=SC2154 # top and here are set by the script that sources this
+# tests. Each is a folder build/env/NAME, made again when its requirements or the interpreter change. Sourced by
+# scripts/setup and others. shellcheck disable=SC2154 # top and here are set by the script that sources this
 
 # Takes the distribution's Python if it can make environments. An ordinary user can read it, and containers get a copy
 # of it. Otherwise takes the first Python in the PATH that can. The variable PYTHON overrides this.

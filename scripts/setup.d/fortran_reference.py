@@ -48,7 +48,7 @@ def takewhile_comment(lines):
 
 
 def joined(lines, number):
-    """A statement with its continuation lines, and the number of the line after it."""
+    """Gives a statement with its continuation lines, and the number of the line after the statement."""
     text = lines[number].split("  !")[0].rstrip()
     while text.endswith("&"):
         number += 1
@@ -113,8 +113,8 @@ def find_types(lines):
 
 
 def entry(name, targets, note, procedures):
-    """The entry for one call. If several procedures have the call's name, the entry shows the first one whose statement
-    was found."""
+    """Makes the entry for one call. If several procedures have the call's name, the entry shows the first one whose
+    statement was found."""
     known = [procedures[t] for t in targets if t in procedures]
     said = " ".join(text for text in (note, known[0][0] if known else "") if text)
     kinds = f" ({len(targets)} types, kinds or ranks)" if len(targets) > 1 else ""

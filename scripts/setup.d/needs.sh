@@ -1,5 +1,5 @@
-# What each part needs: one line a need, with the probe that says whether it is there (however it got
-# there), Debian's and Ubuntu's package, and the reason. Sourced by scripts/setup.
+# What each part needs. Each line has one need: the probe that says whether it is met (however it was installed), the
+# package of Debian and Ubuntu, and the reason. Sourced by scripts/setup.
 #
 # part          probe                              package             why
 needs_table() {

@@ -21,7 +21,7 @@ version_at_least() {
     [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
 }
 
-# Prints a hash over the contents of files and over further words. Stamp files contain it.
+# Prints a hash over the contents of the given files. Stamp files contain it.
 fingerprint() {
     { [ $# -eq 0 ] || cat "$@" 2>/dev/null; } | sha256sum | cut -d' ' -f1
 }

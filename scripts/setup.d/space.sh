@@ -27,7 +27,7 @@ check_space() {
     need=$((need - ${has:-0}))
     [ "$free" -lt "$need" ] || return 0
     local text="$top is on a disk with $free GB free, and $* may take some $need GB; free some (\`make clean\` gives back what was built), or put this folder onto another disk"
-    # Less than a quarter of the space is too little, whatever is installed already.
+    # If less than a quarter of the needed space is free, that is too little, even if parts are installed already.
     [ $((4 * free)) -ge "$need" ] || die "$text"
     warn "$text"
 }

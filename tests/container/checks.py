@@ -17,7 +17,7 @@ CROSSDOCK = Path(os.environ.get("CARGO_TARGET_DIR", TOP / "build/target")) / "re
 ATOMS, BINS, STEPS, EVERY = 32_000, 100, 200, 10
 FRAMES = STEPS // EVERY + 1
 FRAME_BYTES = 2 * ATOMS * 3 * 8  # positions and velocities
-# What each task may have mapped or open because of its grants in the workflow file.
+# For each task: the objects that it may have mapped or open according to its grants in the workflow file.
 GRANTED = {
     "simulate": {"region:frames", "region:reference", "port:positions", "port:reference"},
     "analyse": {"region:frames", "region:results", "port:positions", "port:results"},
@@ -72,7 +72,7 @@ def main():
 
 
 class Run:
-    """One run of the workflow. `watch` audits it while it goes on."""
+    """One run of the workflow. `watch` audits the run until it ends."""
 
     def __init__(self, engine, folder, runs):
         self.folder, self.engine, self.runs = folder, engine, runs
@@ -97,7 +97,8 @@ class Run:
         self.left = subprocess.run([sys.executable, left, "after", note], capture_output=True, text=True)
 
     def workflow(self):
-        """The example's file with fewer steps, and its paths made absolute."""
+        """Writes the example's workflow file with fewer steps and with absolute paths. Returns the path of the new
+        file."""
         text = (TOP / "examples/melt/workflow.yaml").read_text()
         text = text.replace('"500"', f'"{STEPS}"').replace("../../build/demo", str(self.folder / "out"))
         text = text.replace("../../", f"{TOP}/").replace("workflow: melt", f"workflow: {self.name}")
@@ -107,7 +108,8 @@ class Run:
         return path
 
     def watch(self, process):
-        """Asks `crossdock audit` again and again, as the tasks come and go, and tries to get in from outside."""
+        """Calls `crossdock audit` again and again until the run ends. When all tasks have their segments, also tries
+        once to open regions from outside."""
         while process.poll() is None and time.monotonic() - self.begun < 100:
             audit = subprocess.run([CROSSDOCK, "audit", "--json"], env=self.environment, capture_output=True, text=True, timeout=30)
             self.audits.append(json.loads(audit.stdout) if audit.returncode == 0 else {"processes": []})
@@ -117,10 +119,10 @@ class Run:
             time.sleep(0.1)
 
     def holders(self):
-        """Gives, for each task of this workflow, the segments that an audit saw mapped or open. The value of a segment is the process
-        that could write it, or "".
+        """Gives, for each task of this workflow, the segments that an audit saw mapped or open. Each segment is mapped
+        to a process of the task that could write it, or to "" if none could.
 
-        If an audit does not know the task of a process yet, a later audit gives it."""
+        If an audit does not know the task of a process yet, the task's name comes from a later audit."""
         tasks, held = {}, {}
         for audit in self.audits:
             for process in audit["processes"]:

@@ -1,4 +1,5 @@
-/* Forks while other threads use the library: each child opens a session of its own and works, within its deadline.
+/* Forks while other threads use the library: each child opens a session of its own and must finish its work within a
+ * deadline.
  *
  *   forks CHILDREN SOCKET
  *

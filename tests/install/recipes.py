@@ -3,8 +3,9 @@
 
     tests/install/recipes.py spack|conda LIBRARY FOLDER
 
-LIBRARY is the folder with what cargo built. The recipe's `cargo build` and `pip install` are replaced: the first one checks that
-the packages that it names exist, the second one that the folder that it installs exists.
+LIBRARY is the folder with what cargo built. The recipe's `cargo build` and `pip install` are replaced: in place of
+`cargo build`, the test checks that the named packages exist; in place of `pip install`, it checks that the folder to be
+installed exists.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """melt, heat and street with their tasks on three hosts: cases of tests/nodes/workflows --examples.
 
-Each workflow file is that of the example. Only places are added to it, and one task of heat starts its ranks on all hosts. What
-comes out is the same bit for bit as in a run on one host.
+The workflow files are those of the examples. Only the hosts of the tasks are added, and one task of heat starts its
+ranks on all hosts. The results must be the same bit for bit as those of a run on one host.
 """
 
 import json
@@ -37,8 +37,8 @@ class Example:
         self.reference = {}
 
     def text(self, places):
-        """The example's workflow file, with paths as the hosts have them, and with a line for each task that says on which
-        host the task runs."""
+        """Gives the text of the example's workflow file, with the paths that exist on the hosts, and with a line for
+        each task that says on which host the task runs."""
         here = self.suite.here
         text = (self.suite.top / f"examples/{self.name}/workflow.yaml").read_text()
         text = self.sized(text).replace("../../", f"{here}/top/").replace("{host: ., ", f"{{host: {here}/top/examples/{self.name}, ")
@@ -107,7 +107,8 @@ class Street(Example):
 
 
 class Heat(Example):
-    """The solver's ranks are one MPI job on all hosts. The checkpoint's, the analysis' and the plot's hosts have one rank each."""
+    """The solver is one MPI job with one rank on each host. The checkpoint, the analysis and the plot run on one host
+    each."""
 
     name, files = "heat", ["final.bin"]
     places = {"solve": "spread: true", "checkpoint": "node: n2", "analyse": "node: n3", "plot": "node: n1"}
@@ -125,7 +126,7 @@ class Heat(Example):
         return text
 
     def on_one_host(self):
-        """The plain program, without crossdock and without a container."""
+        """Runs the plain program, without crossdock and without a container."""
         out = self.suite.here / "plain"
         out.mkdir()
         out.chmod(0o777)

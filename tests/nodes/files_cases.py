@@ -237,8 +237,8 @@ tasks:
 
 
 def waiting(suite):
-    """Starts a run, and waits until its consumers have read the first file, which is fetched from another host for some of them, and
-    wait for a file that never comes."""
+    """Starts a run with consumers on several hosts. Returns when all consumers have read the first file and wait for a
+    second file, which is never written."""
     child = suite.start(WAITS, user="root", engine="bubblewrap")
     tasks = ("write", "read", "seen", "beside")
     suite.until("all tasks run", lambda: child.poll() is not None or all("begins" in suite.log("sleep", t) for t in tasks))
@@ -271,7 +271,7 @@ def cut(suite, host):
 
 
 def listed(suite):
-    """On the runner's host, the list has the directories of the other hosts, and the tasks that wait there."""
+    """On the runner's host, `crossdock ls` lists the directories of the other hosts, and the tasks that wait there."""
     child = waiting(suite)
     wanted = {("n2", "first", "published", ""), ("n3", "first", "published", ""), ("n3", "never", "awaited", "read")}
 
@@ -290,7 +290,8 @@ def listed(suite):
 
 
 def silent(suite):
-    """The connection to n3 stands still, so n3 does not answer. Its entry in the catalog is still there."""
+    """The ssh of the connection to n3 is stopped, so n3 does not answer. The entry of n3 in the catalog is still
+    there."""
     child = waiting(suite)
     way = suite.pids("n1", r"^ssh .*n3.*run-part")
     suite.said("n1", "kill", "-STOP", *way)

@@ -32,7 +32,7 @@ PAUSE = 1.0  # between two runs of a workflow
 PLAN = pathlib.Path(__file__).resolve().parents[2] / "crates/os/src/faults.rs"
 
 class Faults:
-    """The shared plan of failures (crates/os/src/faults.rs), by which system calls fail while everything runs."""
+    """The plan in shared memory (crates/os/src/faults.rs) that makes system calls of the running programs fail."""
 
     # The names of the words of the shared plan, in the order in which the struct FaultPlan declares them.
     WORDS = re.findall(r"^    (\w+): AtomicU64,$", PLAN.read_text().partition("pub struct FaultPlan {")[2].partition("\n}")[0], re.M)
@@ -136,7 +136,7 @@ class Runner:
         self.started = time.monotonic()
 
     def left(self):
-        """The processes of this run that still exist."""
+        """Gives the processes of this run that still exist."""
         found = []
         for folder in pathlib.Path("/proc").iterdir():
             try:
@@ -356,8 +356,8 @@ class Soak:
         return self.report()
 
     def end(self):
-        """Ends the test: no call fails and no process is killed any more. Each worker must end by itself, and the daemon when it is
-        asked to."""
+        """Ends the test: from now on no call is made to fail, and no process is killed. Each worker must end by itself,
+        and the daemon when it is asked to."""
         self.faults["one_in"] = 0
         patience = time.monotonic() + HANG
         for worker in self.workers:
@@ -385,7 +385,7 @@ class Soak:
             self.fault(f"the broker {broker} outlived its keeper")
         left = sorted(path.name for path in self.folder.iterdir() if path.name not in ("faults", "runs"))
         if self.runners:
-            # If two processes of a run were killed at once, the next run removes what they left.
+            # If two processes of a run were killed at the same time, the next run removes what they left.
             self.runners[0].start()
             self.runners[0].process.wait(LONGEST_RUN)
         left += sorted(str(path) for path in self.runs.rglob("*") if path.parent != self.runs)

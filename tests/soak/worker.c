@@ -2,10 +2,10 @@
  *
  *   worker NUMBER SECONDS
  *
- * Workers come in pairs, 2k and 2k+1: the first produces what the second takes. Either may be killed, stopped and started
- * again at any time, and so may the daemon. Calls may fail with the errors that this causes. Wrong bytes, and any other failure,
- * end the worker with status 3 and 4. Each second the worker prints its number of rounds and the longest round in
- * milliseconds. */
+ * Workers come in pairs, 2k and 2k+1: the first produces what the second takes. Either may be killed, stopped and
+ * started again at any time, and so may the daemon. Calls may fail with the errors that this causes. Wrong bytes end
+ * the worker with status 3, every other failure with status 4. Each second the worker prints its number of rounds and
+ * the longest round in milliseconds. */
 #define _GNU_SOURCE
 #include <crossdock.h>
 #include <stdio.h>
@@ -47,7 +47,7 @@ static int explained(crossdock_status status)
     }
 }
 
-/* When the last call ended. */
+/* The time at which the last call ended. */
 static double mark;
 
 /* Tells whether the call succeeded. An unexpected error ends the worker. If the call took several seconds, a line is
@@ -155,7 +155,7 @@ static void port_round(void)
             memcpy(body, m.inline_bytes, sizeof body);
             if (body[0] != m.tag || body[1] != mix(m.tag))
                 wrong("message", body[1], mix(m.tag));
-            /* Messages of one producer must come in order and only once. */
+            /* Each message of a producer must arrive exactly once, and in the order of sending. */
             if (m.tag >> 32 == from && (uint32_t)m.tag != received + 1)
                 wrong("order of messages", (uint32_t)m.tag, received + 1);
             from = m.tag >> 32, received = (uint32_t)m.tag;

@@ -133,7 +133,7 @@ class worker {
     auto m = port_->receive<void>(shortly);
     const auto got = m.value<body>();
     if (got.tag != m.tag() || got.sum != mix(m.tag())) wrong("message");
-    // Messages of one producer must come in order and only once.
+    // Each message of a producer must arrive exactly once, and in the order of sending.
     if (m.tag() >> 32 == from_ && (m.tag() & 0xffffffffU) != received_ + 1) wrong("order of messages");
     from_ = m.tag() >> 32, received_ = m.tag() & 0xffffffffU;
     std::move(m).release();

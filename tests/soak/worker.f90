@@ -137,8 +137,8 @@ contains
     call put(words, ior(stamp, 1_int64))
   end subroutine
 
-  !> Stores the first word. It is a separate subroutine so that the compiler keeps the order of this store and the
-  !> others.
+  !> Stores the first word. This is a separate subroutine, so that the compiler does not reorder this store and other
+  !> stores.
   subroutine put(words, value)
     integer(int64), volatile, intent(inout) :: words(:)
     integer(int64), intent(in) :: value
@@ -167,7 +167,7 @@ contains
       if (works('receive', stat)) then
         body = transfer(message%inline_bytes(1:16), body)
         if (body(1) /= message%tag .or. body(2) /= mix(message%tag)) call wrong('message')
-        ! Messages of one producer must come in order and only once.
+        ! Each message of a producer must arrive exactly once, and in the order of sending.
         if (ishft(message%tag, -32) == from .and. iand(message%tag, int(z'ffffffff', int64)) /= received + 1) &
           call wrong('order of messages')
         from = ishft(message%tag, -32)

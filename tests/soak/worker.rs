@@ -143,7 +143,7 @@ impl Worker {
         if message.inline.len() != 16 || word(0) != message.tag || word(1) != mix(message.tag) {
             wrong("message");
         }
-        // Messages of one producer must come in order and only once.
+        // Each message of a producer must arrive exactly once, and in the order of sending.
         if message.tag >> 32 == self.from && message.tag & 0xffff_ffff != self.received + 1 {
             wrong("order of messages");
         }

@@ -25,8 +25,8 @@ extern "C" {
 
 MPI_Datatype crossdock_mpi_handle_type(void);
 
-/* The symbols are weak, so that a program has one of each even if several of its files include this header. MPI_Finalize
- * resets them. */
+/* The symbols are weak, so that a program has only one copy of each symbol, even if several of its files include this
+ * header. MPI_Finalize resets their values. */
 #define CROSSDOCK_MPI_ONE __attribute__((weak, visibility("hidden")))
 
 CROSSDOCK_MPI_ONE MPI_Datatype crossdock_mpi_handle_type_made;
@@ -48,7 +48,7 @@ CROSSDOCK_MPI_ONE MPI_Datatype crossdock_mpi_handle_type(void)
             return crossdock_mpi_handle_type_made;
         if (state == 1 || !__atomic_compare_exchange_n(&crossdock_mpi_handle_type_state, &state, 1, 0, __ATOMIC_ACQUIRE,
                                                        __ATOMIC_RELAXED))
-            continue; /* another thread is making it: some microseconds */
+            continue; /* another thread is making the datatype, which takes some microseconds */
         MPI_Datatype type = MPI_DATATYPE_NULL;
         int keyval = MPI_KEYVAL_INVALID;
         if (MPI_Type_contiguous(2, MPI_UINT64_T, &type) != MPI_SUCCESS || MPI_Type_commit(&type) != MPI_SUCCESS ||

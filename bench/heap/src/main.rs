@@ -1,6 +1,6 @@
 //! Measures the heap of a region, compared with Boost.Interprocess's managed_shared_memory and with mimalloc (row P6).
 //!
-//! Three patterns of allocation (*mixes*) are measured, and all three heaps run the same ones. A figure is nanoseconds
+//! Three patterns of allocation (*mixes*) are measured, and all three heaps run the same mixes. A figure is nanoseconds
 //! per call of allocate or free, as the median of several rounds. If the machine has two CPUs, a run with two processes
 //! pins each process to one of them.
 
@@ -14,7 +14,7 @@ use heaps::{Crossdock, Heap, Mimalloc};
 use mixes::{MIXES, Random};
 use world::World;
 
-/// The number of rounds. There are many short ones, because even on a busy machine most short rounds are not
+/// The number of rounds. There are many short rounds, because even on a busy machine most short rounds are not
 /// interrupted.
 const ROUNDS: usize = 101;
 

@@ -1,4 +1,4 @@
-//! The patterns of allocation that are measured. `boost.cpp` contains the same ones.
+//! The patterns of allocation that are measured. `boost.cpp` contains the same patterns.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// Each block of 64 bytes is allocated, written and freed at once.
+/// Each block of 64 bytes is allocated, written and immediately freed.
 fn at_once(heap: &mut dyn Heap, _: &mut Random, steps: u64) -> f64 {
     let start = Instant::now();
     for _ in 0..steps {

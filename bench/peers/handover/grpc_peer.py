@@ -19,7 +19,7 @@ METHOD = "/crossdock.Bench/Take"
 def take(request, _context):
     at = common.now()
     array = numpy.frombuffer(request, dtype=numpy.uint64)
-    # The data of a transfer begins with its seed.
+    # The first element is the seed from which `fill` computed all elements.
     return struct.pack("<q?", at, common.right(array, int(array[0])))
 
 

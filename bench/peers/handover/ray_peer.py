@@ -30,7 +30,7 @@ def main():
             common.pause()
             begun = common.now()
             # Because the reference to the array is in a list, Ray does not fetch the array before it calls the actor.
-            # It calls the actor at once, and the actor fetches the array with ray.get.
+            # So Ray calls the actor immediately, and the actor fetches the array with ray.get.
             at, ok = ray.get(consumer.take.remote([ray.put(array)], seed))
             times.append(at - begun)
             all_right &= ok

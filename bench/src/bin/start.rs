@@ -95,14 +95,16 @@ fn drop_from_cache(file: &Path) {
 }
 
 fn memory(command: &Path) -> Vec<Record> {
-    // The kernel maps pages of the program's file in pieces of 64 KiB around those that are used. The address of the
-    // program differs from daemon to daemon, and with it the number of pages that are mapped. The number also depends on
-    // how the file came into the page cache, so the file is read from the disk again, as after a start of the machine.
+    // The kernel maps pages of the program's file in pieces of 64 KiB around the pages that are used. The address of
+    // the program differs from daemon to daemon, and with it the number of pages that are mapped. The number also
+    // depends on how the file came into the page cache, so the file is read from the disk again, as after a start of
+    // the machine.
     drop_from_cache(command);
     let idles = (0..DAEMONS).map(|_| idle(command).1 / 1024.0).collect();
     let kib = |bytes: f64| vec![bytes / 1024.0];
 
-    // With its first members, the broker uses pages of the program for the first time.
+    // The first members make the broker use pages of its program for the first time, so the memory for later members is
+    // measured separately.
     let (daemon, alone) = idle(command);
     let mut members: Vec<Session> = (0..MEMBERS).map(|_| daemon.connect()).collect();
     let with_first = memory_of(&daemon);

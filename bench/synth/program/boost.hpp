@@ -17,8 +17,8 @@ inline std::string boost_name(const Graph& graph, const std::string& what, unsig
   return "crossdock-synth-" + graph.run + "-" + what + "-" + std::to_string(index);
 }
 
-/// A task's slots, in a shared memory object whose name the destructor removes. The kernel frees the memory with its last
-/// mapping.
+/// A task's slots, in a shared memory object whose name the destructor removes. The kernel frees the memory when its
+/// last mapping is gone.
 class BoostSegment {
  public:
   BoostSegment(const Graph& graph, unsigned task) : name_(boost_name(graph, "task", task)) {

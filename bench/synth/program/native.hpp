@@ -30,7 +30,7 @@ class NativeOut final : public Out {
   NativeOut(const Shared& shared, const Graph& graph, const Port& port, const Slots& slots)
       : port_(shared, graph, port, CROSSDOCK_PRODUCER), slots_(slots), bytes_(slots.elements * 8) {}
   void ready(unsigned) override {
-    if (slots_.handle.empty()) return;  // data inside a message uses no buffer; send waits for a place
+    if (slots_.handle.empty()) return;  // data inside a message uses no buffer; send waits for a free cell
     crossdock_handle back{};
     check(crossdock_port_reclaim(port_.get(), CROSSDOCK_WAIT, &back), "waiting for a place");
   }
@@ -83,7 +83,7 @@ class NativeIn final : public In {
   std::uint64_t inline_[CROSSDOCK_INLINE_MAX / 8] = {};
 };
 
-/// Copies the received data into private memory, and releases the message at once.
+/// Copies the received data into private memory, and then releases the message immediately.
 class CopyFrom final : public In {
  public:
   CopyFrom(std::unique_ptr<NativeIn> from, std::size_t elements) : from_(std::move(from)), elements_(elements), own_(private_memory(elements)) {}

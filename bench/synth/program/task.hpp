@@ -35,8 +35,8 @@ class Runner {
     const std::uint64_t warm = until_all_ended(graph_.warmup);
     std::uint64_t iterations = graph_.iterations;
     if (graph_.trial_ns != 0) {
-      // The second measurement decides how many iterations fit into the time. The first one is too slow, because memory
-      // was used for the first time.
+      // The second measurement decides how many iterations fit into the time. The first measurement is too slow,
+      // because it uses memory for the first time.
       const std::uint64_t again = group_.agree(task_, std::clamp<std::uint64_t>(graph_.trial_ns / 8 / warm, 1, graph_.iterations));
       iterations = group_.agree(task_, std::clamp<std::uint64_t>(graph_.trial_ns / until_all_ended(again), 2, graph_.iterations));
     }

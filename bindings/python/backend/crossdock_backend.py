@@ -44,8 +44,8 @@ def build_sdist(sdist_directory, config_settings=None):
 
 
 def _here(hook, folder, *rest):
-    """Runs this hook of maturin in bindings/python, even if the build was started with the pyproject.toml of the
-    repository's root, which is less complete."""
+    """Runs this hook of maturin in bindings/python, even if the build was started in the repository's root, whose
+    pyproject.toml is less complete."""
     import maturin  # imported here, because making only the bundle of files does not need it
 
     folder, before = os.path.abspath(folder), os.getcwd()

@@ -1,5 +1,5 @@
-//! Reads the files that `crossdock checkpoint` wrote into NumPy arrays, and makes names that contain the rank. No
-//! daemon is needed for this.
+//! Reads checkpoint files, which `crossdock checkpoint` wrote, into NumPy arrays; and makes names that contain the
+//! rank. No daemon is needed for this.
 
 use std::path::PathBuf;
 
@@ -24,8 +24,8 @@ pub struct Checkpoint {
 
 /// Opens the newest undamaged checkpoint of a folder. `name` is the part of the file names before the number
 /// ('field'). It is needed if the folder holds checkpoints of several names. `folder` may also be the path of one
-/// checkpoint file. In a program of several ranks, one rank should choose the newest and tell the others its path,
-/// because a checkpoint may be saved between two calls.
+/// checkpoint file. In a program of several ranks, one rank should choose the newest checkpoint and tell the other
+/// ranks its path, because a newer checkpoint may be saved between the calls of two ranks.
 ///
 /// Raises NotFoundError if there is no checkpoint, so the program starts for the first time. Raises CorruptError if all
 /// checkpoints are damaged. `.skipped` lists damaged checkpoints that are newer than this one.
@@ -98,7 +98,8 @@ impl Checkpoint {
     }
 
     /// Reads the elements of a variable into a new array. If `into` is given, they are read into that array instead,
-    /// for example an array of a publisher. It must be writable and C-contiguous, and have the same dtype and shape.
+    /// for example an array of a publisher. `into` must be writable and C-contiguous, and have the same dtype and shape
+    /// as the variable.
     #[pyo3(signature = (name, series="", into=None))]
     fn read<'py>(
         &self,

@@ -31,7 +31,8 @@ const SCALARS: [(char, u64, &str, &str); 13] = [
 ];
 
 /// Converts what a caller gave as a dtype to a NumPy dtype. Names are NumPy's: `u8` has eight bytes, although
-/// crossdock's type `u8` has one. If only crossdock has a type of the given name, the error tells NumPy's name for it.
+/// crossdock's type `u8` has one. If the given name is that of a crossdock type and not of a NumPy dtype, the error
+/// tells NumPy's name for the type.
 pub fn to_dtype<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArrayDescr>> {
     let py = given.py();
     if let Ok(dtype) = given.cast::<PyArrayDescr>() {

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::errors::OrRaise;
 
 /// Waits until the file is published, if it lies in a managed directory that this task consumes. For any other file the
-/// call returns at once.
+/// call returns immediately.
 ///
 /// Other Python threads run during the wait. Raises NotFoundError if the producers have ended and did not publish the
 /// file. Raises TimedOutError if the time limit of the directory has passed.

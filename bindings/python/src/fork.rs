@@ -10,11 +10,11 @@ use pyo3::prelude::*;
 
 use crate::errors::error;
 
-/// True after the program has ended by an error. From then on no object is closed in order.
+/// True after the program has ended by an error. From then on no object is closed.
 static ABANDONED: AtomicBool = AtomicBool::new(false);
 
-/// Python calls this when the program ends by an error. From then on nothing is closed in order, so peers learn that
-/// the program died. Messages that the program did not release go to the next consumer.
+/// Python calls this when the program ends by an error. From then on no session, port or series is closed, so peers
+/// learn that the program died. Messages that the program did not release go to the next consumer.
 #[pyfunction]
 pub fn _abandon() {
     ABANDONED.store(true, Ordering::Relaxed);

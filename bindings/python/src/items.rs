@@ -23,7 +23,7 @@ use crate::wait::deadline;
 use crate::words::member;
 
 /// An item that this task owns or reads. `Session.create_item`, `access_item`, `access_any` and `read_item` make it. As
-/// a context manager it closes the item in this process; an item that this task owns still belongs to it.
+/// a context manager it closes the item in this process; if this task owns the item, it stays the owner.
 ///
 /// `transfer`, `share`, `unshare`, `resize` and `destroy` take the memory away from this process. They raise BusyError
 /// while arrays over the memory are alive, and they release the view that `memory` gave. After the item was handed on,
@@ -32,7 +32,8 @@ use crate::words::member;
 pub struct Item {
     item: Arc<OpenItem>,
     session: Arc<SessionState>,
-    /// The memoryview that `memory` gave. It must be released before the item's memory goes to another task.
+    /// The memoryview that `memory` gave. This memoryview must be released before the item's memory goes to another
+    /// task.
     memory: std::sync::Mutex<Option<Py<PyMemoryView>>>,
 }
 
@@ -55,7 +56,8 @@ impl Item {
         self.item.exclusively(py, verb, change)
     }
 
-    /// Fails if an array is alive that is not the one behind `memory`. A call that fails must not release `memory`.
+    /// Fails if an array over the item's memory is alive, other than the array under the memoryview of `memory`. A call
+    /// that fails must not release this memoryview.
     fn refuse_arrays(&self, py: Python<'_>, verb: &str) -> PyResult<()> {
         let behind = usize::from(lock(&self.memory).is_some());
         self.item.refuse_views(py, verb, behind)
@@ -123,7 +125,7 @@ impl Item {
         Ok(self.item.bytes(py)?.size)
     }
 
-    /// The number of bytes of data. It has the name that NumPy uses.
+    /// The number of bytes of data. The attribute has the name that NumPy uses.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> PyResult<u64> {
         self.size(py)
@@ -145,8 +147,8 @@ impl Item {
         self.item.is_closed()
     }
 
-    /// The item's bytes as a memoryview, for code that needs a buffer. Each use gives the same memoryview. It is
-    /// released when the item is handed on; code that still uses it then gets a ValueError.
+    /// The item's bytes as a memoryview, for code that needs a buffer. Each use gives the same memoryview. The
+    /// memoryview is released when the item is handed on; code that still uses it afterwards gets a ValueError.
     #[getter]
     fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         let known = lock(&self.memory).as_ref().map(|memory| memory.clone_ref(py));
@@ -167,8 +169,8 @@ impl Item {
         Ok(known.map_or(made, |memory| memory.into_bound(py)))
     }
 
-    /// Makes a NumPy array over the item's memory. Each call makes a new array object. Without arguments the array is
-    /// as the item's maker described it with `create_item(dtype=, shape=)`; without a description it is an array of
+    /// Makes a NumPy array over the item's memory. Each call makes a new array object. Without arguments the array has
+    /// the dtype and shape that the item's creator gave to `create_item`; if the creator gave none, it is an array of
     /// bytes. The default of `shape` is as many elements as fit.
     ///
     /// While an array is alive, the item cannot be handed on (BusyError). Raises InvalidError if the array would be
@@ -222,9 +224,9 @@ impl Item {
         PyMemoryView::from(self.array(py, None, None, None)?.as_any())
     }
 
-    /// Opens the heap in the item. It has named objects as a region has. `mode` is one of: create_only makes the heap
-    /// in the item's zero bytes (at least 256 KiB); open_only opens a heap that exists (WrongTypeError if there is
-    /// none); open_or_create; recreate. The heap must be closed before the item is handed on (BusyError).
+    /// Opens the heap in the item. It has named objects as a region has. `mode` is create_only (makes the heap in the
+    /// item's zero bytes, at least 256 KiB), open_only (opens a heap that exists; WrongTypeError if there is none),
+    /// open_or_create or recreate. Close the heap before you hand the item on (BusyError otherwise).
     #[pyo3(signature = (mode="open_or_create"))]
     fn region(&self, py: Python<'_>, mode: &str) -> PyResult<Region> {
         let mode: Mode = member(py, "mode", mode)?;
@@ -234,11 +236,11 @@ impl Item {
 
     /// Hands the item to another task in one step. `to` is "combine" (the first rank of the task that accesses it),
     /// "detect/1" (rank 1 of the task), or "#7" (the task that registers the number 7). The task need not exist yet. If
-    /// a task waits for the item, it gets the item at once.
+    /// a task waits for the item, it gets the item immediately.
     ///
-    /// Raises InvalidError (there can be no task of this name, or it is this task itself), DeniedError (that task has
-    /// no grant to own the item), BusyError (there are views, or the heap in the item is open) or ClosedError (the item
-    /// is not open here any more). After an error this task still has the item.
+    /// Raises InvalidError (`to` is not a possible name of a task, or names this task), DeniedError (that task has no
+    /// grant to own the item), BusyError (there are views, or the heap in the item is open) or ClosedError (the item is
+    /// no longer open in this process). After an error this task still has the item.
     fn transfer(&self, py: Python<'_>, to: String) -> PyResult<()> {
         self.exclusively(py, "transferred", move |access| access.owned()?.transfer_mut(&to))
     }
@@ -265,8 +267,8 @@ impl Item {
         })
     }
 
-    /// Ends the sharing. It waits `timeout` seconds (None: 60) until the readers have closed the item. A reader that
-    /// has not closed it by then keeps the old bytes, and this task gets a copy of its own.
+    /// Ends the sharing. The call waits up to `timeout` seconds (None: 60) until the readers have closed the item. A
+    /// reader that has not closed the item by then keeps the old bytes, and this task gets a copy of its own.
     #[pyo3(signature = (*, timeout=None))]
     fn unshare(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let total = deadline(py, timeout)?;
@@ -293,8 +295,8 @@ impl Item {
     /// Arrays that are still alive keep the memory until they are gone.
     fn close(&self, py: Python<'_>) {
         if self.release_memory(py, "closed").is_err() {
-            // The memoryview cannot be released, because another object uses it as its buffer. It disappears together
-            // with that object.
+            // The memoryview cannot be released, because another object uses it as its buffer. The memoryview
+            // disappears together with that object.
             drop(lock(&self.memory).take());
         }
         py.detach(|| self.item.let_go());

@@ -50,7 +50,7 @@ fn dtype_of<'py>(py: Python<'py>, type_name: &str) -> PyResult<Bound<'py, PyAny>
     Ok(dtypes::from_type(py, &dtypes::parse(py, type_name)?, type_name)?.into_any())
 }
 
-/// The native module. Programs import `crossdock/__init__.py`, which uses it.
+/// The native module. Programs do not import it directly; they import the package `crossdock`, which imports it.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::Session>()?;

@@ -47,8 +47,8 @@ impl Drop for Credit {
 }
 
 /// A received message. The program releases it when it no longer needs the data, for example at the end of `with
-/// port.receive() as m:`. A message without references is released when the last array that was loaded through it is
-/// gone.
+/// port.receive() as m:`. If the program drops the message object without releasing it, the message is released when
+/// the last array that was loaded through it is gone.
 #[pyclass(frozen, module = "crossdock")]
 pub struct Message {
     credit: Arc<Credit>,
@@ -95,8 +95,8 @@ impl Message {
         self.credit.released.load(Ordering::Relaxed)
     }
 
-    /// Loads the object that the handle names, as a Vector, Ndarray, String or Simple. If this process does not have
-    /// its region yet, the region is attached.
+    /// Loads the object that the handle names, as a Vector, Ndarray, String or Simple. If this process has not opened
+    /// the object's region yet, the call opens it.
     ///
     /// `type` is needed only for a block without a name. While arrays of the object are alive, the producer does not
     /// get the message back, unless the program releases it explicitly.

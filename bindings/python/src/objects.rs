@@ -28,8 +28,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Finds the kind for the name of a type. `given` is the dtype that the caller gave for the elements; it may
-    /// contain names for the fields of a struct.
+    /// Finds the kind for the name of a type. `given` is the dtype that the caller gave for the elements; this dtype
+    /// may contain names for the fields of a struct.
     pub fn of(py: Python<'_>, name: &str, given: Option<&Bound<'_, PyArrayDescr>>) -> PyResult<Self> {
         let dtype = |of: &Type| match given {
             Some(given) => Ok(given.clone().unbind()),
@@ -77,8 +77,8 @@ pub struct ObjectRef {
     credit: Option<Arc<Credit>>,
     /// The size of one element in bytes.
     element: u64,
-    /// Says which of the successive objects of this name this object is (its incarnation). With the incarnation, a
-    /// later use need not search the region's directory. `None` for a block without a name.
+    /// The incarnation of the object: which of the successive objects of this name it is. With the incarnation, a later
+    /// use finds the object without a search in the region's directory. `None` for a block without a name.
     incarnation: Option<Incarnation>,
 }
 
@@ -195,7 +195,7 @@ impl ObjectRef {
         Ok((self.handle_in(&region), self.bytes_in(py, &region)?))
     }
 
-    /// Makes the Python object: a `Vector`, an `Ndarray`, a `Text` or a `Simple`, as the kind says.
+    /// Makes the Python object for this kind: a `Vector`, an `Ndarray`, a `Text` or a `Simple`.
     pub fn into_object(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         let base = |object| PyClassInitializer::from(Object { object });
         Ok(match self.kind {
@@ -207,8 +207,8 @@ impl ObjectRef {
     }
 }
 
-/// Reads the `type` argument of a caller. It is a name in crossdock's grammar, or a dtype. A dtype also contains the
-/// names of the fields.
+/// Reads the `type` argument of a caller: the name of a crossdock type, or a dtype. Only a dtype also contains the
+/// names of the fields, so the dtype is returned, too.
 fn said<'py>(given: &Bound<'py, PyAny>) -> PyResult<(TypeRef, Option<Bound<'py, PyArrayDescr>>)> {
     let py = given.py();
     if let Ok(name) = given.extract::<String>() {

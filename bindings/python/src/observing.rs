@@ -18,14 +18,15 @@ use crate::views::{ArrayLayout, array_over, lock};
 use crate::wait::{deadline, wait};
 
 /// An observer of a series. `Session.observe` makes it. It is a context manager. Iteration gives versions until the
-/// publisher ends in order. Each of them is the newest version at that time, and newer than the one before.
+/// publisher ends the series. Each step gives the version that is the newest at that time, and waits if the iteration
+/// has given this version already.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Observer {
     inner: Mutex<Option<Own<Inner>>>,
     name: String,
 }
 
-/// How long a call keeps the observer to itself while the publisher decides whether it recycles a version.
+/// How long a call holds the observer's lock while it waits for the publisher to decide whether to recycle a version.
 const DECISION: Duration = Duration::from_millis(1);
 
 impl Observer {
@@ -40,8 +41,9 @@ impl Observer {
         py.detach(|| self.act(act)).or_raise(py)
     }
 
-    /// Waits until `ask` gives a version, for at most `slice`. The wait is for a version after version `beyond`, or by
-    /// default for one that the observer has not given yet. Other threads can use the observer during the wait.
+    /// Waits until `ask` gives a version, for at most `slice`. It waits for a version with a higher number than
+    /// `beyond`; if `beyond` is `None`, for a version that the observer has not given yet. Other threads can use the
+    /// observer during the wait.
     fn await_version(
         &self,
         slice: Duration,
@@ -90,7 +92,7 @@ impl Observer {
         self.with(py, |o| Ok(o.id().0))
     }
 
-    /// The state of the publisher: "live", "ended" (in order) or "died".
+    /// The state of the publisher: "live", "ended" (the publisher has ended the series) or "died".
     #[getter]
     fn state(&self, py: Python<'_>) -> PyResult<&'static str> {
         self.with(py, |o| Ok(o.state().word()))
@@ -125,7 +127,8 @@ impl Observer {
     /// `timeout` seconds (None: 60; with 0 it raises NotYetError).
     ///
     /// Raises TimedOutError at the deadline. If all versions were returned, raises ClosedError if the publisher has
-    /// ended and PeerDiedError if it died. Versions in between are skipped; `at` returns those that still exist.
+    /// ended the series, and PeerDiedError if the publisher died. Versions that are older than the newest one are
+    /// skipped; `at` returns those that still exist.
     #[pyo3(signature = (*, timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Version> {
         self.usable(py)?;
@@ -134,8 +137,9 @@ impl Observer {
         Ok(Version::new(version, &self.name))
     }
 
-    /// Waits up to `timeout` seconds until there is a version that is newer than every version returned so far, and
-    /// returns none. `anext` waits with it in a thread, and takes the version when the thread has ended.
+    /// Waits up to `timeout` seconds until there is a version that is newer than every version returned so far, but
+    /// does not return the version. `anext` calls this function in a thread, and takes the version when the thread has
+    /// ended.
     #[pyo3(signature = (timeout))]
     fn _wait(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         self.usable(py)?;
@@ -153,8 +157,8 @@ impl Observer {
     }
 
     /// Returns the version with this number. Waits up to `timeout` seconds until it is published. Raises NotFoundError
-    /// if the version no longer exists, and NotYetError if `timeout` is 0 and it is not published yet. The other errors
-    /// are those of `next`.
+    /// if the version no longer exists, and NotYetError if `timeout` is 0 and the version is not published yet. The
+    /// other errors are those of `next`.
     #[pyo3(signature = (sequence, *, timeout=0.0))]
     fn at(&self, py: Python<'_>, sequence: u64, timeout: Option<f64>) -> PyResult<Version> {
         self.usable(py)?;
@@ -165,10 +169,10 @@ impl Observer {
         Ok(Version::new(version, &self.name))
     }
 
-    /// Iterates over every version in order, from the oldest that exists, until the publisher ends in order. It waits
-    /// up to `timeout` seconds for each version (None: 60). Versions that no longer exist are skipped; `version.missed`
-    /// is the number of those that were skipped just before that version. The `keep` of the publisher decides how far a
-    /// reader can fall behind without missing a version.
+    /// Iterates over all versions from the oldest one that exists to the last one, until the publisher ends the series.
+    /// It waits up to `timeout` seconds for each version (None: 60). Versions that no longer exist are skipped;
+    /// `version.missed` is the number of versions that were skipped just before `version`. The publisher's option
+    /// `keep` decides how many versions a reader can fall behind before it misses one.
     #[pyo3(signature = (*, timeout=None))]
     fn each(slf: Py<Self>, py: Python<'_>, timeout: Option<f64>) -> PyResult<Each> {
         deadline(py, timeout)?;
@@ -246,12 +250,13 @@ impl Each {
     }
 }
 
-/// Tells whether the error means that the publisher ended in order.
+/// Tells whether the error means that the publisher has ended the series.
 fn has_ended(py: Python<'_>, error: &PyErr) -> bool {
     error.value(py).getattr("status").is_ok_and(|s| s.eq(Status::Closed as i32).unwrap_or(false))
 }
 
-/// A version, and the number of arrays over its memory. The number grows and is checked only under the version's lock.
+/// A version, and the number of arrays over its memory. The number is increased and checked only under the version's
+/// lock.
 struct PinnedVersion {
     version: RwLock<Own<InnerVersion>>,
     arrays: AtomicUsize,
@@ -370,9 +375,9 @@ impl Version {
         // An array without elements needs no memory, so any aligned address can be used.
         let address = if shape.contains(&0) { 64 } else { address };
         let layout = ArrayLayout { dtype, shape, fortran: order == Order::Fortran, data: 0 };
-        // SAFETY: the bytes belong to the version, and their number is that of the shape (checked by the library). They
-        // stay mapped as long as the version exists, which the base object keeps. `refresh` is refused if it could
-        // change their number.
+        // SAFETY: the bytes belong to the version, and their number is that of the shape (checked by the library). The
+        // bytes stay mapped as long as the version exists, and the base object keeps the version. `refresh` fails if it
+        // could change the number of bytes.
         unsafe { array_over(py, address as *mut c_void, layout, false, base) }
     }
 
@@ -432,8 +437,8 @@ fn can_change_shape(version: &InnerVersion) -> bool {
 #[pyfunction]
 pub fn diff(py: Python<'_>, before: &Version, after: &Version) -> PyResult<Vec<(String, u64, u64)>> {
     let found = before.pinned.read(py, |one| {
-        // If both are the same version, its lock is taken only once. A second `read` in this thread could wait for a
-        // `refresh` that waits for the first one.
+        // If both are the same version, its lock is taken only once. Otherwise this thread could wait for ever: its
+        // second `read` would wait for a `refresh` of another thread, which waits for the first `read` to end.
         if Arc::ptr_eq(&before.pinned, &after.pinned) {
             return crossdock_client::diff(one, one);
         }

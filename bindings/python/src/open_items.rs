@@ -1,5 +1,5 @@
-//! The state of an open item, which all Python objects that refer to its memory share. It says how this process has the
-//! item (as owner or reader), and counts the views.
+//! The state of an open item, which all Python objects that refer to its memory share. It says whether this process has
+//! the item as owner or as reader, and counts the views.
 //!
 //! When an item is handed on, its memory goes to another task. So an item can be handed on only while this process has
 //! no view of the memory. The lock is never held during a call of Python code or of the daemon. A call that changes the
@@ -15,7 +15,7 @@ use crate::fork::Own;
 use crate::views::lock;
 use crate::wait::in_thread;
 
-/// How this process has an item: as its owner, as an owner who shares it, as a reader, or not at all.
+/// The access that this process has to an item: as its owner, as an owner who shares it, as a reader, or none.
 pub enum Access {
     /// The item belongs to this task. After the item was handed on or destroyed, each call on it fails.
     Own(Own<Inner>),
@@ -91,7 +91,8 @@ impl Access {
 struct State {
     access: Access,
     views: usize,
-    /// True if the item was closed while it still had views. Then the item is dropped together with the last view.
+    /// True if the item was closed while it still had views. In this case the item is dropped when the last view is
+    /// gone.
     leaving: bool,
 }
 
@@ -161,7 +162,8 @@ impl OpenItem {
         Ok((Bytes { base, size, writable }, ItemArrayBase { item: self.clone() }))
     }
 
-    /// Makes a change after which this process no longer has the memory at the same address. It fails if a view exists.
+    /// Makes a change that moves the item's memory or takes it away from this process. Fails if a view of the memory
+    /// exists.
     pub fn exclusively<T: Send>(
         self: &Arc<Self>,
         py: Python<'_>,
@@ -182,7 +184,7 @@ impl OpenItem {
     }
 
     /// Works as `exclusively`, for a change that may wait long. Python's signals are handled meanwhile. After Ctrl-C,
-    /// the change goes on in a thread.
+    /// the change continues in its thread.
     pub fn exclusively_in_thread<T: Send + 'static>(
         self: &Arc<Self>,
         py: Python<'_>,
@@ -219,7 +221,7 @@ impl OpenItem {
         Ok(TakenAccess { item: self.clone(), access })
     }
 
-    /// Closes the item now, or together with the last view. The item still belongs to the same owner.
+    /// Closes the item in this process: now, or when the last view is gone. The item's owner does not change.
     pub fn let_go(&self) {
         let gone = {
             let mut state = lock(&self.state);
@@ -230,7 +232,7 @@ impl OpenItem {
     }
 }
 
-/// The words of an error that say how many arrays are views of an item.
+/// The part of an error message that says how many arrays are views of the item.
 fn viewed(count: usize) -> String {
     match count {
         1 => "1 array is a view of it; let go of it (del) first".to_owned(),
@@ -253,7 +255,7 @@ impl TakenAccess {
 
 impl Drop for TakenAccess {
     fn drop(&mut self) {
-        // If the item was closed meanwhile, it is dropped, after the lock was released.
+        // If another thread has closed the item meanwhile, the item is dropped here, after the lock is released.
         let access = std::mem::replace(&mut self.access, Access::Closed);
         let mut state = lock(&self.item.state);
         if matches!(state.access, Access::Moving) {

@@ -1,4 +1,4 @@
-//! An open end of a port in this process. Several Python objects refer to it, and one of them closes it.
+//! An open end of a port in this process. Several Python objects refer to the end; the `Port` object closes it.
 
 use std::sync::{Arc, Mutex};
 
@@ -42,8 +42,8 @@ impl OpenPort {
         Ok(port)
     }
 
-    /// Leaves the port in order. If another thread waits at the port, the end is left when that thread's present slice
-    /// of waiting ends.
+    /// Closes the end of the port. If another thread waits at the port, the end is closed when that thread's present
+    /// time slice is over.
     pub fn close(&self) {
         let port = lock(&self.port).take();
         drop(port);

@@ -27,7 +27,7 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// The same options, for a new container with this number of elements.
+    /// Returns the same options, but with this number of elements for a new container.
     pub(crate) fn with_elements(self, elements: u64) -> Self {
         Self { elements, ..self }
     }

@@ -19,8 +19,8 @@ use crate::session_state::SessionState;
 use crate::sizes::count;
 use crate::wait::{deadline, wait};
 
-/// One end of a port. `Session.port` makes it. It is a context manager. Iterating over a consumer gives the messages
-/// until the producer has left in order.
+/// One end of a port. `Session.port` makes it. It is a context manager. Iterating over a consumer's end gives the
+/// messages until the producer has closed its end.
 #[pyclass(frozen, module = "crossdock")]
 pub struct Port {
     port: Arc<OpenPort>,
@@ -36,8 +36,8 @@ impl Port {
         Self { port, session, end, pattern, capacity }
     }
 
-    /// Tries the call once, without waiting. The attempt reads no clock, and does not let other Python threads run. If
-    /// it fails, the caller uses `wait`, which tries again.
+    /// Tries the call once, without waiting. To be fast, the attempt reads no clock and does not let other Python
+    /// threads run. If the call cannot succeed yet, the caller uses `wait`, which tries again.
     fn at_once<T>(
         &self,
         py: Python<'_>,
@@ -100,8 +100,8 @@ impl Port {
     /// `tag` is a number that you choose, from 0 to 2**64-1. `inline` is up to 24 bytes that travel in the message
     /// itself. The data is not copied, so do not change the object until `reclaim` returns its handle. If the port is
     /// full, the call waits up to `timeout` seconds for room (None: 60; with 0 it raises NotYetError). TimedOutError
-    /// names the consumer that has the messages. ClosedError and PeerDiedError mean that no consumer is left. After an
-    /// error nothing was sent.
+    /// names the consumer that has not released its messages. ClosedError and PeerDiedError mean that no consumer is
+    /// left. After an error nothing was sent.
     #[pyo3(signature = (data=None, *, tag=0, inline=None, timeout=None))]
     fn send(
         &self,
@@ -123,8 +123,9 @@ impl Port {
         self.wait(py, timeout, |port, slice| port.send_sized(&message, bytes, slice))
     }
 
-    /// For a producer: waits until the port has room for the next message. Returns the oldest handle whose data no
-    /// consumer reads any more; None if there is room but no handle to return, for example at first.
+    /// For a producer: waits until the port has room for the next message. Returns a handle whose data no consumer
+    /// reads any more, the oldest one first. Returns None if there is room but no handle to return, for example before
+    /// the first message.
     ///
     /// The timeout and the errors are those of `send`.
     #[pyo3(signature = (*, timeout=None))]
@@ -139,8 +140,8 @@ impl Port {
     /// Returns the next message. The message belongs to this consumer until it is released.
     ///
     /// If there is no message, the call waits up to `timeout` seconds (None: 60; with 0 it raises NotYetError).
-    /// TimedOutError names the producers. ClosedError means that all producers left in order, and PeerDiedError that
-    /// the last one died. Messages that were sent before are received first.
+    /// TimedOutError names the producers. ClosedError means that all producers have closed their ends, and
+    /// PeerDiedError that one of them died. Messages that they sent before are received first.
     #[pyo3(signature = (*, timeout=None))]
     pub(crate) fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
         let message = match self.at_once(py, timeout, |port| port.receive(Some(Duration::ZERO)))? {
@@ -175,8 +176,8 @@ impl Port {
         Ok(self.port.get(py)?.descriptor().or_raise(py)?.as_raw_fd())
     }
 
-    /// Makes the descriptor become readable at the next event. If the call returns True, the caller must look at the
-    /// port at once, because a message may have arrived already.
+    /// Makes the descriptor become readable at the next event. If the call returns True, the caller must not wait for
+    /// the descriptor but look at the port now, because a message may have arrived already.
     fn _arm(&self, py: Python<'_>) -> PyResult<bool> {
         self.port.get(py)?.arm().or_raise(py)
     }
@@ -218,7 +219,7 @@ impl Port {
         Ok(all)
     }
 
-    /// Leaves in order. The other end gets all messages that were sent, and then a ClosedError. Messages that this
+    /// Closes this end. The other end gets all messages that were sent, and then a ClosedError. Messages that this
     /// consumer did not release go to the next consumer. Closing twice does nothing.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.port.close());
@@ -229,7 +230,7 @@ impl Port {
     }
 
     /// Closes the end when a `with` block ends. If the block failed, the end is not closed, because peers must not
-    /// think that all messages were sent. If the program ends by the error, the peers learn that it died.
+    /// think that all messages were sent. If the error ends the program, the peers learn that the program died.
     #[pyo3(signature = (kind, _value, _trace))]
     fn __exit__(
         &self,
@@ -243,9 +244,9 @@ impl Port {
         }
     }
 
-    /// Returns an iterator over the messages, for `for` and `async for`. It ends when the producer has left in order.
-    /// `timeout` is how many seconds to wait for each message (None: 60). Iterating over the port itself does the same
-    /// with None. The errors are those of `receive`.
+    /// Returns an iterator over the messages, for `for` and `async for`. The iteration ends when the producer has
+    /// closed its end. `timeout` is how many seconds to wait for each message (None: 60). Iterating over the port
+    /// object itself is the same as `messages(timeout=None)`. The errors are those of `receive`.
     #[pyo3(signature = (*, timeout=None))]
     fn messages(slf: Py<Self>, py: Python<'_>, timeout: Option<f64>) -> PyResult<Messages> {
         deadline(py, timeout)?;

@@ -23,13 +23,14 @@ pub struct OpenPublisher {
     publisher: Mutex<Own<Inner>>,
     name: String,
     types: Vec<(String, String)>,
-    /// The number of arrays over a version that was begun. Publishing unmaps the memory of that version, so it is
-    /// refused while there are such arrays. The number grows and is checked only under the publisher's lock.
+    /// The number of arrays over a version that was begun. Publishing unmaps the memory of that version, so `publish`
+    /// fails while there are such arrays. The number is increased and checked only under the publisher's lock.
     begun: AtomicUsize,
 }
 
 impl OpenPublisher {
-    /// Ends the series in order. The memory stays as long as there are arrays over it.
+    /// Ends the series, so that observers know that the publisher did not die. The memory stays as long as there are
+    /// arrays over it.
     pub fn end(&self) -> Result<()> {
         let mut publisher = lock(&self.publisher);
         if publisher.here() { publisher.end_mut() } else { Ok(()) }
@@ -62,8 +63,8 @@ impl Drop for PublisherArrayBase {
 
 /// The publisher of a series. `Session.publisher` makes it. It is a context manager, which ends the series. Each
 /// variable `u` is a NumPy array, `publisher.u` or `publisher["u"]`, which the program reads and writes in place. The
-/// pages of the arrays stay in the same place, so that they can be registered (RDMA, io_uring, CUDA), except with the
-/// option `pages="may_move"` and after a call of `begin`.
+/// pages of the arrays stay in the same place, so that the arrays' memory can be registered (RDMA, io_uring, CUDA),
+/// except with the option `pages="may_move"` and after a call of `begin`.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Publisher {
     open_publisher: Arc<OpenPublisher>,
@@ -168,9 +169,9 @@ impl Publisher {
         })?;
         let base = Py::new(py, base)?.into_any();
         let layout = ArrayLayout { dtype, shape, fortran: false, data: 0 };
-        // SAFETY: the memory belongs to the variable, and is as long as its shape requires. The base object keeps the
-        // publisher alive, and the publisher keeps the memory. A begun version is not published while it has arrays. If
-        // the variable shrinks, the addresses stay mapped.
+        // SAFETY: the memory belongs to the variable, and is as long as the variable's shape requires. The base object
+        // keeps the publisher alive, and the publisher keeps the memory. A begun version is not published while it has
+        // arrays. If the variable shrinks, the addresses stay mapped.
         unsafe { array_over(py, address as *mut c_void, layout, true, base) }
     }
 
@@ -301,7 +302,7 @@ impl Publisher {
         Ok(Begun { publisher: slf, attributes })
     }
 
-    /// Undoes `begin`: gives up the version that was begun.
+    /// Undoes `begin`: drops the version that was begun.
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |publisher| {
             self.refuse_if_begun_views("abandoned")?;
@@ -353,7 +354,7 @@ impl Publisher {
         Ok(all)
     }
 
-    /// Ends the series in order. Observers still get the last version, and then a ClosedError. Arrays stay valid.
+    /// Ends the series. Observers still get the last version, and then a ClosedError. Arrays stay valid.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, Inner::end_mut)
     }
@@ -362,8 +363,8 @@ impl Publisher {
         slf
     }
 
-    /// Ends the series at the end of a `with` block, unless the block failed. If the program ends by the error, the
-    /// observers learn that it died.
+    /// Ends the series at the end of a `with` block, unless the block failed. If the error of the block ends the
+    /// program, the observers learn that the program died.
     #[pyo3(signature = (kind, _value, _trace))]
     fn __exit__(
         &self,
@@ -407,8 +408,8 @@ impl Begun {
             return Ok(());
         }
         if kind.is_some() {
-            // Python reports the error of the block. An error of `abandon` is ignored. It happens if the error's
-            // traceback keeps an array of the version alive; in this case the version stays begun.
+            // Python reports the error of the block. An error of `abandon` is ignored. `abandon` fails if the traceback
+            // of the block's error keeps an array of the version alive; in this case the version stays begun.
             let _ = publisher.abandon(py);
             return Ok(());
         }

@@ -63,14 +63,14 @@ impl Region {
         self.closed.load(Ordering::Relaxed) || !self.open_region.is_open()
     }
 
-    /// Opens or makes a `vector<T>`, which can grow. A new one has `size` elements, all zero.
+    /// Opens or makes a `vector<T>`, which can grow. A new vector has `size` elements, all zero.
     ///
     /// `dtype` is a NumPy dtype such as 'f8', numpy.float32, ('f8', 3) or an aligned structured dtype. It may be left
     /// out for a vector that exists. `mode` is open_or_create, open_only, create_only or recreate. `timeout` is how
     /// many seconds open_only waits for a vector that does not exist (None: it does not wait). Raises WrongTypeError if
-    /// the object has another type (the message has both), ExistsError if create_only finds the name, NotFoundError if
-    /// open_only does not, TimedOutError if open_only has waited in vain, NoSpaceError if the region, the quota or the
-    /// node is full, and InvalidError for a wrong name or dtype.
+    /// the object has another type (the message has both), ExistsError if create_only finds an object of this name,
+    /// NotFoundError if open_only without a timeout finds none, TimedOutError if open_only with a timeout finds none,
+    /// NoSpaceError if the region, the quota or the node is full, and InvalidError for a wrong name or dtype.
     #[pyo3(signature = (name, dtype=None, size=0, *, mode="open_or_create", timeout=None))]
     fn vector<'py>(
         &self,
@@ -151,7 +151,7 @@ impl Region {
         }
     }
 
-    /// Opens or makes a `string`. `value` is the text of a new one. The other arguments and errors are those of
+    /// Opens or makes a `string`. `value` is the text of a new string. The other arguments and errors are those of
     /// `vector`.
     #[pyo3(signature = (name, value=None, *, mode="open_or_create", timeout=None))]
     fn string<'py>(
@@ -207,8 +207,8 @@ impl Region {
         objects::load(py, &self.open_region, handle.into(), r#type, None)
     }
 
-    /// Removes a named object and frees its memory. Handles to it become invalid. Raises BusyError while an array of it
-    /// is alive in this process. No other task may be using it.
+    /// Removes a named object and frees its memory. Handles to it become invalid. Raises BusyError while an array of
+    /// the object is alive in this process. No other task may be using the object.
     pub(crate) fn remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let offset = self.get(py)?.find(name).or_raise(py)?.offset;
         self.open_region.exclusively(py, offset, &format!("object '{name}'"), "removed", |r| r.remove(name).map(|_| ()))
@@ -232,7 +232,8 @@ impl Region {
         }
     }
 
-    /// Bytes and counts of the region as a dict: capacity, reserved, used, blocks, objects, slots, largest_free.
+    /// Statistics of the region as a dict: capacity, reserved, used and largest_free in bytes, and the numbers of
+    /// blocks, objects and slots.
     #[getter]
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let s = self.get(py)?.statistics();
@@ -251,8 +252,9 @@ impl Region {
         Ok(all)
     }
 
-    /// Closes the region in this process. Raises BusyError if arrays of it are alive that only this object keeps
-    /// mapped. The region itself exists until it is removed or its workflow ends. Closing twice does nothing.
+    /// Closes the region in this process. Raises BusyError if this is the last open Region object of the region and
+    /// arrays of the region are alive. The region itself exists until it is removed or its workflow ends. Closing twice
+    /// does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.closed.load(Ordering::Relaxed) {
             return Ok(());
@@ -295,7 +297,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // Objects that were opened through this region stay usable. The region is unmapped with the last of them.
+        // Objects that were opened through this region stay usable. The region is unmapped when the last of them is
+        // gone.
         if !*self.closed.get_mut() {
             one_less(&self.open_region.opens);
         }

@@ -25,19 +25,20 @@ use crate::wait::{deadline, wait, wait_in_line};
 use crate::words::member;
 
 /// The connection of one member to a workflow. `crossdock.connect` makes it. It is a context manager. Threads may share
-/// it. A forked child must connect anew.
+/// it. A forked child must connect a session of its own.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Session {
     state: Arc<SessionState>,
 }
 
-/// Connects to the node daemon. It tries the given socket; without one, CROSSDOCK_SOCKET, then /run/crossdock, then the
-/// user's runtime folder. If no daemon answers, it starts a private daemon, unless `private_daemon` is False.
+/// Connects to the node daemon. It tries the given socket. If none is given, it tries the socket that CROSSDOCK_SOCKET
+/// names, then that in /run/crossdock, then that in the user's runtime folder. If no daemon answers, it starts a
+/// private daemon, unless `private_daemon` is False.
 ///
 /// `task`, `rank` and `workflow` may be left out if the endpoint was made for a task. `timeout` is in seconds. Raises
 /// NotFoundError if there is no daemon (the message lists the sockets that were tried), DeniedError if the daemon does
 /// not serve this user or the endpoint is of another task, IncompatibleError if the daemon speaks another version of
-/// the protocol, and TimedOutError if it does not answer in time.
+/// the protocol, and TimedOutError if the daemon does not answer in time.
 ///
 /// With `visitor=True` this session only looks, for example in a notebook or a monitor. It neither begins a run nor
 /// keeps a run from ending.
@@ -128,11 +129,11 @@ impl Session {
     /// Opens or makes a region.
     ///
     /// `mode` is open_or_create, open_only, create_only or recreate. `size` is what a new region can grow to, in bytes
-    /// or as a text such as "512 MiB"; memory is taken when it is used. If it is None, an existing region may have any
-    /// size, and a new one can grow to 1 GiB. `timeout` is how many seconds open_only waits
-    /// for another task to make the region (None: it does not wait). Raises ExistsError if create_only finds a region,
-    /// NotFoundError if open_only finds none, TimedOutError if open_only has waited in vain, InvalidError for a wrong
-    /// name or size or if the existing region is smaller, NoSpaceError if the quota or the node's memory does not
+    /// or as a text such as "512 MiB"; memory is taken when it is used. If `size` is None, an existing region may have
+    /// any size, and a new region can grow to 1 GiB. `timeout` is how many seconds open_only waits for another task to
+    /// make the region (None: it does not wait). Raises ExistsError if create_only finds a region, NotFoundError if
+    /// open_only without a timeout finds none, TimedOutError if open_only with a timeout finds none, InvalidError for a
+    /// wrong name or size or if the existing region is smaller, NoSpaceError if the quota or the node's memory does not
     /// suffice, and DeniedError without a grant.
     #[pyo3(signature = (name, mode="open_or_create", size=None, *, timeout=None))]
     fn region(
@@ -197,10 +198,10 @@ impl Session {
     /// `pattern` or `capacity` is None, an existing port keeps the value from the task or workflow file that made it,
     /// and a new port is one-to-one with 8 messages. If a value is given and differs from that of the port, an
     /// InvalidError is raised. If another living member has the end, the call waits `timeout` seconds for it (None: it
-    /// does not wait). `persistent` counts if this call makes the port: then the port and its messages stay after the
-    /// run, until the port is removed. Otherwise the port ends with the last member of the workflow's run. Raises
-    /// BusyError if the other member still has the end, InvalidError for a wrong name or capacity, DeniedError without
-    /// a grant for this end, and NoSpaceError if the quota or the node's memory does not suffice.
+    /// does not wait). `persistent` matters only if this call makes the port. A persistent port stays with its messages
+    /// after the run, until it is removed; another port ends when the last member of the run leaves. Raises BusyError
+    /// if the other member still has the end, InvalidError for a wrong name or capacity, DeniedError without a grant
+    /// for this end, and NoSpaceError if the quota or the node's memory does not suffice.
     #[pyo3(signature = (name, end, *, pattern=None, capacity=None, timeout=None, persistent=false))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn port(
@@ -250,14 +251,15 @@ impl Session {
     }
 
     /// Makes an item that this task owns. It has `size` zero bytes, or room for an array of this dtype, shape and
-    /// order. In the second case the item keeps this description for later owners.
+    /// order. If a dtype is given, the item keeps dtype, shape and order for later owners.
     ///
     /// `level` says how ownership is proved: "verified" (the kernel proves that the former owner has closed the item;
     /// otherwise the new owner gets a copy), "cooperative" (for tasks that trust each other; a transfer needs no call
     /// to the daemon) or "strict" (each owner gets fresh pages). `on_death` says what happens to the item when its
-    /// owner dies: "keep" it for the restarted task, "return" it to this task, or "destroy" it. Raises ExistsError if
-    /// an item has this key (the message names its owner), NoSpaceError if the quota or the node's memory does not
-    /// suffice, InvalidError for a wrong key, size or description, and DeniedError without a grant to own the item.
+    /// owner dies: "keep" (the restarted task gets it), "return" (this task gets it back) or "destroy". Raises
+    /// ExistsError if an item has this key (the message names its owner), NoSpaceError if the quota or the node's
+    /// memory does not suffice, InvalidError for a wrong key, size or description, and DeniedError without a grant to
+    /// own the item.
     #[pyo3(signature = (key, size=None, *, dtype=None, shape=None, order="C", level="verified", on_death="keep"))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn create_item(
@@ -333,14 +335,13 @@ impl Session {
     }
 
     /// Begins to publish a series. `variables` is a dict from names to (dtype, shape), or to a dtype for a single
-    /// value. The arrays of the variables are attributes and items of the publisher, and the program changes them in
-    /// place.
+    /// value. The program reads and changes the array of a variable `u` in place, as `publisher.u` or `publisher["u"]`.
     ///
     /// `max_shape` is a dict from names to the largest shapes. `constants` is a dict from names to dicts of values that
-    /// never change. `attributes` is a dict from names to int, float or str, for attributes that versions will carry;
-    /// other attributes are declared by the first publish that has them. `capacity` is the largest size of the pool, in
-    /// bytes or as a text such as "1 GiB" (None: the quota of the workflow is the limit). `keep` is the number of
-    /// versions that are kept besides the newest. `full` says what happens when observers use all memory: "withhold"
+    /// never change. `attributes` is a dict from names to int, float or str, for attributes that the versions will
+    /// have; other attributes are declared by the first publish that has them. `capacity` is the largest size of the
+    /// pool, in bytes or as a text such as "1 GiB" (None: the quota of the workflow is the limit). `keep` is the number
+    /// of versions that are kept besides the newest. `full` says what happens when observers use all memory: "withhold"
     /// (publish returns 0, and the next version has the changes), "fail" (NoSpaceError) or "take_back" (the oldest
     /// versions are taken back, and their observers read private copies). `detect` is auto, hints, private_copies,
     /// write_protect, copy_all or compare. `pages` is "stay", so that the arrays can be registered (RDMA, io_uring,
@@ -378,9 +379,9 @@ impl Session {
 
     /// Observes the series of this name in the current run. Waits up to `timeout` seconds for it (None: it does not
     /// wait). `run="former"` takes the latest series of this name from any run, even one that has ended. Raises
-    /// NotFoundError if there is no such series and no timeout, TimedOutError if none comes before the timeout,
-    /// DeniedError without a grant to observe the series, and NoSpaceError if the series already has as many observers
-    /// as it allows.
+    /// NotFoundError if there is no such series and `timeout` is None, TimedOutError if no such series comes within
+    /// `timeout`, DeniedError without a grant to observe the series, and NoSpaceError if the series already has as many
+    /// observers as it allows.
     #[pyo3(signature = (name, *, timeout=None, run="current"))]
     fn observe(&self, py: Python<'_>, name: &str, timeout: Option<f64>, run: &str) -> PyResult<Observer> {
         let session = self.state.get(py)?;
@@ -409,8 +410,8 @@ impl Session {
         py.detach(|| session.remove_series(name)).or_raise(py)
     }
 
-    /// Loads the object that a handle names, from any region of the workflow. If this process does not have the region
-    /// yet, the region is attached. The argument `type` and the errors are those of `Region.load`.
+    /// Loads the object that a handle names, from any region of the workflow. If this process has not opened the region
+    /// yet, the call opens it. The argument `type` and the errors are those of `Region.load`.
     #[pyo3(signature = (handle, r#type=None))]
     fn load<'py>(
         &self,
@@ -463,8 +464,8 @@ impl Session {
         records.getattr("Listing")?.call1((workflows, members, segments))
     }
 
-    /// Leaves in order and closes all ports and regions. Raises BusyError if arrays of a region are alive; then nothing
-    /// is closed. Closing twice does nothing.
+    /// Closes all ports and regions, and leaves the workflow. Raises BusyError if arrays of a region are alive; in this
+    /// case nothing is closed. Closing twice does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.state.is_elsewhere() {
             for open_region in self.state.open_regions() {
@@ -474,8 +475,8 @@ impl Session {
         self.state.leave(py)
     }
 
-    /// Leaves the daemon in order, as `close` does, but allows arrays that are still alive: they keep their memory until
-    /// they are gone.
+    /// Closes the session as `close` does, but allows arrays that are still alive: they keep their memory until they
+    /// are gone.
     fn _leave(&self, py: Python<'_>) -> PyResult<()> {
         self.state.leave(py)
     }
@@ -484,8 +485,8 @@ impl Session {
         slf
     }
 
-    /// Leaves in order at the end of a `with` block. Arrays that are still alive keep their memory. If the block
-    /// failed, the session does not leave. If the error then ends the program, its peers see that it died.
+    /// Closes the session at the end of a `with` block. Arrays that are still alive keep their memory. If the block
+    /// failed, the session is not closed, so peers see that the program died if the error ends it.
     #[pyo3(signature = (kind, _value, _trace))]
     fn __exit__(
         &self,

@@ -1,5 +1,5 @@
 //! The state that a session shares with its regions, ports, items, publishers and messages. When the session ends, this
-//! module closes them in the right order.
+//! module closes these objects in the order that their dependencies require.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -17,9 +17,9 @@ use crate::views::{OpenRegion, lock};
 /// The state that a session shares with its regions, ports, items, publishers and messages.
 pub struct SessionState {
     session: Mutex<Option<Own<Inner>>>,
-    /// The open regions by their segment ids. If the program opens a region several times, all views of it are counted
-    /// together. One id has several regions if an item with a heap has moved to another file while its heap in the
-    /// former file was still mapped. The newest region is the last.
+    /// The open regions by their segment ids. If the program opens a region several times, the views of all its Region
+    /// objects are counted together. An id has several regions if the heap of an item has moved to another file while
+    /// the heap in the former file was still mapped; the newest region is the last in the list.
     regions: Mutex<HashMap<u64, Vec<Weak<OpenRegion>>>>,
     ports: Mutex<Vec<Weak<OpenPort>>>,
     items: Mutex<Vec<Weak<OpenItem>>>,
@@ -48,21 +48,21 @@ impl SessionState {
         lock(&self.session).as_ref().is_some_and(|session| !session.here())
     }
 
-    /// Notes an end of a port, which is closed with the session.
+    /// Records an open end of a port, so that the end of the session closes it.
     pub fn keep_port(&self, port: &Arc<OpenPort>) {
         let mut ports = lock(&self.ports);
         ports.retain(|port| port.strong_count() > 0);
         ports.push(Arc::downgrade(port));
     }
 
-    /// Notes an item, which is closed with the session.
+    /// Records an open item, so that the end of the session closes it.
     pub fn keep_item(&self, item: &Arc<OpenItem>) {
         let mut items = lock(&self.items);
         items.retain(|item| item.strong_count() > 0);
         items.push(Arc::downgrade(item));
     }
 
-    /// Notes a publisher, whose series ends with the session.
+    /// Records a publisher, so that the end of the session ends its series.
     pub fn keep_series(&self, open_publisher: &Arc<OpenPublisher>) {
         let mut series = lock(&self.series);
         series.retain(|open_publisher| open_publisher.strong_count() > 0);
@@ -82,7 +82,7 @@ impl SessionState {
         }
     }
 
-    /// Returns this process's `OpenRegion` of this region. If there is none, adds one.
+    /// Returns this process's `OpenRegion` of this region. If the process has none for this region, adds one.
     pub fn shared(&self, region: crossdock_client::Region) -> Arc<OpenRegion> {
         let mut regions = lock(&self.regions);
         regions.retain(|_, of_segment| {
@@ -98,7 +98,7 @@ impl SessionState {
         open_region
     }
 
-    /// Returns the region into which a handle points. If this process has not attached that region yet, attaches it.
+    /// Returns the region into which a handle points. If this process has not opened that region yet, opens it.
     pub fn region_of(&self, py: Python<'_>, handle: RawHandle) -> PyResult<Arc<OpenRegion>> {
         let known = lock(&self.regions).get(&handle.segment).and_then(|of_segment| {
             let mut open = of_segment.iter().rev().filter_map(Weak::upgrade);
@@ -118,7 +118,7 @@ impl SessionState {
         all.filter(|open_region| open_region.is_open()).collect()
     }
 
-    /// Ends the session in order. A region with arrays is unmapped together with its last array.
+    /// Ends the session. A region with arrays is unmapped when its last array is gone.
     pub fn leave(&self, py: Python<'_>) -> PyResult<()> {
         let Some(session) = lock(&self.session).take() else { return Ok(()) };
         if !session.here() {

@@ -29,8 +29,8 @@ impl Text {
         assign(slf, text.as_bytes())
     }
 
-    /// A copy of the bytes. Setting `value` or `bytes` replaces them. The conditions and errors are those of
-    /// `Vector.resize`.
+    /// A copy of the bytes. Setting `value` or `bytes` replaces the bytes of the string, with the conditions and errors
+    /// of `Vector.resize`.
     #[getter]
     fn bytes<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyBytes>> {
         let (py, object) = (slf.py(), &slf.as_super().get().object);

@@ -34,7 +34,7 @@ pub fn value_of(given: &Bound<'_, PyAny>, declared: Option<Kind>) -> PyResult<Va
     }
 }
 
-/// Converts several named values. `declared` has the kinds that are known already.
+/// Converts several named values. `declared` lists the attributes whose kinds are known already.
 pub fn values_of(given: &Bound<'_, PyDict>, declared: &[AttributeSpec]) -> PyResult<Vec<(String, Value)>> {
     given
         .iter()

@@ -1,8 +1,9 @@
 //! Makes NumPy arrays over shared memory, and counts them.
 //!
 //! Each array has an [`ArrayBase`] as its base object. Arrays that are made from it (slices, `memoryview`, DLPack) keep
-//! that base. The base counts as one view of its object, and it keeps the region mapped, so no array ever points to
-//! unmapped memory. While an object has a view, calls that would move or free its memory raise `BusyError`.
+//! that base. The base counts as one view of the object whose memory the array shows, and keeps the region mapped, so
+//! no array ever points to unmapped memory. While an object has a view, calls that would move or free its memory raise
+//! `BusyError`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -34,11 +35,12 @@ pub struct OpenRegion {
     region: Mutex<Option<Own<Region>>>,
     /// The region's name, for error messages after the region was closed.
     pub name: String,
-    /// True if the region is the heap of an item. Handles lead to it only as long as the item is open.
+    /// True if the region is the heap of an item. A handle into this region can be loaded only as long as the item is
+    /// open.
     pub in_item: bool,
     /// The number of open `crossdock.Region` objects of this region.
     pub opens: AtomicUsize,
-    /// The number of live NumPy arrays over the memory of each object, by the object's offset.
+    /// For each object, given by its offset: the number of live NumPy arrays over its memory.
     views: Mutex<HashMap<u64, usize>>,
 }
 
@@ -114,8 +116,8 @@ impl OpenRegion {
 
     /// Counts one more view of the object at `offset`. Fails while another thread moves or frees the object.
     ///
-    /// The caller reads the object's header after this call, because another thread may move or free the memory until
-    /// the view is counted.
+    /// The caller must not read the object's header before this call, because another thread may move or free the
+    /// memory until the view is counted.
     pub fn count_view(self: &Arc<Self>, py: Python<'_>, offset: u64) -> PyResult<CountedView> {
         let counted = {
             let mut views = lock(&self.views);

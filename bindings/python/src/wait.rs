@@ -13,11 +13,11 @@ use crate::views::lock;
 
 /// The time between two checks for Python's signals during a wait.
 const SLICE: Duration = Duration::from_millis(100);
-/// The time of the first attempt of a wait that may need a thread.
+/// How long `wait_in_line` waits in the calling thread before it starts a thread for the rest of the wait.
 const FIRST: Duration = Duration::from_millis(1);
 /// The timeout for `None`, equal to the library's default for ports. Every wait has a deadline.
 const DEFAULT: Duration = Duration::from_secs(60);
-/// The longest timeout, a year in seconds. A longer one, such as infinity, is refused, because every wait has a
+/// The longest timeout, a year in seconds. A longer timeout, such as infinity, is refused, because every wait has a
 /// deadline.
 const LONGEST_S: f64 = 365.0 * 86400.0;
 
@@ -37,15 +37,15 @@ pub fn deadline(py: Python<'_>, seconds: Option<f64>) -> PyResult<Duration> {
 /// The thread that ends the interpreter. It is set when the interpreter begins to end.
 static ENDING: OnceLock<ThreadId> = OnceLock::new();
 
-/// Notes that the interpreter ends in this thread. Any other Python thread that still runs is a daemon thread.
+/// Records that the interpreter ends in this thread. Every other Python thread that still runs is a daemon thread.
 #[pyfunction]
 pub fn _ending() {
     let _ = ENDING.set(thread::current().id());
 }
 
-/// Stops a daemon thread when the interpreter ends. The end of the interpreter closes ports while daemon threads wait
-/// at them. An exception in such a thread would be printed, although no code caused it. So the thread never returns
-/// from its wait, as with Python's own locks.
+/// Stops a daemon thread when the interpreter ends. The interpreter closes ports at its end, while daemon threads may
+/// still wait at them. Such a wait would raise an exception, and Python would print it although the program made no
+/// mistake. So the thread never returns from its wait, as with Python's own locks.
 fn park_if_ending(py: Python<'_>) {
     if ENDING.get().is_some_and(|ending| *ending != thread::current().id()) {
         py.detach(|| {
@@ -89,16 +89,16 @@ pub fn wait<T: Send>(
 
 /// Makes one long wait in a thread of its own, and checks Python's signals meanwhile. This function is for requests
 /// that wait in a queue of the daemon, because a caller that repeats its request would lose its place in the queue.
-/// First the function calls `step` with a short time, in this thread, because a thread would cost more than most answers
-/// of the daemon. After Ctrl-C, the thread waits on and drops its result.
+/// First the function calls `step` with a short time in the calling thread, because most answers of the daemon come
+/// faster than a thread can be started. After Ctrl-C, the thread continues to wait and drops its result.
 pub fn wait_in_line<T: Send + 'static>(
     py: Python<'_>,
     total: Duration,
     step: impl Fn(Option<Duration>) -> Result<T> + Send + Sync + 'static,
 ) -> PyResult<T> {
     let end = Instant::now() + total;
-    // The first attempt waits at most `FIRST`. If `total` is 0, `step` gets no time: it does not wait for the item's
-    // owner, but it waits for the daemon if the daemon has to copy the item.
+    // The first attempt waits at most `FIRST`. If `total` is 0, `step` gets `None` as its time: it does not wait for
+    // the item's owner, but it still waits for the answer of a daemon that has to copy the item.
     let first = (!total.is_zero()).then(|| total.min(FIRST));
     match interruptible(py, || step(first))? {
         Err(e) if first.is_some() && matches!(e.status, Status::NotYet | Status::NotFound | Status::TimedOut) => {}
@@ -125,8 +125,8 @@ fn has_raised() -> bool {
     RAISED.with_borrow(Option::is_some) || Python::try_attach(raised).unwrap_or(false)
 }
 
-/// Makes a wait in a thread of its own, and checks Python's signals meanwhile. After Ctrl-C, the thread waits on and
-/// drops its result.
+/// Makes a wait in a thread of its own, and checks Python's signals meanwhile. After Ctrl-C, the thread continues to
+/// wait and drops its result.
 pub fn in_thread<T: Send + 'static>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send + 'static) -> PyResult<T> {
     let (sender, receiver) = std::sync::mpsc::sync_channel(1);
     // If the caller has given up after Ctrl-C, the channel is closed and the late result is dropped.

@@ -1,4 +1,4 @@
-//! Finds the members of closed sets, such as the modes, by the words that callers write.
+//! Converts the texts that callers give for an argument, such as the mode "open_only", to values of enumerations.
 
 use crossdock_client::Status;
 use crossdock_layout::set::ClosedSet;
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use crate::errors::error;
 
-/// Finds the value of the enumeration `T` that has this word. Underscores count as hyphens.
+/// Finds the value of the enumeration `T` that this word names. Underscores in the word count as hyphens.
 pub fn member<T: ClosedSet>(py: Python<'_>, argument: &str, word: &str) -> PyResult<T> {
     let words = || T::SET.members.iter().map(|member| member.word);
     let same = |known: &&str| known.replace('_', "-") == word.replace('_', "-");

@@ -17,38 +17,40 @@
  *     To name data to another task use a crossdock_handle (16 bytes, the same in every process) or the object's name.
  *  2. You must guard the bytes of your objects: nothing stops two tasks from writing at the same time. Hand objects over
  *     through ports. When a credit comes back (crossdock_port_reclaim), no consumer reads the object any more.
- *  3. Resizing a vector or string and reshaping an ndarray may move the elements. Take the data address anew afterwards,
- *     and do not resize what another task is reading.
+ *  3. Resizing a vector or string and reshaping an ndarray may move the elements. Ask for the data address again
+ *     afterwards, and do not resize what another task is reading.
  *  4. A child of fork() must not use its parent's session, regions, ports, series or items. Calls that would change
- *     anything fail with CROSSDOCK_DISCONNECTED, and so do calls on an item, publisher, observer or version that another
- *     thread of the parent was using during the fork. Connect and open anew in the child.
+ *     anything fail with CROSSDOCK_DISCONNECTED, and so do calls on an item, publisher, observer or version that
+ *     another thread of the parent was using during the fork. The child must connect a session of its own and open the
+ *     objects in it.
  *  5. A member that can write a region can write anything into it. crossdock checks its own structures each time it
- *     reads them (CROSSDOCK_CORRUPT, never a crash); you must check what your own objects contain. The inline
- *     accessors below (crossdock_vector_data ..) do not check the header; crossdock_vector_view .. do.
+ *     reads them (CROSSDOCK_CORRUPT, never a crash); you must check what your own objects contain. The inline accessors
+ *     below, such as crossdock_vector_data, do not check the header; functions such as crossdock_vector_view check it.
  *  6. Nothing here may be called from a signal handler.
  *
  * Conventions
  *
  *  - Each function returns a crossdock_status; CROSSDOCK_OK is 0. On any other status nothing was written through the
- *    out-pointers (except where said), nothing is half done, and crossdock_error_message() of the same thread names
- *    the object, the reason, the other party, and what to do.
- *  - A NULL where an argument is needed, a value out of range, and a reference that was never given out or is already
- *    gone give CROSSDOCK_INVALID. Pointers to your own structs and strings are not checked further.
+ *    out-pointers (except where this header says so), and nothing is half done. crossdock_error_message(), called in
+ *    the same thread, then names the object, the reason, the task or member on the other side, and what to do.
+ *  - CROSSDOCK_INVALID is the status for a NULL where an argument is needed, for a value out of range, and for a
+ *    reference that was never given out or was given up already. Pointers to your own structs and strings are not
+ *    checked further.
  *  - crossdock_session, crossdock_region and crossdock_port are counted references and not addresses: never dereference
  *    them. `_ref` adds a reference and `_unref` gives one up; `_unref` ignores NULL.
  *  - Any thread may call any function at any time, also on the same session, region or port, provided that the calling
  *    thread's reference lasts as long as the call. Your own messages and structs are not guarded.
  *  - `timeout_ms`: 0 = do not wait; N > 0 = at most N milliseconds; CROSSDOCK_WAIT (-1) = the default deadline, 60 s.
  *    No call waits for ever. Functions without a timeout block at most for one answer of the node daemon.
- *  - Names are 1 to 127 bytes of [A-Za-z0-9_.+-], parts separated by '/', no empty, "." or ".." part.
- *  - Sizes and offsets are bytes unless a name says elements.
+ *  - Names are 1 to 127 bytes of [A-Za-z0-9_.+-]. '/' separates the parts of a name; no part is empty, "." or "..".
+ *  - Sizes and offsets count bytes, unless the argument's name says elements.
  *
  * Types. An object has a type: a name, and the size and alignment that follow from it. One grammar in every language:
  *     bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 c64 c128       scalars; c64 is two f32, c128 two f64; bool is a byte
  *     T[n]                                                      fixed array: f64[3], f32[4][8] (C order)
  *     {T,T,..}                                                  struct with C's alignment: {i32,f64}
- *     vector<T>   string   ndarray<T>                           the growing ones, see crossdock_vector ..
- *     cpp:Name                                                  a language's own; size and alignment must be given
+ *     vector<T>   string   ndarray<T>                           types that can grow, see crossdock_vector
+ *     cpp:Name                                                  a type of one language; size and alignment must be given
  * Opening an object as another type gives CROSSDOCK_WRONG_TYPE, and the message has both types.
  *
  * A test of crates/layout (`generated`) writes the enums and limits of this header. Change them in crates/layout. */
@@ -77,7 +79,7 @@ const char *crossdock_version_string(void);
 
 /* ------------------------------------------------------------------- status */
 
-/* The set of statuses is closed: no status is ever removed, or added in the middle. */
+/* The number of a status never changes: no status is ever removed, and a new one could only be added at the end. */
 typedef enum crossdock_status {
     CROSSDOCK_OK = 0,            /* the call succeeded */
     CROSSDOCK_NOT_YET = 1,       /* there is no result yet, and the caller chose not to wait */
@@ -105,7 +107,8 @@ const char *crossdock_status_name(crossdock_status status);
 const char *crossdock_status_meaning(crossdock_status status);
 
 /* The message of the last call of this thread that returned neither CROSSDOCK_OK nor CROSSDOCK_NOT_YET; "" if there was
- * none. Successful calls do not change it. It is valid until the next failing call of this thread, and never NULL. */
+ * no such call. Successful calls do not change the message. The pointer is never NULL, and valid until the next failing
+ * call of this thread. */
 const char *crossdock_error_message(void);
 /* The status of the call to which crossdock_error_message belongs. */
 crossdock_status crossdock_error_status(void);
@@ -130,8 +133,8 @@ typedef struct crossdock_region crossdock_region;   /* a mapped segment with a h
 typedef struct crossdock_port crossdock_port;       /* one end of a bounded channel */
 
 /* The place of an allocation, which is the same in every process. It is plain data: copy it, send it, compare it field
- * by field. {0, 0} is no handle. Segment ids are never used again, so a handle of a removed region never means another
- * one. */
+ * by field. {0, 0} names nothing. Segment ids are never used again, so a handle of a removed region never names data in
+ * another region. */
 typedef struct crossdock_handle {
     uint64_t segment;
     uint64_t offset;
@@ -155,8 +158,8 @@ typedef enum crossdock_mode {
 
 /* --------------------------------------------------------------------- type */
 
-/* The size and alignment of a type. INVALID (with the position of the error) if the name is not in the grammar, or if
- * it is the type of one language (cpp:Name), whose size is not known here. */
+/* The size and alignment of a type. INVALID (with the position of the error) if the name is not in the grammar above,
+ * or if it is a type of one language (cpp:Name), whose size is not known here. */
 crossdock_status crossdock_type_layout(const char *name, uint64_t *size, uint32_t *align);
 
 /* ------------------------------------------------------------------ session */
@@ -164,10 +167,10 @@ crossdock_status crossdock_type_layout(const char *name, uint64_t *size, uint32_
 typedef struct crossdock_connect_options {
     const char *socket;      /* path of the endpoint; NULL: CROSSDOCK_SOCKET, /run/crossdock, the user's runtime folder */
     const char *task;        /* NULL: CROSSDOCK_TASK, else the program's name */
-    const char *workflow;    /* NULL: CROSSDOCK_WORKFLOW, else the endpoint's own */
+    const char *workflow;    /* NULL: CROSSDOCK_WORKFLOW, else the endpoint's workflow */
     int64_t rank;            /* -1: CROSSDOCK_RANK, else 0 */
     int64_t timeout_ms;      /* for the connection; -1: 5 s */
-    uint32_t private_daemon; /* 1: start a private daemon when no endpoint is found; 0: that is an error */
+    uint32_t private_daemon; /* 1: start a private daemon if no endpoint is found; 0: NOT_FOUND */
     uint32_t reserved;       /* 0 */
 } crossdock_connect_options;
 
@@ -187,12 +190,13 @@ crossdock_status crossdock_session_default(crossdock_session **session);
 
 crossdock_status crossdock_session_ref(crossdock_session *session);
 /* Giving up the last reference closes the session. Regions and ports that are still open keep the connection to the
- * daemon and still work; the member leaves with the last of them. */
+ * daemon and still work; the member leaves when the last of them is closed. */
 crossdock_status crossdock_session_unref(crossdock_session *session);
 
-/* Leave now. The ports of this session end in order, and the daemon forgets the member. Later calls on the session give
- * DISCONNECTED. The caller still has to give up its reference. BUSY while regions, items, publishers, observers or
- * versions of this session are open. After BUSY, they and the session still work; close them first. */
+/* Leave now. The ports of this session are closed as crossdock_port_close does, and the daemon forgets the member.
+ * Later calls on the session give DISCONNECTED. The caller still has to give up its reference. BUSY while regions,
+ * items, publishers, observers or versions of this session are open. After BUSY, they and the session still work; close
+ * them first. */
 crossdock_status crossdock_session_close(crossdock_session *session);
 
 /* The id of this member. No other member of this node ever gets it. */
@@ -213,31 +217,32 @@ crossdock_status crossdock_session_workflow(crossdock_session *session, char *bu
 
 /* ------------------------------------------------------------------- region */
 
-/* Open or create a region. `size` is the capacity in bytes, with the headers; memory is taken only when it is used.
- * The size is used if the region is created. CROSSDOCK_OPEN_ONLY ignores the size; CROSSDOCK_OPEN_OR_CREATE gives
- * INVALID if the existing region is smaller. With CROSSDOCK_ANY_SIZE an existing region may have any size, and a new
- * region gets 1 GiB. Only CROSSDOCK_OPEN_ONLY waits (timeout_ms) for another task to create the region: with
- * CROSSDOCK_NO_WAIT it gives NOT_FOUND at once, and after a deadline TIMED_OUT. Other errors: EXISTS
- * (CROSSDOCK_CREATE_ONLY finds a region), INVALID (the name is not allowed, or the size is 0), NO_SPACE (the quota or
- * the node's memory does not suffice), BUSY (the region is being copied or moved to another node), DENIED (no grant),
- * INCOMPATIBLE (a build with another memory layout made the region), DISCONNECTED (there is no daemon). The caller
- * gets one reference. If a process opens a region twice, it is mapped only once. */
+/* Open or create a region. `size` is the capacity in bytes, including the headers; a page of memory is allocated only
+ * when it is first used. A region that this call creates gets this size. CROSSDOCK_OPEN_ONLY ignores the size;
+ * CROSSDOCK_OPEN_OR_CREATE gives INVALID if the existing region is smaller. With CROSSDOCK_ANY_SIZE an existing region
+ * may have any size, and a new region gets 1 GiB. Only CROSSDOCK_OPEN_ONLY waits (timeout_ms) for another task to
+ * create the region: with CROSSDOCK_NO_WAIT it gives NOT_FOUND immediately, and otherwise TIMED_OUT at the deadline.
+ * Other errors: EXISTS (CROSSDOCK_CREATE_ONLY finds a region), INVALID (the name is not allowed, or the size is 0),
+ * NO_SPACE (the quota or the node's memory does not suffice), BUSY (the region is being copied or moved to another
+ * node), DENIED (no grant), INCOMPATIBLE (a build with another memory layout made the region), DISCONNECTED (there is
+ * no daemon). The caller gets one reference. If a process opens a region twice, it is mapped only once. */
 crossdock_status crossdock_region_open(crossdock_session *session, const char *name, crossdock_mode mode, uint64_t size,
                                        int64_t timeout_ms, crossdock_region **region);
 
 /* Copy a region of any node of the site to this node, under the name `copy`, and open the copy. The copy has the bytes
  * of one moment in which no task had the region open. Handles that were saved in the region are valid in the copy.
- * Within timeout_ms the call waits for the region to be made, and for all tasks to close it. Errors: BUSY (a task
- * still has the region open at the timeout; the message names it), EXISTS (the name `copy` is taken), NOT_FOUND (no
- * node has the region at the timeout), NO_SPACE (the quota or this node's memory does not suffice), DENIED (no grant
- * to read the region, or to create and read the copy), TIMED_OUT (the copying takes longer than timeout_ms),
- * DISCONNECTED (the region's node or the catalog was lost meanwhile), INVALID (a name is not allowed, both names are
- * equal, or the region is on this node and the daemon is in no site). After an error there is no copy. */
+ * Within timeout_ms the call waits for the region to be made, and for all tasks to close it. Errors: BUSY (a task still
+ * has the region open at the timeout; the message names the task), EXISTS (the name `copy` is taken), NOT_FOUND (no
+ * node has the region at the timeout), NO_SPACE (the quota or this node's memory does not suffice), DENIED (no grant to
+ * read the region, or to create and read the copy), TIMED_OUT (the copying takes longer than timeout_ms), DISCONNECTED
+ * (the region's node or the catalog was lost meanwhile), INVALID (a name is not allowed, both names are equal, or the
+ * region is on this node and the daemon is in no site). After an error there is no copy. */
 crossdock_status crossdock_region_copy(crossdock_session *session, const char *name, const char *copy,
                                        int64_t timeout_ms, crossdock_region **region);
 /* Move a region of any node of the site to this node, and open it. The region keeps its name, and its handles stay
- * valid. A region that is on this node already is only opened. Errors: as for crossdock_region_copy, but DENIED
- * without the grants to read, write, remove and create the region. After an error the region is where it was. */
+ * valid. A region that is on this node already is only opened. Errors: as for crossdock_region_copy, but DENIED means
+ * that this task lacks a grant to read, write, remove or create the region. After an error the region is where it
+ * was. */
 crossdock_status crossdock_region_move(crossdock_session *session, const char *name, int64_t timeout_ms,
                                        crossdock_region **region);
 
@@ -246,8 +251,9 @@ crossdock_status crossdock_region_move(crossdock_session *session, const char *n
  * does not allow to read the region), BUSY (the region is being copied or moved to another node). */
 crossdock_status crossdock_region_of(crossdock_session *session, crossdock_handle handle, crossdock_region **region);
 
-/* A new reference to the region whose header is mapped at `base` in this process; NOT_FOUND if there is none. The
- * function is for code that has a container but not its region. Allocators use the cheaper crossdock_allocate_at. */
+/* A new reference to the region whose header is mapped at `base` in this process; NOT_FOUND if no region is mapped
+ * there. The function is for code that has a container but not its region. Allocators use the cheaper
+ * crossdock_allocate_at. */
 crossdock_status crossdock_region_at(const void *base, crossdock_region **region);
 
 crossdock_status crossdock_region_ref(crossdock_region *region);
@@ -262,7 +268,7 @@ crossdock_status crossdock_region_remove(crossdock_session *session, const char 
 crossdock_status crossdock_region_name(crossdock_region *region, char *buffer, size_t buffer_size);
 /* The segment id that the handles of this region contain. */
 crossdock_status crossdock_region_id(crossdock_region *region, uint64_t *segment);
-/* The address at which the region is mapped in this process, and its bytes of address space. */
+/* The address at which the region is mapped in this process, and the number of bytes that are mapped there. */
 crossdock_status crossdock_region_base(crossdock_region *region, void **base, uint64_t *capacity);
 /* `writable` is 1 if this task may write to the region. It is 0 if the task may only read the region; a store to its
  * memory then ends in a SIGSEGV. */
@@ -284,13 +290,13 @@ typedef struct crossdock_region_statistics {
 crossdock_status crossdock_region_statistics_get(crossdock_region *region, crossdock_region_statistics *statistics);
 
 typedef struct crossdock_heal_report {
-    uint64_t slots;      /* dead members' heap slots put in order */
-    uint64_t operations; /* half-done operations finished or taken back */
-    uint64_t objects;    /* objects whose maker or remover had died */
+    uint64_t slots;      /* heap slots of dead members that were repaired */
+    uint64_t operations; /* half-done operations that were finished or undone */
+    uint64_t objects;    /* objects whose maker or remover died before it had finished */
 } crossdock_heal_report;
 
-/* Repair now what dead members left half done in the region. The call is optional: a member that meets a half-done
- * change later repairs it anyway. `report` (may be NULL) tells what was repaired. */
+/* Repair now what dead members left half done in the region. The call is optional: without it, each half-done change is
+ * repaired by the first member that meets the change. `report` (may be NULL) tells what was repaired. */
 crossdock_status crossdock_region_heal(crossdock_region *region, crossdock_heal_report *report);
 
 /* --------------------------------------------------------------- allocation */
@@ -303,18 +309,19 @@ crossdock_status crossdock_allocate(crossdock_region *region, uint64_t size, uin
 
 /* Free a block. Any member may do this. NULL is ignored. After a member's death, the call first repairs what that
  * member left half done. BAD_HANDLE if no allocated block starts at the address, for example when a block is freed
- * twice. BUSY if the block is a named object's, or if a stopped member holds the region's lock; then the block stays
- * allocated. */
+ * twice. BUSY if the block belongs to a named object, or if a stopped member holds the region's lock; in both cases the
+ * block stays allocated. */
 crossdock_status crossdock_deallocate(crossdock_region *region, void *address);
 
 /* Allocate a block as crossdock_allocate does. If this process dies before it passes the block to crossdock_replace or
- * crossdock_keep, the block is freed, so no kill leaks it. A thread may have three such blocks at a time; further blocks
- * are ordinary ones. If a block is no longer wanted: keep it, then deallocate it. */
+ * crossdock_keep, the block is freed, so it does not leak. A thread may have three such blocks at a time; a fourth one
+ * is like a block of crossdock_allocate. To give a prepared block up, call crossdock_keep and then
+ * crossdock_deallocate. */
 crossdock_status crossdock_prepare(crossdock_region *region, uint64_t size, uint64_t align, void **address);
 crossdock_status crossdock_keep(crossdock_region *region, void *address);
 
-/* Allocate and deallocate with the mapped base of the region. These functions are for allocators in shared containers,
- * which know their region only by a relative pointer. NOT_FOUND if no region is mapped there. */
+/* Allocate and deallocate in the region that is mapped at the address `base`. These functions are for allocators in
+ * shared containers, which know their region only by a relative pointer. NOT_FOUND if no region is mapped at `base`. */
 crossdock_status crossdock_allocate_at(const void *base, uint64_t size, uint64_t align, void **address);
 crossdock_status crossdock_deallocate_at(const void *base, void *address);
 
@@ -327,42 +334,43 @@ crossdock_status crossdock_replace(crossdock_region *region, void *header, const
 
 /* ------------------------------------------------------------------- object */
 
-/* An object as this process sees it. */
+/* An object in a region, with its address in this process. */
 typedef struct crossdock_object {
     void *address;
     crossdock_handle handle;
     uint64_t size;
-    uint32_t created;  /* claim: 1 = new, zeroed, to be committed or abandoned; 0 = it was there */
+    uint32_t created;  /* claim: 1 = new, zeroed, to be committed or abandoned; 0 = it existed */
     uint32_t reserved; /* 0 */
 } crossdock_object;
 
 /* Find or create a named object that is ready to use: new memory is zero, and a growing type is empty. The function is
  * for the types of the grammar (not cpp:Name). With CROSSDOCK_OPEN_ONLY it waits (timeout_ms) for another task to make
- * the object (NOT_FOUND at once with CROSSDOCK_NO_WAIT, TIMED_OUT after a deadline). In every mode it waits while
- * another living member is making the object (NOT_YET if that member has not finished at the deadline): with
- * CROSSDOCK_NO_WAIT for up to 60 s, but not at all if the mode is CROSSDOCK_OPEN_ONLY (NOT_YET at once).
- * CROSSDOCK_RECREATE frees the old object, which no task may be using. It first checks the arguments, and that the new
- * object is not larger than the region; if the region is too full for the new object, the old one is gone. Errors:
- * EXISTS (CROSSDOCK_CREATE_ONLY finds an object), WRONG_TYPE (the object has another type), INVALID (the name or the
- * type is not allowed), NO_SPACE (the region, the quota or the node is full), CORRUPT (the region holds what no correct
- * member writes). */
+ * the object (NOT_FOUND immediately with CROSSDOCK_NO_WAIT, otherwise TIMED_OUT at the deadline). In every mode it also
+ * waits while another living member is making the object, and gives NOT_YET if that member has not finished at the
+ * deadline. With CROSSDOCK_NO_WAIT this second wait takes up to 60 s, except in the mode CROSSDOCK_OPEN_ONLY, which
+ * gives NOT_YET immediately. CROSSDOCK_RECREATE frees the old object, which no task may be using. It first checks the
+ * arguments, and that the new object is not larger than the region; if the region is too full for the new object, the
+ * old one is gone. Errors: EXISTS (CROSSDOCK_CREATE_ONLY finds an object), WRONG_TYPE (the object has another type),
+ * INVALID (the name or the type is not allowed), NO_SPACE (the region, the quota or the node is full), CORRUPT (the
+ * region holds what no correct member writes). */
 crossdock_status crossdock_object_open(crossdock_region *region, const char *name, const char *type, crossdock_mode mode,
                                        int64_t timeout_ms, crossdock_object *object);
 
 /* Find or create a named object in two steps, if it needs a constructor. If `object->created` is 1, the caller fills
  * the zeroed memory, and then either commits the object, so that others see it, or abandons it. If the caller dies
  * before it commits, the name and the memory are free again. Errors as crossdock_object_open. If commit gives BUSY (a
- * member holds the region's lock and is stopped), call it again later, or abandon the object. If abandon gives BUSY,
- * do not call it again: the library removes the object when this process next makes or removes an object of this name,
- * or gives the region up. */
+ * member holds the region's lock and is stopped), call commit again later, or abandon the object. If abandon gives
+ * BUSY, do not call abandon again: the library removes the object when this process next makes or removes an object of
+ * this name, or gives the region up. */
 crossdock_status crossdock_object_claim(crossdock_region *region, const char *name, const crossdock_type *type,
                                         crossdock_mode mode, int64_t timeout_ms, crossdock_object *object);
 crossdock_status crossdock_object_commit(crossdock_region *region, const crossdock_object *object);
 crossdock_status crossdock_object_abandon(crossdock_region *region, const crossdock_object *object);
 
-/* Remove a named object and free its memory, with the elements of a vector, string or ndarray. Of a type of one
- * language (cpp:Name) only the object itself is freed, so destroy its contents first. No task may be using the object.
- * Handles to it become BAD_HANDLE, and the name is free again. Errors: NOT_FOUND, BUSY (a living member is making it). */
+/* Remove a named object and free its memory, with the elements of a vector, string or ndarray. If the type belongs to
+ * one language (cpp:Name), only the object itself is freed, so destroy its contents first. No task may be using the
+ * object. Handles to it become BAD_HANDLE, and the name is free again. Errors: NOT_FOUND, BUSY (a living member is
+ * making it). */
 crossdock_status crossdock_object_remove(crossdock_region *region, const char *name);
 
 typedef struct crossdock_object_info {
@@ -379,20 +387,21 @@ typedef struct crossdock_object_info {
 crossdock_status crossdock_object_find(crossdock_region *region, const char *name, crossdock_object_info *info);
 
 /* Lists all objects, sorted by name, except those that are still being made. Writes at most `capacity` of them, and to
- * `count` how many there are. To learn only the number, call it with capacity 0 (then infos may be NULL). */
+ * `count` how many there are. To learn only how many objects there are, call this function with capacity 0 (`infos` may
+ * be NULL in that case). */
 crossdock_status crossdock_object_list(crossdock_region *region, crossdock_object_info *infos, size_t capacity,
                                        size_t *count);
 
 /* ------------------------------------------------------------------- handle */
 
 /* The handle of an object or allocated block of this region, from its address. INVALID if the address is not in the
- * region, BAD_HANDLE if no allocated block starts there. */
+ * region, BAD_HANDLE if no allocated block starts at the address. */
 crossdock_status crossdock_handle_save(crossdock_region *region, const void *address, crossdock_handle *handle);
 
 /* Find the object that a handle names: its address and size in this process (`object->created` is 0). If `type` is
- * NULL, any type is accepted. The handle is checked: BAD_HANDLE if it is of another region, was freed, is not the start
- * of a block, or is nonsense; WRONG_TYPE if it is a named object of another type. A raw allocation has no type, so only
- * its size is compared with that of the type. */
+ * NULL, any type is accepted. The handle is checked: BAD_HANDLE if it is of another region, if its block was freed, or
+ * if no block starts at its offset; WRONG_TYPE if it names a named object of another type. A raw allocation has no
+ * type, so only its size is compared with that of the type. */
 crossdock_status crossdock_handle_load(crossdock_region *region, crossdock_handle handle, const crossdock_type *type,
                                        crossdock_object *object);
 
@@ -427,7 +436,7 @@ typedef struct crossdock_ndarray {
     uint64_t capacity_bytes;
     uint32_t rank;                      /* 0 to CROSSDOCK_RANK_MAX */
     uint32_t order;                     /* crossdock_order */
-    uint64_t shape[CROSSDOCK_RANK_MAX]; /* the first `rank` count, the others are 0 */
+    uint64_t shape[CROSSDOCK_RANK_MAX]; /* `rank` lengths, followed by zeros */
     uint8_t reserved[32];               /* 0 */
 } crossdock_ndarray;
 
@@ -445,10 +454,10 @@ crossdock_status crossdock_vector_open(crossdock_region *region, const char *nam
  * lock, or for one answer of the daemon.
  *
  * Elements may be or contain vectors, strings and ndarrays. Their contents stay as they are when the elements move, and
- * are freed when the elements go (if the process is killed meanwhile, some of the elements that were to go are empty).
- * This needs the type of the vector: the vector must be a named object, a part of one, or an element of a container in
- * one. Elements of a vector in an object of an opaque type (cpp:Name), or in memory of crossdock_allocate, must not
- * contain vectors, strings or ndarrays. */
+ * are freed when the elements are removed (if the process is killed meanwhile, some of the elements to be removed may
+ * be left, and are empty). For this the library must know the type of the vector, so the vector must be a named object,
+ * a part of one, or an element of a container in one. Elements of a vector in an object of an opaque type (cpp:Name),
+ * or in memory of crossdock_allocate, must not contain vectors, strings or ndarrays. */
 crossdock_status crossdock_vector_resize(crossdock_region *region, crossdock_vector *vector, uint64_t element_size,
                                          uint64_t elements);
 /* Make room for this many elements without changing the number of elements. The call never shrinks the vector. */
@@ -466,9 +475,9 @@ crossdock_status crossdock_string_open(crossdock_region *region, const char *nam
 crossdock_status crossdock_string_assign(crossdock_region *region, crossdock_string *string, const char *bytes,
                                          uint64_t length);
 
-/* Find or create a named ndarray of `element_type` ("f32" for an ndarray<f32>). A new one gets this shape and order,
- * and is zero. For an existing ndarray, shape and order are ignored (rank 0 and shape NULL are allowed then);
- * crossdock_ndarray_view gives the ndarray's own. */
+/* Find or create a named ndarray of `element_type` ("f32" for an ndarray<f32>). A new ndarray gets this shape and
+ * order, and is zero. For an existing ndarray, shape and order are ignored (rank 0 and shape NULL are allowed then);
+ * crossdock_ndarray_view gives the shape and order that the ndarray has. */
 crossdock_status crossdock_ndarray_open(crossdock_region *region, const char *name, const char *element_type,
                                         crossdock_order order, uint32_t rank, const uint64_t *shape,
                                         crossdock_mode mode, int64_t timeout_ms, crossdock_ndarray **array);
@@ -509,26 +518,26 @@ typedef enum crossdock_pattern {
 typedef struct crossdock_port_options {
     crossdock_pattern pattern;
     uint32_t capacity;   /* messages in flight; a power of two, 1 to 4096; 0: as the port has, or 8 for a new port */
-    uint32_t persistent; /* not 0: if this call makes the port, it and its messages stay after the run, until removed */
+    uint32_t persistent; /* not 0: a port that this call makes stays after the run, with its messages, until removed */
 } crossdock_port_options;
 
 #define CROSSDOCK_PORT_OPTIONS_INIT {CROSSDOCK_ANY_PATTERN, 0, 0}
 
-/* A message, as it travels. It has 64 bytes. */
+/* A message as it is sent through a port. It has 64 bytes. */
 typedef struct crossdock_message {
     crossdock_handle handle;                    /* the data; {0, 0} for none */
-    uint64_t tag;                               /* yours: step, kind .. */
-    uint64_t position;                          /* set by receive: which message of the port; release needs it */
-    uint32_t inline_length;                     /* bytes of inline_bytes that count */
+    uint64_t tag;                               /* for the program: a step, a kind .. */
+    uint64_t position;                          /* set by receive: the message's number in the port; release needs it */
+    uint32_t inline_length;                     /* the number of bytes used in inline_bytes */
     uint32_t reserved;                          /* 0 */
-    uint8_t inline_bytes[CROSSDOCK_INLINE_MAX]; /* yours: small data that needs no object */
+    uint8_t inline_bytes[CROSSDOCK_INLINE_MAX]; /* for the program: small data that needs no object */
 } crossdock_message;
 
 #define CROSSDOCK_MESSAGE_INIT {{0, 0}, 0, 0, 0, 0, {0}}
 
 /* Open one end of a port. The end that is opened first creates the port, so producer and consumer may start in any
  * order. If `options` is NULL, an existing port keeps its options (from another task or the workflow file), and a new
- * one is one-to-one with 8 messages. The call does not wait for the other end (see crossdock_port_wait_peer). Errors:
+ * port is one-to-one with 8 messages. The call does not wait for the other end (see crossdock_port_wait_peer). Errors:
  * INVALID (the name or the capacity is not allowed, or the options differ from those of the existing port), BUSY
  * (another living member still has the end after timeout_ms), DENIED (no grant for this end), NO_SPACE (the quota or
  * the node's memory does not suffice). The caller gets one reference. */
@@ -536,15 +545,17 @@ crossdock_status crossdock_port_open(crossdock_session *session, const char *nam
                                      const crossdock_port_options *options, int64_t timeout_ms, crossdock_port **port);
 
 crossdock_status crossdock_port_ref(crossdock_port *port);
-/* Giving up the last reference closes this end. If a process ends by exit(0), its ports are closed in order, too. If
- * a process ends with another status or by a signal, the port's other members take it for dead (PEER_DIED). */
+/* Giving up the last reference closes this end. If a process ends by exit(0), its ports are closed as
+ * crossdock_port_close does. If a process ends with another status or by a signal, the port's other members get
+ * PEER_DIED. */
 crossdock_status crossdock_port_unref(crossdock_port *port);
 
-/* Close this end of the port in order. If it is a producer's end, the consumer still gets everything that was sent, and
- * then CLOSED. If it is a consumer's end, the producer gets CLOSED. Messages that were sent before any consumer came
- * are lost when the last producer closes, so call crossdock_port_wait_peer first. Messages that a closing consumer has
- * not released are delivered again to the next consumer. Later sends and receives at this end give CLOSED, and so do
- * those in which other threads wait. The caller still has to give up its reference. */
+/* Close this end of the port, so that the other end knows that this member did not die. If it is a producer's end, the
+ * consumer still gets everything that was sent, and then CLOSED. If it is a consumer's end, the producer gets CLOSED.
+ * Messages that were sent before any consumer came are lost when the last producer closes, so call
+ * crossdock_port_wait_peer first. Messages that a closing consumer has not released are delivered again to the next
+ * consumer. Later sends and receives at this end give CLOSED, and so do those in which other threads wait. The caller
+ * still has to give up its reference. */
 crossdock_status crossdock_port_close(crossdock_port *port);
 
 /* Remove the name of a port. Members that have the port open keep it. Errors: NOT_FOUND (there is no port of this
@@ -557,32 +568,33 @@ crossdock_status crossdock_port_wait_peer(crossdock_port *port, int64_t timeout_
 
 /* Send a message. If the port is full, wait for a free cell, that is, for a credit. NOT_YET if no cell is free, with
  * CROSSDOCK_NO_WAIT. `bytes` is the amount of data that the handle stands for; it is used for the statistics (0 if
- * unknown). The object must not change until its credit is back (caveat 2). Errors: TIMED_OUT (names the consumer
- * that has the cells), CLOSED (no cell is free, and all consumers left in order), PEER_DIED (no cell is free, and one
- * of the consumers that are gone died), INVALID (the end is a consumer's, or `inline_length` is too large). After an
- * error nothing was sent. */
+ * unknown). The object must not change until its credit is back (caveat 2). Errors: TIMED_OUT (the message names the
+ * consumer that has not released its messages), CLOSED (no cell is free, and all consumers have closed their ends),
+ * PEER_DIED (no cell is free, all consumers are gone, and at least one of them died), INVALID (the end is a consumer's,
+ * or `inline_length` is too large). After an error nothing was sent. */
 crossdock_status crossdock_port_send(crossdock_port *port, const crossdock_message *message, uint64_t bytes,
                                      int64_t timeout_ms);
 
 /* For a producer: wait until there is a free cell for the next send, and get back a handle whose message was released.
- * No consumer reads its object any more, so it may be written again. Each handle comes back once, the oldest first.
- * The handle is {0, 0} if there is a free cell but no handle to give back (at first, or when messages carried no
- * handle). Errors as crossdock_port_send. */
+ * No consumer reads the object of this handle any more, so the object may be written again. Each handle comes back
+ * once, the oldest first. The handle is {0, 0} if there is a free cell but no handle to give back (at first, or when
+ * messages carried no handle). Errors as crossdock_port_send. */
 crossdock_status crossdock_port_reclaim(crossdock_port *port, int64_t timeout_ms, crossdock_handle *handle);
 
-/* Receive a message. If there is none, wait for one; with CROSSDOCK_NO_WAIT: NOT_YET. The message belongs to this
- * consumer until it is released. Errors: TIMED_OUT (names the producer), CLOSED (all producers left in order),
- * PEER_DIED (all producers are gone, and one of them died), INVALID (the end is a producer's), CORRUPT (the port's
- * memory holds what no correct member writes). Messages that were sent before a producer left or died are received
- * first. */
+/* Receive a message. If there is no message, wait for one; with CROSSDOCK_NO_WAIT: NOT_YET. The message belongs to this
+ * consumer until it is released. Errors: TIMED_OUT (the message names the producer), CLOSED (all producers have closed
+ * their ends), PEER_DIED (all producers are gone, and one of them died), INVALID (the end is a producer's), CORRUPT
+ * (the port's memory holds what no correct member writes). Messages that were sent before a producer left or died are
+ * received first. */
 crossdock_status crossdock_port_receive(crossdock_port *port, int64_t timeout_ms, crossdock_message *message);
 
 /* Release a message: give its cell, and with it the data, back to the producer. Release each received message once, in
- * any order. INVALID if it was not received here or was released already. */
+ * any order. INVALID if the message was not received at this end or was released already. */
 crossdock_status crossdock_port_release(crossdock_port *port, const crossdock_message *message);
 
-/* Put a received message back: the next receive of this end gives it again. For a program that cannot use the message
- * now. The call never waits. INVALID if the message was not received here, was released, or was put back already. */
+/* Put a received message back: the next receive of this end gives it again. This is for a program that cannot use the
+ * message now. The call never waits. INVALID if the message was not received at this end, was released, or was put back
+ * already. */
 crossdock_status crossdock_port_put_back(crossdock_port *port, const crossdock_message *message);
 
 /* For event loops: a descriptor that poll(2) and epoll report readable when something happened after arm. It belongs to
@@ -596,14 +608,14 @@ crossdock_status crossdock_port_arm(crossdock_port *port, int *ready);
 crossdock_status crossdock_port_disarm(crossdock_port *port);
 
 typedef struct crossdock_port_statistics {
-    uint64_t messages;          /* sent, by all producers */
-    uint64_t received;          /* released, by all consumers */
+    uint64_t messages;          /* messages that all producers have sent */
+    uint64_t received;          /* messages that all consumers have released */
     uint64_t bytes_handed_over; /* the `bytes` of all sends, plus inline bytes */
     uint64_t bytes_copied;      /* the `bytes` of all calls of crossdock_port_note_copied */
-    uint64_t producer_wait_ns;  /* time that producers waited for a place */
+    uint64_t producer_wait_ns;  /* time that producers waited for a free cell */
     uint64_t consumer_wait_ns;  /* time that consumers waited for a message */
-    uint64_t sleeps;            /* times that an end went to sleep */
-    uint64_t wakes;             /* times that an end woke another */
+    uint64_t sleeps;            /* how often an end went to sleep */
+    uint64_t wakes;             /* how often an end woke another end */
     uint64_t redelivered;       /* messages delivered again because their consumer died or left */
     uint64_t voided;            /* messages whose producer died while it wrote them */
     uint64_t under_way;         /* messages in the port right now */
@@ -643,12 +655,12 @@ crossdock_status crossdock_port_note_copied(crossdock_port *port, uint64_t bytes
  *         crossdock_publisher_publish(field, now, 1, NULL);
  *     }
  *
- * An observer's addresses are valid until its version is given up (crossdock_series_version_unref). The data at them
- * changes only when the version is refreshed.
+ * An observer's addresses are valid until its version is given up (crossdock_series_version_unref). The data at these
+ * addresses changes only when the version is refreshed.
  *
- * The pages of a published array stay where they are, so that it can be registered (RDMA, io_uring, CUDA, a pending
- * MPI_Irecv). Only CROSSDOCK_PAGES_MAY_MOVE and crossdock_publisher_begin move the pages. After such a move, data
- * that a device writes through an earlier registration is lost without an error.
+ * The pages of a published array stay where they are, so that the array's memory can be registered (RDMA, io_uring,
+ * CUDA, a pending MPI_Irecv). Only CROSSDOCK_PAGES_MAY_MOVE and crossdock_publisher_begin move the pages. After such a
+ * move, data that a device writes through an earlier registration is lost without an error.
  *
  * One thread at a time may use a publisher; calls of other threads wait. What a forked child writes to a publisher's
  * memory, only the child sees. */
@@ -695,9 +707,9 @@ typedef struct crossdock_variable {
     const char *type;                         /* of its elements, in the grammar above: "f64", "{f64,i32}" */
     uint32_t dimensions;                      /* 0 for a single value */
     crossdock_order order;                    /* for observers; crossdock treats the data as bytes */
-    uint64_t shape[CROSSDOCK_RANK_MAX];       /* at present */
-    uint64_t max_shape[CROSSDOCK_RANK_MAX];   /* what it can grow to; 0: this dimension stays as it is */
-    const crossdock_attribute *constants;     /* what never changes: spacing, units; NULL for none */
+    uint64_t shape[CROSSDOCK_RANK_MAX];       /* the present lengths */
+    uint64_t max_shape[CROSSDOCK_RANK_MAX];   /* the largest lengths; 0: this dimension keeps its length */
+    const crossdock_attribute *constants;     /* values that never change: spacing, units; NULL for none */
     size_t constant_count;
 } crossdock_variable;
 
@@ -736,11 +748,11 @@ typedef struct crossdock_series_options {
 
 #define CROSSDOCK_SERIES_OPTIONS_INIT {0, 0, 0, 64, CROSSDOCK_FULL_WITHHOLD, CROSSDOCK_DETECT_AUTO, CROSSDOCK_PAGES_STAY}
 
-/* Begin to publish a series. `attributes` (may be NULL) are the attributes that versions will carry; other attributes
- * are declared by the first publish that has them. `options` may be NULL. If the former publisher of this name ended or
- * died, the new series takes over the name; observers of the old series keep their versions. Errors: EXISTS (a living
- * publisher has the name; the message names it), INVALID (a name, type, shape or size is not allowed), DENIED (no
- * grant to publish the series), NO_SPACE (the quota or the node's memory does not suffice). */
+/* Begin to publish a series. `attributes` (may be NULL) are the attributes that the versions will have; other
+ * attributes are declared by the first publish that has them. `options` may be NULL. If the former publisher of this
+ * name ended or died, the new series takes over the name; observers of the old series keep their versions. Errors:
+ * EXISTS (a living publisher has the name; the message names it), INVALID (a name, type, shape or size is not allowed),
+ * DENIED (no grant to publish the series), NO_SPACE (the quota or the node's memory does not suffice). */
 crossdock_status crossdock_publisher_open(crossdock_session *session, const char *name,
                                           const crossdock_variable *variables, size_t variable_count,
                                           const crossdock_attribute *attributes, size_t attribute_count,
@@ -777,16 +789,16 @@ crossdock_status crossdock_publisher_touched(crossdock_publisher *publisher, con
 crossdock_status crossdock_publisher_publish(crossdock_publisher *publisher, const crossdock_attribute *attributes,
                                              size_t attribute_count, uint64_t *sequence);
 
-/* For programs that write all data anew. After begin, the variables' memory is the next version itself, at other
- * addresses (crossdock_publisher_memory), with undefined contents. Write all of it, then publish, which copies nothing.
- * Afterwards the variables are at their own addresses again, but other pages lie there, so memory that was registered
- * must be registered anew. crossdock_publisher_abandon gives up the begun version. BUSY: begin, but a version is
- * begun already. INVALID: abandon, but no version is begun. */
+/* For programs that write all data for each version. After begin, the variables' memory is the next version itself, at
+ * other addresses (crossdock_publisher_memory), with undefined contents. Write all of it, then publish, which copies
+ * nothing. Afterwards the variables are at their own addresses again, but other pages lie there, so memory that was
+ * registered must be registered again. crossdock_publisher_abandon gives up the begun version. Errors: begin gives BUSY
+ * if a version is begun already; abandon gives INVALID if no version is begun. */
 crossdock_status crossdock_publisher_begin(crossdock_publisher *publisher);
 crossdock_status crossdock_publisher_abandon(crossdock_publisher *publisher);
 
 typedef struct crossdock_publisher_statistics {
-    uint64_t versions;       /* published so far */
+    uint64_t versions;       /* versions published so far */
     uint64_t chunk;          /* bytes of a chunk */
     uint64_t withheld;       /* publishes that withheld their version */
     uint64_t slots_used;     /* chunks that some version holds */
@@ -811,9 +823,9 @@ crossdock_status crossdock_publisher_end(crossdock_publisher *publisher);
  * DENIED (no grant to remove it), BUSY (a member publishes the series). */
 crossdock_status crossdock_series_remove(crossdock_session *session, const char *name);
 
-/* Observe the series of this name in the current run. If it does not exist, wait for it up to `timeout_ms`.
- * NOT_FOUND: there is no such series (CROSSDOCK_NO_WAIT). TIMED_OUT: none came before the deadline. DENIED: no grant
- * to observe the series. NO_SPACE: the series has as many observers as it allows. */
+/* Observe the series of this name in the current run. If the series does not exist yet, wait for it up to `timeout_ms`.
+ * NOT_FOUND: there is no such series (CROSSDOCK_NO_WAIT). TIMED_OUT: no such series came before the deadline. DENIED:
+ * no grant to observe the series. NO_SPACE: the series has as many observers as it allows. */
 crossdock_status crossdock_observer_open(crossdock_session *session, const char *name, int64_t timeout_ms,
                                          crossdock_observer **observer);
 /* Observe the latest series of this name from any run, also from a run that has ended. Otherwise as
@@ -850,7 +862,7 @@ crossdock_status crossdock_observer_variable_count(crossdock_observer *observer,
 /* A variable by its index, in the order of declaration. NOT_FOUND if the index is too large. */
 crossdock_status crossdock_observer_variable(crossdock_observer *observer, uint32_t index,
                                              crossdock_variable_info *variable);
-/* A constant of a variable, by the constant's name. NOT_FOUND: there is no such variable or constant. */
+/* The constant `name` of a variable. NOT_FOUND: there is no such variable or constant. */
 crossdock_status crossdock_observer_constant(crossdock_observer *observer, const char *variable, const char *name,
                                              crossdock_value *value);
 
@@ -858,8 +870,8 @@ crossdock_status crossdock_observer_constant(crossdock_observer *observer, const
  * PEER_DIED if it died. BUSY: this observer holds CROSSDOCK_VERSIONS_MAX versions already. The version belongs to the
  * caller until crossdock_series_version_unref. */
 crossdock_status crossdock_observer_latest(crossdock_observer *observer, crossdock_series_version **version);
-/* Wait for a version that is newer than the last one that this observer gave, and get the newest. If there is no
- * newer version: NOT_YET (CROSSDOCK_NO_WAIT), TIMED_OUT (at the deadline), CLOSED (the series ended in order),
+/* Wait for a version that is newer than the last one that this observer gave, and get the newest. If there is no newer
+ * version: NOT_YET (CROSSDOCK_NO_WAIT), TIMED_OUT (at the deadline), CLOSED (the publisher has ended the series),
  * PEER_DIED (the publisher died). */
 crossdock_status crossdock_observer_next(crossdock_observer *observer, int64_t timeout_ms, crossdock_series_version **version);
 /* Wait for the version that follows the one that this observer gave last. Versions that no longer exist are skipped,
@@ -886,7 +898,7 @@ crossdock_status crossdock_series_version_valid(crossdock_series_version *versio
  * the version was taken back before its data was first asked for (the message names the policy). */
 crossdock_status crossdock_series_version_data(crossdock_series_version *version, const char *variable, const void **data,
                                         uint64_t *bytes);
-/* The description of a variable, by its name. NOT_FOUND: there is no such variable. */
+/* The description of the variable of this name. NOT_FOUND: there is no such variable. */
 crossdock_status crossdock_series_version_variable(crossdock_series_version *version, const char *variable,
                                                    crossdock_variable_info *info);
 /* The shape of a variable in this version. `shape` must have room for CROSSDOCK_RANK_MAX numbers. */
@@ -897,13 +909,13 @@ crossdock_status crossdock_series_version_attribute_count(crossdock_series_versi
  * and `value` its value. */
 crossdock_status crossdock_series_version_attribute_at(crossdock_series_version *version, uint32_t index, char *name,
                                                 crossdock_value *value);
-/* An attribute by name. NOT_FOUND: this version does not carry it. */
+/* An attribute by name. NOT_FOUND: this version has no attribute of this name. */
 crossdock_status crossdock_series_version_attribute(crossdock_series_version *version, const char *name, crossdock_value *value);
 
 /* Turn a version into the newest one. No other thread may use it meanwhile. Only the chunks that differ are mapped
- * anew, so addresses that were taken before are valid and show the new version. `remapped` (may be NULL) is the number
- * of chunks that were mapped. NO_SPACE or SYSTEM: the kernel gives no memory for an array that cannot be mapped. Then
- * take the arrays' addresses anew. */
+ * again, so addresses that crossdock_series_version_data gave before stay valid and show the new version. `remapped`
+ * (may be NULL) is the number of chunks that were mapped. NO_SPACE or SYSTEM: the kernel gives no memory for an array
+ * that cannot be mapped. After this error, ask for the arrays' addresses again. */
 crossdock_status crossdock_series_version_refresh(crossdock_series_version *version, uint64_t *remapped);
 
 /* A range of bytes of one variable in which two versions may differ. `variable` is the variable's index. */
@@ -929,11 +941,11 @@ typedef struct crossdock_checkpoint crossdock_checkpoint; /* a counted reference
 /* Open the newest undamaged checkpoint of a folder. `name` is the part of the file names before the number (`field`);
  * it may be NULL if the folder has checkpoints of only one name. Damaged checkpoints are skipped
  * (crossdock_checkpoint_skipped lists them). The whole file is read once. `folder` may also be the path of one
- * checkpoint file, which is then taken: in a program of several ranks, one rank chooses the newest and tells the others
- * its path, because a checkpoint may be saved between the calls of two ranks. Errors: NOT_FOUND (there is none, so the
- * program starts for the first time), CORRUPT (all are damaged), INVALID (`name` is NULL, and the folder has
- * checkpoints of several names; or the given file does not exist), DENIED (this user may not read the folder or a
- * file), SYSTEM (the kernel refuses another call). */
+ * checkpoint file, which is then opened. A program of several ranks needs this: one rank chooses the newest checkpoint
+ * and tells the other ranks its path, because a newer checkpoint may be saved between the calls of two ranks. Errors:
+ * NOT_FOUND (there is no checkpoint, so the program starts for the first time), CORRUPT (all checkpoints are damaged),
+ * INVALID (`name` is NULL, and the folder has checkpoints of several names; or the given file does not exist), DENIED
+ * (this user may not read the folder or a file), SYSTEM (the kernel refuses another call). */
 crossdock_status crossdock_checkpoint_restart(const char *folder, const char *name, crossdock_checkpoint **checkpoint);
 /* Open the checkpoint file at this path. Errors: NOT_FOUND (there is no such file), CORRUPT (it is damaged or no
  * checkpoint), DENIED (this user may not read it), SYSTEM (the kernel refuses another call). */
@@ -944,13 +956,14 @@ crossdock_status crossdock_checkpoint_unref(crossdock_checkpoint *checkpoint);
 /* The path of the checkpoint's file. NO_SPACE if the buffer is too small. */
 crossdock_status crossdock_checkpoint_path(crossdock_checkpoint *checkpoint, char *buffer, size_t buffer_size);
 /* The number of checkpoints that are newer than this one and were skipped because they are damaged. `buffer` (may be
- * NULL) gets one line for each, as far as the lines fit. */
+ * NULL) gets one line for each skipped checkpoint, as far as the lines fit. */
 crossdock_status crossdock_checkpoint_skipped(crossdock_checkpoint *checkpoint, uint32_t *count, char *buffer,
                                               size_t buffer_size);
 
 /* The number of the version, and the attributes that its publisher gave it. Errors: NOT_FOUND (there is no such
  * series or attribute; the message names the attributes that exist), WRONG_TYPE (the attribute is of another kind),
- * NO_SPACE (the buffer is too small). `real` accepts whole numbers, too; `text` accepts all kinds. */
+ * NO_SPACE (the buffer is too small). crossdock_checkpoint_real also accepts attributes that are whole numbers;
+ * crossdock_checkpoint_text accepts attributes of all kinds. */
 crossdock_status crossdock_checkpoint_sequence(crossdock_checkpoint *checkpoint, const char *series, uint64_t *sequence);
 crossdock_status crossdock_checkpoint_integer(crossdock_checkpoint *checkpoint, const char *series, const char *name,
                                               int64_t *value);
@@ -976,16 +989,16 @@ crossdock_status crossdock_checkpoint_variable_info(crossdock_checkpoint *checkp
 crossdock_status crossdock_checkpoint_read(crossdock_checkpoint *checkpoint, const char *series, const char *name,
                                            void *into, size_t bytes);
 
-/* Fill the variables of a publisher from the newest undamaged checkpoint of its series. `folder` is that of
- * crossdock_checkpoint_restart, or the path of the file that another rank has chosen. Each array that is stored is
- * filled, and is resized if it had another shape. `checkpoint` (may be NULL) gets the checkpoint, for its attributes.
- * No other code may use the arrays during the call. Errors: NOT_FOUND (there is no checkpoint, so the program starts
- * for the first time), CORRUPT (all checkpoints are damaged), INVALID (the checkpoint is of another number of ranks, or
- * the publisher lacks a stored variable, or its largest shape is smaller than the stored one), WRONG_TYPE (a stored
- * array has another type than the publisher's), BUSY (a version was begun, and an array has another shape), DENIED
- * (this user may not read the folder or a file), SYSTEM (the kernel refuses another call). The arrays are unchanged
- * after an error, except if the file can no longer be read after it was checked: then, after SYSTEM or CORRUPT, some
- * arrays may have been filled. */
+/* Fill the variables of a publisher from the newest undamaged checkpoint of its series. `folder` is a folder of
+ * checkpoints, or the path of the file that another rank has chosen, as in crossdock_checkpoint_restart. Each array
+ * that is stored is filled, and is resized if it had another shape. `checkpoint` (may be NULL) gets the checkpoint, for
+ * its attributes. No other code may use the arrays during the call. Errors: NOT_FOUND (there is no checkpoint, so the
+ * program starts for the first time), CORRUPT (all checkpoints are damaged), INVALID (the checkpoint is of another
+ * number of ranks, or the publisher lacks a stored variable, or its largest shape is smaller than the stored one),
+ * WRONG_TYPE (a stored array has another type than the publisher's), BUSY (a version was begun, and an array has
+ * another shape), DENIED (this user may not read the folder or a file), SYSTEM (the kernel refuses another call). The
+ * arrays are unchanged after an error, except if the file can no longer be read after it was checked: then, after
+ * SYSTEM or CORRUPT, some arrays may have been filled. */
 crossdock_status crossdock_publisher_restart(crossdock_publisher *publisher, const char *folder,
                                              crossdock_checkpoint **checkpoint);
 
@@ -1047,23 +1060,23 @@ typedef enum crossdock_item_state {
 
 typedef struct crossdock_item_info {
     char key[CROSSDOCK_NAME_MAX + 1];
-    char owner[CROSSDOCK_NAME_MAX + 1];   /* in the words of `to`: "detect/1", "detect", "#7" */
-    char creator[CROSSDOCK_NAME_MAX + 1]; /* the same */
+    char owner[CROSSDOCK_NAME_MAX + 1];   /* in the form of `to`: "detect/1", "detect", "#7" */
+    char creator[CROSSDOCK_NAME_MAX + 1]; /* the task that made the item */
     uint64_t size;                        /* bytes */
-    uint64_t since_ms;                    /* how long the owner has had it */
-    uint64_t transfers;                   /* how often it changed its owner */
-    uint64_t copies;                      /* how often it was copied because a former owner still had it open */
+    uint64_t since_ms;                    /* how long the owner has had the item */
+    uint64_t transfers;                   /* how often the item has changed its owner */
+    uint64_t copies;                      /* how often the item was copied because a former owner still had it open */
     crossdock_item_state state;
     crossdock_item_level level;
     crossdock_item_policy on_death;
-    uint32_t readers; /* members that read it now, its owner among them */
-    uint32_t waiting; /* requests that wait for it */
-    uint32_t mine;    /* 1: this task is its owner */
+    uint32_t readers; /* members that read the item now, including its owner */
+    uint32_t waiting; /* requests that wait for the item */
+    uint32_t mine;    /* 1: this task owns the item */
 } crossdock_item_info;
 
 /* Give this rank of this task a number as a second name: a transfer to "#7" goes to the rank that registered 7, even if
  * it registers the number later. EXISTS: another rank or task has the number. DENIED: this task may own no item.
- * (CDI_register of crossdock/cdi.h) */
+ * CDI_register of crossdock/cdi.h calls this function. */
 crossdock_status crossdock_session_register_number(crossdock_session *session, uint64_t number);
 
 /* Make an item of `size` zero bytes, which this task owns. If `options` is NULL, the item is verified, and is kept for
@@ -1073,17 +1086,17 @@ crossdock_status crossdock_session_register_number(crossdock_session *session, u
 crossdock_status crossdock_item_create(crossdock_session *session, const char *key, uint64_t size,
                                        const crossdock_item_options *options, crossdock_item **item);
 
-/* What the daemon knows about an item of this workflow. The task need not own the item. NOT_FOUND: there is no item
- * of this key, or this task may not see it. On one node the answer comes at once. In a site, the call waits up to 5 s
+/* What the daemon knows about an item of this workflow. The task need not own the item. NOT_FOUND: there is no item of
+ * this key, or this task may not see it. On one node the answer comes immediately. In a site, the call waits up to 5 s
  * for an item that is on its way between two nodes: TIMED_OUT if it has not arrived, DISCONNECTED if its node or the
  * catalog does not answer. */
 crossdock_status crossdock_item_find(crossdock_session *session, const char *key, crossdock_item_info *info);
 
 /* Wait until this task owns the item, and open it. The item need not exist yet. Waiting tasks are served in the order
  * of their calls. NOT_YET with CROSSDOCK_NO_WAIT if another task owns it; TIMED_OUT (the message names the owner and
- * tells since when it has the item); NOT_FOUND with CROSSDOCK_NO_WAIT, or if it is destroyed during the wait; BUSY:
- * this process has it open already. In a site also with CROSSDOCK_NO_WAIT: TIMED_OUT after 5 s if the item is on its way
- * between two nodes, DISCONNECTED if its node or the catalog does not answer. */
+ * tells since when it has the item); NOT_FOUND with CROSSDOCK_NO_WAIT if the item does not exist, or if it is destroyed
+ * during the wait; BUSY: this process has the item open already. In a site, even with CROSSDOCK_NO_WAIT: TIMED_OUT
+ * after 5 s if the item is on its way between two nodes, DISCONNECTED if its node or the catalog does not answer. */
 crossdock_status crossdock_item_access(crossdock_session *session, const char *key, int64_t timeout_ms,
                                        crossdock_item **item);
 
@@ -1097,10 +1110,10 @@ crossdock_status crossdock_item_access_any(crossdock_session *session, const cha
 crossdock_status crossdock_item_read(crossdock_session *session, const char *key, int64_t timeout_ms,
                                      crossdock_item **item);
 
-/* Hand the item to a task in one step. Afterwards the other task owns it. If that task waits for the item, it has the
- * item at once. INVALID: `to` is no name of a task, or is this task. DENIED: that task has no grant to own the item.
- * BUSY: a region that was opened in the item is in use. CLOSED: this task has already handed the item on. After any
- * other error this task still owns the item; take its address anew. */
+/* Hand the item to a task in one step. Afterwards the other task owns it. If that task waits for the item, it gets the
+ * item immediately. INVALID: `to` is no name of a task, or is this task. DENIED: that task has no grant to own the
+ * item. BUSY: a region that was opened in the item is in use. CLOSED: this task has already handed the item on. After
+ * any other error this task still owns the item; ask for its address again. */
 crossdock_status crossdock_item_transfer(crossdock_item *item, const char *to);
 
 /* Make a new item with the same bytes. This task owns the new item, which is independent of the first. Errors as
@@ -1110,18 +1123,18 @@ crossdock_status crossdock_item_copy(crossdock_item *item, const char *key, cros
 /* Destroy the item. Tasks that wait for it get NOT_FOUND. */
 crossdock_status crossdock_item_destroy(crossdock_item *item);
 
-/* Let other tasks read the item. Until crossdock_item_unshare, no task can write the item, not even the owner, and
- * the owner's other calls that would change the item give BUSY. Take the address anew. INVALID: a cooperative item,
- * which all its tasks can read anyway. */
+/* Let other tasks read the item. Until crossdock_item_unshare, no task can write the item, not even the owner, and the
+ * owner's other calls that would change the item give BUSY. Ask for the item's address again after this call. INVALID:
+ * a cooperative item, which all its tasks can read anyway. */
 crossdock_status crossdock_item_share(crossdock_item *item);
 /* Take a shared item back. The call waits, at most until the deadline, for the readers to close the item. A reader that
- * still has it open then keeps the old bytes, and this task gets a copy of its own. During the call, calls of other
- * threads for the item give BUSY. */
+ * still has it open at the deadline keeps the old bytes, and this task gets a copy of its own. During the call, calls
+ * of other threads for the item give BUSY. */
 crossdock_status crossdock_item_unshare(crossdock_item *item, int64_t timeout_ms);
 
-/* Give the item another size. The bytes up to the smaller of the two sizes stay as they are; new bytes are zero. Take
- * the address anew. NO_SPACE: the quota or the node's memory does not suffice, and the item is unchanged. INVALID:
- * the size is 0, or the item is cooperative. */
+/* Give the item another size. The bytes up to the smaller of the two sizes stay as they are; new bytes are zero. Ask
+ * for the item's address again after this call. NO_SPACE: the quota or the node's memory does not suffice, and the item
+ * is unchanged. INVALID: the size is 0, or the item is cooperative. */
 crossdock_status crossdock_item_resize(crossdock_item *item, uint64_t size);
 
 /* The address and the size of the item in this process. The address is page-aligned. crossdock_item_writable tells
@@ -1143,20 +1156,21 @@ crossdock_status crossdock_item_array(crossdock_item *item, char *element_type, 
 /* Open the heap in an item as a region. Objects, vectors, arrays and handles work in it as in any region, and are
  * handed on together with the item. CROSSDOCK_CREATE_ONLY makes the heap in the item's zero bytes (at least 256 KiB);
  * CROSSDOCK_OPEN_ONLY opens a heap that exists (WRONG_TYPE: there is none); CROSSDOCK_RECREATE clears the item first.
- * Give up the region before the item is handed on: BUSY until then. */
+ * Give up the region before you hand the item on; as long as the region is open, crossdock_item_transfer gives BUSY. */
 crossdock_status crossdock_item_region(crossdock_item *item, crossdock_mode mode, crossdock_region **region);
 
 crossdock_status crossdock_item_ref(crossdock_item *item);
-/* Giving up the last reference unmaps the item. If this task owns the item, it still does, and can access it again. */
+/* Giving up the last reference unmaps the item. If this task owns the item, it stays the owner and can access the item
+ * again. */
 crossdock_status crossdock_item_unref(crossdock_item *item);
 
 /* -------------------------------------------------------------------- files */
 
 /* Wait until the file exists, if it lies in a managed directory that this task consumes (`files:` in the workflow
- * file). For every other path, and outside of `crossdock run`, return OK at once. Open the file afterwards as usual.
- * Blocks at most for the directory's `wait`. Any number of threads may wait, and no session is needed. NOT_FOUND: the
- * producers have ended without the file. TIMED_OUT: the directory's `wait` is over. SYSTEM: a signal interrupted the
- * wait, and its handler was installed without SA_RESTART. */
+ * file). For every other path, and outside of `crossdock run`, return OK immediately. Open the file afterwards as
+ * usual. Blocks at most for the directory's `wait`. Any number of threads may wait, and no session is needed.
+ * NOT_FOUND: the producers have ended without the file. TIMED_OUT: the directory's `wait` is over. SYSTEM: a signal
+ * interrupted the wait, and its handler was installed without SA_RESTART. */
 crossdock_status crossdock_file_await(const char *path);
 
 #ifdef __cplusplus

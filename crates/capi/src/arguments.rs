@@ -36,7 +36,8 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
 /// # Safety
 /// As [`text`].
 pub(crate) unsafe fn optional_text<'a>(pointer: *const c_char, what: &str) -> Result<Option<&'a str>> {
-    // SAFETY: `text` has the same `# Safety` section as this function, and the caller promises what it asks.
+    // SAFETY: `text` has the same `# Safety` section as this function, and the caller of this function keeps that
+    // promise.
     if pointer.is_null() { Ok(None) } else { unsafe { text(pointer, what) }.map(Some) }
 }
 
@@ -70,8 +71,8 @@ fn counted<T: ClosedSet>(number: u32, first: u32, what: &str, set: &str) -> Resu
     })
 }
 
-/// A place in the caller's memory for a result. It is checked before the work is done, so that a call with a bad
-/// pointer has no effect.
+/// A place in the caller's memory for a result. The pointer is checked before the work is done, so that a call with a
+/// bad pointer has no effect.
 pub(crate) struct OutPointer<T>(*mut T);
 
 /// Checks a pointer for a result: it must be aligned and not NULL.

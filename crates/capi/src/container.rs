@@ -49,7 +49,8 @@ pub(crate) unsafe fn shape_in<'a>(rank: u32, shape: *const u64) -> Result<&'a [u
     if shape.is_null() || !shape.is_aligned() {
         return Err(invalid(format!("the shape at {shape:p} cannot be read")));
     }
-    // SAFETY: the lines above check what can be checked; the caller promises the rest (`# Safety`).
+    // SAFETY: the lines above check that `shape` is aligned and not NULL. The caller promises that `rank` numbers are
+    // readable there.
     Ok(unsafe { std::slice::from_raw_parts(shape, rank as usize) })
 }
 

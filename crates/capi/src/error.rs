@@ -64,7 +64,8 @@ fn fail(error: Error) -> i32 {
 #[cold]
 #[inline(never)]
 fn fault(payload: Box<dyn Any + Send>) -> Error {
-    // The panic's payload is not dropped, because its destructor could panic, too. It holds nothing that must be freed.
+    // The panic's payload is not dropped, because its destructor could panic, too. The payload holds nothing that must
+    // be freed.
     std::mem::forget(payload);
     let place = PANIC.try_with(|p| p.borrow().clone()).unwrap_or_default();
     Error::new(Status::System, format!("a fault in crossdock itself, please report it: {place}"))

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use crossdock_client::{Error, ProcessToken, Result, Status};
 
-/// How long a forked child tries to get a lock. The child does not fail at once, because another thread of the child
-/// may hold the lock for a moment.
+/// How long a forked child tries to get a lock. The child does not fail immediately, because another thread of the
+/// child may hold the lock for a moment.
 const TRIES: Duration = Duration::from_millis(100);
 
-/// A value behind a lock. It knows which process made it.
+/// A value behind a lock, together with the process that made the value.
 pub(crate) struct Guarded<L> {
     lock: L,
     process: ProcessToken,

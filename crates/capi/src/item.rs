@@ -26,7 +26,8 @@ enum State {
     Shared(SharedItem),
     /// An item of another task that this process reads.
     Read(ItemView),
-    /// Another thread has taken the item out of the lock, to end its sharing. This is the key of the item.
+    /// Another thread is ending the sharing of the item and has taken the item out of the lock for this time. The
+    /// string is the item's key.
     Moving(String),
 }
 
@@ -366,7 +367,7 @@ unsafe extern "C" fn crossdock_item_array(
         let Contents::Array { ty, shape: extents, order: its_order } = contents else {
             return Err(Error::new(Status::WrongType, format!("item '{key}' holds no array")));
         };
-        // SAFETY: `crossdock.h` asks for writable places, and room for 8 extents, which is the most there are.
+        // SAFETY: `crossdock.h` asks for writable places, and room for 8 extents, because no array has a higher rank.
         unsafe {
             copy_text(&ty, element_type, element_type_size)?;
             shape.copy_from_nonoverlapping(extents.as_ptr(), extents.len());

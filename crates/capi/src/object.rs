@@ -58,7 +58,8 @@ pub(crate) fn claim(
     let timeout = optional_wait(timeout_ms)?;
     let how = match how {
         Mode::CreateOnly => ObjectMode::CreateOnly,
-        // A call that only opens an object and does not wait does not wait for the object's constructor either.
+        // Without a timeout, a call that only opens an object waits neither for the object to be made nor for its
+        // constructor to end.
         Mode::OpenOnly => return region.claim(name, ty, ObjectMode::OpenOnly, Some(timeout.unwrap_or_default())),
         Mode::OpenOrCreate => ObjectMode::OpenOrCreate,
         Mode::Recreate => {

@@ -17,11 +17,11 @@ use crate::values;
 
 static OBSERVERS: Table<Guarded<Mutex<Observer>>> = Table::new(6, "observer", Status::Closed);
 
-/// How long a call keeps the observer to itself while the publisher decides whether it recycles a version.
+/// How long a call holds the observer's lock while it waits for the publisher to decide whether to recycle a version.
 const DECISION: Duration = Duration::from_millis(1);
 
-/// Gives the observer that a reference refers to, for use in one call. No call waits for a version while it has the
-/// observer, so other threads can use the observer meanwhile.
+/// Locks the observer that a reference refers to, for use in one call. No call holds this lock while it waits for a
+/// version, so other threads can use the observer during the wait.
 fn observer(reference: &u64) -> Result<MutexGuard<'_, Observer>> {
     // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
     // file keeps the value after its call.
@@ -156,8 +156,8 @@ unsafe fn taken(reference: u64, place: *mut u64, ask: impl FnOnce(&mut Observer)
     })
 }
 
-/// Waits until `ask` gives a version, and writes a reference to the version to `place`. The wait is for a version after
-/// version `beyond`, or by default for one that the observer has not given yet.
+/// Waits until `ask` gives a version, and writes a reference to the version to `place`. It waits for a version with a
+/// higher number than `beyond`; if `beyond` is `None`, for a version that the observer has not given yet.
 ///
 /// # Safety
 /// If `place` is neither NULL nor misaligned, it must be writable.

@@ -2,11 +2,11 @@
 //!
 //! A reference is not an address. It consists of a kind, a generation, and an index into a table of this library. So
 //! the library recognizes a stale reference, a reference of another kind and any random number without dereferencing
-//! it. If a program dereferences a reference, the program faults at once, because the top bits of a reference are such
-//! that it is no address of a user process.
+//! it. If a program dereferences a reference, the program faults immediately, because no address of a user process has
+//! the top bits that a reference has.
 //!
-//! There are two ways to use a reference. `hold` counts the call while it runs. So if another thread closes the object
-//! or gives up its last reference, the value stays until the call has ended. Sessions use `hold`. `peek` relies on a
+//! There are two ways to use a reference. `hold` counts the running call. So if another thread closes the object or
+//! gives up its last reference, the value stays until the call has ended. Sessions use `hold`. `peek` relies on a
 //! promise in the C header: the caller keeps its reference during the call. `peek` saves two compare-and-swaps, which
 //! take 10 ns. This matters because a whole allocation in a region takes only 6 ns. Regions and ports use `peek`; their
 //! values stay until the last reference is given up.
@@ -38,8 +38,9 @@ const CALLS: u64 = 0xffff;
 /// One slot of the table.
 struct Slot<T> {
     /// Every thread that uses the slot writes this word. When the slot is closed or has no references, no new call gets
-    /// the value, and the last running call removes the value. Acquire and release are needed for two reasons: the
-    /// value was written before the first reference was given out, and it was last used before the last call ended.
+    /// the value, and the last running call removes the value. Acquire and release ordering makes two things visible to
+    /// other threads: the value that was written before the first reference was given out, and the uses of the value
+    /// before the last call ended.
     state: AtomicU64,
     value: UnsafeCell<Option<T>>,
 }
@@ -67,8 +68,8 @@ pub(crate) struct Table<T> {
     free: PerProcess<Mutex<Vec<usize>>>,
 }
 
-// SAFETY: only calls that hold the slot read its value. It is written only while the slot has neither references nor
-// calls, by the one thread that brought the slot into this state. With T: Send + Sync any thread may use shared
+// SAFETY: only calls that hold the slot read its value. The value is written only while the slot has neither references
+// nor calls, by the one thread that brought the slot into this state. With T: Send + Sync any thread may use shared
 // references to the value.
 unsafe impl<T: Send + Sync> Sync for Table<T> {}
 
@@ -103,7 +104,7 @@ impl<T: Send + Sync> Table<T> {
         Ok(TOP | self.kind << 48 | generation << 16 | index as u64)
     }
 
-    /// Gives the value of a reference. It stays at least until the result is dropped.
+    /// Gives the value of a reference. The value stays at least until the result is dropped.
     pub(crate) fn hold(&self, reference: u64) -> Result<ReferenceGuard<'_, T>> {
         self.enter(reference, CLOSED)
     }
@@ -273,7 +274,7 @@ impl<T> Table<T> {
 impl<T> std::ops::Deref for ReferenceGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: this call is counted, so the slot has a value, and no thread writes it.
+        // SAFETY: this call is counted, so the slot has a value, and no thread writes the value.
         match unsafe { &*self.slot.value.get() } {
             Some(value) => value,
             None => unreachable!("a slot in use is never empty"),
@@ -291,9 +292,9 @@ impl<T> Drop for ReferenceGuard<'_, T> {
             if let Err(other) = state.compare_exchange_weak(now, next, Ordering::AcqRel, Ordering::Acquire) {
                 now = other;
             } else if next & EMPTY != now & EMPTY {
-                // SAFETY: no new call can begin, and this call is the last running one. It set the flag EMPTY while it
-                // was still counted, so a thread that gives up a reference does not take the value. So only this thread
-                // uses the value.
+                // SAFETY: no new call can begin, and this call is the last running one. This call set the flag EMPTY
+                // while it was still counted, so a thread that gives up a reference does not take the value. So only
+                // this thread uses the value.
                 drop(unsafe { (*self.slot.value.get()).take() });
                 now = state.load(Ordering::Acquire);
             } else {

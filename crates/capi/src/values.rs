@@ -23,7 +23,8 @@ unsafe fn list<'a, T>(list: *const T, count: usize, what: &str) -> Result<&'a [T
     if list.is_null() || !list.is_aligned() || count > MANY {
         return Err(invalid(format!("the list of {count} {what} is NULL, misaligned or longer than {MANY}")));
     }
-    // SAFETY: the lines above check what can be checked; the caller promises the rest (`# Safety`).
+    // SAFETY: the lines above check that `list` is aligned and not NULL. The caller promises that `count` elements are
+    // readable there.
     Ok(unsafe { std::slice::from_raw_parts(list, count) })
 }
 
@@ -145,7 +146,7 @@ impl ShapePlace {
     /// # Safety
     /// The pointers from which this value was made must point to writable memory, with room for eight lengths.
     pub(crate) unsafe fn set(self, shape: &[u64]) {
-        // SAFETY: the caller promises writable memory of these sizes.
+        // SAFETY: the caller promises that both pointers are writable, and that `shape` has room for eight lengths.
         unsafe {
             self.dimensions.set(shape.len() as u32);
             self.lengths.set(lengths(shape));

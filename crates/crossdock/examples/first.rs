@@ -1,5 +1,6 @@
-//! One program has both ends. It sends a vector in shared memory through a port. After that, it publishes a series and
-//! observes it. The program can be run any number of times, because each run leaves the daemon as it found it.
+//! This program has both ends of a port. It sends a vector in shared memory through the port. After that, it publishes
+//! a series and observes it. The program can be run any number of times, because each run leaves the daemon as it found
+//! it.
 
 use std::time::Duration;
 

@@ -20,7 +20,7 @@ def address_of(task, options):
 
 
 class Mailbox:
-    """Frames by their keys. Receiving threads put them in, and the task's own thread takes them out."""
+    """A map from keys to frames. Receiving threads put them in, and the task's own thread takes them out."""
 
     def __init__(self):
         self.frames, self.changed, self.failed = {}, threading.Condition(), None

@@ -189,7 +189,7 @@ static void c4(const char *role, const char *argument)
     EQUAL(*(char *)again.address, 0);
     OK(crossdock_object_commit(region(), &again));
 
-    /* A call that cannot succeed leaves the old object. */
+    /* A call that cannot succeed does not remove the old object. */
     crossdock_type misaligned = {"cpp:X", 64, 8192, 0}, large = {"cpp:X", UINT64_C(1) << 40, 8, 0};
     crossdock_ndarray *array;
     uint64_t shape[2] = {100, UINT64_C(1) << 40};
@@ -283,7 +283,7 @@ static void c6(const char *role, const char *argument)
     void *base, *block;
     uint64_t capacity;
     OK(crossdock_region_base(region(), &base, &capacity));
-    for (int i = 0; i < 2; i++) /* afterwards this thread remembers the region by its base */
+    for (int i = 0; i < 2; i++) /* makes this thread remember the region by its base address */
         OK(crossdock_allocate_at(base, 64, 8, &block));
     *(int *)n.address = 7;
     pid_t child = fork();
@@ -398,7 +398,7 @@ static void c7(const char *role, const char *argument)
 #undef NO
 }
 
-/* Threads share references and give them up. There must be no crash, and no other status than the right one. */
+/* Several threads add references to the same region, use it, and give the references up. No call may crash or fail. */
 static void *use_and_let_go(void *argument)
 {
     crossdock_region *r = argument;

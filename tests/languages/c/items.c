@@ -492,7 +492,7 @@ static void i16(const char *role, const char *argument)
     crossdock_item *item = access_item("");
     all_are(bytes_of(item, 4096), 0, 4096, 1);
     ends_well(b);
-    /* No task has registered the number after `number` yet. */
+    /* No task has registered this number yet. */
     snprintf(to, sizeof to, "#%llu", (unsigned long long)number + 1);
     hand(item, to);
     WANT(CROSSDOCK_NOT_YET, crossdock_item_access(session(), name_of(""), CROSSDOCK_NO_WAIT, &item));
@@ -511,8 +511,8 @@ static void c10(const char *role, const char *argument)
     snprintf(key, sizeof key, "%s", name_of(""));
     snprintf(second, sizeof second, "%s", name_of("b"));
     if (*role) {
-        /* The other container: it registers itself, uses an object that it does not own, waits for it, changes it, and
-         * hands it back. */
+        /* The other container registers itself, names an object that it does not own, waits until it owns the object,
+         * changes the object, and hands it back. */
         int mine = atoi(argument) + 1, theirs = atoi(argument);
         EQUAL(CDI_register(mine), 1);
         EQUAL(CDI_use(&frame, key), 1);

@@ -49,8 +49,8 @@ int peer_start(const char *row, const char *role, const char *prefix, const char
             _exit(126);
         dup2(to[0], 0);
         dup2(from[1], 1);
-        /* For rows across nodes, the other process connects to another daemon. The role "run" is the first process of a
-         * row. */
+        /* If the suite runs across nodes, the other processes of a test connect to the daemon of another node. The role
+         * "run" is that of the first process of a test. */
         if (getenv("CROSSDOCK_PEER_SOCKET") != NULL && strcmp(role, "run") != 0)
             setenv("CROSSDOCK_SOCKET", getenv("CROSSDOCK_PEER_SOCKET"), 1);
         execl("/proc/self/exe", "peer", "--peer", row, role, prefix, argument, (char *)NULL);

@@ -1,5 +1,5 @@
-/* Starts the other processes (peers) of a test row: a peer is the same program, started again. Parent and peer exchange lines
- * of text.
+/* Starts the other processes (peers) of a test: a peer is the same program, started again. Parent and peer exchange
+ * lines of text.
  *
  * The C and the Fortran suites use these functions. Each wait has a deadline. A peer is killed if its parent dies. */
 #ifndef PEER_H

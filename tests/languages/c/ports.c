@@ -269,7 +269,7 @@ static void p8(const char *role, const char *argument)
             OK(crossdock_port_close(port));
             return;
         }
-        /* Tells the test which messages came. */
+        /* Reports each received message to the first process of the test. */
         while ((status = crossdock_port_receive(port, WAIT, &message)) == CROSSDOCK_OK) {
             send_tag(came, message.tag);
             OK(crossdock_port_release(port, &message));
@@ -279,8 +279,8 @@ static void p8(const char *role, const char *argument)
         return;
     }
     int peers[5], seen[300] = {0};
-    /* This end stays open until all messages have come. Otherwise a consumer could see the end of the port before the
-     * second producer has opened it. */
+    /* This producer's end stays open until all messages have arrived. Otherwise a consumer could get CLOSED after the
+     * first producer has left and before the second one has opened the port. */
     crossdock_port *keep = port_open(CROSSDOCK_PRODUCER, CROSSDOCK_WORK_QUEUE, 8);
     OK(crossdock_port_open(session(), name_of("b"), CROSSDOCK_CONSUMER, &fan_in, 0, &came));
     for (int i = 0; i < 5; i++) {

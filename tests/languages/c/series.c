@@ -304,7 +304,7 @@ static void s6(const char *role, const char *argument)
     ends_well(b);
 }
 
-/* Process B publishes 3 versions and ends. Process A observes the series before that. */
+/* Process B publishes three versions. It ends, or is killed, after process A has begun to observe the series. */
 static crossdock_observer *after_three(const char *role, bool killed)
 {
     if (*role) {
@@ -599,7 +599,8 @@ static void s19(const char *role, const char *argument)
         crossdock_series_version *held = latest(observer), *newest;
         tell(0, "held");
         expect(0, "go");
-        /* On another node, an observer that comes now waits until the newest version has come to this node. */
+        /* If the suite runs across nodes, a new observer waits here until the newest version has arrived on its
+         * node. */
         EQUAL(number(latest(observe())), MORE + 1);
         for (int i = 0; i < N; i++)
             CHECK(data(held)[i] == 1);

@@ -13,7 +13,7 @@ enum { FAILED = 1, SKIPPED = 77, LEFT_MAX = 16 };
 static char prefix[64], row_id[8];
 static const char *own_role = "";
 static bool is_peer;
-static int report = -1; /* the pipe by which a row's process reports why it failed */
+static int report = -1; /* the pipe through which the process of a test reports why the test failed */
 static crossdock_session *own;
 
 static struct {
@@ -36,7 +36,7 @@ static void remember(bool port, const char *name)
 static _Noreturn void finish(int status)
 {
     for (int i = 0; own && i < left_count; i++) {
-        /* The row itself may have removed the object already. */
+        /* The test itself may have removed the object already. */
         if (left[i].port)
             crossdock_port_remove(own, left[i].name);
         else
@@ -54,7 +54,8 @@ _Noreturn void fail(const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     if (is_peer) {
-        /* The test may fail before it reads this line, so the reason is also in the log. */
+        /* The first process of the test may fail before it reads this line, so the reason is also written to the
+         * log. */
         fprintf(stderr, "%s, role %s: %s\n", row_id, own_role, text);
         parent_tell(text);
     } else if (write(report, text, strlen(text)) < 0) {
@@ -171,7 +172,7 @@ crossdock_handle handle_of_text(const char *text)
     return handle;
 }
 
-/* Runs one row in a child process. The reason of a failure comes through a pipe. */
+/* Runs the test of one row in a child process, which reports the reason of a failure through a pipe. */
 static int run_row(const row *r)
 {
     int words[2];
@@ -183,7 +184,7 @@ static int run_row(const row *r)
         close(words[0]);
         report = words[1];
         snprintf(row_id, sizeof row_id, "%s", r->id);
-        alarm(60); /* a row that hangs is a failure, not a hanging suite */
+        alarm(60); /* a test that hangs must fail, and must not hang the suite */
         r->run("", "");
         finish(0);
     }

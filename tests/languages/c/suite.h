@@ -1,4 +1,5 @@
-/* Runs the rows of the C suite. Each row runs in a process of its own, so that a row that crashes fails alone. */
+/* Runs the tests of the C suite, one for each row of ../conformance.md. Each test runs in a process of its own, so that
+ * a crash makes only this test fail. */
 #ifndef SUITE_H
 #define SUITE_H
 
@@ -7,7 +8,8 @@
 
 #include "peer.h"
 
-/* A row's function runs in the first process of the test (role "") or in one of its peers. */
+/* The function of the test of one row. It runs in the first process of the test (role "") and in each of its other
+ * processes (peers). */
 typedef void row_function(const char *role, const char *argument);
 
 typedef struct row {
@@ -20,21 +22,21 @@ extern const row region_rows[], error_rows[], port_rows[], series_rows[], item_r
 
 enum { MIB = 1 << 20 };
 
-/* Makes a name for the row: "c-4711/r4", or with a letter "c-4711/r4b". There is a static buffer for each of "", "b"
- * and "c". */
+/* Makes a name for an object of this test: "c-4711/r4", or with a letter "c-4711/r4b". The suffixes "", "b" and "c"
+ * have one static buffer each. */
 const char *name_of(const char *suffix);
 /* The session of this process, as the task "test", or as "peer" in a peer. Each call gives the same session. */
 crossdock_session *session(void);
-/* Opens the row's region (16 MiB), or creates it. It is removed when the row ends. */
+/* Opens the region of this test (16 MiB), or creates it. The region is removed when the test ends. */
 crossdock_region *region(void);
 crossdock_region *region_named(const char *suffix, crossdock_mode mode, uint64_t size);
-/* Opens one end of the row's port. The port is removed when the row ends. */
+/* Opens one end of the port of this test. The port is removed when the test ends. */
 crossdock_port *port_open(crossdock_end end, crossdock_pattern pattern, uint32_t capacity);
 
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 _Noreturn void skip(const char *why);
 
-/* Starts a peer of this row. `argument` may be NULL. */
+/* Starts another process (peer) of this test. `argument` may be NULL. */
 int start(const char *role, const char *argument);
 void tell(int peer, const char *line);
 void expect(int peer, const char *line);

@@ -48,7 +48,8 @@ void made_and_gone(const part&) {
   CHECK(!there());
   create(10000).destroy();
 
-  // No more references to the session can be made, so the call fails. It must not keep the item that it has made open.
+  // No more references to the session can be made, so the call fails. The item that the call has made before it fails
+  // must not stay open.
   std::vector<crossdock::session> references;
   try {
     for (;;) references.emplace_back(references.empty() ? crossdock::session() : references.front());
@@ -139,7 +140,7 @@ void spent(const part& me) {
   fill(i, 8);
   // In C, this row also tests a second reference to the item. A C++ program cannot have a second reference.
   std::move(i).transfer("peer");
-  // Using a variable that was moved from ends the process if assertions are on, and is an error without them.
+  // Using an item that was moved from ends the process if assertions are on. Without assertions it throws an error.
   const pid_t child = ::fork();
   if (child == 0) {
     ::close(2);

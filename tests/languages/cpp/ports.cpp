@@ -60,8 +60,8 @@ void inline_bytes(const part& me) {
   b.ends_well();
 }
 
-/// While the process has no free descriptor, the region of a message's object cannot be opened. The message is not
-/// lost.
+/// Tests that a message is not lost if the region of its object cannot be opened, because the process has no free
+/// descriptor.
 void message_stays() {
   const crossdock::session other{crossdock::connect_options{}};
   crossdock::region far(other, crossdock::create_only, name("far"), 1 << 20);
@@ -92,7 +92,7 @@ void message_stays() {
   }
   CHECK(in.arm());
   EQUAL(receive_without_descriptors(), status::no_space);
-  // A closed end gives nothing. The message goes to the next consumer.
+  // After this end is closed, it cannot receive the second message any more. The next consumer gets this message.
   in.close();
   FAILS(closed, SAYS("closed"), in.receive<int>(wait));
   auto successor = port_named("stays", consumer);
@@ -220,7 +220,7 @@ void fan_in(const part& me) {
   }
 }
 
-/// The port by which the consumers of a work queue tell the test which messages came.
+/// Opens an end of the port through which the consumers of a work queue report the messages that they have received.
 crossdock::port came(crossdock::port_end end) { return port_named("b", end, {pattern::fan_in, 8}); }
 
 void work_queue(const part& me) {
@@ -242,7 +242,8 @@ void work_queue(const part& me) {
       send_tag(out, m.value().tag());
     }
   }
-  // This end stays open until all messages have come. Otherwise early consumers would see the end of the port.
+  // This producer's end stays open until all messages have arrived. Otherwise a consumer could get CLOSED before all
+  // producers have opened the port.
   auto keep = port(producer, pattern::work_queue, 8);
   auto in = came(consumer);
   std::vector<std::unique_ptr<process>> all;

@@ -76,8 +76,8 @@ void stays(const part&) {
   FAILS(busy, SAYS("u"), std::vector<double, crossdock::series_allocator<double>>(20, crossdock::series_allocator<double>(p, "u")));
   own = decltype(own)(own.get_allocator());
   CHECK(decltype(own)(20, crossdock::series_allocator<double>(p, "u")).data() == p.span<double>("u").data());
-  // A vector whose elements were moved away still has its allocator. Using it again fails, because `taken` has the
-  // variable.
+  // A vector whose elements were moved away still has its allocator. Using this vector again fails, because the vector
+  // `taken` uses the variable now.
   decltype(own) moved(20, crossdock::series_allocator<double>(p, "u"));
   auto taken = std::move(moved);
   FAILS(busy, SAYS("u"), moved.resize(3));
@@ -345,7 +345,7 @@ void stuck(const part& me) {
     const auto held = o.latest();
     tell("held");
     expect("go");
-    // On another node, an observer that comes now waits until the newest version has come to this node.
+    // If the suite runs across nodes, a new observer waits here until the newest version has arrived on its node.
     EQUAL(observe().latest().sequence(), more + 1U);
     CHECK(shows(held, 1));
     const auto newest = o.next(wait);

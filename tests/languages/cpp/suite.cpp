@@ -23,7 +23,7 @@ namespace {
 std::string row_id;
 std::string prefix;
 bool is_peer = false;
-/// The suffix of the region by which peers open ports.
+/// The suffix of the name of the region through which peers open ports.
 constexpr const char* peers = "-peers";
 std::optional<crossdock::region> shared_region;
 std::optional<crossdock::region> ports_region;
@@ -71,8 +71,8 @@ void clean_up() {
   }
 }
 
-/// Runs the row in this process. The exit status is 0 for ok, 1 for failed and 2 for skipped; the reason goes to
-/// standard error.
+/// Runs the test of the row in this process. The exit status is 0 for ok, 1 for failed and 2 for skipped; the reason
+/// goes to standard error.
 int run_here(const row& r, const part& p) {
   row_id = r.id;
   ::setenv("CROSSDOCK_TASK", is_peer ? "peer" : "test", 1);
@@ -90,7 +90,7 @@ int run_here(const row& r, const part& p) {
   return code;
 }
 
-/// Runs the row in a child process, which connects on its own. This process never connects.
+/// Runs the test of the row in a child process, which connects on its own. This process never connects.
 int run_apart(const row& r) {
   std::array<int, 2> said{};
   if (::pipe2(said.data(), O_CLOEXEC) != 0) std::abort();
@@ -138,7 +138,7 @@ process::process(const std::string& role, const std::string& argument) : role_(r
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::dup2(to[0], 0);
     ::dup2(from[1], 1);
-    // If the suite runs across nodes, the row's other process connects to the daemon of another node.
+    // If the suite runs across nodes, the other process of the test connects to the daemon of another node.
     if (const char* socket = std::getenv("CROSSDOCK_PEER_SOCKET")) ::setenv("CROSSDOCK_SOCKET", socket, 1);
     ::execl("/proc/self/exe", "conformance", "--peer", row_id.c_str(), role.c_str(), prefix.c_str(), argument.c_str(), nullptr);
     ::_exit(127);

@@ -1,5 +1,5 @@
-// The harness of the C++ conformance suite. Each row runs in a process of its own, so that a crash makes only its own
-// row fail.
+// The harness of the C++ conformance suite, which has one test for each row of ../conformance.md. Each test runs in a
+// process of its own, so that a crash makes only this test fail.
 #pragma once
 
 #include <crossdock/crossdock.hpp>
@@ -21,7 +21,7 @@ using crossdock::status;
 
 inline constexpr auto wait = 10s;
 
-/// The role in which a process runs a row: the test's first process (role ""), or one of its peers.
+/// The role in which a process runs a test: as the test's first process (role ""), or as one of its peers.
 struct part {
   std::string role{};
   std::string argument{};
@@ -46,18 +46,18 @@ struct skipped : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Makes a name for the row: "cpp-4711/r4", or with a letter "cpp-4711/r4b".
+/// Makes a name for an object of the running test: "cpp-4711/r4", or with a letter "cpp-4711/r4b".
 std::string name(const std::string& suffix = {});
 /// Opens a region of 16 MiB for the running test. The region is removed when the test ends.
 crossdock::region& region();
 crossdock::region region(const std::string& suffix, crossdock::mode m, std::uint64_t size = 16 << 20);
-/// Opens one end of the row's port. The port is removed when the row ends.
+/// Opens one end of the running test's port. The port is removed when the test ends.
 crossdock::port port(crossdock::port_end end, pattern p = pattern::one_to_one, std::uint32_t capacity = 8);
-/// Opens one end of the port name(suffix). A process opens ports by a region of its node: the test's first process by the
-/// row's region, and its peers by another region, because they may be on another node.
+/// Opens one end of the port name(suffix). A process opens a port through a region on its own node. The test's first
+/// process uses the region of the test. Its peers use another region, because they may run on another node.
 crossdock::port port_named(const std::string& suffix, crossdock::port_end end, const crossdock::port_options& options = {});
 
-/// Another process of the row: this program, started again. The two processes exchange lines through pipes.
+/// Another process of the running test: this program, started again. The two processes exchange lines through pipes.
 class process {
  public:
   explicit process(const std::string& role, const std::string& argument = {});

@@ -79,7 +79,7 @@ contains
     call get_command_argument(n, text)
   end function
 
-  !> Runs the row in a process of its own. The process prints "ok", or the reason of the failure.
+  !> Runs the test of a row in a process of its own. The process prints "ok", or the reason of the failure.
   logical function passes(title)
     character(*), intent(in) :: title
     integer(c_int) :: peer, status

@@ -289,7 +289,7 @@ contains
       call port%close(stat)
       call ok(stat, 'close')
     case ('consumer')
-      ! Each consumer tells the test which messages came.
+      ! Each consumer reports the messages that it has received to the first process of the test.
       call open_port(port, CROSSDOCK_CONSUMER, CROSSDOCK_WORK_QUEUE, 8)
       call session%port(name_of('b'), CROSSDOCK_PRODUCER, came, stat, pattern=CROSSDOCK_FAN_IN, capacity=8)
       call ok(stat, 'port')
@@ -306,7 +306,8 @@ contains
       call came%close(stat)
       call ok(stat, 'close')
     case default
-      ! This end stays open until all messages have come. Otherwise early consumers would see the end of the port.
+      ! This producer's end stays open until all messages have arrived. Otherwise a consumer could get CLOSED before all
+      ! producers have opened the port.
       call open_port(port, CROSSDOCK_PRODUCER, CROSSDOCK_WORK_QUEUE, 8)
       call session%port(name_of('b'), CROSSDOCK_CONSUMER, came, stat, pattern=CROSSDOCK_FAN_IN, capacity=8)
       call ok(stat, 'port')
@@ -536,7 +537,7 @@ contains
     end do
   end subroutine
 
-  !> The rows' other languages use two threads. Fortran has no threads, so one thread has both ends of the port.
+  !> In the other languages this test uses two threads. Fortran has no threads, so one thread has both ends of the port.
   subroutine p16()
     type(crossdock_port) :: in, out
     integer :: i

@@ -293,7 +293,7 @@ contains
       call want(CROSSDOCK_INVALID, stat, 'the elements of an object that was not opened')
       call region%load(handle, 'vector<i32>', other, stat)
       call want(CROSSDOCK_WRONG_TYPE, stat, 'as vector<i32>')
-      ! Each load gives up the variable's former reference, so one `free` gives up the last one.
+      ! Each load gives up the reference that the variable had before, so one `free` after the loop is enough.
       do i = 1, 3
         call session%load(handle, 'vector<f64>', region, v, stat)
         call ok(stat, 'load again')

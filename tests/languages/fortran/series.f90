@@ -276,7 +276,7 @@ contains
     call ends_well(b)
   end subroutine
 
-  !> Process B publishes three versions and ends. Process A observes the series before that.
+  !> Process B publishes three versions. It ends, or is killed, after process A has begun to observe the series.
   subroutine after_three(killed, observer)
     logical, intent(in) :: killed
     type(crossdock_observer), intent(inout) :: observer
@@ -637,7 +637,7 @@ contains
       call ok(stat, 'latest')
       call tell_test('held')
       call expect_test('go')
-      ! On another node, an observer that comes now waits until the newest version has come to this node.
+      ! If the suite runs across nodes, a new observer waits here until the newest version has arrived on its node.
       call observe(another)
       call another%latest(newest, stat)
       call ok(stat, 'latest')

@@ -1,4 +1,5 @@
-! Runs the rows. Each row runs in a process of its own, which may start other processes (../c/peer.h).
+! Runs the tests, one for each row of ../conformance.md. Each test runs in a process of its own, which may start other
+! processes (../c/peer.h).
 module suite
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: error_unit, int32, int64, real32, real64
@@ -80,7 +81,7 @@ contains
     line = transfer(bytes, line)
   end function
 
-  !> Makes a name for the row: "fortran-4711/r4", or with a letter "fortran-4711/r4b".
+  !> Makes a name for an object of the test: "fortran-4711/r4", or with a letter "fortran-4711/r4b".
   function name_of(suffix) result(name)
     character(*), intent(in) :: suffix
     character(:), allocatable :: name
@@ -108,7 +109,7 @@ contains
     has_region = .true.
   end subroutine
 
-  !> Removes the objects that the row made. The row itself may have removed some of them already.
+  !> Removes the objects that the test made. The test itself may have removed some of them already.
   subroutine finish(status)
     integer, intent(in) :: status
     integer :: ignored
@@ -201,7 +202,7 @@ contains
     end if
   end subroutine
 
-  !> Opens one end of the row's port.
+  !> Opens one end of the port of this test.
   subroutine open_port(port, end, pattern, capacity)
     type(crossdock_port), intent(inout) :: port
     integer, intent(in) :: end, pattern, capacity

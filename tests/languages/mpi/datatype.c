@@ -1,4 +1,4 @@
-/* MPI_CROSSDOCK_HANDLE from C, in two files of one program (see datatype_other.c). */
+/* Tests MPI_CROSSDOCK_HANDLE in C, in a program of two files (the second file is datatype_other.c). */
 #include <crossdock_mpi.h>
 #include <stdio.h>
 #include <string.h>

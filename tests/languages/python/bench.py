@@ -1,4 +1,4 @@
-"""The tools that all rows of the conformance list use: names, peers in processes of their own, and checks."""
+"""The tools that the tests of all rows of the conformance list use: names, other processes (peers), and checks."""
 
 import os
 import subprocess
@@ -13,18 +13,18 @@ MIB = 1 << 20
 
 
 class Failed(AssertionError):
-    """Raised if a claim of a row does not hold."""
+    """Raised if the library does not behave as the row of the test says."""
 
 
 def check(what, got, wanted):
-    """Fails the row unless `got` equals `wanted`."""
+    """Fails the test unless `got` equals `wanted`."""
     if got != wanted:
         raise Failed(f"{what}: expected {wanted!r}, got {got!r}")
 
 
 @contextmanager
 def refused(error, *says, within=None):
-    """Fails the row unless the block raises this class of error with these words in its message."""
+    """Fails the test unless the block raises this class of error with these words in its message."""
     began = time.monotonic()
     try:
         yield
@@ -44,7 +44,7 @@ def refused(error, *says, within=None):
 
 
 class Bench:
-    """The tools of one row in one process: its session, its names and its peers."""
+    """The tools of one test in one of its processes: the process's session, names and peers."""
 
     def __init__(self, row, prefix=None, task="test"):
         self.row = row
@@ -66,7 +66,7 @@ class Bench:
         return self.session.port(self.name(suffix), end, **more)
 
     def peer(self, role, *arguments):
-        """Starts this program again as another process of the row."""
+        """Starts this program again as another process of the test."""
         peer = Peer(self.row, role, self.prefix, [str(a) for a in arguments])
         self.peers.append(peer)
         return peer
@@ -89,13 +89,14 @@ class Bench:
 
 
 class Peer:
-    """Another process of a row. It prints lines, and the test checks that they are the expected ones."""
+    """Another process of a test. It prints lines, and the first process of the test checks that they are the expected
+    ones."""
 
     def __init__(self, row, role, prefix, arguments):
         self.role = f"{row} {role}"
         program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "conformance.py")
         command = [sys.executable, program, row, role, prefix, *arguments]
-        # If the suite runs across nodes, the row's other process connects to the daemon of another node.
+        # If the suite runs across nodes, the other process of the test connects to the daemon of another node.
         socket = os.environ.get("CROSSDOCK_PEER_SOCKET", os.environ.get("CROSSDOCK_SOCKET", ""))
         environment = {**os.environ, "CROSSDOCK_SOCKET": socket} if socket else None
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
@@ -125,10 +126,10 @@ class Peer:
 
 
 def say(line):
-    """In a peer: sends a line to the test."""
+    """In a peer: sends a line to the first process of the test."""
     print(line, flush=True)
 
 
 def heed(line):
-    """In a peer: waits for this line from the test."""
+    """In a peer: waits for this line from the first process of the test."""
     check("what the test says", sys.stdin.readline().rstrip("\n"), line)

@@ -18,7 +18,7 @@ from rows import ROLES, ROWS
 
 
 def run(row):
-    """Runs one row. Raises an error if a claim of the row does not hold."""
+    """Runs the test of one row. Raises an error if the library does not behave as the row says."""
     bench = Bench(row)
     try:
         ROWS[row][1](bench)

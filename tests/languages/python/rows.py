@@ -1,11 +1,12 @@
-"""Collects the rows of the conformance list, and the roles of their other processes."""
+"""Collects the functions that test the rows of the conformance list, and the functions that the other processes of
+these tests run."""
 
 ROWS = {}
 ROLES = {}
 
 
 def row(title):
-    """Declares a function as a row. The function's name is the row's number."""
+    """Declares a function as the test of a row. The function's name is the row's number."""
 
     def keep(function):
         ROWS[function.__name__] = (title, function)
@@ -15,7 +16,7 @@ def row(title):
 
 
 def role(function):
-    """Declares a function as the program of another process of a row. The function's name is ROW_ROLE."""
+    """Declares a function that another process of a test runs. The function's name is ROW_ROLE."""
     number, name = function.__name__.split("_")
     ROLES[number, name] = function
     return function

@@ -472,7 +472,7 @@ def S19_B(t):
     held = o.latest()
     say("held")
     heed("go")
-    # On another node, an observer that comes now waits until the newest version has come to this node.
+    # If the suite runs across nodes, a new observer waits here until the newest version has arrived on its node.
     check("another observer's latest", observe(t).latest().sequence, 41)
     shows(held, 1)
     newest = o.next(timeout=DEADLINE_S)

@@ -1,4 +1,5 @@
-"""Arrays over shared memory: no copy, the right dtype and order, and never a dangling one."""
+"""Tests that arrays over shared memory copy nothing, have the right dtype and order, and never point to memory that is
+gone."""
 
 import ctypes
 import gc
@@ -136,7 +137,7 @@ def test_what_is_viewed_is_not_removed_reshaped_or_reassigned(region):
 
 @pytest.fixture
 def switching():
-    """Threads take turns often."""
+    """Makes Python switch between threads far more often than usual."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

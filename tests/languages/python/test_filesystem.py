@@ -16,7 +16,7 @@ WRITER = "import sys, time; time.sleep(0.2); open(sys.argv[1], 'wb').write(b'x' 
 
 @pytest.fixture
 def written():
-    """Starts a program that writes a file a little later. Gives the path at which consumers find the file."""
+    """Starts a program that writes a file after a short time. Gives the path at which consumers find the file."""
     begun = []
 
     def start(name):

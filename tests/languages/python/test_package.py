@@ -89,7 +89,7 @@ def end_daemons(folder):
 
 
 def daemons(folder):
-    """Processes that were started with a socket in this folder."""
+    """Gives the processes that were started with a socket in this folder."""
     found = []
     for entry in Path("/proc").iterdir():
         try:

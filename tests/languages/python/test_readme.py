@@ -16,7 +16,7 @@ STEPS = 100
 
 
 def block(file):
-    """The code block of the README whose first line names this file."""
+    """Gives the code block of the README whose first line names this file."""
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
     found = [code for code in blocks if code.startswith(f"# {file},")]
     assert len(found) == 1, f"the README has {len(found)} blocks that begin with `# {file},`"

@@ -1,4 +1,4 @@
-"""What a notebook shows, and runs by name."""
+"""Tests the tables that a notebook shows, and `connect(run=…)` with the name of a run that does not exist."""
 
 import crossdock
 import numpy as np

@@ -1,4 +1,5 @@
-"""The typed stubs are what the module has, and mean something. Needs mypy."""
+"""Tests that the typed stubs declare exactly what the module has, and that mypy finds a wrong type in a program. Needs
+mypy."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Waits: by other threads, by event loops, with Ctrl-C, and what peers learn of a program's end."""
+"""Tests waits beside other threads, in event loops and with Ctrl-C. Also tests what peers learn when a program ends."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ def ends(session, name):
 
 
 def python(program, **more):
-    """Another process, which runs this text with the name `crossdock` and a session `s`."""
+    """Starts another process that runs the text `program`, in which `crossdock` is imported and `s` is a session."""
     head = "import crossdock, sys, time\ns = crossdock.connect(task='peer', private_daemon=False)\n"
     command = [sys.executable, "-c", head + textwrap.dedent(program)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)

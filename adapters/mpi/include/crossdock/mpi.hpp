@@ -47,10 +47,10 @@ inline void check(int code, const std::string& port) {
   throw error(status::system, "port '" + port + "' over MPI: " + std::string(text, static_cast<std::size_t>(length)));
 }
 
-/// Repeats `done` until it returns true or the deadline has passed. MPI has no wait with a deadline. So this function
-/// yields at first. After a while it sleeps briefly each time, so that a rank that waits for long leaves the CPU to
-/// others. It calls `done` with `lock` held. It releases the lock between the calls, so that other threads can use the
-/// port.
+/// Calls `done` again and again until it returns true or the deadline has passed, because MPI has no wait with a
+/// deadline. Between the calls the function yields the CPU at first; after a while it sleeps briefly, so that a rank
+/// that waits for long leaves the CPU to others. It calls `done` with `lock` held. It releases the lock between the
+/// calls, so that other threads can use the port.
 template <class Lock, class Done>
 bool wait_for(timeout wait, Lock& lock, Done done) {
   const auto begin = clock::now();
@@ -69,8 +69,8 @@ bool wait_for(timeout wait, Lock& lock, Done done) {
   return true;
 }
 
-/// The word of the region by which the two ends of a port find each other. The ends change the word only by
-/// compare-and-swap. Its parts are:
+/// A word in the region by which the two ends of a port find each other. The ends change the word only by
+/// compare-and-swap. The parts of the word are:
 ///   bits 0-23 consumer's rank + 1 · 24-47 producer's rank + 1 · 48-51 log2(capacity) + 1 · 52-63 tag pair + 1
 class meeting_place {
  public:
@@ -78,7 +78,8 @@ class meeting_place {
       : home_(in), word_(home_.simple<std::uint64_t>("mpi-port/" + name)), tags_(home_.simple<std::uint64_t>("mpi-ports")),
         used_(home_.simple<std::array<std::uint64_t, pairs / 64>>("mpi-port-tags")) {}
 
-  /// Takes an end of the port. Returns the tag of its messages; credits have the next tag.
+  /// Registers this rank for one end of the port. Returns the MPI tag of the port's messages; the tag of its credits is
+  /// one higher.
   int enter(port_end end, int rank, const port_options& options, const std::string& name) {
     const std::uint64_t capacity = static_cast<std::uint64_t>(std::countr_zero(options.capacity)) + 1;
     std::atomic_ref<std::uint64_t> word(word_);
@@ -102,8 +103,8 @@ class meeting_place {
       }
     }
   }
-  /// Leaves the port. The last end that leaves removes the tags from use, so that a later port never receives messages
-  /// of this port.
+  /// Removes this rank's entry for one end of the port. The end that leaves last also removes the tags, so that a later
+  /// port never receives messages of this port.
   void leave(port_end end) {
     std::atomic_ref<std::uint64_t> word(word_);
     std::uint64_t now = word.load(std::memory_order_acquire), next = 0;
@@ -119,8 +120,8 @@ class meeting_place {
  private:
   static constexpr std::uint64_t pairs = 2048;
 
-  /// A pair of tags that this end takes for a port that has none. If another end gives the port a pair first, the
-  /// destructor gives the pair back.
+  /// A pair of tags that this end takes for a port that has no tags yet. If the other end gives the port another pair
+  /// first, the destructor makes this end's pair free again.
   class tag_pair {
    public:
     explicit tag_pair(meeting_place& of) : of_(of) {}
@@ -129,7 +130,7 @@ class meeting_place {
     ~tag_pair() {
       if (taken_) of_.give_back(number_);
     }
-    /// Takes the next pair that no open port uses. Pairs are taken in turn, so that a pair is used again as late as
+    /// Takes the next pair that no open port uses. Pairs are taken round-robin, so that a pair is used again as late as
     /// possible.
     std::uint64_t take(const std::string& name) {
       for (std::uint64_t tries = 0; !taken_ && tries < pairs; tries++) {
@@ -140,7 +141,7 @@ class meeting_place {
       if (!taken_) throw error(status::busy, "port '" + name + "' over MPI: " + std::to_string(pairs) + " ports are open in this region, and no more can be; close one first");
       return number_;
     }
-    /// Keeps the pair if it is the one that the port has. The parameter is the pair's number + 1.
+    /// Keeps the pair if the port uses it. The parameter is the number of the port's pair, plus 1.
     void keep_if(std::uint64_t of_port) noexcept { taken_ = taken_ && number_ + 1 != of_port; }
 
    private:
@@ -160,7 +161,7 @@ class meeting_place {
   region home_;
   std::uint64_t& word_;
   std::uint64_t& tags_;
-  std::array<std::uint64_t, pairs / 64>& used_;  ///< one bit for each pair: whether an open port has it
+  std::array<std::uint64_t, pairs / 64>& used_;  ///< one bit for each pair: whether an open port uses the pair
 };
 
 /// A message that is being sent, with MPI's request for it.
@@ -179,9 +180,9 @@ struct slot {
 
 class mpi_transport;
 
-/// Closed ports whose last messages have not been sent or received yet. A port does not wait for them when it is
-/// closed, but MPI requires every message to be received. MPI_Finalize does this: before everything else, it deletes
-/// the attributes of MPI_COMM_SELF.
+/// Closed ports whose last messages have not been sent or received yet. A port does not wait for these messages when it
+/// is closed, but MPI requires every message to be received. So `end` receives them in MPI_Finalize, which first
+/// deletes the attributes of MPI_COMM_SELF and thereby calls `end`.
 class afterlife {
  public:
   static afterlife& of_process() {
@@ -193,7 +194,7 @@ class afterlife {
     const std::lock_guard lock(mutex_);
     alive_.erase(port);
   }
-  /// `tag` is the tag of the messages that may still arrive. If `from` is negative, none will arrive.
+  /// `tag` is the tag of the messages that may still arrive. If `from` is negative, no more messages will arrive.
   void take(MPI_Comm comm, int from, int tag, std::vector<slot> slots, std::deque<letter> mail) {
     const std::lock_guard lock(mutex_);
     rest_.push_back({comm, from, tag, std::move(slots), std::move(mail)});
@@ -415,7 +416,7 @@ class mpi_transport final : public transport {
       }
       for (auto& s : slots_) {
         if (s.state == slot::under_way && s.out.message.position == credit.position) {
-          // The other end has received the message of this slot, so this wait ends at once.
+          // The other end has received the message of this slot, so this wait ends immediately.
           by_mpi::check(MPI_Wait(&s.out.request, MPI_STATUS_IGNORE), name_);
           s.state = s.out.message.handle.segment == 0 ? slot::empty : slot::returned;
           s.order = statistics_.received++;
@@ -479,7 +480,8 @@ inline void afterlife::born(mpi_transport* port) {
 }
 
 /// Called by MPI_Finalize: closes the open ends, and waits up to a second for their last messages. If a message does
-/// not arrive, because the other rank never closed its end, its memory is never freed, because MPI may still read it.
+/// not arrive, because the other rank never closed its end, the memory of this message is never freed, because MPI may
+/// still read it.
 inline void afterlife::end() {
   std::set<mpi_transport*> open;
   {

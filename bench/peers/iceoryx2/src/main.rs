@@ -55,8 +55,8 @@ fn play(first: bool, rounds: u32, name: &str) -> Result<(f64, f64), Error> {
     while to.dynamic_config().number_of_subscribers() == 0 || bell_to.dynamic_config().number_of_listeners() == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // The numbers of subscribers and listeners may be complete before the other process has finished its set-up. So
-    // both processes wait a while.
+    // A process may see all subscribers and listeners before the other process has finished its set-up. So both
+    // processes wait a while.
     std::thread::sleep(Duration::from_millis(300));
 
     let send = |value: u64| -> Result<(), Error> {

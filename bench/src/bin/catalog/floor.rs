@@ -1,6 +1,6 @@
 //! The floor of the embedded catalog: the least that a program must do to register a name and to tell all nodes. A
 //! server appends each call to a file, syncs the file, answers, and sends the number of the registration to each
-//! watcher. It parses nothing, checks nothing and has no leases. All its messages have a fixed length.
+//! watcher. The server parses nothing, checks nothing and has no leases. All its messages have a fixed length.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,8 +19,8 @@ const CALL: usize = 100;
 const CALLS: u8 = b'c';
 const WATCH: u8 = b'w';
 
-/// The floor's server, which is a separate process and does the least that a catalog must do, and the connections to
-/// it.
+/// The floor's server, a separate process that does the least that a catalog must do; and the connections to this
+/// server.
 pub struct Floor {
     server: Child,
     _input: Option<ChildStdin>,

@@ -7,7 +7,8 @@
 //! Each round has three parts. In the first part, one node registers one name after another. In the second part, all
 //! nodes register at the same time. In the third part, one node registers a name, and the next registration waits until
 //! all watches have reported this one. Every node watches the whole site, as a daemon does. A delay lasts from the call
-//! that registers until a watch of another or the same node has the change. All processes read the same clock.
+//! that registers a name until a watch reports the name; the watch is that of the same node or of another node. All
+//! processes read the same clock.
 //!
 //! The rounds of the floors alternate with those of the catalog. The floor of the embedded catalog is a program that
 //! does the least that is necessary ([`floor`]); the floor of etcd is plain puts. All files are in the temporary folder;
@@ -172,8 +173,8 @@ fn etcd(kind: Kind, command: &Path, plan: Plan, floors: &Floors, rows: &mut Rows
     });
 }
 
-/// First makes as many registrations at once as the nodes can, so that all connections are open. Then measures the
-/// rounds.
+/// First makes as many registrations at the same time as the nodes can, so that all connections are open. Then measures
+/// the rounds.
 fn rounds(nodes: &dyn Nodes, board: &Board, plan: Plan, mut round: impl FnMut()) {
     parts::together(nodes, board, 1);
     (0..plan.rounds).for_each(|_| round());

@@ -1,5 +1,5 @@
-//! The three parts of a round: one node registers alone, all nodes register at once, and one node waits for all
-//! watches after each registration.
+//! The three parts of a round: one node registers alone, all nodes register at the same time, and one node waits for
+//! all watches after each registration.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;

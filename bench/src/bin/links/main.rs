@@ -6,9 +6,9 @@
 //! program of `bench/peers/grpc`; without it, gRPC is measured by a link only.
 //!
 //! The serving side is a separate process that listens at `--address`. It is started through `--peer`, for example in
-//! another network namespace. All ways bring the same bytes into the same memory, which both sides have touched before.
-//! Rounds of all ways alternate, so that other programs slow all of them down alike. The figures are medians. The
-//! floor is [`raw`] TCP.
+//! another network namespace. All ways transfer the same bytes into the same memory, which both sides have touched
+//! before. Rounds of all ways alternate, so that other programs slow all of them down alike. The figures are medians.
+//! The floor is [`raw`] TCP.
 
 mod perftest;
 mod served;
@@ -175,7 +175,8 @@ fn main() {
                 }
                 let time = begun.elapsed().as_secs_f64() * 1e6 / times as f64;
                 served::check(memory);
-                // The first round is not measured, because it opens the connections, and TCP's windows still grow.
+                // The first round is not measured, because the connections are opened and TCP's windows still grow in
+                // this round.
                 if round > 0 {
                     took.entry((name, way)).or_default().push(time);
                 }

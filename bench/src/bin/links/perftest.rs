@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 /// The TCP port at which the serving `ucx_perftest` listens.
 const PORT: &str = "13377";
-/// Keeps UCX from shared memory, as the daemon does. Otherwise the two namespaces of one machine could reach each other
-/// through shared memory.
+/// Forbids UCX to use shared memory, as the daemon does. Otherwise the two namespaces of one machine could reach each
+/// other through shared memory.
 const TRANSPORTS: (&str, &str) = ("UCX_TLS", "^sm");
 /// How long one measurement may take.
 const LONGEST: Duration = Duration::from_secs(60);

@@ -13,8 +13,8 @@ use crossdock_link::{
 };
 use crossdock_os::Deadline;
 
-/// The served object repeats these bytes. Their number divides no length of a part in which an object is pulled, so a
-/// part at the wrong place is noticed.
+/// The served object repeats these bytes. An object is pulled in parts, and no length of a part is a multiple of 251,
+/// so a part at the wrong place is noticed.
 const PATTERN: [u8; 251] = {
     let mut pattern = [0; 251];
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! The peer gRPC, as most programs use it: one unary call of tonic brings the bytes (`bench/peers/grpc`).
+//! The peer gRPC, as most programs use it: one unary call of tonic transfers the bytes (`bench/peers/grpc`).
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -12,9 +12,9 @@ const SMALL: usize = 1_000_000;
 /// The memory that a measurement with 1 GB needs, in bytes. A series keeps several versions on each node.
 const MEMORY: u64 = 10_000_000_000;
 
-/// Measures one transfer of 1 GB of each kind, after two that are not measured. While its first two versions are
-/// published, a series gets its memory on both nodes, which takes longer than the transfer. Gives the size, if it was
-/// measured.
+/// Measures one transfer of 1 GB of each kind, after two transfers that are not measured. Series need these two: a
+/// series gets its memory on both nodes while its first two versions are published, which takes longer than a transfer.
+/// Gives the size, or `None` if nothing was measured.
 pub fn measure(times: &mut Times, place: &Place, program: Option<&str>) -> Option<&'static Size> {
     let available = available_memory();
     if available < MEMORY {

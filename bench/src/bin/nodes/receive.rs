@@ -41,7 +41,7 @@ fn say(text: impl std::fmt::Display) {
     writeln!(output, "{text}").and_then(|()| output.flush()).expect("the sender reads");
 }
 
-/// What node `b` receives with in one site: its session, port, observers and managed directory.
+/// The objects through which node `b` receives in one site: its session, port, observers and managed directory.
 struct Receiver {
     session: Session,
     port: Port,

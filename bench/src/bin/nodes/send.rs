@@ -170,7 +170,8 @@ impl Sender for Versions {
     }
 }
 
-/// Writes files in a managed directory. The files go to the other node as those of a run on two hosts do.
+/// Writes files in a managed directory. The files go to the other node in the same way as the files of a run on two
+/// hosts.
 struct Files {
     root: PathBuf,
     service: Option<Service>,

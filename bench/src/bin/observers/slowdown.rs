@@ -3,10 +3,11 @@
 //!
 //! Two things are measured separately. **Iterations** are measured in wall time, with observers that read the whole
 //! array at each look. If there are fewer CPUs than processes, this figure also contains the competition for CPUs,
-//! caches and memory. **Publishing** is measured in the publisher's own CPU time. Its observers look equally often, but
-//! each reads only a few numbers. This figure contains the work that observers cause in the publisher: it reads their
-//! pins and finds the slots that they hold. Two CPUs are enough to measure it. For comparison there is a publisher
-//! without observers that keeps eight older versions. It shows how much slower slots are that are not in the caches.
+//! caches and memory. **Publishing** is measured in the publisher's own CPU time. The observers look as often as in the
+//! other measurement, but each reads only a few numbers. This figure contains the work that observers cause in the
+//! publisher: it reads their pins and finds the slots that they hold. Two CPUs are enough to measure it. For comparison
+//! there is a publisher without observers that keeps eight older versions. This publisher shows how much of the
+//! slowdown comes from slots that are not in the caches.
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader};

@@ -17,9 +17,9 @@ namespace crossdock {
 class region;
 
 /// A standard allocator of eight bytes that may itself lie in shared memory: it stores only the distance to its
-/// region's header. A container keeps its first allocator for life (assignment and swap do not pass allocators on),
-/// because the container's elements must lie in the container's own region. Elements that are made through the
-/// allocator get the allocator as well.
+/// region's header. A container always keeps the allocator with which it was made (assignment and swap do not exchange
+/// allocators), because the container's elements must lie in the container's own region. Elements that are made through
+/// the allocator get the allocator as well.
 ///
 /// allocate throws crossdock::error: no_space, or not_found if the region is not mapped in this process. Thread-safe.
 template <class T>

@@ -1,4 +1,5 @@
-// Construction that passes the region's allocator down to any depth: containers of structs of containers (Listing 4).
+// Constructs objects and passes the region's allocator on to all their parts, at any depth, for example in containers
+// of structs of containers (Listing 4 of the Dhmem paper).
 #pragma once
 
 #include <crossdock/shareable.hpp>
@@ -32,7 +33,7 @@ void construct_from_tuple(const Alloc& allocator, T* place, Tuple&& tuple) {
 }
 
 /// Constructs the two members of a pair in place, so that each member may take the allocator. P is std::pair or the
-/// pair type of Boost's trees; both have the same layout and no other state.
+/// pair type of Boost's trees; both have the same layout and nothing besides the two members.
 template <class P, class First, class Second>
 void construct_members(P* place, First&& make_first, Second&& make_second) {
   using first_type = std::remove_const_t<typename P::first_type>;
@@ -67,7 +68,7 @@ void construct_pair(const Alloc& allocator, P* place, Args&&... args) {
               place, [&](auto* p) { construct_in(allocator, p, std::forward<Key>(key)); },
               [&](auto* p) { construct_in(allocator, p, std::forward<Mapped>(mapped)...); });
         }(std::forward<Rest>(rest)...);
-      } else if constexpr (sizeof...(Rest) == 2) {  // std::piecewise_construct or that of Boost, and two tuples
+      } else if constexpr (sizeof...(Rest) == 2) {  // the piecewise_construct of std or of Boost, and two tuples
         [&]<class A, class B>(A&& a, B&& b) {
           construct_members(
               place, [&](auto* p) { construct_from_tuple(allocator, p, std::forward<A>(a)); },

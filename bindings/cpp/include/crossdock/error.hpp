@@ -1,5 +1,5 @@
-// How calls fail: one closed enum, one exception that carries its value, and one result type for programs that check
-// results.
+// How calls fail: one enum of statuses, one exception that carries a status, and one result type for programs that do
+// not want exceptions.
 #pragma once
 
 #include <crossdock.h>

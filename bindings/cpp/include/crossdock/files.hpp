@@ -13,9 +13,10 @@
 
 namespace crossdock {
 
-/// Waits until the file exists, if it lies in a managed directory that this task consumes. Otherwise it returns at
-/// once. Errors: not_found (the producers have ended without publishing the file), timed_out (the directory's time
-/// limit has passed), system (a signal interrupted the wait, and its handler was installed without SA_RESTART).
+/// Waits until the file exists, if it lies in a managed directory that this task consumes. For every other path it
+/// returns immediately. Errors: not_found (the producers have ended without publishing the file), timed_out (the
+/// directory's time limit has passed), system (a signal interrupted the wait, and its handler was installed without
+/// SA_RESTART).
 inline void await_file(const std::string& path) { detail::check(crossdock_file_await(path.c_str())); }
 
 /// A std::ifstream that waits for its file before it opens the file. Errors as for await_file.

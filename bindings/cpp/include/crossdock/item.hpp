@@ -52,7 +52,7 @@ concept item_element = is_shareable<std::remove_const_t<T>> && std::is_trivially
 
 class shared_item;
 
-/// An item that this task owns or reads. It can be moved but not copied. Calls that hand the item on take it by
+/// An item that this task owns or reads. It can be moved but not copied. Calls that hand the item on must be made on
 /// `std::move(x)`. An item that was moved from is empty: using it fails an assertion, or without assertions throws
 /// error(status::closed). Spans and references into an item are invalid after the call that takes the item away.
 class item_base {
@@ -82,7 +82,7 @@ class item_base {
   }
 
  protected:
-  // The copy of the session can fail. The caller's reference to the item then stays where it is.
+  // The copy of the session can fail. In this case the caller keeps its reference to the item.
   item_base(detail::item_ref&& ref, const session& s) : session_(s), ref_(std::move(ref)) {}
 
   std::pair<void*, std::uint64_t> place() const {
@@ -192,8 +192,8 @@ class item : public item_base {
   /// memory does not suffice) the item is as before.
   void resize(std::uint64_t size) { detail::check(crossdock_item_resize(get(), size)); }
   /// Opens the heap in the item, in which containers live as in any region. create_only makes the heap from the item's
-  /// zero bytes. The heap is handed on together with the item. While such a region is open, the item cannot be handed
-  /// on (status::busy).
+  /// zero bytes. The heap is handed on together with the item. While the heap is open, the item cannot be handed on
+  /// (status::busy).
   crossdock::region region(mode m = open_or_create) & {
     crossdock::session s = session_;  // may fail, so it comes before the region is opened
     crossdock_region* given = nullptr;

@@ -1,5 +1,5 @@
-// A received message. As long as the message object exists, the consumer may read the data that it names. When the
-// object is destroyed, the producer may write to the data again.
+// A received message. As long as the message object exists, the consumer may read the data that the message names. When
+// the object is destroyed, the producer may write to the data again.
 #pragma once
 
 #include <crossdock/detail/object.hpp>
@@ -75,7 +75,7 @@ class message_base {
 
   /// The object that the handle names. If the object is not in the port's region, its own region is kept open together
   /// with the message. If the object cannot be loaded now but perhaps later, this message object does not release the
-  /// message, so that the caller can put it back.
+  /// message, so that the caller can put the message back.
   template <class T>
   T* find(const region& home) {
     try {

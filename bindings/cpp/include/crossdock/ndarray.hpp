@@ -22,7 +22,8 @@ enum class order : std::uint32_t {
   fortran = CROSSDOCK_ORDER_FORTRAN,  ///< the first index varies fastest, as in Fortran
 };
 
-/// Data, shape and strides of an ndarray in registers, for loops. Cheap to copy. Invalid after a reshape.
+/// The address, shape and strides of an ndarray, copied out of its header, so that loops need not read the header
+/// again. Cheap to copy. Invalid after a reshape.
 template <class T, std::size_t Rank>
 class array_view {
  public:
@@ -188,8 +189,9 @@ class ndarray {
     std::copy(std::begin(shape_), std::end(shape_), all.begin());
     return all;
   }
-  /// Gives up the elements and the block. After each store the header is valid, for a member that reads it if this
-  /// process is killed here: while the words change, the shape is {0}, which fits every capacity and needs no block.
+  /// Gives up the elements and the block. After each store the header is valid, so other members can read it even if
+  /// this process is killed in between. While the words change, the shape is {0}, which fits every capacity and needs
+  /// no block.
   void clear() noexcept {
     shape_[0] = 0;
     detail::in_order();

@@ -18,8 +18,8 @@ using observer_ref = counted<crossdock_observer, crossdock_observer_ref, crossdo
 using version_ref = counted<crossdock_series_version, crossdock_series_version_ref, crossdock_series_version_unref>;
 }  // namespace detail
 
-/// A version, pinned as long as a copy of this object exists. Its spans are valid as long as such a copy exists; after
-/// a refresh they show the newest version.
+/// A version, pinned as long as a copy of this object exists. The spans of its arrays are valid for the same time;
+/// after a refresh the spans show the newest version.
 class version {
  public:
   explicit version(detail::version_ref ref) noexcept : ref_(std::move(ref)) {}
@@ -87,8 +87,8 @@ class version {
     }
     return all;
   }
-  /// Turns this object into the newest version. Only the chunks that differ are mapped anew; their number is returned.
-  /// Earlier spans are valid and show the new version.
+  /// Turns this object into the newest version. Only the chunks that differ are mapped again; their number is returned.
+  /// Spans that were made before stay valid and show the new version.
   std::uint64_t refresh() {
     std::uint64_t remapped = 0;
     detail::check(crossdock_series_version_refresh(get(), &remapped));
@@ -115,8 +115,8 @@ inline std::vector<crossdock_change> diff(const version& before, const version& 
 /// not return it again.
 class observer {
  public:
-  /// Observes the series of this name in the current run, and waits for it. Errors: not_found (there is no such
-  /// series, and `wait` is no_wait), timed_out (none came before the deadline), denied (no grant to observe the
+  /// Observes the series of this name in the current run, and waits for it. Errors: not_found (there is no such series,
+  /// and `wait` is no_wait), timed_out (no such series came before the deadline), denied (no grant to observe the
   /// series), no_space (the series has as many observers as it allows).
   explicit observer(const std::string& name, timeout wait = {}, const session& s = session()) {
     crossdock_observer* given = nullptr;
@@ -136,8 +136,8 @@ class observer {
   version latest() const {
     return taken([&](auto** v) { return crossdock_observer_latest(get(), v); });
   }
-  /// Waits for a version that is newer than the last one returned, and returns the newest. Errors if there is no
-  /// newer version: timed_out (at the deadline), closed (the series ended in order), peer_died (the publisher died).
+  /// Waits for a version that is newer than the last one returned, and returns the newest. Errors if there is no newer
+  /// version: timed_out (at the deadline), closed (the publisher has ended the series), peer_died (the publisher died).
   version next(timeout wait = {}) const {
     return taken([&](auto** v) { return crossdock_observer_next(get(), wait.milliseconds(), v); });
   }

@@ -13,14 +13,14 @@ namespace crossdock {
 /// A self-relative pointer of eight bytes: address = address of the offset_ptr + value. A null pointer has the value
 /// 2^62, or a value near 2^62 after it was copied. This distance is farther than any object in a process can be,
 /// because addresses have at most 57 bits. The value 0 is a pointer to the offset_ptr itself, such as the head of an
-/// empty ring of nodes. Copying computes the value anew, so an offset_ptr must not be copied byte by byte. Use it for
-/// links between objects of one region; a link into another region is a handle.
+/// empty ring of nodes. Copying computes a new value for the new place, so an offset_ptr must not be copied byte by
+/// byte. Use it for links between objects of one region; a link into another region is a handle.
 template <class T>
 class offset_ptr {
-  // Copying adds the distance between source and copy, also to the value of a null pointer, which stays beyond the
-  // limit. This needs no branch, so the compiler sees through the copies in registers that containers make of their
-  // links. If null were a single value, every copy would have to test for it, and a look-up in a table would take
-  // three times as long.
+  // Copying adds the distance between source and copy to every value, also to that of a null pointer, which stays
+  // beyond the limit. So copying needs no branch, and the compiler can remove the short-lived copies that containers
+  // make of their links. If null were a single value, every copy would have to test for it, and a look-up in a table
+  // would take three times as long as it does now.
   static constexpr std::int64_t null = std::int64_t{1} << 62;
   static constexpr std::uintptr_t beyond = std::uintptr_t{1} << 61;
   template <class U>
@@ -116,8 +116,8 @@ class offset_ptr {
     point_to(reinterpret_cast<std::uintptr_t>(p));
     if (!p) offset_ = null;
   }
-  /// A base class may begin at another address than the class that is derived from it. Null stays null, whatever the
-  /// distance.
+  /// Converts to a pointer to a base class, which may begin at another address than the derived class. Null stays null,
+  /// whatever the distance between the two addresses.
   template <class U>
   void convert(const offset_ptr<U>& other) noexcept {
     if constexpr (std::is_void_v<T> || std::is_void_v<U> || std::is_same_v<std::remove_cv_t<T>, std::remove_cv_t<U>>) {

@@ -29,10 +29,10 @@ std::uint64_t payload_bytes(const T& x) noexcept {
   }
 }
 
-/// One end of a port. Every wait has a deadline, and its error names the peer that it waited for. Sending and receiving
-/// are thread-safe; recv with its reference, and reclaim, are for one thread. Errors: timed_out (the deadline
-/// passed), closed (the other end left in order, or this end is closed), peer_died (the other end died), invalid (a
-/// producer receives, or a consumer sends).
+/// One end of a port. Every wait has a deadline; its error names the peer for which the call waited. Sending and
+/// receiving are thread-safe, except that only one thread may call reclaim, and only one may call recv, whose result is
+/// valid until the next recv. Errors: timed_out (the deadline passed), closed (the other end or this end was closed),
+/// peer_died (the other end died), invalid (a producer receives, or a consumer sends).
 class port {
  public:
   port(const region& home, std::unique_ptr<transport> via) : home_(home), via_(std::move(via)) {}
@@ -110,8 +110,9 @@ class port {
     }
   }
   /// Works as recv, but returns a message, which is released when the message object is destroyed. T may be void.
-  /// Further errors: wrong_type, if the object is no T. If the object's region cannot be opened for a passing reason
-  /// (no_space, busy, disconnected, timed_out, system), the message is put back, and the next receive gives it.
+  /// Further errors: wrong_type, if the object is no T. If the object's region cannot be opened for a reason that may
+  /// be temporary (no_space, busy, disconnected, timed_out, system), the message is put back, and the next receive
+  /// gives it.
   template <class T>
   message<T> receive(timeout wait = {}) {
     crossdock_message m{};
@@ -140,7 +141,8 @@ class port {
 
   /// Waits until there is a living peer at the other end.
   void wait_peer(timeout wait = {}) { via_->wait_peer(wait); }
-  /// Closes this end in order. Consumers still get everything that was sent.
+  /// Closes this end, so that the other end knows that this member did not die. Consumers still get everything that was
+  /// sent.
   void close() {
     held_.reset();
     via_->close();

@@ -19,7 +19,7 @@ using publisher_ref = counted<crossdock_publisher, crossdock_publisher_ref, cros
 /// The variables of a publisher in whose memory vectors lie.
 class taken_variables {
  public:
-  /// Returns false if a vector has the variable already.
+  /// Marks the variable as used by a vector. Returns false if another vector uses it already.
   bool take(const std::string& variable) {
     const std::lock_guard lock(mutex_);
     return names_.insert(variable).second;
@@ -50,8 +50,8 @@ struct series_options {
   crossdock_pages pages = CROSSDOCK_PAGES_STAY;
 };
 
-/// Publishes a series. Copies are the same publisher, and the last one ends the series. Only one thread at a time may
-/// use it.
+/// Publishes a series. Copies are the same publisher; the series ends when the last copy is destroyed. Only one thread
+/// at a time may use the publisher.
 class publisher {
  public:
   /// Begins to publish a series. Errors: exists (a living publisher has the name; the message names it), invalid (a
@@ -118,7 +118,7 @@ class publisher {
   /// A version that is written directly. As long as this object exists, the variables' memory is the next version
   /// itself, at other addresses. Write all of it, and then publish. If the object is destroyed without a publish, the
   /// version is abandoned. After a publish other pages lie at the variables' own addresses, so memory that was
-  /// registered must be registered anew.
+  /// registered must be registered again.
   class [[nodiscard]] next_version {
    public:
     explicit next_version(publisher& of) : of_(of) { detail::check(crossdock_publisher_begin(of.get())); }

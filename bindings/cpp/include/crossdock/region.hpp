@@ -24,9 +24,9 @@ concept simple_type = is_shareable<T> && std::is_trivially_destructible_v<T> && 
 template <class T>
 concept container_type = is_shareable<T> && std::is_class_v<T>;
 
-/// An open region. Copies share it, and it stays mapped as long as one copy exists. After that, addresses and
-/// references into it are invalid. Thread-safe. Every function throws crossdock::error; the functions whose names begin
-/// with try_ return a result instead.
+/// An open region. Copies of this object share the region, which stays mapped as long as one copy exists. After that,
+/// addresses and references into the region are invalid. Thread-safe. Every function throws crossdock::error; the
+/// functions whose names begin with try_ return a result instead.
 class region {
  public:
   using statistics_type = crossdock_region_statistics;
@@ -115,8 +115,8 @@ class region {
   }
 
   /// Waits for an object that another task makes, simple or container, and opens it. Errors: not_found (there is no
-  /// such object, and `wait` is no_wait), timed_out (none came before the deadline), not_yet (a task is still making
-  /// it at the deadline, or `wait` is no_wait), wrong_type (the object has another type).
+  /// such object, and `wait` is no_wait), timed_out (no such object came before the deadline), not_yet (a task is still
+  /// making the object at the deadline, or `wait` is no_wait), wrong_type (the object has another type).
   template <class T>
   T& open(const std::string& name, timeout wait = default_wait) {
     static_assert(is_shareable<T>, "crossdock: this type cannot live in shared memory");
@@ -147,7 +147,7 @@ class region {
   }
 
   /// The handle of an object of this region. Any task can get the object from it with load. Errors: invalid (the object
-  /// is not in this region), bad_handle (it is an element or a field and not a whole object).
+  /// is not in this region), bad_handle (the argument is an element or a field and not a whole object).
   template <class T>
   handle save(const T& object) const {
     crossdock_handle h{};

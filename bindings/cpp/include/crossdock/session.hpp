@@ -21,7 +21,8 @@ struct connect_options {
   bool private_daemon = true;  ///< start a private daemon if no daemon is found; if false: status::not_found
 };
 
-/// A connection to the node daemon. Copies share the connection, and the last copy closes it. Thread-safe.
+/// A connection to the node daemon. Copies share the connection, which is closed when the last copy is destroyed.
+/// Thread-safe.
 class session {
  public:
   /// The one session that all libraries of this process share. The first call connects it.
@@ -58,8 +59,8 @@ class session {
   /// (`done` is more than `of`).
   void progress(std::uint64_t done, std::uint64_t of) { detail::check(crossdock_session_progress(get(), done, of)); }
 
-  /// Leaves the workflow now and ends all ports in order. Error: busy, while regions, items, publishers, observers or
-  /// versions of this session exist. After this error, these objects and the session still work.
+  /// Leaves the workflow now and closes all ports. Error: busy, while regions, items, publishers, observers or versions
+  /// of this session exist. After this error, these objects and the session still work.
   void close() { detail::check(crossdock_session_close(get())); }
 
   /// The reference to the session, for calls of the C functions.

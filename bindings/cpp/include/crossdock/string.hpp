@@ -1,4 +1,4 @@
-// std::string in shared memory: a vector of bytes without a final zero, the same in every language.
+// std::string in shared memory: a vector of bytes without a final zero. The layout is the same in every language.
 #pragma once
 
 #include <crossdock/vector.hpp>

@@ -1,5 +1,5 @@
 // The transport of a port's messages. crossdock's own queue is one transport, and adapters (MPI) add others. The code
-// of a task is the same with each.
+// of a task is the same with each transport.
 #pragma once
 
 #include <crossdock/detail/counted.hpp>
@@ -56,7 +56,8 @@ class transport {
   virtual status receive(timeout wait, crossdock_message& message) = 0;
   /// Gives the cell and the data of a received message back to the producer.
   virtual void release(const crossdock_message& message) = 0;
-  /// Puts back a received message, which is not released yet. The next receive gives it again, and arm sees it.
+  /// Puts back a received message, which is not released yet. The next receive gives the message again, and arm reports
+  /// that there is something to receive.
   virtual void put_back(const crossdock_message& message) = 0;
   virtual void wait_peer(timeout wait) = 0;
   virtual void close() = 0;
@@ -68,8 +69,9 @@ class transport {
 
 /// The transport that uses the queue in shared memory, between threads, processes and containers of one node.
 ///
-/// An adapter is a type like this one: an object of it goes into region::port(name, end, via), which calls
-/// `via.open(region, name, end, options)` to get a transport. adapters/mpi brings `crossdock::mpi` in this way.
+/// An adapter defines a type like this one. The program passes an object of the type as `via` to region::port(name,
+/// end, via), which calls `via.open(region, name, end, options)` to get a transport. adapters/mpi defines
+/// `crossdock::mpi` in this way.
 struct low_level_t {
   std::unique_ptr<transport> open(const region& in, const std::string& name, port_end end, const port_options& options) const;
 };

@@ -26,8 +26,8 @@ struct described {
 
 }  // namespace detail
 
-/// `type_name<T>::value`. Specialise it to name a class: `static constexpr std::string_view value = "cpp:Name";`, or a
-/// name of the grammar if its bytes have that layout.
+/// `type_name<T>::value`. Specialise it to name a class: `static constexpr std::string_view value = "cpp:Name";`, or
+/// the name of a type that all languages share, if the class has the layout of that type.
 template <class T>
 struct type_name {
   static constexpr std::string_view value = detail::described<T>::text.view();
@@ -131,7 +131,7 @@ struct type_name<std::atomic<T>> : type_name<T> {};
 /// Describes the type T to the C functions: its name, size and alignment.
 template <class T>
 crossdock_type type_of() noexcept {
-  // The C functions need a zero byte behind the name. There is one behind each type name, because each is a string
+  // The C functions need a zero byte behind the name. Each type name has a zero byte behind it, because it is a string
   // literal or the whole text of a type_text.
   return {type_name<T>::value.data(), sizeof(T), static_cast<std::uint32_t>(alignof(T)), 0};
 }

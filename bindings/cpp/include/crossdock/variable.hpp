@@ -64,7 +64,7 @@ class value {
   std::variant<std::int64_t, std::uint64_t, double, std::string> held_{};
 };
 
-/// Named values, in order: `{{"step", 3}, {"time", 0.25}}`.
+/// A list of named values: `{{"step", 3}, {"time", 0.25}}`.
 using attributes = std::vector<std::pair<std::string, value>>;
 
 /// Describes an array that a publisher works on in place, for example `variable::of<double>("u", {512, 512})`.

@@ -20,9 +20,9 @@ namespace crossdock {
 /// Repeated growth costs little per element. If a process is killed at any instruction, the vector stays valid,
 /// provided that its elements are plain data, crossdock containers, or aggregates of them.
 ///
-/// There are three differences from std::vector. A vector is made with an allocator and keeps it for life. If there is
-/// no memory, crossdock::error (no_space) is thrown. vector<bool> contains bools. Several readers may use a vector at
-/// the same time; while one task changes a vector, no other task may use it.
+/// There are three differences from std::vector. A vector is made with an allocator and always keeps this allocator. If
+/// there is no memory, crossdock::error (no_space) is thrown. vector<bool> contains bools. Several readers may use a
+/// vector at the same time; while one task changes a vector, no other task may use it.
 template <class T>
 class vector {
   static_assert(std::is_object_v<T> && !std::is_const_v<T>, "crossdock: a vector's elements are objects");
@@ -153,7 +153,7 @@ class vector {
   }
   void resize(size_type n, const T& value) {
     if (n <= size()) return truncate(n);
-    T copy(value);  // `value` may be an element of this vector, which moves now
+    T copy(value);  // `value` may be an element of this vector, and the elements move now
     make_room(n);
     if (n < size()) return truncate(n);
     while (size() < n) append_one(copy);
@@ -223,7 +223,7 @@ class vector {
   void swap(vector& other) {
     if (get_allocator() == other.get_allocator()) {
       block_.swap(other.block_);
-    } else {  // the elements of each vector must stay in its own region
+    } else {  // each vector's elements must stay in that vector's region
       vector mine(std::move(*this), get_allocator());
       *this = std::move(other);
       other = std::move(mine);
@@ -266,7 +266,7 @@ class vector {
   template <class... Args>
   [[gnu::noinline]] T& emplace_back_growing(Args&&... args) {
     if constexpr (std::is_trivially_copyable_v<T>) {
-      T value(std::forward<Args>(args)...);  // made first: the arguments may lie in the old block
+      T value(std::forward<Args>(args)...);  // made first, because the arguments may lie in the old block
       while (size() == capacity()) block_.reallocate(block_.grown(size() + 1));
       append_one(value);
       return back();

@@ -9,8 +9,8 @@
         with session.port("positions", "producer") as port:
             port.send(positions, tag=1)               # sixteen bytes; nothing is copied
 
-Every wait takes a deadline in seconds and lets other threads run; every error is a `crossdock.Error` that names the
-object, what happened, and a hint.
+Every call that waits takes a timeout in seconds and lets other threads run. Every error is a `crossdock.Error`, whose
+message names the object, what happened, and a hint.
 """
 
 import atexit as _atexit
@@ -118,8 +118,8 @@ __all__ = [
 ]
 
 
-# The modules that few programs need are imported when they are first used, so that this module is imported faster. Of the
-# public names, only the records are not imported above.
+# The modules that few programs need are imported when they are first used, so that this module is imported faster. The
+# only public names that are not imported above are the classes of `_records`.
 def __getattr__(name):
     if name in __all__:
         from . import _records
@@ -142,14 +142,14 @@ for _class in (Session, Port, Observer, Publisher, Version):
     _class._repr_html_ = _repr_html_
 
 if _sys.version_info >= (3, 12):
-    # Item is a class that is made in C. Python uses the buffer protocol of such a class only after
-    # this attribute was set on it.
+    # Item is a class of the native module. Python uses the buffer protocol of such a class only after the attribute
+    # `__buffer__` was set on the class.
     Item.__buffer__ = Item._buffer
 
 
 def open(file, mode="r", *args, **kwargs):  # noqa: A001: named as what it stands in for
-    """Works as the built-in `open`. If the file is opened for reading only, `await_file` comes first, which waits for a file
-    of a managed directory."""
+    """Works as the built-in `open`. If the file is opened for reading only, it first calls `await_file`, which waits
+    for a file of a managed directory."""
     if isinstance(file, (str, bytes, _os.PathLike)) and not set(mode) & set("wxa+"):
         await_file(_os.fsdecode(file))
     return _io.open(file, mode, *args, **kwargs)
@@ -159,8 +159,8 @@ _sessions: "_weakref.WeakSet[Session]" = _weakref.WeakSet()
 
 
 def _at_exit() -> None:
-    """Leaves in order when the program ends. If an error ended the program, the program does not
-    leave, so that its peers see that it died."""
+    """Closes the sessions when the program ends. If an error ended the program, the sessions are not closed, so that
+    peers see that the program died."""
     _native._ending()
     failed = hasattr(_sys, "last_type") and not hasattr(_sys, "ps1")
     if failed:

@@ -1,4 +1,4 @@
-"""Shared memory for workflows whose tasks live in containers of their own. Docstrings: the module's own."""
+"""Shared memory for workflows whose tasks live in containers of their own. The docstrings are in the module itself."""
 
 import os
 import sys

@@ -10,8 +10,8 @@ import time
 from ._errors import ClosedError, NotYetError, TimedOutError
 
 DEFAULT_WAIT_S = 60.0
-# If a port is closed in this process, its descriptor is closed as well, which wakes no waiting coroutine. A coroutine
-# that waits notices the closing after at most this time.
+# If a port is closed in this process, its descriptor is closed as well, and this does not wake a coroutine that waits
+# for the descriptor. So a waiting coroutine looks after at most this time whether the port is closed.
 SLICE_S = 0.1
 
 
@@ -29,7 +29,7 @@ async def receive(port, timeout=None):
                 waited = DEFAULT_WAIT_S if timeout is None else timeout
                 raise TimedOutError(f"{not_yet} within {waited:g} s") from None
         if port._arm():
-            continue  # a message or the end is there already, so there is nothing to wait for
+            continue  # a message has arrived or the producer is gone already, so there is nothing to wait for
         try:
             await _readable(port.fileno(), min(left, SLICE_S))
         finally:
@@ -56,7 +56,7 @@ async def _readable(descriptor, timeout):
 
 
 async def next_message(port, timeout=None):
-    """One step of ``async for``: the iteration ends when the producer has left in order."""
+    """One step of ``async for``: the iteration ends when the producer has closed its end."""
     try:
         return await receive(port, timeout)
     except ClosedError:
@@ -64,9 +64,9 @@ async def next_message(port, timeout=None):
 
 
 async def next_version(observer, timeout=None):
-    """Waits for the next version of `observer` and returns it. A thread waits, because a series has no descriptor; other
-    coroutines run meanwhile. The thread takes no version, because the result of a thread is lost if the coroutine is
-    cancelled."""
+    """Waits for the next version of `observer` and returns it. A thread waits, because a series has no descriptor;
+    other coroutines run meanwhile. The thread only waits and does not take the version, because the result of a thread
+    is lost if the coroutine is cancelled."""
     loop = asyncio.get_running_loop()
     waited = DEFAULT_WAIT_S if timeout is None else timeout
     deadline = time.monotonic() + waited
@@ -86,7 +86,7 @@ async def next_version(observer, timeout=None):
 
 
 async def step_version(observer):
-    """One step of ``async for``: the iteration ends when the publisher has ended the series in order."""
+    """One step of ``async for``: the iteration ends when the publisher has ended the series."""
     try:
         return await next_version(observer)
     except ClosedError:

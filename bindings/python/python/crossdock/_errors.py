@@ -1,7 +1,7 @@
 """Exceptions: one class for each status of the library. If Python has a fitting exception, the class is
 derived from it as well.
 
-Every message names the object, what happened, who was involved, and a hint.
+Every message names the object, what happened, the task or member that was involved, and a hint.
 """
 
 
@@ -12,7 +12,7 @@ class Error(Exception):
 
 
 class NotYetError(Error, BlockingIOError):
-    """A poll (``timeout=0``) found nothing. This is no fault: poll again, or wait."""
+    """A call with ``timeout=0`` found nothing. This is no fault: call again later, or with a longer timeout."""
 
     status = 1
 
@@ -24,7 +24,7 @@ class TimedOutError(Error, TimeoutError):
 
 
 class ClosedError(Error, EOFError):
-    """The other end left in order and everything that it sent was received; or this process has closed the object."""
+    """The other end was closed and everything that it sent was received; or this process has closed the object."""
 
     status = 3
 

@@ -21,7 +21,8 @@ class WorkflowInfo(NamedTuple):
 
 
 class MemberInfo(NamedTuple):
-    """A member: one process that acts as a task. `progress` is the steps done and the steps in all, if it reports them."""
+    """A member: one process that acts as a task. `progress` is the number of steps done and the number of all steps, if
+    the process reports them."""
 
     id: int
     workflow: str
@@ -48,7 +49,7 @@ class SegmentInfo(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Everything that the daemon has and the asking task may see."""
+    """The workflows, members and segments of the daemon that the asking task may see."""
 
     workflows: "list[WorkflowInfo]"
     members: "list[MemberInfo]"

@@ -1,4 +1,4 @@
-"""Shows sessions, ports, series and versions in a notebook, as small tables in the colours of the page."""
+"""Shows sessions, ports, series and versions in a notebook, as small tables in the colours of the notebook's page."""
 
 from html import escape
 

@@ -1,6 +1,7 @@
 """Managed directories as an fsspec file system: `fsspec.open("crossdock:///data/frames/7.h5")` waits for the file.
 
-pandas, xarray, zarr, Dask and others open such addresses. It needs the package fsspec, which finds this class by itself.
+pandas, xarray, zarr, Dask and others open such addresses. This needs the package fsspec, which finds the class
+`FileSystem` by itself.
 """
 
 import errno

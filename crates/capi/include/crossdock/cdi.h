@@ -13,11 +13,11 @@
  *         CDI_destroy(&frame);
  *     }
  *
- * A CDI variable is the paper's: it names an object, which may be another task's. Each call returns 1, 0 or -1 with
- * the meaning that the paper gives. In cases that the paper leaves open (for example a transfer by a task that is not
- * the owner), the call returns -1, and crossdock_error_message() of crossdock.h has the reason. This header
- * implements the calls over crossdock.h. crossdock.h also has what the paper lacks: deadlines, sharing, resizing,
- * waiting for any of several items.
+ * A CDI variable is what the paper means by it: it names an object, which this task or another task owns. Each call
+ * returns 1, 0 or -1 with the meaning that the paper gives. In cases that the paper leaves open (for example a transfer
+ * by a task that is not the owner), the call returns -1, and crossdock_error_message() of crossdock.h has the reason.
+ * This header implements the calls over crossdock.h. crossdock.h also has what the paper lacks: deadlines, sharing,
+ * resizing, waiting for any of several items.
  *
  * CDI_register makes a container id known. An object may be transferred to an id before that call; the object then
  * waits for the container. The functions use the process's default session (CROSSDOCK_SOCKET and so on, see
@@ -39,10 +39,10 @@ typedef const char *CDI_key;
 typedef int CDI_container;
 
 /* A CDI variable: it names an object, and gives access to it while this container owns the object. CDI_create, CDI_use
- * or CDI_copy makes it. CDI_release gives it up and leaves the object as it is. */
+ * or CDI_copy makes it. CDI_release gives the variable up and leaves the object as it is. */
 typedef struct CDI {
     char key[CROSSDOCK_NAME_MAX + 1];
-    crossdock_item *item; /* NULL: this container does not own it, as far as this variable knows */
+    crossdock_item *item; /* NULL: as far as this variable knows, this container does not own the object */
 } CDI;
 
 #define CDI_INIT {{0}, NULL}
@@ -63,8 +63,8 @@ static inline int CDI_good_key(CDI_key k)
     return 0;
 }
 
-/* Gives the container of this process this id. 1: done. -1: not possible, for example because another container has the
- * id. */
+/* Gives the id `c_id` to the container of this process. 1: done. -1: not possible, for example because another
+ * container has the id. */
 static inline int CDI_register(CDI_container c_id)
 {
     crossdock_session *session;
@@ -80,7 +80,7 @@ static inline int CDI_register(CDI_container c_id)
 }
 
 /* Makes an object. 1: there is a new object with key k and s bytes of data, which this container owns. 0: an object of
- * this key exists already. -1: it cannot be created, for example for lack of memory. */
+ * this key exists already. -1: the object cannot be created, for example for lack of memory. */
 static inline int CDI_create(CDI *c, CDI_key k, size_t s)
 {
     crossdock_session *session;
@@ -94,8 +94,8 @@ static inline int CDI_create(CDI *c, CDI_key k, size_t s)
     return status == CROSSDOCK_EXISTS ? 0 : -1;
 }
 
-/* Makes the variable name an existing object. 1: it names the object of key k, even if another container owns the
- * object. 0: there is no such object. -1: the call could not find out whether there is one. */
+/* Makes the variable name an existing object. 1: the variable names the object of key k, even if another container owns
+ * the object. 0: there is no such object. -1: the call could not find out whether there is one. */
 static inline int CDI_use(CDI *c, CDI_key k)
 {
     crossdock_session *session;
@@ -110,7 +110,7 @@ static inline int CDI_use(CDI *c, CDI_key k)
 }
 
 /* Copies an object. 1: `copy` is a new object of key k, an exact copy of c and independent of it, which this container
- * owns. 0: an object of this key exists already. -1: it cannot be created, or this container does not own c. */
+ * owns. 0: an object of this key exists already. -1: the copy cannot be created, or this container does not own c. */
 static inline int CDI_copy(CDI *copy, CDI *c, CDI_key k)
 {
     crossdock_item *item;
@@ -182,7 +182,7 @@ static inline size_t CDI_size(const CDI *c)
     return c->item && crossdock_item_data(c->item, &data, &size) == CROSSDOCK_OK ? (size_t)size : 0;
 }
 
-/* Gives up the variable. If this container owns the object, it still does. */
+/* Gives up the variable. If this container owns the object, it stays the owner. */
 static inline void CDI_release(CDI *c)
 {
     crossdock_item_unref(c->item);

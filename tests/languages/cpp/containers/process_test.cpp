@@ -133,7 +133,7 @@ TEST_F(Process, AKillInTheMiddleOfGrowthLeavesTheOldOrTheNewAndNoLeak) {
     std::this_thread::sleep_for(std::chrono::microseconds(15'000 + 337 * round));
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
-    std::this_thread::sleep_for(120ms);  // the death is noticed within 100 ms; until then the vector belongs to the dead
+    std::this_thread::sleep_for(120ms);  // the daemon notices the death within 100 ms, and only then can heal() repair
     region.heal();
     ASSERT_LE(numbers.size(), numbers.capacity());
     for (std::size_t i = 0; i < numbers.size(); ++i) ASSERT_EQ(numbers[i], i) << "round " << round;
@@ -159,7 +159,7 @@ TEST_F(Process, WhatASuccessorMakesOfAVectorIsNotOverwrittenWhenTheDeadIsHealed)
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
     std::this_thread::sleep_for(120ms);
-    (void)region.container<vector<std::uint64_t>>("numbers");  // the successor opens it
+    (void)region.container<vector<std::uint64_t>>("numbers");  // this process opens the vector of the dead process
     numbers.clear();
     numbers.shrink_to_fit();
     for (std::uint64_t i = 0; i < 300; ++i) numbers.push_back(i);

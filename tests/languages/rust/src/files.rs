@@ -49,7 +49,7 @@ fn writes(_: &Context, step: &str, row: &[&str]) -> Outcome {
             let mut file = io(File::create(at("slow")?))?;
             io(file.write_all(&[b'x'; SIZE / 2]))?;
             say_ready();
-            // The producer waits for this link, which the consumer makes when it has looked for the file.
+            // The producer waits for this link. The consumer makes the link after it has looked for the file.
             let began = Instant::now();
             while fs::read_link(at(".looked")?).is_err() {
                 if began.elapsed() > Duration::from_secs(10) {

@@ -1,18 +1,19 @@
-//! Runs the rows of the list. A row with several processes starts this program again for each of them.
+//! Runs the tests of the conformance list, one for each row. A test with several processes starts this program again
+//! for each of them.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{ConnectOptions, Error, Region, Session, Status};
 
-/// The result of a row: success, or a text with what was expected and what came instead.
+/// The result of a test: success, or a text that says what was expected and what happened instead.
 pub type Outcome = Result<(), String>;
 
-/// The deadline of every wait for which a row gives no other deadline.
+/// The timeout of every wait for which a test gives no other timeout.
 pub const LONG: Option<Duration> = Some(Duration::from_secs(10));
 /// A timeout of zero: a call with it does not wait.
 pub const POLL: Option<Duration> = Some(Duration::ZERO);
-/// The size of every region for which a row gives no other size.
+/// The size of every region for which a test gives no other size.
 pub const REGION: u64 = 16 << 20;
 
 /// One row of the conformance list.
@@ -21,16 +22,16 @@ pub struct Row {
     pub id: &'static str,
     pub claim: &'static str,
     pub test: fn(&Context) -> Outcome,
-    /// The function that the row's other processes run. It gets the process's role and arguments.
+    /// The function that the other processes of the row's test run. It gets the role and the arguments of the process.
     pub role: fn(&Context, &str, &[&str]) -> Outcome,
 }
 
-/// The role function of a row that has no other process.
+/// The role function of a test that has only one process.
 pub fn alone(_: &Context, role: &str, _: &[&str]) -> Outcome {
     Err(format!("no role '{role}'"))
 }
 
-/// The data of a running row: its session and its names.
+/// The data of a running test: its session and its names.
 pub struct Context {
     pub session: Session,
     row: String,
@@ -44,12 +45,12 @@ impl Context {
         Ok(Self { session, row: row.into(), prefix: prefix.into() })
     }
 
-    /// Makes a name for an object of the row: `rust-4711/r1`, or `rust-4711/r1b` for a second object.
+    /// Makes a name for an object of the test: `rust-4711/r1`, or `rust-4711/r1b` for a second object.
     pub fn name(&self, suffix: &str) -> String {
         format!("{}/{}{suffix}", self.prefix, self.row.to_lowercase())
     }
 
-    /// Opens the region of the row, or makes it.
+    /// Opens the region of the test, or makes it.
     pub fn region(&self) -> Result<Region, String> {
         self.session.region(&self.name(""), crossdock_client::Mode::OpenOrCreate, REGION, None).map_err(text)
     }
@@ -58,19 +59,19 @@ impl Context {
         let program = std::env::current_exe().expect("a running program has a path");
         let mut command = Command::new(program);
         command.arg(&self.row).arg(role).arg(&self.prefix).args(arguments).stdout(output);
-        // If the suite runs across nodes, the row's other process connects to the daemon of another node.
+        // If the suite runs across nodes, the other process of the test connects to the daemon of another node.
         if let Some(socket) = std::env::var_os("CROSSDOCK_PEER_SOCKET") {
             command.env("CROSSDOCK_SOCKET", socket);
         }
         command.spawn().expect("this program starts again")
     }
 
-    /// Starts another process of this row.
+    /// Starts another process of this test.
     pub fn start(&self, role: &str, arguments: &[&str]) -> Peer {
         Peer(Some(self.spawn(role, arguments, Stdio::null())))
     }
 
-    /// Starts another process of this row and waits until it says that it is ready.
+    /// Starts another process of this test and waits until that process reports that it is ready.
     pub fn start_ready(&self, role: &str, arguments: &[&str]) -> Result<Peer, String> {
         use std::io::BufRead;
         let mut child = self.spawn(role, arguments, Stdio::piped());
@@ -81,13 +82,13 @@ impl Context {
         if line == "ready\n" { Ok(peer) } else { Err("the other process ended before it was ready".into()) }
     }
 
-    /// Runs another process of this row to its end.
+    /// Starts another process of this test and waits for its end.
     pub fn run(&self, role: &str, arguments: &[&str]) -> Outcome {
         self.start(role, arguments).finish()
     }
 }
 
-/// Another process of a row. It is killed if the row ends first.
+/// Another process of a test. It is killed if the test ends before it.
 pub struct Peer(Option<Child>);
 
 impl Peer {
@@ -133,7 +134,7 @@ impl Drop for Peer {
     }
 }
 
-/// Tells the process that started this process that this process is ready.
+/// Reports to the parent process that this process is ready.
 pub fn say_ready() {
     println!("ready");
 }
@@ -148,7 +149,7 @@ pub fn kill_self() -> ! {
     }
 }
 
-/// Converts an error to the text that a row reports.
+/// Converts an error to the text that a test reports.
 pub fn text(error: Error) -> String {
     format!("{}: {error}", error.status)
 }
@@ -182,7 +183,7 @@ pub fn took(started: Instant, at_least_ms: u64, at_most_ms: u64) -> Outcome {
     }
 }
 
-/// Runs all rows, or only the given one. Gives the exit status.
+/// Runs the tests of all rows, or only that of the given row. Gives the exit status.
 pub fn run_rows(rows: &[Row], only: Option<&str>) -> i32 {
     let prefix = format!("rust-{}", std::process::id());
     let (mut passed, mut failed) = (0, 0);
@@ -207,7 +208,7 @@ pub fn run_rows(rows: &[Row], only: Option<&str>) -> i32 {
     i32::from(failed > 0 || passed == 0)
 }
 
-/// Removes every region and port of the row, whether it succeeded or failed.
+/// Removes every region and port of the test, whether the test succeeded or failed.
 fn tidy(context: &Context) {
     for segment in context.session.list().map(|listing| listing.segments).unwrap_or_default() {
         if segment.name.starts_with(&format!("{}/", context.prefix)) {
@@ -223,7 +224,7 @@ fn tidy(context: &Context) {
     }
 }
 
-/// Acts as another process of a row. Gives the exit status.
+/// Runs the role function of a test, as another process of this test. Gives the exit status.
 pub fn run_role(rows: &[Row], row: &str, role: &str, prefix: &str, arguments: &[&str]) -> i32 {
     let Some(found) = rows.iter().find(|found| found.id == row) else {
         eprintln!("no row '{row}'");

@@ -205,7 +205,8 @@ fn i8_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
         say_ready();
         std::thread::sleep(Duration::from_millis(300));
     }
-    // The owner has the item for itself as soon as this reader has closed it, so the item can no longer be read.
+    // The owner's `unshare` ends as soon as this reader has closed the item. After that, the item can no longer be
+    // read.
     std::thread::sleep(Duration::from_millis(200));
     fails(Status::NotYet, context.session.read_item(&key, POLL).map(drop)).map(drop)
 }

@@ -1,7 +1,7 @@
 //! The conformance list (`tests/languages/conformance.md`) in Rust, with one function for each row.
 //!
-//! `conformance-rust [ROW]` runs all rows, or only one. For another process of a row it starts itself again, with the
-//! row, a role, the prefix of names, and the arguments of the role.
+//! `conformance-rust [ROW]` runs the tests of all rows, or only of one row. For another process of a test it starts
+//! itself again, with the row, a role, the prefix of names, and the arguments of the role.
 
 mod errors;
 mod files;

@@ -40,7 +40,7 @@ fn open(context: &Context, end: End, pattern: Pattern, capacity: u32) -> Result<
     context.session.port(&context.name(""), end, &options(pattern, capacity), LONG).map_err(text)
 }
 
-/// Opens a second port of the row.
+/// Opens a second port of the test.
 fn named(context: &Context, suffix: &str, end: End, pattern: Pattern) -> Result<Port, String> {
     context.session.port(&context.name(suffix), end, &options(pattern, 8), LONG).map_err(text)
 }
@@ -132,8 +132,8 @@ fn p4(context: &Context) -> Outcome {
         handles.push(handle);
     }
     fails(Status::NotYet, port.send(&tagged(2), POLL))?;
-    // The peer reports that it is ready when it has received the first message. It releases the message when a message
-    // comes through the port `go`.
+    // The peer reports that it is ready when it has received the first message. The peer releases this message when a
+    // second message comes through the port `go`.
     let go = named(context, "b", End::Producer, Pattern::OneToOne)?;
     let peer = context.start_ready("b", &[])?;
     fails(Status::NotYet, port.send(&tagged(2), POLL))?;
@@ -208,7 +208,8 @@ fn p6_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
 
 fn p7(context: &Context) -> Outcome {
     let port = open(context, End::Consumer, Pattern::FanIn, 8)?;
-    // This end stays open. Otherwise the consumer would see the end of the port before a late producer has opened it.
+    // This producer's end stays open. Otherwise the consumer could get CLOSED before all producers have opened the
+    // port.
     let _keep = open(context, End::Producer, Pattern::FanIn, 8)?;
     let peers: Vec<_> = (1..=3).map(|producer: u64| context.start("b", &[&producer.to_string()])).collect();
     let mut next = [0; 4];
@@ -229,9 +230,9 @@ fn p7_peer(context: &Context, _: &str, arguments: &[&str]) -> Outcome {
 }
 
 fn p8(context: &Context) -> Outcome {
-    // By this port, the consumers tell the test which messages came.
+    // Through this port, the consumers report the messages that they have received.
     let came = named(context, "b", End::Consumer, Pattern::FanIn)?;
-    // This end stays open. Otherwise early consumers would see the end of the port.
+    // This producer's end stays open. Otherwise a consumer could get CLOSED before all producers have opened the port.
     let keep = open(context, End::Producer, Pattern::WorkQueue, 8)?;
     let consumers = (0..3).map(|_| context.start_ready("consume", &[])).collect::<Result<Vec<_>, _>>()?;
     let producers: Vec<_> = (0..2).map(|p: u64| context.start("produce", &[&p.to_string()])).collect();

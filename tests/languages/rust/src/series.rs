@@ -140,7 +140,7 @@ fn s3_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
     let mut publisher = publisher(context, &u_only())?;
     publish(&mut publisher, 1.0)?;
     say_ready();
-    // After this pause, the deadline by which the other process waits for a version has passed.
+    // This pause is longer than the timeout with which the other process waits for a version.
     sleep(Duration::from_millis(1200));
     publish(&mut publisher, 2.0)?;
     publisher.end().map_err(text)
@@ -439,7 +439,7 @@ fn s19_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
     say_ready();
     // This process waits here until the test begins to publish the series `go`.
     context.session.observe(&context.name("go"), WAIT).map_err(text)?;
-    // On another node, an observer that comes now waits until the newest version has come to this node.
+    // If the suite runs across nodes, a new observer waits here until the newest version has arrived on its node.
     latest(&mut observe(context)?, 41, 41.0)?;
     shows(&held, 1.0)?;
     let newest = observer.next(WAIT).map_err(text)?;

@@ -1,7 +1,7 @@
-//! Measures iceoryx2 for row P3, a comparison of hand-overs by several systems. The publisher lends a slice, fills it
-//! in place and sends it. The subscriber receives it and reads all of it. The steps are those of
-//! `../handover/common.py`: the consumer starts to wait; then the producer fills the data, does other work, waits for
-//! 20 ms, notes the time, and sends. So no figure depends on which side was late, or on the contents of the caches.
+//! Measures iceoryx2 for row P3, a comparison of hand-overs by several systems. The publisher borrows a slice of shared
+//! memory, fills it in place and sends it. The subscriber receives the slice and reads all of it. The steps are those
+//! of `../handover/common.py`: the consumer starts to wait; then the producer fills the data, does other work, waits
+//! for 20 ms, notes the time, and sends. So no figure depends on which side was late, or on the contents of the caches.
 //!
 //! `peer-iceoryx2-handover spin|block SIZE:ROUNDS…` prints one line for each size: `HANDOVER {"size", "ns": […],
 //! "right"}`.

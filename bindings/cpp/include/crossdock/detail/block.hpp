@@ -122,8 +122,8 @@ class block {
     other.clear();
     put(words);
   }
-  /// Exchanges the contents of two blocks in the same region. If the process is killed in between, each of them has its
-  /// old contents, the other's, or none.
+  /// Exchanges the contents of two blocks in the same region. If the process is killed in between, each block has its
+  /// old contents, the contents of the other block, or none.
   void swap(block& other) noexcept {
     const state mine{data(), size(), capacity()};
     const state theirs{other.data(), other.size(), other.capacity()};
@@ -132,7 +132,8 @@ class block {
     other.put(mine);
     put(theirs);
   }
-  /// Writes a second header at `to`. No other member may see that memory yet, and it may have any contents.
+  /// Writes a second header at `to`. No other member may see the memory at `to` yet; what the memory contains does not
+  /// matter.
   void relocate_to(block* to) const noexcept {
     to->region_ = relative(&to->region_, resolve(region_));
     to->put({data(), size(), capacity()});
@@ -155,7 +156,7 @@ class block {
     data_ = relative_word::null;
     in_order();
   }
-  /// Writes the words of a block that has none, in the opposite order to clear().
+  /// Sets the words, which must be null and zero before the call. It writes them in the opposite order to clear().
   void put(const state& s) noexcept {
     data_ = relative(&data_, s.data);
     in_order();

@@ -31,8 +31,8 @@ inline constexpr mode recreate = mode::recreate;
 
 namespace detail {
 
-/// The functions by which this process destroys objects of types that only C++ knows, by the name of the type. With
-/// these functions, remove("name") works without the C++ type.
+/// For each type that only C++ knows and that this process has used: its name, and the function that destroys an object
+/// of this type. With these functions, remove("name") works without the C++ type.
 class destroyers {
  public:
   using function = void (*)(void*);
@@ -110,8 +110,9 @@ T* open_object(crossdock_region* region, const void* base, const std::string& na
   try {
     check(crossdock_object_commit(region, &object));
   } catch (...) {
-    // What an object of a type of the grammar holds is freed with the object, also if the object can be removed only
-    // later. The destructor would fail to free large blocks now, and nothing would name them any more.
+    // If the type is not opaque, the library frees what the object holds when it removes the object, even if it can
+    // remove the object only later. The destructor is not called here, because it could not free large blocks now, and
+    // these blocks would be lost.
     if (is_opaque(type.name)) std::destroy_at(place);
     (void)crossdock_object_abandon(region, &object);
     throw;
@@ -119,8 +120,8 @@ T* open_object(crossdock_region* region, const void* base, const std::string& na
   return place;
 }
 
-/// Fails if no region of this capacity has room for a T, or if its type is not allowed. So a call with `recreate` that
-/// cannot succeed does not destroy the old object.
+/// Fails if no region of this capacity has room for a T, or if the type of T is not allowed. So a call with `recreate`
+/// that cannot succeed does not destroy the old object.
 template <class T>
 void check_new(crossdock_region* region, const std::string& name, std::uint64_t capacity) {
   const crossdock_type type = type_of<T>();
@@ -141,7 +142,7 @@ T* open_object_only(crossdock_region* region, const std::string& name, timeout w
 }
 
 /// Removes the object called `name`, with all that it holds. The destructor runs first. If the object cannot be removed
-/// after that, the error says that it is destroyed.
+/// after that, the error says that its contents are freed already.
 inline void remove_object(crossdock_region* region, const std::string& name, destroyers::function destroy = nullptr) {
   crossdock_object_info info{};
   check(crossdock_object_find(region, name.c_str(), &info));

@@ -27,8 +27,8 @@ consteval bool takes(std::index_sequence<I...>) {
   return requires { T{anything_at<I>{}...}; };
 }
 
-/// Tells whether T{a, a, … (before), {a, … (inside)}, a, … (after)} would compile: B, I and A are the numbers of
-/// arguments before, inside and after the inner braces.
+/// Tells whether T{a, a, … (before), {a, … (inside)}, a, … (after)} would compile: B is the number of arguments before
+/// the inner braces, I the number inside them, and A the number after them.
 template <class T, std::size_t... B, std::size_t... I, std::size_t... A>
 consteval bool takes_nested(std::index_sequence<B...>, std::index_sequence<I...>, std::index_sequence<A...>) {
   return requires { T{anything_at<B>{}..., {anything_at<I>{}...}, anything_at<A>{}...}; };
@@ -117,7 +117,7 @@ consteval std::size_t swallowed() {
     } else {
       return swallowed_one_by_one<T, I>();
     }
-  } else {  // a later field may have no default constructor: only the exact number compiles
+  } else {  // a later field may have no default constructor, so only the exact number compiles
     return swallowed_one_by_one<T, I>();
   }
 }
@@ -143,7 +143,7 @@ constexpr auto tie_fields(T& x) noexcept {
 template <class T, std::size_t I>
 using field_type = std::remove_reference_t<typename boost::pfr::detail::sequence_tuple::tuple_element<I, decltype(tie_fields(std::declval<T&>()))>::type>;
 
-/// Calls visit(field) for each field in order.
+/// Calls visit(field) for each field, in the order of declaration.
 template <class T, class Visit>
 constexpr void for_each_field(T& x, Visit&& visit) {
   auto fields = tie_fields(x);
