@@ -37,8 +37,8 @@ pub(crate) fn find(options: &ConnectOptions, who: &ClientIdentity, deadline: Dea
         Ok(welcome) => return Ok(FoundDaemon { path, private: false, welcome }),
         // If no daemon listens at the endpoint of a task, the task must not silently use another daemon.
         Err(failure) if variable("CROSSDOCK_TASK").is_some() => return Err(in_task(failure)),
-        // No daemon listens at this path, or the daemon there does not serve this user. The next path is that of the
-        // user's own daemon.
+        // No daemon listens at this path, or the daemon there does not serve this user. The loop goes on with the next
+        // path, where the user's own daemon listens.
         Err(HelloFailure::NotListening(_)) => {}
         Err(HelloFailure::Final(error)) if error.status == Status::Denied => {}
         Err(failure) => return Err(failure.into_error()),
@@ -230,7 +230,8 @@ mod tests {
         let path = std::env::temp_dir().join(format!("crossdock-discovery-{}.sock", std::process::id()));
         let listener = socket::listen(&path).unwrap();
         let deadline = Deadline::after(Duration::from_secs(60));
-        // The listener is closed after the first connection, so the second attempt finds none.
+        // The first attempt fails. The listener is closed after the first connection, so the second attempt finds no
+        // listener.
         let first = std::thread::spawn(move || {
             while socket::accept(&listener).unwrap().is_none() {
                 event::wait_readable(&listener, deadline).unwrap();

@@ -14,7 +14,8 @@ use crossdock_core::liveness::LivenessDescriptors;
 
 use crate::{Error, Result};
 
-/// The session that says hello: its token, member id, rank, task and workflow.
+/// What a session says about itself in its hello: the secret token that proves which session it is, its member id,
+/// rank, task and workflow.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientIdentity {
     pub token: [u8; 16],
@@ -123,8 +124,8 @@ pub(crate) fn greet(
         }
         Ok((1, Answer::Failed { status, text })) => {
             let error = Error::new(status, format!("the node daemon at {at}: {text}"));
-            // If the daemon knows the session, a lack of space is no reason to end the session, so another attempt
-            // follows.
+            // A session that already has a member id connects again here. It does not end because the daemon has no
+            // space at the moment; it makes another attempt.
             let known = who.member != MemberId::NONE;
             Err(if known && status == Status::NoSpace {
                 HelloFailure::NoRoom(error)
@@ -198,7 +199,8 @@ fn refusal(path: &Path, error: &OsError) -> HelloFailure {
     }
 }
 
-/// Checks that the daemon belongs to this user or to root. Callers do not check this if the path alone guarantees it.
+/// Checks that the daemon belongs to this user or to root. Callers skip this check if the path alone guarantees to whom
+/// the daemon belongs.
 pub(crate) fn check_server(socket: impl AsFd, path: &Path) -> Result<()> {
     let peer = socket::peer(socket).map_err(|e| Error::new(Status::System, e.to_string()))?;
     if peer.uid != 0 && peer.uid != crossdock_os::child::user() {

@@ -67,7 +67,8 @@ pub struct MemberInfo {
     /// True if the member is connected now. A living member may have no connection for a moment while a daemon
     /// restarts.
     pub connected: bool,
-    /// The last call of [`Session::progress`](crate::Session::progress): the steps done, and the steps in all.
+    /// The numbers of the member's last call of [`Session::progress`](crate::Session::progress): the steps done, and
+    /// the steps in all.
     pub progress: Option<(u64, u64)>,
 }
 
@@ -81,7 +82,7 @@ pub struct WorkflowInfo {
     pub quota: u64,
     /// The number of bytes that the workflow's segments have reserved.
     pub reserved: u64,
-    /// The number of runs that the workflow has had, with the current one.
+    /// The number of runs that the workflow has had, including the current run.
     pub run: u64,
 }
 
@@ -230,7 +231,8 @@ pub(crate) fn list(connection: &Connection, workflow: Option<&str>, deadline: De
     Ok(listing)
 }
 
-/// Requests all pages one after the other. `page` requests one page and gives the beginning of the next one.
+/// Requests all pages of a list, one after the other. `page` requests the page that begins at the given entry, and
+/// returns where the next page begins; `None` after the last page.
 fn pages(mut page: impl FnMut(u64) -> Result<Option<u64>>) -> Result<()> {
     let mut after = 0;
     while let Some(next) = page(after)? {

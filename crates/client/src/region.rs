@@ -76,7 +76,7 @@ impl Session {
         }
         let entered = self.enter(opened);
         if entered.is_err() && matches!(mode, Mode::CreateOnly | Mode::Recreate) {
-            // This call made the region and then failed to map the region, so it removes the region again.
+            // This call has made the region, but could not map it. So this call removes the region.
             let _ = self.remove(SegmentKind::Region, name, InUse::Unused);
         }
         entered
@@ -90,9 +90,9 @@ impl Session {
         self.remove_segment(SegmentKind::Region, name)
     }
 
-    /// Gives the region that a handle points into, and opens it if necessary. If handles of this region come through a
-    /// port, the port keeps the region open until the port is closed (up to four regions). So the region need not be
-    /// opened again for the next message.
+    /// Gives the region that a handle points into, and opens the region if necessary. If the handle came in a message
+    /// of a port, the port keeps the region open until the port is closed, so that the region need not be opened again
+    /// for the next message. A port keeps up to four regions open.
     ///
     /// # Errors
     /// `BAD_HANDLE` if the handle names no existing segment, one that this task may not see, or one that is no region.
@@ -109,8 +109,8 @@ impl Session {
         let opened = match self.attach_segment(id) {
             Ok(opened) => opened,
             Err(error) if error.status == Status::NotFound => {
-                // The handle may come from a region whose bytes were copied to this node. In this case the copy is the
-                // region.
+                // The handle may come from a region whose bytes were copied to this node. In this case, the handle
+                // points into the copy.
                 let missing = || error.during(handle.to_string()).with_status(Status::BadHandle);
                 return self.session_objects().copy_of(id).ok_or_else(missing);
             }

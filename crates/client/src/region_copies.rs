@@ -122,9 +122,9 @@ impl Session {
         Ok(IncomingRegion { session: self.clone(), opened, mapping })
     }
 
-    /// Claims, in the site, the name that the complete copy `region` shall get. `order` is the number of the broker's
-    /// order to copy the region. `former` is the segment from which the region was copied. If `named` is true, the copy
-    /// also gets the name now. The call is for the daemon itself.
+    /// Claims, in the site, the name that the complete copy `region` shall get. `order` is the number that the broker
+    /// gave when it told this session to copy the region. `former` is the segment from which the region was copied. If
+    /// `named` is true, the copy also gets the name now. The call is for the daemon itself.
     ///
     /// # Errors
     /// `EXISTS` if the name was taken meanwhile. `DISCONNECTED` if the catalog did not answer. `CLOSED` if the member
@@ -141,10 +141,10 @@ impl Session {
         self.connection().ask(adopt, None, Some(wait), Deadline::after(wait)).map(drop)
     }
 
-    /// Leaves it to the node `node` whether the region `segment` moves to that node. This session has opened the region
-    /// by [`Self::freeze_region`]. From now on, this node opens the region only if it has learned that the region has
-    /// not moved. If the region moves, it becomes the segment `becomes` of that node. The call is for the daemon
-    /// itself.
+    /// Lets the node `node` decide whether the region `segment` moves to that node. This session must have opened the
+    /// region by [`Self::freeze_region`]. From now on, no member of this node can open the region, until this node has
+    /// learned that the region has not moved. If the region moves, it becomes the segment `becomes` of that node. The
+    /// call is for the daemon itself.
     ///
     /// # Errors
     /// `CLOSED` if this session does not keep the region for that node any more. `NO_SPACE` if the daemon cannot write
@@ -179,8 +179,8 @@ impl IncomingRegion {
         self.session.connection().ask(reserve, None, None, self.session.deadline()).map(drop)
     }
 
-    /// Gives a part of the segment's memory for writing. The node first reserves the memory of this part, so that a
-    /// store to it causes no SIGBUS.
+    /// Gives a part of the segment's memory for writing. The call first reserves the memory of this part, so that a
+    /// store to the part causes no SIGBUS.
     ///
     /// # Errors
     /// `NO_SPACE` if the node has no memory for the part. `CORRUPT` if the part does not lie within the segment, or

@@ -55,8 +55,8 @@ impl Default for ConnectOptions {
 
 /// One member of the node daemon. Clones share the same session, and threads may share a clone.
 ///
-/// The member lives until the last clone is dropped; each region and port holds a clone. A forked child must connect
-/// anew.
+/// The member lives until the last clone is dropped; each region and port holds a clone. A forked child cannot use its
+/// parent's session; it must make its own.
 #[derive(Clone, Debug)]
 pub struct Session {
     shared: Arc<Shared>,
@@ -86,7 +86,8 @@ impl Drop for Shared {
 
 /// How long after the daemon's own deadline its answer may still arrive.
 const LATE: Duration = Duration::from_millis(500);
-/// How long an error waits for the daemon's description of a member. The deadline of the call has passed already.
+/// How long a call that has failed waits for the daemon's description of a member, which becomes part of the error's
+/// text. The deadline of the call itself may have passed already.
 const DESCRIPTION: Duration = Duration::from_millis(200);
 
 impl Session {
@@ -277,12 +278,12 @@ impl Session {
         listing::list(&self.shared.connection, Some(name), self.deadline())
     }
 
-    /// Leaves in order: the ports are closed, the member ends, and the workflows that this session made end.
+    /// Leaves properly: the ports are closed, the member ends, and the workflows that this session made end.
     ///
     /// # Errors
     /// `BUSY` while this session has items, regions, publishers, observers or versions open. The caller must drop them
-    /// first. Until then they still work, and the session ends with the last of them. A call of another thread that
-    /// waits for an end of a port or for a cooperative item gives `CLOSED`.
+    /// first. Until then these objects still work; the session ends when the last of them is dropped. If another thread
+    /// waits for a cooperative item or for an end of a port, its call fails with `CLOSED`.
     pub fn close(self) -> Result<()> {
         self.shared.connection.check_process()?;
         let Err(open) = self.shared.connection.leave(|| self.session_objects().close_ports()) else { return Ok(()) };
@@ -305,10 +306,9 @@ impl Session {
         Err(Error::new(Status::Busy, text))
     }
 
-    /// Gives up the session without leaving. The daemon and all other members then take this member for dead: its ends
-    /// of ports are not closed in order. The call is meant for a process that acts for members of other nodes. No
-    /// thread may use a region or a port of this session any more, except threads that wait at a port that
-    /// `End::abandon` gave up.
+    /// Gives up the session without leaving. The daemon and all other members then treat this member as a dead member,
+    /// also at its ends of ports. The call is meant for a process that acts for members of other nodes. No thread may
+    /// use a region or a port of this session any more, except threads that wait at a port that `End::abandon` gave up.
     pub fn abandon(&self) {
         for port in self.session_objects().ports() {
             port.abandon();
@@ -338,8 +338,8 @@ impl Session {
         let deadline = self.late(request.timeout);
         let opened = self.opened(self.shared.connection.ask(message, None, request.timeout, deadline)?)?;
         if opened.writable && request.reserve > 0 {
-            // This process takes the pages, so that they are charged to the memory cgroup of the task and not to that
-            // of the daemon.
+            // This process allocates the pages, so that they are charged to the memory cgroup of the task and not to
+            // that of the daemon.
             crossdock_os::memfd::reserve(&opened.descriptor, 0, request.reserve.min(opened.size)).map_err(|error| {
                 let what = format!("{} '{}'", opened.kind.word(), opened.name);
                 Error::new(Status::NoSpace, format!("there is no memory left for {what}: {error}"))
@@ -389,8 +389,8 @@ impl Session {
         self.ask(Request::Remove { kind, in_use, name: name.to_owned() }).map(drop)
     }
 
-    /// The object that tells which members are dead. It reads what the daemon knows by one load from shared memory, and
-    /// what the kernel knows by one or two system calls.
+    /// The object that tells which members are dead. It learns by one load from shared memory which members the daemon
+    /// has declared dead. To ask the kernel about a member, it needs one or two system calls.
     pub(crate) fn liveness(&self) -> &Liveness {
         self.shared.connection.liveness()
     }
@@ -420,7 +420,7 @@ impl Session {
         )
     }
 
-    /// The task of a member; `None` if the daemon does not know the member any more.
+    /// Gives the name of a member's task; `None` if the daemon does not know the member any more.
     #[must_use]
     pub fn task_of(&self, member: MemberId) -> Option<String> {
         match self.ask(Request::Describe { member }) {
@@ -468,7 +468,8 @@ pub(crate) fn unexpected() -> Error {
     Error::because(Status::Incompatible, Reason::UnexpectedAnswer)
 }
 
-/// Gives the name of this process's program. If an interpreter runs a script, it is the name of the script.
+/// Gives the name of this process's program. If the program is an interpreter that runs a script, gives the name of the
+/// script.
 fn command() -> String {
     let base = |text: String| text.rsplit('/').next().unwrap_or_default().to_owned();
     let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());

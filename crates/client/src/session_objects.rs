@@ -13,8 +13,9 @@ use crate::port::Shared as Port;
 /// The regions and ports of one session.
 #[derive(Debug, Default)]
 pub(crate) struct SessionObjects {
-    /// The regions by segment and file. A region in a segment of its own has one file, with the same id. An item gets
-    /// another file each time a former user clings to its memory, so several heaps of one item may be open.
+    /// Map from an id and the id of a file to the region in that file. A region that is not in an item has one file,
+    /// and both ids are the same. For the heap of an item, the first id is the item's. An item gets another file each
+    /// time a former user clings to its memory, so several heaps of one item may be open.
     regions: Mutex<BTreeMap<(SegmentId, SegmentId), KnownRegion>>,
     ports: Mutex<Vec<Weak<Port>>>,
 }
@@ -27,7 +28,7 @@ struct KnownRegion {
     openings: Option<Weak<Openings>>,
 }
 
-/// The present openings of an item that share one mapping of its heap.
+/// Has one reference for each present opening of an item that uses the same mapping of the item's heap.
 #[derive(Debug, Default)]
 struct Openings;
 
@@ -52,8 +53,9 @@ fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl SessionObjects {
-    /// The region in this segment; `None` if this session does not have the region open, or if it is the heap of an item
-    /// that is closed. If an item is open several times, in several files, gives the heap in the newest file.
+    /// The region in this segment or item; `None` if this session does not have the region open, or if the region is
+    /// the heap of an item that is closed. If an item is open several times, in several files, gives the heap in the
+    /// newest file.
     pub fn region(&self, id: SegmentId) -> Option<Region> {
         let files = (id, SegmentId(0))..=(id, SegmentId(u64::MAX));
         enter(&self.regions)
@@ -77,8 +79,8 @@ impl SessionObjects {
         self.note(region, file, None).0
     }
 
-    /// Adds the heap of an open item, which was just mapped from this file. If the same heap was opened before and is
-    /// still in use, gives that mapping.
+    /// Adds the heap of an open item, which was just mapped from this file. If this session already has a mapping of
+    /// the same heap, gives that mapping instead.
     pub fn note_heap(&self, heap: Region, file: SegmentId) -> OpenHeap {
         let (region, openings) = self.note(heap, file, Some(Arc::default()));
         OpenHeap { region, _openings: openings }
@@ -109,7 +111,8 @@ impl SessionObjects {
         ports.push(Arc::downgrade(port));
     }
 
-    /// Closes all ports in order. Later calls on them give `CLOSED`.
+    /// Closes all ports properly, so that their peers do not take this member for dead. Later calls on the ports fail
+    /// with `CLOSED`.
     pub fn close_ports(&self) {
         for port in self.ports() {
             port.close();

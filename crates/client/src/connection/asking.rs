@@ -17,8 +17,8 @@ use crate::{Error, Reason, Result, interrupt};
 /// whether the daemon still answers.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The pause of a thread that waits for an answer between two attempts to send the messages that did not fit into the
-/// full socket.
+/// While some messages are unsent because the socket was full, a thread that waits for an answer tries after each pause
+/// of this length to send them.
 const ROOM: Duration = Duration::from_millis(1);
 
 /// An answer, and the descriptor that came with it.
@@ -198,7 +198,7 @@ impl Connection {
         }
     }
 
-    /// Gives up a request that has no answer in time. If the answer has arrived just now, returns the answer.
+    /// Gives up a request that has no answer in time. If the answer has arrived in the meantime, returns the answer.
     fn give_up(&self, number: u64) -> Result<AnsweredWith> {
         let mut state = self.lock();
         if state.pending.get(&number).is_some_and(|pending| pending.answer.is_some()) {
@@ -227,7 +227,8 @@ impl Connection {
     /// Waits for one message of this connection and hands it to the thread that asked. Only the reader calls this.
     pub(super) fn read_message(&self, socket: &OwnedFd, generation: u64, slice: Deadline) {
         let mut buffer = [0; MAX_MESSAGE + 1];
-        // The answer has nearly always not arrived yet. A read without waiting first would be a needless system call.
+        // The answer has rarely arrived at this point. So the thread waits first; an immediate read would usually find
+        // nothing and waste a system call.
         if !event::wait_readable(socket, slice).unwrap_or(true) {
             return;
         }
@@ -244,15 +245,14 @@ impl Connection {
                 Err(_) if state.generation == generation => state.hang_up(),
                 Err(_) => {}
             },
-            // Either the connection has ended, or the message is one that no daemon sends. In both cases the connection
-            // is useless.
+            // Either the connection has ended, or the message is not valid. In both cases the connection is useless.
             _ if state.generation == generation => state.hang_up(),
             _ => {}
         }
         state.fit_room();
     }
 
-    /// Handles an answer whose descriptors were lost. Gives back to the daemon what the answer opened, and gives the
+    /// Handles an answer whose descriptors were lost. Tells the daemon to close what the answer opened, and gives the
     /// asking thread an error.
     fn hand_out_stripped(&self, state: &mut State, message: &[u8]) {
         let decoded = Header::decode(message).and_then(|(h, _)| Answer::decode(message, usize::from(h.descriptors)));
@@ -328,7 +328,7 @@ impl State {
         }
     }
 
-    /// Sends the messages of `untold` until the socket is full. Tells whether none is left.
+    /// Sends the messages of `untold` until the socket is full. Returns true if no message is left.
     pub(super) fn send_untold(&mut self) -> bool {
         let Some(socket) = self.socket.clone() else { return false };
         let settled = self.settled();
@@ -404,8 +404,8 @@ impl State {
         }
     }
 
-    /// Handles an answer that came after the asking thread had given up: gives back to the daemon what the answer
-    /// opened.
+    /// Handles an answer that came after the asking thread had given up: tells the daemon to close or remove what the
+    /// answer opened.
     fn handle_late(&mut self, number: u64, answer: &Answer) {
         let request = self.given_up.remove(&number).map(|pending| pending.request);
         match (&request, answer) {
@@ -416,8 +416,9 @@ impl State {
         self.return_opened(request.as_ref(), answer);
     }
 
-    /// Gives back to the daemon what an answer opened that no thread can use. An item that was open before the request
-    /// stays open, because the call that sent the request asks the daemon for the item again, or closes it.
+    /// No thread can use what this answer opened, so the daemon is told to close or remove it. An item that was open
+    /// before the request stays open, because the call that sent the request asks the daemon for the item again, or
+    /// closes it.
     fn return_opened(&mut self, request: Option<&Request>, answer: &Answer) {
         if !request.is_some_and(|request| keeps_item(request, answer)) {
             self.open_list.take(answer, None);
@@ -518,7 +519,8 @@ mod tests {
             numbers
         };
         assert_eq!(numbers_after(&[]), [5, 7]);
-        // The item that an earlier call may have made is destroyed before another one of its key can be made.
+        // The earlier call may have made an item with this key. That item is destroyed before another item with the
+        // same key can be made.
         assert_eq!(numbers_after(&[(3, create("x"))]), [3, 7]);
         let destroy = Request::Item(ItemRequest::Destroy { item: SegmentId(9) });
         assert_eq!(numbers_after(&[(3, create("z")), (4, destroy)]), [3]);

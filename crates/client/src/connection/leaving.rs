@@ -1,8 +1,8 @@
-//! Ends the session in order.
+//! Ends the session properly, so that the other members do not take its member for dead.
 //!
 //! After a member has left, the other members take over what it had in shared memory. So the session leaves only if it
-//! has nothing open that the program may still use. From that moment on, no thread of this process can open anything
-//! more through the session.
+//! has nothing open that the program may still use. From the moment at which the session begins to leave, no thread of
+//! this process can open anything through it.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -91,8 +91,8 @@ impl Connection {
         if let Some(open) = self.still_open(&state).or(taking.then_some(StillOpen::Call)) {
             return Err(open);
         }
-        // This thread has held the lock since it checked what is open. So no answer can open anything more before the
-        // session leaves.
+        // This thread has held the lock since it checked what is open. So no answer to a request can open anything
+        // before the session leaves.
         let first = !std::mem::replace(&mut state.leaving, true);
         drop(state);
         if first {
@@ -115,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// Ends the session in order, and tells the daemon about it if the daemon answers soon. No request is possible
+    /// Ends the session properly, and tells the daemon about it if the daemon answers soon. No request is possible
     /// afterwards. If the daemon does not get the message, the member counts as alive until its process ends.
     pub(crate) fn end(&self) {
         if self.is_ours() && !std::mem::replace(&mut self.lock().leaving, true) {

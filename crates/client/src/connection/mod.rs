@@ -5,9 +5,10 @@
 //! for example because the broker was restarted, the reader connects again with the session's token and sends all
 //! unanswered requests again. The daemon remembers what it has done already, so nothing happens twice. While no request
 //! is in flight, one watching thread of the process notices the end of a connection and connects again. So a new daemon
-//! learns everything that living members hold, and members hear of deaths.
+//! soon learns what all living members have open, and a member that sends no requests still learns from the new daemon
+//! which members are dead.
 //!
-//! The submodules: `asking` sends requests and hands out the answers; `leaving` ends the session in order; `open_list`
+//! The submodules: `asking` sends requests and hands out the answers; `leaving` ends the session properly; `open_list`
 //! lists what this process has open; `progress` reports the task's progress; `room` reserves descriptors for the
 //! answers; `reconnecting` connects again; `watching` is the watching thread.
 
@@ -73,7 +74,7 @@ struct State {
     leaving: bool,
     /// The error with which every request fails; `None` while requests are possible.
     over: Option<Error>,
-    /// The number of the daemon's keeper. A daemon with another keeper has lost all descriptors.
+    /// The number of the daemon's keeper. A daemon whose keeper has another number has lost all descriptors.
     incarnation: u64,
     /// The requests that give descriptors back to the daemon, and that were not sent on the present connection yet.
     not_given_back: VecDeque<Request>,

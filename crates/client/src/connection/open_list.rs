@@ -39,7 +39,7 @@ struct OpenSegmentCount {
     count: u32,
     kind: SegmentKind,
     /// The descriptor that is given to a daemon that lost the segment's descriptor. A read-only descriptor is enough,
-    /// because the daemon opens the memory anew.
+    /// because the daemon opens the memory for writing itself.
     descriptor: Option<OwnedFd>,
 }
 
@@ -160,10 +160,10 @@ impl State {
         }
     }
 
-    /// Gives back to the daemon what an answer opened, if the answer came after the asking thread gave up. If the
-    /// request made an item, the item is destroyed. If the request made a segment, the segment is removed, unless
-    /// another member has used it meanwhile. That is possible, because this process may have read the answer long
-    /// after the daemon sent it.
+    /// Tells the daemon to close or remove what an answer opened. The asking thread gave up before the answer came. If
+    /// the request made an item, the item is destroyed. If the request made a segment, the segment is removed, unless
+    /// another member has used it meanwhile. Another member can have used the segment, because this process may have
+    /// read the answer long after the daemon sent it.
     pub(super) fn refuse(&mut self, answer: &Answer) {
         match answer {
             Answer::Segment { segment, kind, created, name, .. } => {
@@ -192,8 +192,8 @@ impl State {
     }
 
     /// If this answer says that a workflow has ended, forgets the workflow's endpoints, because their sockets must not
-    /// stay open. After another answer the workflow lives on, and the session still gives its endpoints back to a
-    /// daemon that lost them.
+    /// stay open. After any other answer the workflow still exists, and the session continues to give its endpoints to
+    /// a daemon that has lost them.
     pub(super) fn forget_endpoints(&mut self, number: u64, answer: &Answer) {
         let pending = self.pending.get(&number).or_else(|| self.given_up.get(&number));
         let Some(Request::EndWorkflow { name }) = pending.map(Pending::request) else { return };
@@ -210,7 +210,7 @@ impl State {
     }
 
     /// Ends a workflow whose maker gave up before the daemon answered. If a request to end the workflow is unanswered,
-    /// no further one is sent, because after the first one the name may belong to another workflow.
+    /// no second request is sent, because after the first request the name may belong to another workflow.
     pub(super) fn refuse_workflow(&mut self, name: &str) {
         let pending = self.pending.values().map(Pending::request);
         let mut unanswered = pending.chain(self.given_up.values().map(Pending::request));
@@ -219,10 +219,10 @@ impl State {
         }
     }
 
-    /// Begins the messages of a new connection with the list of everything that this process has open. The daemon
-    /// closes everything else that it counts as open for this member. So the requests that may have made items are sent
-    /// again before the list's end. Until then, the daemon counts these items as new, and no other member can have
-    /// opened them.
+    /// Begins the messages of a new connection with the list of everything that this process has open. At the end of
+    /// the list, the daemon closes everything that it counts as open for this member and that is not in the list. A
+    /// request that was sent on the former connection may have made an item that is not in the list. So these requests
+    /// are sent again before the list ends; the daemon then counts their items as new, and does not close them.
     pub(super) fn tell_open(&mut self) {
         let OpenList { segments, items, .. } = &self.open_list;
         let segments = segments.iter().map(|(segment, open)| Request::Hold { segment: *segment, count: open.count });
@@ -240,9 +240,9 @@ impl State {
         self.untold.push_back((0, Request::Item(ItemRequest::Hold { item: SegmentId(0) })));
     }
 
-    /// Gives the numbers of the requests that were sent on a former connection and may have made items there, first
-    /// those that were given up. Leaves out a request of a waiting thread if the session may first have to destroy an
-    /// item of the same key, which it made for a call that had given up.
+    /// Gives the numbers of the requests that were sent on a former connection and may have made items. The requests
+    /// that were given up come first; the requests of waiting threads follow. A request of a waiting thread is left out
+    /// if a given-up request may have made an item with the same key, because the session must first destroy that item.
     fn makers_of_items(&self) -> Vec<u64> {
         let key_of = |pending: &Pending| match pending.request() {
             Request::Item(ItemRequest::Create { key, .. }) => Some(key.clone()),
@@ -250,7 +250,7 @@ impl State {
         };
         let given_up = self.given_up.iter().filter_map(|(number, pending)| Some((*number, key_of(pending)?)));
         let (mut numbers, keys): (Vec<u64>, BTreeSet<String>) = given_up.unzip();
-        // A request to destroy an item does not say which key the item has.
+        // A request to destroy an item does not say which key the item has, so it may concern any key.
         let destroys = |pending: &Pending| matches!(pending.request(), Request::Item(ItemRequest::Destroy { .. }));
         if !self.given_up.values().any(destroys) {
             let sent = self.pending.iter().filter(|(_, pending)| pending.sent_on != 0 && !pending.is_answered());

@@ -16,8 +16,8 @@ use crate::{Error, discovery, interrupt};
 /// If a private daemon (one that this library started) is gone for longer than this, the process starts it again.
 const RESTART_AFTER: Duration = Duration::from_millis(200);
 
-/// The largest number of unanswered messages that give descriptors back. The daemon hangs up if its answers do not fit
-/// into the socket.
+/// The largest number of unanswered messages that give descriptors back. There is a limit because the daemon hangs up
+/// if its answers do not fit into the socket.
 const UNANSWERED: usize = 64;
 /// The longest wait for the daemon's answers to messages that give descriptors back.
 const MOMENT: Duration = Duration::from_millis(500);

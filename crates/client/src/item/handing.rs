@@ -22,8 +22,8 @@ impl Item {
     }
 
     /// Works as [`Item::transfer`], for a caller that cannot move the `Item` out of where it lies. After a transfer
-    /// every further call on this `Item` fails. After an error the `Item` is as before, but its bytes may have another
-    /// address.
+    /// every further call on this `Item` fails. After an error this task still has the item, but the item's bytes may
+    /// have another address.
     ///
     /// # Errors
     /// `INVALID` if `to` has none of the three forms, or is this task itself. `DENIED` if that task has no grant to own
@@ -77,8 +77,8 @@ impl Item {
         self.give_up(request, gone)
     }
 
-    /// Checks that this process opened the item itself. A forked child has the same member id as its parent, so the words
-    /// in a cooperative item's memory cannot tell the two apart.
+    /// Checks that this process opened the item itself. A forked child has the same member id as its parent, so the
+    /// member id in a cooperative item's memory does not show which of the two processes holds the item.
     pub(super) fn check_process(&self) -> Result<()> {
         self.open.session.connection().check_process()
     }
@@ -174,8 +174,8 @@ impl Item {
         if let State::Own(memory) = &mut self.state
             && size > old
         {
-            // The bytes behind the data are set to zero before the request, because they belong to the item as soon as
-            // the daemon has given it the larger size, even if this process dies before it gets the answer.
+            // The bytes behind the data are set to zero before the request. As soon as the daemon has given the item
+            // the larger size, these bytes belong to the item, even if this process dies before it gets the answer.
             memory.clear_behind();
         }
         // The mapping is removed before the daemon shrinks the item. Otherwise an access to the removed part would be a
@@ -203,7 +203,7 @@ impl Item {
         }
     }
 
-    /// Requests the old size again after memory was too short for the new size. Otherwise the daemon would count bytes
+    /// Requests the old size after there was not enough memory for the new size. Otherwise the daemon would count bytes
     /// that do not exist. Returns `true` if the item is open with its old size.
     fn shrink_back(&mut self, old: u64) -> bool {
         let again = self.open.session.ask_item(ItemRequest::Resize { item: self.id(), size: old }, None);

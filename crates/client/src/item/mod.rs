@@ -4,8 +4,9 @@
 //! item; no other task can reach it. A transfer is one atomic step without a copy. The daemon asks the kernel whether
 //! the former owner still has the memory open or mapped. If so, the new owner gets a copy instead.
 //!
-//! An [`Item`] is *spent* after its task has handed it on. It has no bytes any more, and every call fails with an error
-//! that names the new owner. After a method that takes the item by value, a later use does not compile.
+//! An [`Item`] is *spent* after its task has handed it on. A spent `Item` has no bytes, and every call on it fails with
+//! an error that names the new owner. Methods such as [`Item::transfer`] take the `Item` by value, so a later use of it
+//! does not compile.
 
 mod cooperative;
 mod handing;
@@ -31,7 +32,7 @@ use crate::connection::Connection;
 use crate::{Error, Mode, Region, Result, Session};
 
 /// An item that this task owns and has open. When this value is dropped, the item is closed. The item still belongs to
-/// this task, which may open it again.
+/// this task, so the task may open it again.
 #[derive(Debug)]
 pub struct Item {
     open: OpenItem,
@@ -48,8 +49,8 @@ enum State {
     Spent(String),
 }
 
-/// Shows that this member holds a cooperative item. As long as this value exists, the session does not leave in order:
-/// the other members would take the holder for gone, and one of them would take the item.
+/// Shows that this member holds a cooperative item. As long as this value exists, the session does not leave. If it
+/// left, the other members would believe that the holder is gone, and one of them would take the item.
 #[derive(Debug)]
 struct HeldItem {
     token: HolderToken,

@@ -17,8 +17,8 @@ use crate::segment::SegmentOpening;
 use crate::session_objects::OpenHeap;
 use crate::{Error, Result, SegmentKind, Session};
 
-/// The least time that a session waits for an item that the daemon prepares, even if the caller's timeout is shorter.
-/// The daemon may need the time, for example to copy the item.
+/// The shortest time for which a session waits while the daemon prepares an item, even if the caller's timeout is
+/// shorter. The daemon may need the time, for example to copy the item.
 const READY: Duration = Duration::from_secs(60);
 /// While the daemon prepares an item, it gets at least this time to answer another question. A daemon that does not
 /// answer counts as stopped, and the call fails.
@@ -79,7 +79,8 @@ impl Session {
                 return Ok(item);
             }
         }
-        // This session knows no item of this key, or the item that it knew is gone.
+        // This session does not know an item with this key, or the item that it knew was destroyed. So it asks the
+        // daemon.
         self.access_any_item(&[key], timeout.map(|_| deadline.left()))
     }
 
@@ -216,7 +217,8 @@ impl Session {
                 };
                 let who = match holder {
                     MemberId::NONE => "it belongs to a task that has not opened it".to_owned(),
-                    // A program may poll often, so the error says nothing that the daemon has to be asked for.
+                    // A program may poll often, so this error contains only what is known without a request to the
+                    // daemon.
                     _ if timeout.is_none() => format!("it is held by {holder}"),
                     _ => format!("it is held by {}", self.describe_member(holder)),
                 };

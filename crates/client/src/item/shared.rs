@@ -17,8 +17,8 @@ use crate::{Error, Region, Result, SegmentKind, Session};
 #[derive(Debug)]
 pub struct ItemView {
     open: OpenItem,
-    // Fields are dropped in their order. So the memory is unmapped before `_opening` tells the daemon that the view is
-    // closed.
+    // Rust drops fields from the first to the last. So the memory is unmapped before `_opening` tells the daemon that
+    // the view is closed.
     memory: ItemMemory,
     _opening: SegmentOpening,
 }
@@ -154,7 +154,7 @@ impl SharedItem {
         })
     }
 
-    /// Opens the item that the daemon gave back, for writing.
+    /// Opens the item for writing, after the daemon has ended the sharing.
     fn open_own(&self, answer: Answered) -> Result<Item> {
         let (given, descriptor) = taken(answer)?;
         let memory = ItemMemory::open(&descriptor, given.size, Backing::Own)

@@ -2,9 +2,9 @@
 //! `docs/papers.md`).
 //!
 //! A port is a segment with a ring of cells. Both ends map it, and messages do not pass through the daemon. When a
-//! consumer releases a message, the producer gets its cell back as a credit ([`Port::reclaim`]). So buffers are used
-//! again, and nothing is overwritten while it is read. Every wait has a deadline, and ends at once when the last peer
-//! dies.
+//! consumer releases a message, the producer gets its cell back as a credit ([`Port::reclaim`]). So the producer can
+//! use its buffers again, and never overwrites a buffer that a consumer still reads. Every wait has a deadline, and
+//! ends at once when the last peer dies.
 
 mod open;
 mod poll_descriptor;
@@ -29,7 +29,7 @@ use crate::{Error, Region, Result};
 /// The time that a call waits if its timeout is `None`.
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(60);
 
-/// One end of a port. Threads may share it. When this value is dropped, the member leaves the port in order. The calls
+/// One end of a port. Threads may share it. When this value is dropped, the member leaves the port properly. The calls
 /// that need no session are those of [`queue::End`].
 #[derive(Debug)]
 pub struct Port {
@@ -46,13 +46,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Leaves the port in order, and drops the regions that were kept for its messages.
+    /// Leaves the port properly, and drops the regions that were kept open for its messages.
     pub(crate) fn close(&self) {
         self.end.close();
         self.recent_regions.end();
     }
 
-    /// Gives up the end without leaving in order. The peers take this member for dead.
+    /// Gives up the end without leaving properly, so the peers take this member for dead.
     pub(crate) fn abandon(&self) {
         self.end.abandon();
         self.recent_regions.end();
@@ -88,7 +88,7 @@ impl Port {
     ///
     /// # Errors
     /// `TIMED_OUT` if no cell becomes free before the timeout (the text names the member that has the cells). If no
-    /// cell is free and no consumer is left: `CLOSED` if the consumers left in order, `PEER_DIED` if one of them died.
+    /// cell is free and no consumer is left: `CLOSED` if the consumers left properly, `PEER_DIED` if one of them died.
     /// `CLOSED` also if this end is closed. `INVALID` at a consumer's end. `CORRUPT` if the port's memory holds what no
     /// correct member writes. After an error nothing was sent.
     #[inline]
@@ -129,7 +129,7 @@ impl Port {
     ///
     /// # Errors
     /// `TIMED_OUT` if no message comes before the timeout (the text names the producers). If no producer is left:
-    /// `CLOSED` if the producers left in order, `PEER_DIED` if one of them died. `CLOSED` also if this end is closed.
+    /// `CLOSED` if the producers left properly, `PEER_DIED` if one of them died. `CLOSED` also if this end is closed.
     /// `INVALID` at a producer's end. `CORRUPT` if the port's memory holds what no correct member writes.
     #[inline]
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Message> {
@@ -207,7 +207,7 @@ impl Port {
         self.named(self.shared.end.wait_peer(timeout.unwrap_or(DEFAULT_WAIT)))
     }
 
-    /// Leaves the port in order. Peers get all messages that were sent, and then `CLOSED`. Messages that this consumer
+    /// Leaves the port properly. Peers get all messages that were sent, and then `CLOSED`. Messages that this consumer
     /// received but did not release go to the next consumer. A thread that still waits on this `Port` gets `CLOSED`.
     pub fn close(self) {
         drop(self);
@@ -247,8 +247,8 @@ impl std::ops::Deref for Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        // A forked child does nothing here, because a thread of its parent may have held one of the locks that are
-        // taken below.
+        // A forked child does nothing here, because a thread of its parent may have held one of the locks that the code
+        // below takes. In the child, such a lock stays locked for ever.
         if self.shared.end.check_process().is_err() {
             return;
         }

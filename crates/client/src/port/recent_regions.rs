@@ -13,7 +13,7 @@ use crossdock_layout::{Handle, SegmentId};
 use crate::Region;
 
 /// The largest number of regions that a port keeps. It is enough for producers that alternate between a few regions.
-/// Each further region would cost address space in every consumer.
+/// Each region more than that would cost address space in every consumer.
 const MOST: usize = 4;
 
 /// The regions into which the last messages' handles point.
@@ -52,7 +52,7 @@ impl RecentRegions {
         drop(oldest);
     }
 
-    /// Drops all regions when the port is closed, and keeps no further ones.
+    /// Drops all regions, because the port is closed. From then on, the port keeps no region open.
     pub(super) fn end(&self) {
         let mut regions = self.lock();
         self.closed.store(true, Ordering::Relaxed);

@@ -52,7 +52,7 @@ impl Session {
         Ok(publisher)
     }
 
-    /// Begins a series that repeats the versions of a series on another node. The node daemon uses it.
+    /// Begins a series that publishes the same versions as a series on another node. The node daemon uses it.
     ///
     /// # Errors
     /// As [`Session::publisher`].

@@ -33,7 +33,8 @@ pub(super) struct ObserverRegistration {
     pub entry: SeriesEntry,
     pub pool: OwnedFd,
     pub page: OwnedFd,
-    /// The openings that the daemon counts. They end in the order of this list, in which the pin page is first.
+    /// The openings that the daemon counts. They are closed from the first to the last of this list; the pin page is
+    /// the first.
     pub openings: Vec<SegmentOpening>,
 }
 
@@ -60,8 +61,8 @@ impl Drop for PublisherRegistration {
 }
 
 impl Session {
-    /// Registers a new series with the daemon. The caller has checked the name. From then on the series' reserved
-    /// bytes count against the quota.
+    /// Registers a new series with the daemon. The caller has checked the name. After the registration, the series'
+    /// reserved bytes count against the quota.
     pub(super) fn register_publisher(&self, name: &str, offer: Offer) -> Result<PublisherRegistration> {
         let register = || self.try_to_register(name, &offer.pool, offer.size, offer.reserved, offer.observers);
         // `NOT_FOUND` has two possible causes. If the daemon's keeper died meanwhile, the daemon has lost the pool that
@@ -88,7 +89,8 @@ impl Session {
         Ok(PublisherRegistration { connection: connection.clone(), segment, over: AtomicBool::new(false) })
     }
 
-    /// Asks for the next pin page of a series that this session publishes; `None` if there is no further page yet.
+    /// Asks for the next pin page of a series that this session publishes; `None` if the daemon has not made another
+    /// page yet.
     pub(crate) fn pin_page(
         &self,
         segment: SegmentId,
