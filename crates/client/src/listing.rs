@@ -231,8 +231,8 @@ pub(crate) fn list(connection: &Connection, workflow: Option<&str>, deadline: De
     Ok(listing)
 }
 
-/// Requests all pages of a list, one after the other. `page` requests the page that begins at the given entry, and
-/// returns where the next page begins; `None` after the last page.
+/// Requests all pages of a list, one after the other. `page` requests the entries whose numbers are greater than its
+/// argument. It returns the last number of this page, or `None` if no page follows.
 fn pages(mut page: impl FnMut(u64) -> Result<Option<u64>>) -> Result<()> {
     let mut after = 0;
     while let Some(next) = page(after)? {

@@ -25,7 +25,8 @@ fn task(daemon: &Daemon, name: &str) -> Session {
     Session::connect(&ConnectOptions { task: Some(name.into()), ..daemon.options() }).unwrap()
 }
 
-/// Tells whether this machine and user can have doors. The daemon of an ordinary user has none.
+/// Tells whether this machine, and the user who runs the test, allow doors. The daemon of an ordinary user has no
+/// doors.
 fn has_doors() -> bool {
     Folder::mount(1 << 20).is_ok_and(|folder| folder.gate().is_some())
 }
@@ -60,7 +61,7 @@ fn a_former_owner_does_not_come_back_by_a_path_whatever_brokers_are_killed() {
     let item = a.create_item("k", &ItemOptions::bytes(5000)).unwrap();
     let path = path_of(&item);
     assert_eq!(opened(&path), [None, None], "its owner may");
-    // The next broker gets the door from the keeper.
+    // The keeper still has the door, so the next broker gets the door from the keeper.
     daemon.kill_broker();
     item.transfer("b").unwrap();
     let mut item = b.access_item("k", LONG).unwrap();

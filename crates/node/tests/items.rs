@@ -55,12 +55,14 @@ fn an_item_that_was_made_too_late_by_a_broker_that_died_does_not_keep_its_name()
         kill(broker, "STOP");
         assert_eq!(session.create_item("x", &options(level, OnDeath::Keep)).unwrap_err().status, Status::TimedOut);
         kill(broker, "CONT");
-        // The broker has handled the request before it serves this session. The first session does not read the answer.
+        // The broker handles the late request before it serves this new session. The first session has not read the
+        // answer to its late request yet.
         let other = daemon.session();
         assert!(other.find_item("x").is_ok());
         daemon.kill_broker();
         daemon.wait_until_up();
-        // A request that comes after the given-up one waits for its end, but only for a moment.
+        // A new request waits until the given-up request for the same key has ended, but only for a moment. So the test
+        // repeats the new request.
         until("the name is free", || session.create_item("x", &options(level, OnDeath::Keep)).is_ok());
         assert_eq!(session.find_item("kept").unwrap().key, "kept");
         drop((kept, other, session));
@@ -84,7 +86,7 @@ fn the_next_owner_of_a_file_that_lacks_memory_takes_the_memory_and_not_the_daemo
         let create = ItemRequest::Create { size, level, on_death, key: key.into() };
         let (given, fds) = match one.ask(&Request::Item(create)) {
             Some((Answer::Item(given), fds)) => (given, fds),
-            // This machine has no room for the large item.
+            // This machine has no room for the large item, so the test omits it.
             Some((Answer::Failed { status: Status::NoSpace, .. }, _)) if key == "large" => break,
             other => panic!("no item, but {other:?}"),
         };
@@ -183,7 +185,7 @@ fn bad_input_is_refused_with_words_that_help_and_the_item_stays_as_it_was() {
         assert_eq!(item.transfer_mut(to).unwrap_err().status, Status::Invalid, "{to}");
         assert_eq!(item.bytes()[0], 9, "it is as it was");
     }
-    // Another member names the item's id in its request, and is refused.
+    // A member that is not the owner sends a request with the item's id, and is refused.
     let id = item.id();
     let refused = support::Raw::join(&daemon.socket()).0.ask(&crossdock_layout::wire::Request::Item(
         crossdock_layout::wire::ItemRequest::Transfer { item: id, to: crossdock_client::Party::task("b") },
@@ -220,8 +222,9 @@ fn a_deadline_that_passes_as_another_message_arrives_is_told() {
     for n in 10..50 {
         let access = ItemRequest::Access { read: false, wait_ms: 25, keys: vec!["nothing".into()] };
         assert!(raw.send(&Request::Item(access).encode(2 * n, 1), &[]));
-        // The pause ends just after the deadline of the first request. By then the daemon's figure for free memory is
-        // old, so the daemon reads the figure again before it serves the second request.
+        // The pause ends just after the deadline of the first request, so this deadline passes at about the time at
+        // which the second request arrives. The daemon's figure for free memory is old by then, so the daemon first
+        // reads the figure again.
         std::thread::sleep(Duration::from_micros(25_000 + n * 30));
         let find = ItemRequest::Find { key: "nothing".into() };
         assert!(raw.send(&Request::Item(find).encode(2 * n + 1, 1), &[]));
@@ -401,7 +404,8 @@ fn the_heap_of_an_item_is_the_one_of_its_present_memory_even_if_an_old_heap_is_i
     let options = ItemOptions { contents: Contents::Heap, ..ItemOptions::bytes(1 << 20) };
     let mut item = a.create_item("k", &options).unwrap();
     write(&mut item, 1.0);
-    // The reader keeps the heap of its first view. So the owner continues with a copy, and the second view shows it.
+    // The reader keeps the heap of its first view. So the owner continues with a copy, and the reader's second view
+    // shows this copy.
     let shared = item.share().unwrap();
     let old = b.read_item("k", LONG).unwrap().region().unwrap();
     let mut item = shared.unshare(None).unwrap();
@@ -441,7 +445,7 @@ fn a_handle_leads_to_the_heap_of_an_open_item_and_not_to_one_of_an_earlier_openi
     assert!(std::sync::Arc::ptr_eq(&old, &of(&b).unwrap()));
     drop(second);
     assert_eq!(of(&b).unwrap_err().status, Status::BadHandle);
-    // The owner has a copy, because the reader still uses the heap of its first view.
+    // The owner gets a copy here, because the reader still uses the heap of its first view.
     let shared = shared.unshare(None).unwrap().share().unwrap();
     let mut view = b.read_item("k", LONG).unwrap();
     assert_eq!(of(&b).unwrap_err().status, Status::BadHandle);
@@ -467,7 +471,8 @@ fn a_late_answer_about_an_open_item_leaves_the_item_to_its_owner() {
             std::thread::sleep(Duration::from_millis(1500));
             support::kill(broker, "CONT");
         });
-        // The daemon answers this request while the owner waits for the answer to its request to reopen the item.
+        // The request to resize times out, so the owner sends a request to reopen the item. While the owner waits for
+        // the answer to that request, the daemon is continued and answers the request to resize.
         assert_eq!(item.resize(8192).unwrap_err().status, Status::TimedOut);
     });
     assert!(item.is_open());
@@ -512,8 +517,8 @@ fn a_cooperative_item_is_handed_over_without_the_daemon() {
     let item = a.create_item("k", &options(ItemLevel::Cooperative, OnDeath::Return)).unwrap();
     let mut item = Some(item);
     item.as_mut().unwrap().bytes_mut()[0] = 1;
-    // Each task opens the item once. After that, each task knows the number of the other one for the owner word, so
-    // both go on without the daemon, which is stopped here.
+    // Each task opens the item once and transfers it once. After that, each task knows the number that stands for the
+    // other task in the owner word. So the tasks need no daemon, and the daemon is stopped.
     item.take().unwrap().transfer("b").unwrap();
     b.access_item("k", LONG).unwrap().transfer("a").unwrap();
     support::kill(daemon.broker(), "STOP");

@@ -1,6 +1,6 @@
-//! What a former owner or reader can keep of an item, with the daemon of an ordinary user, which has no doors: a path
-//! descriptor, a spliced page, a file mode. With what it keeps, the former user must neither read, write nor truncate
-//! the data of the next owner.
+//! What a former owner or reader can keep of an item: a path descriptor, a spliced page, a file mode. The daemon is
+//! that of an ordinary user, so it has no doors. With what it keeps, the former user must neither read, write nor
+//! truncate the data of the next owner.
 
 mod support;
 
@@ -23,8 +23,8 @@ const SIZE: u64 = 8192;
 const ORDINARY: u32 = 65534;
 const SECRET: u8 = 0x5e;
 
-/// Runs `body` as an ordinary user. If the test runs as root, it starts itself once more as such a user, and takes over
-/// the outcome.
+/// Runs `body` as an ordinary user. If the test runs as root, runs `test` in a new process as an ordinary user instead,
+/// and fails if that process fails.
 fn as_an_ordinary_user(test: &str, body: impl FnOnce()) {
     if !rustix::process::geteuid().is_root() {
         return body();
@@ -129,7 +129,7 @@ fn check_a_kept_path() {
             let Some(path) = path else { continue };
             assert!(!come_back(&path), "{key}: the secret was seen by the descriptor of {what}");
         }
-        // If the file had been truncated, reading here would end this process by SIGBUS.
+        // If the former owner had truncated the file, reading here would end this process by SIGBUS.
         assert!(item.bytes().iter().all(|byte| *byte == SECRET), "{key}: harmed");
     }
     drop((next, former));
@@ -218,7 +218,7 @@ fn a_former_owner_that_uses_the_number_of_its_create_again_gets_no_file() {
     let daemon = Daemon::start();
     let next = task(&daemon, "next");
     let former = former(&daemon);
-    // The member confirms no answer, so the broker keeps the outcomes of its requests.
+    // The member's messages confirm no answer, so the broker keeps the outcomes of the member's requests.
     let ask = |number: u64, request: Request| {
         assert!(former.send(&request.encode(number, 0), &[]));
         former.receive().expect("an answer")
@@ -265,7 +265,8 @@ fn check_confined_tasks() {
         Session::connect(&ConnectOptions { socket, ..ConnectOptions::default() }).unwrap()
     };
     let (a, b, c) = (join("a"), join("b"), join("c"));
-    // The id of the item's file. After a copy, the item has another file; nothing else shows the copy.
+    // The id of the item's file. The test sees only by this id whether the daemon has copied the item: after a copy,
+    // the item has another file.
     let file = || a.find_item("k").unwrap().file;
     let item = a.create_item("k", &ItemOptions::bytes(5000)).unwrap();
     let first = file();

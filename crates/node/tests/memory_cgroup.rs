@@ -37,7 +37,8 @@ impl Limited {
         Some(made)
     }
 
-    /// Returns the folder of a cgroup below this one, which has no limit of its own.
+    /// Returns the folder of the cgroup in which the task runs. In version 1 this is a new cgroup below this cgroup,
+    /// without a limit of its own; in version 2 it is this cgroup.
     fn below(&self) -> PathBuf {
         let folder = self.folder.join("below");
         if !self.unified {
@@ -68,12 +69,12 @@ impl Drop for Limited {
     }
 }
 
-/// Runs `test` once more in another process: as a task of `daemon` in the memory cgroup at `folder`. If `blind` is set,
-/// the task cannot see its own cgroup.
+/// Runs `test` in another process, which is a task of `daemon` and runs in the memory cgroup at `folder`. If `blind` is
+/// set, the task cannot see its own cgroup.
 fn in_cgroup(test: &str, folder: &Path, daemon: &Daemon, blind: bool) -> Output {
     let program = std::env::current_exe().unwrap();
     // Without `/sys/fs/cgroup`, as in bubblewrap, a task does not see the limit of its memory. In this case the daemon
-    // must keep to the limit.
+    // must respect the limit in place of the task.
     let hide = if blind { "mount -t tmpfs none /sys/fs/cgroup && " } else { "" };
     let script = format!(
         "echo $$ > {}/cgroup.procs && {hide}exec {} --exact {test} --nocapture",

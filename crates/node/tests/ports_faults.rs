@@ -3,9 +3,10 @@
 //! The schedules are random: patterns, nodes of the ends, small and large objects, slow consumers.
 //!
 //! Checks that each consumer gets the messages that its pattern promises: exactly once, with unharmed objects, and
-//! CLOSED after the last message. The messages of each producer must come in order. There is one exception: if the answer
-//! to the opening of a consumer's end was lost, the port has an end without a task for a moment. If the port is a work
-//! queue, this end takes a message, and the message comes again later.
+//! CLOSED after the last message. A consumer must get the messages of each producer in the order in which they were
+//! sent. There is one exception. If a task opens a consumer's end and the answer is lost, the port has an end without a
+//! task for a moment. In a work queue, this end may take a message, and another consumer gets this message later, after
+//! newer messages.
 
 mod support;
 
@@ -34,7 +35,7 @@ const ENDED: u32 = 103;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
     Nothing,
-    /// The network confirms some messages although it has lost them.
+    /// The network loses some messages, but reports to their senders that they have arrived.
     LostWords,
     /// The network changes one byte of a large object.
     ChangedByte,
@@ -90,7 +91,7 @@ struct Task<'a> {
     side: End,
 }
 
-/// The port that a task has opened. For a mirror, `relay` is the relay that made it.
+/// The port or mirror that a task has opened. For a mirror, `relay` is the relay that made the mirror.
 struct Opened {
     session: Session,
     port: Option<Port>,
@@ -125,8 +126,8 @@ impl Task<'_> {
         let (node, port) = (self.home.to_owned(), self.port.to_owned());
         let want =
             WantedEnd { node, workflow: session.workflow().to_owned(), port, task: task.clone(), rank: 0, sends, wait };
-        // If the answer to the opening was lost, the port has an end without a task. This end stays until the relays
-        // have compared which channels they know. So the task tries again.
+        // If the answer to the opening was lost, the port has an end without a task. The end stays until the two relays
+        // compare which channels they know. Until then the task's attempts fail, so the task tries again.
         let began = Instant::now();
         let mirror = loop {
             match relay.open(&want) {
@@ -222,7 +223,7 @@ fn run(world: &World, seed: u64) -> Result<(), String> {
     let mut tasks = Vec::new();
     for (side, count) in [(End::Producer, producers), (End::Consumer, consumers)] {
         for number in 1..=count {
-            // Most tasks are not on the port's own node.
+            // Two of three tasks are not on the port's own node.
             let node = if random.below(3) == 0 { home } else { NODES[usize::from(home == "a")] };
             tasks.push(Task { world, node, home, port: &port, number, side });
         }
@@ -238,7 +239,8 @@ fn run(world: &World, seed: u64) -> Result<(), String> {
             };
             (outcome, opened.session.clone())
         });
-        // The objects are in regions of their producers. So the producers stay until all consumers have read them.
+        // The objects are in regions of their producers. So each producer keeps its session until all consumers have
+        // read the objects.
         done.wait();
         outcome.and_then(|(outcome, _)| outcome)
     };
@@ -352,7 +354,7 @@ fn a_message_whose_object_was_only_on_a_lost_node_is_lost_also_after_its_produce
         let received = consumer.port.as_ref().unwrap().receive(Some(Duration::from_secs(60)));
         assert_eq!(received.map_err(|error| error.status).err(), Some(Status::PeerDied), "the port is on node {home}");
         if home == "b" {
-            // The end of the lost producer is free for another one.
+            // The lost producer's end is free, so another producer can open it.
             let next = world.session("b", "next");
             next.port("p", End::Producer, &PortOptions::default(), Some(Duration::from_secs(60))).unwrap();
         }

@@ -64,7 +64,8 @@ fn helper_has_many() {
     }
     println!("\nready {}", descriptors(std::process::id()) - before);
     let _ = std::io::read_to_string(std::io::stdin());
-    // Publishing continues although each observer holds a version. A held version costs the publisher only memory.
+    // The publishers are not stopped by the versions that the observers hold. A held version costs a publisher only
+    // memory.
     for publisher in &mut publishers {
         (0..40).for_each(|value| publish(publisher, value));
     }
@@ -129,7 +130,7 @@ fn a_series_has_a_thousand_observers() {
     let mut observers: Vec<_> = (0..1024).map(|_| other.observe("field", SOON).unwrap()).collect();
     assert!(descriptors(broker) - before <= 1024 / 32 + 4, "32 observers share a page");
     assert!(other.observe("field", Duration::ZERO).is_err());
-    // Each observer holds a version. Later versions do not use the slots of that version.
+    // Each observer holds a version. Later versions must not be written into the slots of these held versions.
     let held: Vec<_> = observers.iter_mut().map(|observer| observer.latest().unwrap()).collect();
     for value in 2..60 {
         publish(&mut publisher, value);
@@ -145,8 +146,8 @@ fn a_series_has_a_thousand_observers() {
     });
 }
 
-/// The publisher looks for new pin pages before it reuses slots. So the version that a new observer pins stays, even if
-/// the publisher did not know the observer's page.
+/// The publisher looks for new pin pages before it reuses slots. So the publisher keeps the version that a new observer
+/// pins, even if the publisher did not know the observer's pin page before.
 #[test]
 fn an_observer_that_comes_between_two_versions_keeps_what_it_pins() {
     let daemon = Daemon::start();

@@ -99,7 +99,7 @@ fn library() -> (tempfile::TempDir, PathBuf) {
 }
 
 /// A daemon is killed and its files are removed, and the wall clock is set back. The ids of the next daemon are greater
-/// than those of the first one. Otherwise an old handle could name a new object.
+/// than those of the first one. If the next daemon gave out an old id again, an old handle could name a new object.
 #[test]
 fn a_daemon_without_a_journal_gives_no_id_out_again_although_the_clock_was_set_back() {
     let (_folder, built) = library();
@@ -165,7 +165,8 @@ fn jumps_of_wall_clocks_end_no_lease_and_repeat_no_id() {
             }
         }
     }
-    // The lease was renewed several times meanwhile. At the end, every name still belongs to its node.
+    // The test runs for at least eight seconds, so each node renews its lease several times. Afterwards, every name
+    // must still belong to its node.
     while began.elapsed() < Duration::from_secs(8) {
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -175,7 +176,7 @@ fn jumps_of_wall_clocks_end_no_lease_and_repeat_no_id() {
     assert_eq!(usize::from(item.bytes()[0]), 8 * jumps.len());
     item.destroy().unwrap();
     // The daemons of node `c` are started one after another, each without the journal of the one before. Even so, none
-    // of them may give out an id for the second time.
+    // of these daemons may give out an id that an earlier daemon has given out.
     for days in [0, 3000, -250] {
         let c = Shifted::start(&site, "c", &catalog, &built, days);
         let session = connect(&c.daemon, "three");

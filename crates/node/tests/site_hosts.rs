@@ -64,14 +64,15 @@ impl Network {
         format!("{}h{n}", self.prefix)
     }
 
-    /// Cuts a host off, or joins it again. While a host is cut off, nothing passes its port of the switch. The daemons
-    /// get no message about the cut.
+    /// Cuts a host off if `is_cut` is true; otherwise ends the cut. While a host is cut off, the switch passes no
+    /// packet to it or from it. No daemon gets a message about the cut.
     fn cut(&self, n: usize, is_cut: bool) {
         let state = if is_cut { "down" } else { "up" };
         run(&["ip", "-n", &self.switch(), "link", "set", &format!("port{n}"), state]);
     }
 
-    /// Drops all packets that arrive at a host, or accepts them again. The host can still send.
+    /// Makes a host drop all packets that arrive if `is_deaf` is true; otherwise makes it accept packets again. A deaf
+    /// host can still send.
     fn deafen(&self, n: usize, is_deaf: bool) {
         let how = if is_deaf { "-A" } else { "-D" };
         run(&["ip", "netns", "exec", &self.host(n), "iptables", how, "INPUT", "-i", "eth0", "-j", "DROP"]);
@@ -161,7 +162,8 @@ fn names_are_one_hosts_and_a_host_that_was_cut_off_learns_what_it_lost() {
     let error = make(&two, "z").unwrap_err();
     assert_eq!(error.status, Status::Disconnected, "{error}");
     open(&two, "x").unwrap();
-    // On the other side of the cut, the lease of the host ends, and its names are free.
+    // The catalog is on the other side of the cut. There the lease of the cut-off host ends, so other hosts can take
+    // its names.
     until("n1 takes the name", || make(&one, "x").is_ok());
     hosts.until_state(3, 2, NodeState::Gone);
     hosts.network.cut(2, false);
@@ -298,7 +300,7 @@ fn a_cut_and_a_slow_link_cost_versions_and_no_publisher_waits_for_them() {
         (seen, missed) = (version.sequence(), missed + version.missed());
     }
     assert!(missed > 0, "the publisher was faster than the link");
-    // The cut is longer than the lease: the host is lost, and its publisher with it.
+    // The cut lasts longer than the lease. So the other hosts treat the host as lost, and its publisher as dead.
     hosts.network.cut(2, true);
     publish(&mut publisher, 151);
     let error = there.next(long).unwrap_err();

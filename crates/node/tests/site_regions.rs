@@ -67,8 +67,8 @@ fn check(region: &Region, elements: u64) {
     }
 }
 
-/// Changes the region in all ways. The change would show if a part of the region's memory were missing, or shared with
-/// another region.
+/// Allocates and frees much memory in the region. A check would notice if a part of the region's memory were missing,
+/// or were also part of another region.
 fn change(region: &Region) {
     for n in 0..200u64 {
         let more = region.vector::<u64>(&format!("more/{n}"), ObjectMode::CreateOnly, None).unwrap();
@@ -83,7 +83,7 @@ fn names(session: &Session) -> Vec<String> {
     session.list().unwrap().segments.iter().map(|segment| segment.name.clone()).collect()
 }
 
-/// Counts the bytes that count against the quota of a node, in all segments.
+/// Adds up the bytes that all segments of the session's node have reserved.
 fn counted(session: &Session) -> u64 {
     session.list().unwrap().segments.iter().map(|segment| segment.reserved).sum()
 }
@@ -123,7 +123,7 @@ fn a_copy_has_everything_of_the_region_and_its_handles_are_valid() {
     assert_eq!((copy.name(), copy.capacity()), ("copy", SIZE));
     check(&copy, elements);
     assert_eq!(counted(&on_b), before, "the copy counts against the quota as the region does");
-    // A handle is enough to find its region, without opening the region by name.
+    // A handle alone is enough to find the region; the program need not open the region by name.
     let (whole, place) = (on_b.region_of(handles[1]).unwrap(), copy.load(handles[1], None).unwrap());
     assert_eq!((whole.id(), place.offset), (copy.id(), handles[1].offset));
     let saved = copy.vector::<u64>("v/1", ObjectMode::OpenOnly, None).unwrap().save().unwrap();
@@ -135,8 +135,8 @@ fn a_copy_has_everything_of_the_region_and_its_handles_are_valid() {
     let original = on_a.region("frames", Mode::OpenOnly, 0, Some(LONG)).unwrap();
     check(&original, elements);
     change(&original);
-    // Node a, which has the original, makes a copy of the copy. Handles of the original and of the first copy are valid
-    // in it.
+    // Node a, which has the original, makes a copy of the copy. Handles of the original and of the first copy must be
+    // valid in this second copy.
     drop((copy, whole));
     on_b.region("copy", Mode::OpenOnly, 0, None)
         .unwrap()
@@ -166,7 +166,7 @@ fn a_region_that_moves_is_on_one_node_only_and_its_handles_stay_valid() {
         check(&region, 100_000);
         region.load(handles[1], None).unwrap();
         change(&region);
-        // A region that is here already is only opened, even while this task has it open.
+        // If the region is already on this node, `move_region` only opens it, even while this task has the region open.
         assert_eq!(sessions[to].move_region("frames", LONG).unwrap().id(), region.id());
         let node = ["a", "b", "c"][to];
         until("the former node has let it go", || names(&sessions[from]).is_empty());
@@ -231,12 +231,12 @@ fn a_copy_that_fails_leaves_nothing_and_the_region_stays_usable() {
     let error = in_b.move_region("big", LONG).unwrap_err();
     assert_eq!(error.status, Status::NoSpace, "{error}");
     assert!(error.to_string().contains("quota"), "{error}");
-    // The quota is full.
+    // After this, the quota of the workflow on node b has no room for `fits`.
     let other = in_b.region("other", Mode::CreateOnly, 8 << 20, None).unwrap();
     other.allocate(6 << 20, 16).unwrap();
     let error = in_b.move_region("fits", LONG).unwrap_err();
     assert_eq!(error.status, Status::NoSpace, "{error}");
-    // The name is taken on this node, and on the other one.
+    // The name `other` is taken on node b, and the name `little` on node a.
     for taken in ["other", "little"] {
         let error = in_b.copy_region("fits", taken, LONG).unwrap_err();
         assert_eq!(error.status, Status::Exists, "{error}");
@@ -295,8 +295,8 @@ fn a_task_needs_grants_for_what_it_copies_and_moves() {
     }
 }
 
-/// Kills a broker while a region moves, at many moments. Afterwards exactly one of the nodes has the region, with all
-/// of its bytes, and no node has anything else.
+/// Moves a region several times, and kills a broker during each move, each time at another moment. Afterwards exactly
+/// one of the nodes has the region, with all of its bytes, and no unfinished copy is left.
 fn moves_while_a_broker_is_killed(kill: impl Fn(&World, usize) -> &Daemon) {
     let world = World::new(2);
     let sessions: Vec<_> = (0..2).map(|node| world.session(node, "worker")).collect();
@@ -312,7 +312,7 @@ fn moves_while_a_broker_is_killed(kill: impl Fn(&World, usize) -> &Daemon) {
             kill(&world, to).kill_broker();
             moving.join().unwrap()
         });
-        // The call may also succeed in a second attempt, which the library makes when the daemon is back.
+        // The call to move the region may also succeed, because the library repeats it when the daemon runs again.
         let has = |node: usize| sessions[node].region("frames", Mode::OpenOnly, 0, None).ok();
         let mut found = None;
         until("exactly one node has the region", || {
@@ -346,9 +346,9 @@ fn a_region_is_on_exactly_one_node_when_the_broker_of_the_next_node_is_killed() 
     moves_while_a_broker_is_killed(|world, to| &world.daemons[to]);
 }
 
-/// Kills a node while a region moves, at several moments: its broker and its keeper at once, so that nothing of the node
-/// is left. Afterwards the other node has the whole region, or no node has the region and its name is free. The region
-/// may be lost only if the killed node was the only one that had it.
+/// Kills the broker and the keeper of a node while a region moves, at several moments. Afterwards the other node has
+/// the whole region, or no node has the region and its name is free. The region may be lost only if the killed node was
+/// the only node that had it.
 fn moves_while_a_node_is_killed(dies: usize) {
     let site = Site::new();
     let mut daemons = site.daemons(3);
@@ -417,7 +417,7 @@ fn moves_while_a_node_is_killed(dies: usize) {
         until("the name is free", || on_a.region("frames", Mode::CreateOnly, SIZE, None).is_ok());
         on_a.remove_region("frames").unwrap();
         drop(sessions);
-        // Another daemon of the same node takes part in the next round.
+        // A new daemon replaces the killed daemon in the next round.
         daemons[dies] = site.node(names_of_nodes[dies]);
     }
     println!("{moved} moves succeeded, {stayed} regions stayed, {lost} were lost with their node");

@@ -1,4 +1,5 @@
-//! Series between daemons of one site. Versions, kept versions, ends, deaths and restarts behave as on one node.
+//! Series between daemons of one site. Versions and kept versions behave as on one node, and so do ends, deaths and
+//! restarts.
 
 mod support;
 
@@ -99,7 +100,7 @@ fn versions_are_the_same_on_all_nodes_and_a_node_fetches_each_changed_chunk_once
     let mut observers: Vec<_> = places.into_iter().map(|session| observe(session, "field")).collect();
     assert_eq!(failed(observers[1].latest()).0, Status::NotYet);
     let mut fetched = 0;
-    // The chunks that change in each step: all, few, none, most, every second one, and one.
+    // The chunks that change in each step: all, few, none, all but one, every second chunk, and one chunk.
     let steps: [&dyn Fn(usize) -> bool; 6] =
         [&|_| true, &|n| n % 333 == 5, &|_| false, &|n| n != 17, &|n| n % 2 == 0, &|n| n == 999];
     for (step, changes) in steps.iter().enumerate() {
@@ -155,8 +156,8 @@ fn kept_versions_are_there_for_an_observer_that_comes_late() {
         assert_eq!((version.sequence(), version.missed()), (sequence, 0));
         shows(&version, sequence);
     }
-    // A version that an observer holds stays, whatever is published later. The mirror keeps as many other versions as
-    // the series does.
+    // A version that an observer holds stays, however many versions are published later. The mirror also keeps as many
+    // earlier versions as the option `keep` of the series says.
     let held = there.at(7, Duration::ZERO).unwrap();
     publish_all(&mut publisher, 10..=20);
     until("the newest is there", || there.newest() == 20);
@@ -175,7 +176,7 @@ fn an_observer_may_come_before_the_publisher_and_shapes_change() {
         (on_b, observer, first)
     });
     let on_a = world.session(0, "solver");
-    // After this time, node `b` very likely waits for the series.
+    // After this pause, the observer on node `b` very likely waits for the series.
     std::thread::sleep(Duration::from_millis(200));
     let grid = Variable {
         max_shape: vec![64, 4096],
@@ -299,7 +300,7 @@ fn the_end_of_a_series_comes_behind_its_last_version() {
     let mut later = observe(&on_b, "field");
     shows(&later.latest().unwrap(), 2);
     assert_eq!(failed(later.next(LONG)).0, Status::Closed);
-    // The series that is published next under this name is a new series, also for observers on the other node.
+    // A later publisher of this name publishes a new series. An observer on the other node then gets the new series.
     let mut second = on_a.publisher("field", &options(4)).unwrap();
     publish(&mut second, 3);
     let mut latest = observe(&on_b, "field");
@@ -322,7 +323,7 @@ fn the_death_of_a_publisher_comes_behind_its_last_version() {
     let mut late = observe(&on_b, "field");
     shows(&late.latest().unwrap(), 2);
     assert_eq!(failed(late.next(LONG)).0, Status::PeerDied);
-    // The publisher is started again. An observer finds the new series by observing again.
+    // Another process publishes a new series under the same name. A new call of `observe` finds this series.
     let again = start(&world.daemons[0], 5);
     let mut next = observe(&on_b, "field");
     shows(&next.next(LONG).unwrap(), 4);
@@ -422,8 +423,8 @@ fn observers_of_another_node_that_hold_versions_delay_no_task_and_lose_nothing()
     let mut there = observe(&on_b, "field");
     let mut held = Vec::new();
     let mut value = 0;
-    // Observers hold so many versions that the mirror has no room. It shows no more versions, and the publisher
-    // continues.
+    // The observer holds so many versions that the mirror has no room for another version. The mirror then shows no new
+    // version, but the publisher continues.
     while held.len() < 3 {
         value += 1;
         publish(&mut publisher, value);
@@ -462,7 +463,7 @@ fn versions_that_are_taken_back_are_skipped_and_none_is_torn() {
     for value in 2..=400 {
         assert_eq!(publish(&mut publisher, value), value);
         let Ok(version) = there.latest() else { continue };
-        // The publisher may take the version back before it is read.
+        // The publisher may take the version back before the observer reads it.
         if let Ok(numbers) = version.elements::<u64>("u") {
             assert!(numbers.iter().all(|n| Value::U64(*n) == *version.attribute("value").unwrap()));
             seen += 1;
@@ -505,7 +506,8 @@ fn a_series_has_one_publisher_in_a_site() {
     publish(&mut publisher, 1);
     let second = failed(on_b.publisher("field", &options(4)).map(drop));
     assert!(second.0 == Status::Exists && second.1.contains("on node a by task 'solver'"), "{second:?}");
-    // A task of the same node may publish the series again. After the series is removed, a task of any node may do it.
+    // After the publisher has ended, a task of the same node may publish a series of this name. After that series is
+    // removed, a task of any node may do so.
     drop(publisher);
     publish(&mut on_a.publisher("field", &options(4)).unwrap(), 2);
     on_a.remove_series("field").unwrap();
@@ -529,7 +531,8 @@ fn the_next_publisher_may_be_on_another_node_once_the_former_has_ended_or_died()
         "{living:?}"
     );
     end(doomed);
-    // Node a notices the death of the publisher first. Until node b knows of it, node b refuses another publisher.
+    // Node a notices the death of the publisher first. Until node b knows of the death, node b refuses a new publisher
+    // of this name.
     let mut publisher = None;
     until("the name is free", || {
         publisher = sessions[1].publisher("field", &options(4)).ok();

@@ -23,8 +23,8 @@ fn a_hundred_broker_kills_lose_no_message() {
         for kill in 0..KILLS {
             let before = sent.load(Ordering::Relaxed);
             daemon.kill_broker();
-            // Every second kill comes while the new broker is still starting. The other kills come after some messages
-            // have passed.
+            // Every second kill comes after one millisecond, while the new broker is still starting. The other kills
+            // come only after some messages have passed.
             let patience = if kill % 2 == 0 { Duration::from_millis(1) } else { Duration::from_secs(5) };
             let began = Instant::now();
             while sent.load(Ordering::Relaxed) < before + 30 && began.elapsed() < patience && !producing.is_finished() {

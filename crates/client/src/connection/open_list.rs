@@ -222,7 +222,7 @@ impl State {
     /// Begins the messages of a new connection with the list of everything that this process has open. At the end of
     /// the list, the daemon closes everything that it counts as open for this member and that is not in the list. A
     /// request that was sent on the former connection may have made an item that is not in the list. So these requests
-    /// are sent again before the list ends; the daemon then counts their items as new, and does not close them.
+    /// are sent again before the list ends. The daemon then adds their items to the list, and does not close them.
     pub(super) fn tell_open(&mut self) {
         let OpenList { segments, items, .. } = &self.open_list;
         let segments = segments.iter().map(|(segment, open)| Request::Hold { segment: *segment, count: open.count });
