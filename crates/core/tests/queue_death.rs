@@ -1,5 +1,5 @@
-//! Tests that a death ends waits. If a process is killed, a member of the port that waits for it gets an error within
-//! 100 ms, and the error names the process.
+//! Tests that a death ends waits. If a process is killed while another member of the port waits for it, the wait ends
+//! within 100 ms with an error that names the dead process.
 
 mod queue_world;
 

@@ -1,7 +1,6 @@
-//! Tests that an observer cannot write to the pool. There is a test for each way that the kernel offers, with all
-//! rights of the user who runs it (if that is root, with the rights of a container's root). Each of these ways would
-//! succeed if the memory were not sealed. Where it is possible, a control case shows this with memory that is not
-//! sealed.
+//! Tests that an observer cannot write to the pool. There is one test for each way to write that the kernel offers.
+//! Each test uses all rights of its user; if the user is root, it uses the rights that root has in a container. Each
+//! way would work if the memory were not sealed. Where possible, the test shows this with memory that is not sealed.
 
 mod series_world;
 
@@ -152,7 +151,8 @@ fn fallocate_in_every_other_mode_changes_nothing() {
         rustix::fs::fallocate(fixture.reopened(), FallocateFlags::empty(), size, 4096).unwrap_err(),
         Errno::PERM
     );
-    // The kernel allows an observer to reserve memory for pages that have none yet. This changes no byte.
+    // The kernel allows an observer to reserve memory for pages that have none yet. Reserving changes no byte of the
+    // pool.
     let _ = rustix::fs::fallocate(fixture.reopened(), FallocateFlags::KEEP_SIZE, size - 4096, 4096);
     fixture.unharmed();
 }

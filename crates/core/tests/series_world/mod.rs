@@ -25,7 +25,7 @@ pub const PUBLISHER: MemberId = MemberId::new(1, 1);
 /// Memory that the test's processes share: the liveness table, the quota, and words of the test's own.
 pub struct World {
     memory: Mapping,
-    /// The pin pages of the series that the test made last.
+    /// The pin pages of the last series that the test made.
     pages: Mutex<Vec<OwnedFd>>,
 }
 
@@ -230,8 +230,8 @@ pub fn spec(count: u64) -> Spec {
     Spec::of(vec![Variable::new("u", "u64", &[count])])
 }
 
-/// Gives the setting that says whether pages may move, as a method of finding changes needs it. Only the method of
-/// private copies needs permission to move pages.
+/// Gives the setting for the pages of a variable that `detect` needs. Only private copies need the permission to move
+/// pages.
 pub fn pages(detect: Detect) -> Pages {
     if detect == Detect::PrivateCopies { Pages::MayMove } else { Pages::Stay }
 }
@@ -239,8 +239,8 @@ pub fn pages(detect: Detect) -> Pages {
 /// A variable's memory as a slice of numbers.
 pub fn numbers<'a>(publisher: &'a mut Publisher, variable: &str) -> &'a mut [u64] {
     let (start, bytes) = (publisher.memory(variable).unwrap(), publisher.bytes(variable).unwrap());
-    // SAFETY: the slice is the variable's own memory, which no other thread writes; the borrow keeps the publisher from
-    // changing it.
+    // SAFETY: the slice is the variable's own memory. No other thread writes it, and the slice borrows the publisher,
+    // so the publisher cannot change the memory meanwhile.
     unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes as usize / 8) }
 }
 

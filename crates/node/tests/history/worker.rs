@@ -33,7 +33,7 @@ pub fn run(task: u64, incarnation: u64, seed: u64, across: bool, socket: &Path, 
     loop {
         let key = dice.below(KEYS);
         next += 1;
-        // Every write has another value, so that a read shows which write it saw.
+        // Each write writes a different value, so that a value that is read shows which write it comes from.
         let value = who * 1_000_000 + next;
         match (held.remove(&key), dice.below(16)) {
             (None, 0..=2) => create(&session, &mut log, &mut held, key),
@@ -106,7 +106,8 @@ fn access(session: &Session, log: &mut Log, held: &mut BTreeMap<u64, Item>, key:
         Err(error) => match error.status {
             Status::NotFound => log.answer(call, Outcome::NotFound),
             Status::NotYet => log.answer(call, Outcome::NotYet),
-            // Across nodes the end of a wait says nothing about the item: it may be on its way.
+            // If there are several nodes, a timeout says nothing about the item, because the item may be on its way
+            // between two nodes.
             Status::TimedOut if across => log.answer(call, Outcome::Failed),
             // The item may already belong to this task, but the daemon has not copied the item in time.
             Status::TimedOut if error.to_string().contains("it is being copied") => log.answer(call, Outcome::Failed),

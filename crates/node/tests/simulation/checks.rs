@@ -1,4 +1,4 @@
-//! The guarantees: what must hold because the broker has told clients so.
+//! Checks of the guarantees: what the broker has told clients must stay true.
 
 use std::collections::BTreeSet;
 
@@ -92,7 +92,8 @@ impl World {
         }
     }
 
-    /// Checks that a member which is declared dead cannot use its mappings any more, whatever it did before.
+    /// Checks that a member which the broker declares dead has really ended: the kernel has released its lock on the
+    /// roll.
     pub fn check_death(&self, member: MemberId) {
         assert!(!self.is_on_roll(member), "{member} is alive and was declared dead");
     }

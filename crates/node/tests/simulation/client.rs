@@ -22,7 +22,7 @@ pub struct Publishing {
     pub size: u64,
     /// The pin pages that the publisher knows, each with the simulated inode number of its memory.
     pub pages: BTreeMap<SegmentId, u64>,
-    /// The number of the page that the publisher asks for next.
+    /// The index of the pin page that the publisher asks for next.
     pub next: u32,
     /// The simulated inode number of the pool's memory.
     pub number: u64,
@@ -37,10 +37,10 @@ pub struct Client {
     pub workflow_name: String,
     /// Whether the client's process is alive.
     pub alive: bool,
-    /// True if the client has left in order, or the broker has told it that its session is over. Such a client does
+    /// True if the client has left properly, or if the broker has told it that its session is over. Such a client does
     /// nothing any more.
     pub over: bool,
-    /// True if the client has left in order, and has closed everything.
+    /// True if the client has left properly, and has closed everything.
     pub left: bool,
     /// True if the client has broken the rules, so that the broker must drop it.
     pub lied: bool,

@@ -61,7 +61,8 @@ impl World {
                 ) => 61_000,
                 _ => 0,
             };
-            // If the client has given up this connection, it repeats the request on its next one.
+            // If the client has given up this connection, the request has no deadline yet, because the client repeats
+            // it on its next connection.
             if present {
                 asked.due = Some(self.now + wait);
             }

@@ -1,5 +1,5 @@
 //! Items in the simulation: clients that open files, some of which keep them open secretly; a kernel that answers
-//! truthfully; and the check that no task gets an item while another one has it open.
+//! truthfully; and the check that no task gets an item while another task has it open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,12 +25,13 @@ pub struct Own {
 /// What the broker has told clients about items.
 #[derive(Default)]
 pub struct ItemModel {
-    /// Items that must exist, with their workflows: they were made, no request to destroy them was sent, and they do
-    /// not end with their owner.
+    /// Map from each item that must exist to its workflow. Such an item was made, no request to destroy it was sent,
+    /// and it does not end with its owner.
     promised: BTreeMap<SegmentId, u64>,
     /// Items for which a request was sent that may end them.
     doubtful: BTreeSet<SegmentId>,
-    /// Items that were transferred, with the new owner that the broker must know until another record changes it.
+    /// For each transferred item: its workflow, and its new owner. The journal must have this owner until a later
+    /// record changes the owner.
     moved: BTreeMap<SegmentId, (u64, Party)>,
 }
 
@@ -64,8 +65,7 @@ impl ItemModel {
 }
 
 impl World {
-    /// Tells whether a process has this file open, as the kernel counts. The process of the client `but` does not
-    /// count.
+    /// Tells whether any process, other than that of the client `but`, has this file open, as the kernel would say.
     fn is_open(&self, file: SegmentId, but: Option<usize>) -> bool {
         let clings = self.clients.iter().enumerate().filter(|(n, c)| c.alive && Some(*n) != but).any(|(_, c)| {
             let own = c.items.values().any(|own| own.file == file && own.open);
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// Ends one of the running copies, or several.
+    /// Ends one or several of the copies of items that are in progress.
     pub fn end_copies(&mut self) {
         while !self.copies.is_empty() {
             let at = self.random.below(self.copies.len());
@@ -231,7 +231,7 @@ impl World {
         }
     }
 
-    /// Closes one opening for reading, and tells the broker.
+    /// The client closes one of its openings of a file for reading, and tells the broker.
     fn close_one(&mut self, number: usize, file: SegmentId) {
         let client = &mut self.clients[number];
         let Some(count) = client.open.get_mut(&file) else { return };
@@ -287,15 +287,15 @@ impl World {
                 } else {
                     let own = Own { file: given.file, open: true, shared: false, busy: false };
                     client.items.insert(given.item, own);
-                    // If this client itself has secretly kept the file open, it is allowed to have the file open from
-                    // now on, because it owns the item.
+                    // Perhaps this client has secretly kept the file open since it owned the item before. Now it owns
+                    // the item again, so it may have the file open.
                     client.clings.remove(&given.file);
                 }
             }
             (ItemRequest::Transfer { item, to }, Answer::Done { .. }) => {
                 let had = self.clients[number].items.remove(item).is_some();
-                // The new owner must be in the journal before the answer, unless another request has changed the owner
-                // since.
+                // The journal has the new owner before the client gets this answer. If it has another owner now, a
+                // later request has changed the owner, and the model expects nothing.
                 let lasting = self.broker.as_ref().map(|b| b.lasting());
                 let there = lasting.and_then(|l| l.items.all.get(item)).is_some_and(|i| i.owner == *to);
                 if had && there {

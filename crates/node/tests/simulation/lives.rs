@@ -1,9 +1,9 @@
-//! Which members live, as the kernel sees it; and what the daemons' liveness tables say about them.
+//! Which members are alive according to the kernel, and what the daemons' liveness tables say about them.
 //!
-//! A client's lock on the roll lasts from its first welcome until its process is dead, or until it has left in order.
-//! The lock counts already while the welcome is in flight. A member whose connection has ended keeps its lock. Each
-//! member may still use the table of the daemon to which it was last connected, so all tables are checked, also the
-//! oldest one.
+//! A client has its lock on the roll from its first welcome until its process is dead, or until it has left properly.
+//! The lock comes with the welcome, and is held while the welcome is still in flight. A member whose connection has
+//! ended keeps its lock. Each member may still use the table of the daemon to which it was last connected, so all
+//! tables are checked, also the oldest one.
 
 use std::collections::BTreeMap;
 

@@ -25,7 +25,7 @@ pub struct Task {
     asked: u64,
     /// The regions that the task has open, each with its number in [`World::lines`].
     pub open: BTreeMap<SegmentId, u64>,
-    /// A write that is not finished: the region, the value, and the next part to write.
+    /// A write that the task has begun but not finished: the region, the value, and the next part to write.
     writing: Option<(SegmentId, u64, usize)>,
 }
 
@@ -120,7 +120,8 @@ impl World {
         }
     }
 
-    /// Lets a task of this node open the region, or write it if it has the region open.
+    /// Lets a task of this node open the region. If the task has a region open already, lets it write the region's next
+    /// part.
     pub fn use_region(&mut self, n: usize, name: &str) {
         let Some(t) = self.tasks.iter().position(|task| task.node == n && task.connection != 0) else { return };
         match self.tasks[t].open.is_empty() {
@@ -172,7 +173,7 @@ impl World {
             return;
         }
         self.totals.removals_asked += 1;
-        // The name is the last field of the question, behind its length.
+        // The question ends with the length of the name and the name.
         for name in ["x", "y", "copy/x", "copy/y"] {
             let field = [&(name.len() as u32).to_le_bytes(), name.as_bytes()].concat();
             if body.ends_with(&field) {
@@ -181,7 +182,7 @@ impl World {
         }
     }
 
-    /// Notes that the regions of this name that the node `n` has may be removed.
+    /// Notes that a region of this name on the node `n` may be removed.
     fn may_be_removed(&mut self, n: usize, name: &str) {
         for (_, line) in self.named(n, name) {
             if let Some(truth) = self.lines.get_mut(&line) {
@@ -196,7 +197,8 @@ impl World {
         let fresh = self.fresh();
         let (segment, value, part) = self.tasks[t].writing.unwrap_or((segment, fresh, 0));
         let n = self.tasks[t].node;
-        // One task at a time writes a region, so the region has equal parts when no task has it open.
+        // Only one task at a time writes a region. So when no task has the region open, all its parts have the same
+        // value.
         let by_another = |(u, task): (usize, &Task)| u != t && task.writing.is_some_and(|(of, ..)| of == segment);
         if self.tasks.iter().enumerate().any(by_another) {
             return;
@@ -260,7 +262,7 @@ impl World {
         }
         let Some((_, request)) = self.tasks[t].pending.take() else { return };
         if let Request::CopyRegion { wait_ms, .. } = request {
-            // The host may still wait for names and replies after the task's deadline.
+            // The answer may come after the task's deadline, because the host may still wait for a name or for replies.
             let late = self.now().saturating_sub(self.tasks[t].asked + wait_ms);
             if self.calm && late > 20_000 {
                 self.fail(format!("{request:?} was answered {late} ms after its deadline"));

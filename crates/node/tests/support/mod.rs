@@ -17,7 +17,7 @@ use crossdock_os::socket::{self, Received};
 pub use crossdock_os::testing::until;
 use crossdock_os::{Deadline, event};
 
-/// A running daemon. When it is stopped, the test checks that it leaves nothing behind.
+/// A running daemon. `stop` ends it, and checks that it leaves nothing behind.
 pub struct Daemon {
     pub folder: tempfile::TempDir,
     pub keeper: Child,
@@ -137,8 +137,8 @@ pub fn kill(pid: u32, signal: &str) {
 pub struct Raw {
     pub socket: OwnedFd,
     next: u64,
-    /// The descriptors that came with the welcome, with the client's lock on the roll. The client counts as dead after
-    /// it has closed these descriptors and its connection.
+    /// The descriptors that came with the welcome. One of them holds the client's lock on the roll. If the client
+    /// closes these descriptors and its connection, it counts as dead.
     papers: std::cell::RefCell<Vec<OwnedFd>>,
 }
 
@@ -168,7 +168,7 @@ impl Raw {
         }
     }
 
-    /// Makes the hello of a client that was connected before, and knows which member it is.
+    /// Makes the hello of a client that was connected before as this member, and connects again.
     pub fn hello_again(token: u8, member: MemberId) -> Request {
         match Self::hello_message(token) {
             Request::Hello { protocol, layout, fingerprint, token, rank, visitor, task, workflow, .. } => {
@@ -178,7 +178,7 @@ impl Raw {
         }
     }
 
-    /// Sends this hello as soon as a daemon or broker serves. Returns the client and the answer.
+    /// Connects and sends this hello, and tries again until a broker answers. Returns the client and the answer.
     pub fn greet(path: &Path, hello: &Request) -> (Self, Answer) {
         let deadline = Deadline::after(Duration::from_secs(5));
         loop {
@@ -273,7 +273,7 @@ impl Raw {
         }
     }
 
-    /// Tells whether the daemon has closed the connection. Waits at most five seconds for it.
+    /// Tells whether the daemon closes the connection within five seconds.
     pub fn was_dropped(&self) -> bool {
         let deadline = Deadline::after(Duration::from_secs(5));
         let mut buffer = [0; MAX_MESSAGE + 1];

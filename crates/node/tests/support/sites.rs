@@ -9,10 +9,12 @@ pub use crossdock_os::testing::until;
 
 use super::{Daemon, spawn};
 
-/// Finds a port below those that the kernel gives to outgoing connections, so that it is still free a moment later.
+/// Finds a free TCP port below those that the kernel gives to outgoing connections. So the kernel does not give it to a
+/// connection before the test uses it.
 pub fn free_port() -> String {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Test programs that start one after another have neighbouring process ids, so their ports begin far apart.
+    // Test programs that start one after another have neighbouring process ids. The factor makes them begin their
+    // search at ports that are far apart.
     let first = (std::process::id() as u16).wrapping_mul(251);
     loop {
         let port = 12_000 + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
