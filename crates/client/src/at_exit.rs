@@ -24,11 +24,11 @@ struct OpenAtExit {
     series: Vec<Weak<EndMark>>,
 }
 
-/// A forked child begins with an empty list, because the parent ends what the parent has open.
+/// A forked child begins with an empty list. What is in the parent's list is ended by the parent.
 static OPEN: PerProcess<Mutex<OpenAtExit>> = PerProcess::new();
 
-/// At the end of the program, another thread might hold the lock of the list for ever. So this module tries to take the
-/// lock this many times, and then lets the program end.
+/// When the program ends, another thread might hold the lock of the list for ever. So this module gives up after this
+/// many attempts to take the lock, and the program ends.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(200);
 

@@ -1,4 +1,4 @@
-//! One connection to the daemon, up to the daemon's welcome.
+//! Connects to the daemon and says hello, until the daemon has sent its welcome.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -87,7 +87,8 @@ pub(crate) fn greet(
         match sent {
             Ok(_) if event::wait_writable(&socket, deadline).unwrap_or(false) => {}
             Ok(_) => return Err(HelloFailure::Final(late(path))),
-            // The daemon may have sent the reason before it closed the connection, so its message is read next.
+            // Sending the hello failed, because the daemon has closed the connection. Before that it may have sent a
+            // message that says why, so the code below reads this message.
             Err(error) if matches!(error.reason().kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => break,
             Err(error) => return Err(refusal(path, &error)),
         }
@@ -98,7 +99,7 @@ pub(crate) fn greet(
         match socket::receive(&socket, &mut buffer) {
             Ok(Some(Received::Message(length, fds))) => break (length, fds),
             // If a daemon closes the socket before it has read the hello, the kernel first reports the reset and only
-            // then gives out what the daemon had sent. So this loop ignores the first `End` and reads again.
+            // after that gives out what the daemon had sent. So this loop ignores the first `End` and reads again.
             Ok(Some(Received::End)) if ends == 0 => {
                 ends = 1;
                 continue;

@@ -13,8 +13,8 @@ use crate::segment::SegmentOpening;
 use crate::series::PublisherRegistration;
 use crate::{Result, Session};
 
-/// The session as one open object sees it. While the object exists, this value keeps the session alive and keeps the
-/// daemon's count of openings.
+/// An open object's access to its session. While the object exists, this value keeps the session alive and keeps the
+/// object's segments open in the daemon's count.
 pub(crate) struct SessionHost {
     /// The openings that the daemon counts. They are closed one after the other, from the first to the last of this
     /// list, before the session ends.
@@ -47,7 +47,7 @@ impl SessionHost {
         Self { patience: Some(patience), ..Self::new(session, Vec::new()) }
     }
 
-    /// Keeps the registration, after the daemon has accepted the series.
+    /// Stores the registration, after the daemon has accepted the series.
     pub fn keep_registration(&self, registration: PublisherRegistration) {
         self.segment.get_or_init(|| registration.segment());
         self.registration.get_or_init(|| registration);

@@ -6,7 +6,7 @@ thread_local! {
     static CHECK: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
 }
 
-/// Restores the thread's former check when this value is dropped, also after a panic.
+/// When this value is dropped, even after a panic, the thread gets back the check that it had before.
 struct Restore(Option<fn() -> bool>);
 
 impl Drop for Restore {

@@ -1,7 +1,7 @@
 //! The client library: sessions, regions, ports, series and items.
 //!
 //! A program connects once ([`Session::connect`]) and asks the session for regions, ports, series and items. Every wait
-//! has a deadline. Every error names the object, tells what was tried and gives a hint. This library neither prints nor
+//! has a deadline. Every error names the object, says what was tried and gives a hint. This library neither prints nor
 //! exits.
 
 #![warn(missing_docs)]

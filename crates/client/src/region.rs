@@ -24,7 +24,8 @@ pub(crate) const AGAIN: Duration = Duration::from_millis(20);
 impl Session {
     /// Opens or makes a region. `size` is the capacity in bytes; it is used only if the region has to be made. The
     /// capacity is virtual, and includes the region's own tables (about a twentieth). A capacity of less than 256 KiB
-    /// becomes 256 KiB. With `ANY_SIZE`, an existing region may have any size, and a new one gets `DEFAULT_CAPACITY`.
+    /// becomes 256 KiB. With `ANY_SIZE`, an existing region may have any size, and a new region gets the capacity
+    /// `DEFAULT_CAPACITY`.
     ///
     /// `timeout` is how long `OpenOnly` waits for a region that does not exist yet. With `None`, the call does not
     /// wait.
@@ -82,7 +83,8 @@ impl Session {
         entered
     }
 
-    /// Removes a region's name. Tasks that have the region open keep it. Its memory is freed with its last mapping.
+    /// Removes a region's name. Tasks that have the region open keep it. The region's memory is freed when the last
+    /// task has unmapped it.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no region of this name, `DENIED` without a grant to remove it.
@@ -121,7 +123,7 @@ impl Session {
             return Err(Error::new(Status::BadHandle, text));
         }
         let region = self.enter(opened)?;
-        // A port through which handles of this region come keeps the region open for the next message.
+        // If the handle came through one of these ports, the port keeps the region open for the next message.
         for port in self.session_objects().ports() {
             port.keep(&region);
         }

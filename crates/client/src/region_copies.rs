@@ -13,14 +13,14 @@ use crate::region::AGAIN;
 use crate::segment::{OpenRequest, OpenedSegment};
 use crate::{Error, Mode, Region, Result, Session};
 
-/// How long after the deadline the daemon may still answer. The answer may be late, because the daemon first removes an
-/// unfinished copy.
+/// How long this process waits for the daemon's answer after the call's deadline. The answer may be late, because the
+/// daemon first removes an unfinished copy.
 const CLEANING: Duration = Duration::from_secs(5);
 
 impl Session {
     /// Copies a region of any node of the site to this node, under another name, and opens the copy. The copy has the
-    /// bytes of one moment in which no task had the region open. Handles that were saved in the region are valid in the
-    /// copy, and name the copy's objects there.
+    /// bytes that the region had at a moment when no task had it open. Handles that were saved in the region are valid
+    /// in the copy, and name the copy's objects there.
     ///
     /// `timeout` is for the whole call. Within this time, the call waits for the region to be made, and for all tasks
     /// to close it.
@@ -73,8 +73,9 @@ impl Session {
         self.region(copy, Mode::OpenOnly, 0, None)
     }
 
-    /// Opens a region for copying its bytes to another node. The region is healed, and no other member can open it
-    /// while the returned region exists. The call is for the daemon itself.
+    /// Heals and opens a region, so that its bytes can be copied to another node. While the returned region exists, no
+    /// other member can open the region. If `moves` is true, the region is to be moved. The call is for the daemon
+    /// itself.
     ///
     /// # Errors
     /// `BUSY` if another member has the region open (the text names the member). `NOT_FOUND` if there is no region of
@@ -155,7 +156,7 @@ impl Session {
     }
 }
 
-/// A segment of this node that gets the bytes of a region. No other member can see it.
+/// A segment of this node into which the bytes of a region are copied. No other member can see the segment.
 #[derive(Debug)]
 pub struct IncomingRegion {
     session: Session,
@@ -170,7 +171,7 @@ impl IncomingRegion {
         self.opened.id
     }
 
-    /// Counts this many bytes against the quota of the workflow.
+    /// Asks the daemon to count this many bytes against the quota of the workflow.
     ///
     /// # Errors
     /// `NO_SPACE` if the quota or the node's memory does not suffice.

@@ -24,7 +24,8 @@ pub(crate) struct SessionObjects {
 #[derive(Debug)]
 struct KnownRegion {
     region: Weak<region::Region>,
-    /// For a heap: the openings of the item through which the program has opened the heap.
+    /// For the heap of an item: the openings of the item that use this mapping of the heap. `None` for every other
+    /// region.
     openings: Option<Weak<Openings>>,
 }
 
@@ -32,8 +33,9 @@ struct KnownRegion {
 #[derive(Debug, Default)]
 struct Openings;
 
-/// The heap of an item that is open. When the item is closed, handles no longer lead to this heap, although the program
-/// may still use it: another task may own the item, or this task may have opened the item again, in another file.
+/// The heap of an item that is open. The program may still use the heap after it has closed the item. But handles then
+/// no longer lead to this heap, because another task may own the item, or this task may have opened the item again, in
+/// another file.
 #[derive(Debug)]
 pub(crate) struct OpenHeap {
     pub region: Region,
@@ -48,7 +50,8 @@ impl KnownRegion {
 }
 
 fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The lock can be used after a panic, because no code leaves a table half changed.
+    // If a thread panicked while it held the lock, the lock can still be used, because no code leaves a table half
+    // changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -73,7 +76,8 @@ impl SessionObjects {
         copies.next().is_none().then_some(first)
     }
 
-    /// Adds a region that was just mapped. If another thread added the same region first, gives that thread's mapping.
+    /// Adds a region that was just mapped. If another thread has just added the same region, returns the mapping of
+    /// that thread.
     pub fn note_region(&self, region: Region) -> Region {
         let file = region.id();
         self.note(region, file, None).0
@@ -93,7 +97,8 @@ impl SessionObjects {
             if let Some(there) = known.region.upgrade() {
                 let openings = known.openings.as_ref().and_then(Weak::upgrade).or(new);
                 known.openings = openings.as_ref().map(Arc::downgrade);
-                // Dropping a region sends a request to the daemon, so this must not happen while the lock is held.
+                // `region` is dropped when this function returns. Dropping a region sends a request to the daemon, so
+                // the lock must be released before.
                 drop(regions);
                 return (there, openings);
             }

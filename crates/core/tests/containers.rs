@@ -1,4 +1,5 @@
-//! Tests of vectors and ndarrays: growth, zeroed elements, shapes, and removal together with the blocks that they own.
+//! Tests of vectors and ndarrays: their growth, zeroed elements, shapes, and their removal together with the blocks
+//! that they own.
 
 mod common;
 
@@ -294,7 +295,7 @@ fn containers_in_a_container_keep_their_contents_when_it_grows_and_are_freed_whe
 fn containers_at_any_place_in_an_element_keep_their_contents_when_it_moves() {
     let world = World::new(64 << 20);
     let region = world.attach(1);
-    // An element has a string at 8, an ndarray at 40, and two vectors of vectors at 168.
+    // In each element, a string is at the offset 8, an ndarray at 40, and two vectors of vectors at 168.
     let ty = TypeRef::new("{f64,vector<{i64,string,ndarray<f32>,vector<vector<u8>>[2]}>}").unwrap();
     let tree = region.claim("tree", &ty, ObjectMode::CreateOnly, Some(Duration::ZERO)).unwrap().offset;
     let list = tree + 8;

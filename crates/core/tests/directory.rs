@@ -1,5 +1,5 @@
-//! Tests of named objects: claiming, types, waiting, the constructor's death, and removal together with the blocks of
-//! containers.
+//! Tests of named objects: claiming an object, types, waiting for an object, the death of the constructing member, and
+//! removing an object together with the blocks of its containers.
 
 mod common;
 

@@ -99,7 +99,7 @@ fn a_region_that_has_gone_is_near_to_no_thread_and_its_address_may_be_anothers()
         next.store(region.base() as usize, Ordering::Relaxed);
         mapped.wait();
     });
-    // The blocks that the threads have not freed still exist, and the heap is valid.
+    // The blocks that the threads did not free still exist, so the heap's counts are right.
     assert_eq!(old.attach(2).statistics().blocks, 8);
     assert_eq!(new.attach(2).statistics().blocks, 1);
 }

@@ -70,7 +70,7 @@ fn consume(world: &World, end: &End) {
 #[derive(Default)]
 struct Seen {
     tags: Vec<u64>,
-    /// The time at which a wait ended because a peer had died.
+    /// The time at which a wait first ended because a peer had died.
     death: Option<Instant>,
 }
 
@@ -136,8 +136,8 @@ fn open_soon(world: &World, side: Side) -> End {
     end
 }
 
-/// Lets a producer die at `fault`. A consumer must receive everything in order, including the messages of the
-/// producer's successor.
+/// Lets a producer die at `fault`. A consumer must receive all messages in the order in which they were sent, including
+/// those of the producer's successor.
 fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
     let context = format!("{pattern:?}, producer dies at {fault}, consumer first: {consumer_first}");
     let world = World::new(pattern, 4);

@@ -20,8 +20,8 @@ fn send(end: &End, tags: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// Receives as `for message in port` does: gives all messages until the stream ends, and the status with which it
-/// ended.
+/// Receives as `for message in port` does in Python: gives the tags of all messages until the stream ends, and the
+/// status with which it ended.
 fn read(end: &End, wait: Duration) -> (Vec<u64>, Status) {
     let mut tags = Vec::new();
     loop {
@@ -134,7 +134,7 @@ fn a_death_before_an_end_joined_is_none_of_its_business() {
         let other = world.try_open(Side::Producer, dead, "simulate").unwrap();
         world.bury(dead);
         let first = world.open(Side::Consumer);
-        // This call heals the dead member's end, and thereby records in the port that the member died.
+        // This call heals the dead member's end. Healing records in the port that the member died.
         assert_eq!(status(first.receive(POLL)), Status::NotYet);
         drop(first);
         let consumer = world.open(Side::Consumer);

@@ -21,8 +21,8 @@ use series_world::{LONG, Series, World, as_numbers, numbers, pages, pattern, spe
 
 const SIGKILL: i32 = -9;
 const WORDS: u64 = 40 * 512;
-/// The time within which a wait must end. This time is far below the deadlines of waits, but long enough for a busy
-/// machine.
+/// A wait must end within this time after a death. The time is much shorter than the timeouts of the waits, but long
+/// enough for a busy machine.
 const SOON: Duration = Duration::from_secs(2);
 /// Indices of words of memory that the processes share. `RETURNED`: the last version whose publish has returned. `GO`:
 /// a number that the parent increases to let the child continue.

@@ -36,7 +36,8 @@ fn fixture() -> Fixture {
 }
 
 impl Fixture {
-    /// Opens the pool for writing through `/proc`. The kernel gives a descriptor, but refuses to write through it.
+    /// Opens the pool for writing through `/proc`. The kernel gives a descriptor, but refuses each write through this
+    /// descriptor.
     fn reopened(&self) -> OwnedFd {
         reopen(&self.pool, OFlags::RDWR).unwrap()
     }
@@ -80,8 +81,8 @@ fn mapping_it_writable_is_refused() {
 #[test]
 fn making_a_view_writable_is_refused() {
     let fixture = fixture();
-    // SAFETY: the range is the mapped version that the observer holds. If the kernel allowed the call, the test would
-    // fail.
+    // SAFETY: the range is the mapping of the version that the observer holds. The kernel must refuse the call; if it
+    // does not, the test fails.
     let made = unsafe { rustix::mm::mprotect(fixture.view(), PAGE, MprotectFlags::READ | MprotectFlags::WRITE) };
     assert_eq!(made.unwrap_err(), Errno::ACCESS);
     let again = map(fixture.reopened(), ProtFlags::READ, MapFlags::SHARED).unwrap();
@@ -164,8 +165,8 @@ fn madvise_cannot_remove_its_pages() {
     for (address, advice) in [
         (fixture.view(), libc::MADV_REMOVE),
         (again, libc::MADV_REMOVE),
-        // The kernel allows MADV_DONTNEED and MADV_PAGEOUT. These calls only drop the pages from memory, and the next
-        // read gets the same contents.
+        // The kernel allows MADV_DONTNEED and MADV_PAGEOUT. They only drop pages from memory; the next read finds the
+        // same contents.
         (fixture.view(), libc::MADV_DONTNEED),
         (fixture.view(), 21), // MADV_PAGEOUT
         (again, libc::MADV_DONTNEED),

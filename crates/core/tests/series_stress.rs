@@ -60,8 +60,8 @@ fn publish(world: &World, publisher: &mut Publisher) -> i32 {
         go_on(publisher, &mut longest);
     }
     world.word(LONGEST_US).store(longest.as_micros() as u64, SeqCst);
-    // All observers are gone by now, and all of their pins have been cleared. A few more publishes free the versions
-    // that the observers held.
+    // All observers are gone by now, and all of their pins are cleared. During the next publishes the publisher frees
+    // the versions that the observers held.
     (0..3).for_each(|_| go_on(publisher, &mut longest));
     let statistics = publisher.statistics();
     world.word(REFUSED).store(statistics.taken_back, SeqCst);

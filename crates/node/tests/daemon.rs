@@ -1,4 +1,4 @@
-//! The daemon as real processes: it starts, serves, restarts and ends.
+//! Tests of the daemon as real processes: it starts, serves, restarts and ends.
 
 mod support;
 
@@ -56,8 +56,8 @@ fn a_region_and_a_port_that_were_made_too_late_stay_if_another_member_has_had_th
         let late = session.port("p", End::Producer, &PortOptions::default(), None).map(drop);
         assert_eq!(late.unwrap_err().status, Status::TimedOut);
         kill(broker, "CONT");
-        // The broker has made both objects, although `session` has given its requests up. `session` reads these late
-        // answers only with the answer to its next request.
+        // `session` has given its two requests up, but the broker has now carried them out. `session` reads the two
+        // late answers only when it waits for the answer to its next request.
         until("both are there", || other.list().unwrap().segments.len() == 2);
         if used {
             let region = other.region("r", Mode::OpenOrCreate, 1 << 20, None).unwrap();

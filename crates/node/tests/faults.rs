@@ -21,7 +21,7 @@ use support::{Daemon, Raw, open, spawn_in, until};
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 /// How long an answer may take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Only one test at a time, because the tests count descriptors.
+/// Lets only one test run at a time, because the tests count this process's descriptors.
 static ONE: Mutex<()> = Mutex::new(());
 
 /// The library's calls that failed at the first attempt, each with its error.
@@ -29,7 +29,8 @@ static ONE: Mutex<()> = Mutex::new(());
 struct Failures(Vec<(&'static str, crossdock_client::Error)>);
 
 impl Failures {
-    /// Repeats a call that fails. Only one system call fails, so the second attempt must succeed.
+    /// Makes a call, and repeats it if it fails. Only one system call is made to fail, so the second attempt must
+    /// succeed.
     fn twice<T>(&mut self, what: &'static str, mut call: impl FnMut() -> crossdock_client::Result<T>) -> T {
         match call() {
             Ok(value) => value,
@@ -85,7 +86,7 @@ fn descriptors(process: &str) -> usize {
     std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
 }
 
-/// Whose system calls fail: those of the test, or those of the daemon.
+/// Whose system calls are made to fail: those of a member (the test itself), or those of the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fails {
     Member,
@@ -122,7 +123,7 @@ fn each_call_fails(fails: Fails, life: &impl Fn(&Setting, &mut Failures)) {
     let broker = setting.daemon.broker();
     let descriptors =
         || descriptors("self") + if fails == Fails::Daemon { descriptors(&broker.to_string()) } else { 0 };
-    // The function `life` runs twice without a failure first, because some things are made only once in a process.
+    // First `life` runs twice without a failure, because some descriptors and threads are made only once in a process.
     for _ in 0..2 {
         let mut none = Failures::default();
         life(&setting, &mut none);
@@ -252,8 +253,8 @@ fn a_series_and_its_versions() {
         let mut held = Vec::new();
         for value in 1..6u64 {
             let elements = publisher.elements::<u64>("u").unwrap();
-            // The first version changes all elements of the array, the second one 1250 of them, and each later one a
-            // quarter as many as the version before.
+            // The first version changes all elements of the array, the second version 1250 elements, and each later
+            // version a quarter as many as the version before.
             let changed = if value == 1 { 40_000 } else { 20_000 >> (2 * value) };
             elements[..changed].fill(value);
             let withheld = publisher.statistics().withheld;
@@ -313,8 +314,8 @@ fn an_item_and_its_owners() {
     });
 }
 
-/// Each system call of a daemon's start fails once. The daemon then serves nevertheless, or ends with an error and
-/// leaves nothing.
+/// In each round another system call of a daemon's start fails. The daemon must serve nevertheless, or end with an
+/// error and leave nothing behind.
 #[test]
 fn a_daemon_serves_or_ends_with_an_error_and_leaves_nothing() {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -375,8 +376,8 @@ fn memory_that_a_reader_offers_can_be_written_although_a_call_failed() {
     assert!(opens > 0, "the daemon opens what was offered");
 }
 
-/// Lets a reader offer memory while the daemon's calls fail by a plan that `arm` makes, and writes to this memory as
-/// another member. Gives the call that failed.
+/// A member that may only read offers memory, while a system call of the daemon fails by the plan that `arm` makes.
+/// Then opens this memory for writing. Gives the system call that failed.
 fn a_reader_offers(arm: impl Fn(&faults::FaultPlan)) -> Hit {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("plan");
@@ -402,8 +403,8 @@ fn a_reader_offers(arm: impl Fn(&faults::FaultPlan)) -> Hit {
     let mut offered = raw.ask_with(&Request::Offer { segment }, &[readable.as_fd()]);
     let hit = page.words().disarm();
     if !matches!(offered, Some((Answer::Done { .. }, _))) {
-        // If the call that failed carried the offer or its answer, the member repeats the offer. It connects again
-        // first if the daemon has dropped the connection.
+        // Perhaps the failed system call was the one that should receive the offer or send its answer. So the member
+        // offers the memory a second time. If the daemon has dropped the connection, the member first connects again.
         raw = if offered.is_none() && raw.was_dropped() { again(200) } else { raw };
         offered = raw.ask_with(&Request::Offer { segment }, &[readable.as_fd()]);
     }

@@ -11,7 +11,7 @@ struct World {
     broker: Broker,
     /// The answers that the broker sent: for each the connection, the request number and the answer.
     answers: Vec<(u64, u64, Answer)>,
-    /// Copies that the broker has begun and that have not ended, each with its item and its target file.
+    /// The copies that the broker has begun and that have not ended: for each the item and the target file.
     copies: Vec<(SegmentId, SegmentId)>,
 }
 

@@ -1,5 +1,5 @@
-//! A daemon continues whatever happens around it: a socket that is shut down, a limit on file sizes, a flood of log
-//! lines.
+//! Tests that a daemon continues to serve after a socket was shut down, with a limit on file sizes, and during a flood
+//! of log lines.
 
 mod support;
 

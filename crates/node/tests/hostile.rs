@@ -149,8 +149,8 @@ fn floods_leave_the_honest_their_share() {
                 while !over.load(Ordering::Relaxed) {
                     let (flooder, _) = Raw::join(&daemon.socket());
                     let message = open("nothing", OpenMode::OpenOnly, 0, 0).encode(1, 1);
-                    // This client never reads its answers. It is dropped when too many answers are waiting, and then
-                    // connects again.
+                    // This client never reads its answers. When too many answers wait for it, the daemon drops the
+                    // client, and the client connects again.
                     while !over.load(Ordering::Relaxed) && flooder.send(&message, &[]) {
                         std::hint::spin_loop();
                     }

@@ -1,4 +1,4 @@
-//! Items between members of one daemon: each item has one owner at a time, whatever the members request.
+//! Tests of items that members of one daemon use: whatever the members request, each item has one owner at a time.
 
 mod support;
 
@@ -90,7 +90,7 @@ fn the_next_owner_of_a_file_that_lacks_memory_takes_the_memory_and_not_the_daemo
             Some((Answer::Failed { status: Status::NoSpace, .. }, _)) if key == "large" => break,
             other => panic!("no item, but {other:?}"),
         };
-        // The first owner gives the item away without writing into its file, so the file has no memory yet.
+        // The first owner transfers the item without writing into its file. So the file has no memory yet.
         drop(fds);
         one.ask(&Request::Item(ItemRequest::Transfer { item: given.item, to: Party::task("two") })).unwrap();
         let access = ItemRequest::Access { read: false, wait_ms: 5000, keys };
@@ -191,8 +191,7 @@ fn bad_input_is_refused_with_words_that_help_and_the_item_stays_as_it_was() {
         crossdock_layout::wire::ItemRequest::Transfer { item: id, to: crossdock_client::Party::task("b") },
     ));
     assert!(matches!(refused, Some((crossdock_layout::wire::Answer::Failed { status: Status::Denied, .. }, _))));
-    // After the transfer, the former owner's object for the item has no use: every call fails and says where the item
-    // went.
+    // After the transfer, every call on the former owner's `Item` fails, and the error says who got the item.
     item.transfer_mut("b").unwrap();
     assert!(item.bytes().is_empty() && item.bytes_mut().is_empty() && item.base().is_null());
     for error in [item.transfer_mut("b").unwrap_err(), item.destroy_mut().unwrap_err(), item.resize(5).unwrap_err()] {
@@ -259,7 +258,7 @@ fn the_policy_says_what_becomes_of_a_gone_owners_item() {
         let b = task(&daemon, "b");
         let mut item = b.access_item(key, LONG).unwrap();
         item.bytes_mut()[0] = 5;
-        // The member ends as if it had died: its connection ends, and it sends no message about the item.
+        // The member `b` ends as if it had died: its connection ends, and it sends no message about the item.
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| a.access_item(key, Some(Duration::from_millis(300))));
             std::thread::sleep(Duration::from_millis(50));
@@ -300,7 +299,7 @@ fn a_shared_item_is_read_by_many_and_written_by_no_task_until_it_is_taken_back()
     let reader = c.read_item("k", LONG).unwrap();
     assert_eq!((shared.bytes()[0], reader.bytes()[0]), (1, 1));
     assert_eq!(b.access_item("k", None).unwrap_err().status, Status::NotYet);
-    // If a reader closes the item in time, the owner writes again without a copy.
+    // The reader closes the item in time, so the owner can write to the item again without a copy.
     let mut item = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| shared.unshare(LONG).unwrap());
         std::thread::sleep(Duration::from_millis(50));
@@ -310,7 +309,7 @@ fn a_shared_item_is_read_by_many_and_written_by_no_task_until_it_is_taken_back()
     });
     assert_eq!(a.find_item("k").unwrap().copies, 0);
     item.bytes_mut().fill(2);
-    // If a reader keeps the item open, the reader keeps the old bytes, and the owner gets a copy.
+    // The reader keeps the item open. So the reader keeps the old bytes, and the owner gets a copy.
     let shared = item.share().unwrap();
     let reader = b.read_item("k", LONG).unwrap();
     let mut item = shared.unshare(Some(Duration::from_millis(50))).unwrap();
@@ -414,7 +413,8 @@ fn the_heap_of_an_item_is_the_one_of_its_present_memory_even_if_an_old_heap_is_i
     let new = b.read_item("k", LONG).unwrap().region().unwrap();
     assert_eq!((read(&old), read(&new)), (1.0, 2.0));
     drop((old, new));
-    // The owner keeps the heap of an item that it closed, and writes after it has opened the item again.
+    // The owner closes the item but keeps its heap, opens the item again, and writes. The kept heap must not show this
+    // write.
     let mut item = shared.unshare(LONG).unwrap();
     let old = item.region().unwrap();
     drop(item);
@@ -502,7 +502,8 @@ fn a_call_for_an_item_ends_in_time_if_the_daemon_is_stopped() {
     assert_eq!(shared.unshare_mut(Some(Duration::from_millis(100))).unwrap_err().status, Status::TimedOut);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     support::kill(broker, "CONT");
-    // The item could not be opened again, so it is closed, and this task can access it.
+    // While the daemon was stopped, the `SharedItem` could not open the item again. So it has closed the item, and this
+    // task can open it by its key.
     assert_eq!(shared.view().map(drop).unwrap_err().status, Status::Closed);
     drop(a.access_item("k", LONG).unwrap());
     drop(shared);
@@ -571,7 +572,8 @@ fn a_cooperative_key_that_was_destroyed_and_made_anew_names_the_new_item() {
     let first = make();
     assert_eq!(b.access_item("k", None).map(drop).unwrap_err().status, Status::NotYet);
     first.destroy().unwrap();
-    // `b` still has the memory of the first item mapped.
+    // `b` still has the memory of the first item mapped. It must wait for the second item, and not in the memory of the
+    // first.
     let waiting = std::thread::spawn({
         let b = b.clone();
         move || b.access_item("k", LONG).map(|mut item| item.bytes_mut()[0])

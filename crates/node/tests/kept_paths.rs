@@ -19,7 +19,7 @@ use support::{Daemon, Raw};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 const SIZE: u64 = 8192;
-/// The user id of an ordinary user: any id but root's.
+/// The user id of an ordinary user. Any id except root's would do.
 const ORDINARY: u32 = 65534;
 const SECRET: u8 = 0x5e;
 
@@ -46,8 +46,8 @@ fn task(daemon: &Daemon, name: &str) -> Session {
     Session::connect(&ConnectOptions { task: Some(name.into()), ..daemon.options() }).unwrap()
 }
 
-/// Connects a member that may send any message. The member keeps an item's file open although it says that it has given
-/// the item up.
+/// Connects a member through which the test can send any message. Such a member can keep an item's file open after it
+/// has said that it gives the item up.
 fn former(daemon: &Daemon) -> Raw {
     let mut hello = Raw::hello_message(1);
     let Request::Hello { token, task, .. } = &mut hello else { unreachable!() };
@@ -109,15 +109,15 @@ fn check_a_kept_path() {
         let key = if restart { "over-a-restart" } else { "plain" };
         let (item, fd) = create(&mut former, key);
         let path = path_of(&fd);
-        // A descriptor with access mode 3, which allows neither reading nor writing. It still is a way to open the file
-        // again.
+        // A descriptor with access mode 3. It allows neither reading nor writing, but through it a process can try to
+        // open the file again.
         let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let third = rustix::fs::open(name, OFlags::from_bits_retain(3) | OFlags::CLOEXEC, Mode::empty());
         let tree = rustix::mount::open_tree(&fd, "", OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::OPEN_TREE_CLOEXEC);
         drop(fd);
-        // A descriptor with access mode 3 counts as an open file in the kernel's proof. If the test kept it both with
-        // and without a restart of the broker, no proof here would succeed. So the test keeps it only without a
-        // restart.
+        // A descriptor with access mode 3 counts as an open file in the kernel's proof. So no proof succeeds while the
+        // test keeps this descriptor. To test a successful proof, too, the test keeps it only in the round without a
+        // restart of the broker.
         let third = third.ok().filter(|_| !restart);
         give(&mut former, item);
         if restart {
@@ -176,7 +176,7 @@ fn check_pages_in_pipes() {
     give(&mut former, item);
     let mut item = next.access_item("frame", LONG).unwrap();
     item.bytes_mut().fill(1);
-    // A reader closes the item as it should, but keeps a spliced page and a path descriptor.
+    // A reader closes the item properly, but keeps a spliced page and a path descriptor.
     let mut shared = item.share().unwrap();
     let read = ItemRequest::Access { read: true, wait_ms: 5000, keys: vec!["frame".into()] };
     let (fd, file) = match former.ask(&Request::Item(read)) {

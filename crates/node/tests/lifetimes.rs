@@ -229,7 +229,7 @@ fn helper_uses_the_heap_without_descriptors() {
     assert!(session.list().is_ok(), "the session goes on");
 }
 
-/// Fills blocks of the heap, and later checks that each still has its contents.
+/// Fills blocks of the heap, and later checks that each block still has its contents.
 fn use_heap(region: &Region, tag: u64) {
     let mut blocks = std::collections::VecDeque::new();
     let mut round = 0u64;

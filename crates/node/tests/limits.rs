@@ -1,4 +1,5 @@
-//! What happens when something runs out: connections, descriptors, the disk under the journal, the quota, memory.
+//! Tests of what happens when there are no more connections, no free descriptors, no room for the journal on its disk,
+//! no quota or no memory.
 
 mod support;
 
@@ -199,8 +200,8 @@ fn helper_has_a_region() {
     std::thread::sleep(Duration::from_secs(30));
 }
 
-/// A daemon whose journal is on a small disk. The disk is a file system that the test mounts in a namespace, if the
-/// system allows this.
+/// A daemon whose journal is on a small disk. The disk is a small file system, which the test mounts in a mount
+/// namespace if the system allows this.
 struct OnSmallDisk {
     keeper: std::process::Child,
     socket: PathBuf,
@@ -229,7 +230,7 @@ impl OnSmallDisk {
         Self { keeper, socket, ballast, _folder: folder }
     }
 
-    /// Fills the disk. The journal then has only the room that it has reserved.
+    /// Fills the disk. After that, the journal can use only the room that it has reserved before.
     fn fill(&self) {
         let mut bytes = 1 << 20;
         while bytes >= 4096 {

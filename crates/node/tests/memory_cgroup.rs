@@ -1,5 +1,6 @@
-//! A task whose memory cgroup is smaller than its data gets NO_SPACE, and the kernel kills no process. Needs root, and
-//! a cgroup hierarchy of version 1 or 2 with the controller `memory`. Otherwise the test reports that it was skipped.
+//! Tests that a task whose memory cgroup is smaller than its data gets NO_SPACE, and that the kernel kills no process.
+//! The tests need root, and a cgroup hierarchy of version 1 or 2 with the controller `memory`. Otherwise each test
+//! reports that it was skipped.
 
 mod support;
 
@@ -58,7 +59,7 @@ impl Limited {
 impl Drop for Limited {
     fn drop(&mut self) {
         for folder in [self.folder.join("below"), self.folder.clone()] {
-            // The last process of the cgroup may still be ending, so the removal is tried again.
+            // As long as a process of the cgroup is ending, the cgroup cannot be removed. So the removal is repeated.
             for _ in 0..200 {
                 if !folder.exists() || std::fs::remove_dir(&folder).is_ok() {
                     break;

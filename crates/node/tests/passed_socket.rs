@@ -1,4 +1,4 @@
-//! A daemon at a listening socket that the service manager made (systemd's socket activation).
+//! Tests of a daemon that gets its listening socket from the service manager (systemd's socket activation).
 
 mod support;
 

@@ -58,9 +58,10 @@ struct World {
     net: Arc<Net>,
     /// How long a task waits for a message or for a free place at the port.
     patience: Option<Duration>,
-    /// The ports that may have had a consumer's end without a task, because an answer to the opening was lost.
+    /// The ports that may have had a consumer's end without a task, because the answer to the opening of this end was
+    /// lost.
     stray_ends: Mutex<BTreeSet<String>>,
-    /// How often a consumer of a port in `stray_ends` got a message after a message that was sent later.
+    /// How often a consumer of a port in `stray_ends` got an older message after a newer message.
     out_of_order: AtomicU64,
 }
 
@@ -251,7 +252,7 @@ fn run(world: &World, seed: u64) -> Result<(), String> {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let mut all = Vec::new();
-    // The consumers' outcomes come first, because an error there is often the cause of a producer's error.
+    // The consumers' outcomes are checked first, because a consumer's error is often the cause of a producer's error.
     for (task, outcome) in tasks.iter().zip(outcomes).rev() {
         let at = format!(
             "seed {seed}, {pattern:?} of capacity {capacity} on {home}, {:?} {} on {}",
@@ -316,8 +317,8 @@ fn planted_defects_are_found() {
     }
 }
 
-/// Makes a port on the node `home`, and opens its ends. The producer is on the node `producer`, and the consumer on the
-/// other node.
+/// Makes a port on the node `home`, and opens its ends: that of the producer on the node `producer`, and that of the
+/// consumer on the other node.
 fn pair<'a>(world: &'a World, port: &'a str, home: &'static str, producer: &'static str) -> (Opened, Opened) {
     let options = PortOptions { pattern: Some(Pattern::OneToOne), capacity: 4, persistent: false };
     let maker = world.session(home, "maker");

@@ -34,8 +34,8 @@ fn daemons(runtime: &std::path::Path) -> Vec<PathBuf> {
 #[test]
 fn programs_that_start_at_once_share_one_private_daemon_which_ends_after_them() {
     if PathBuf::from("/run/crossdock/endpoint.sock").exists() {
-        // A daemon that serves this whole node is running, and the helper programs would use it. So the test is
-        // skipped.
+        // A daemon that serves all users of this node is running. The helper programs would use this daemon and start
+        // no private daemon. So the test is skipped.
         return crossdock_os::testing::skip("no-node-daemon");
     }
     let runtime = tempfile::tempdir().unwrap();

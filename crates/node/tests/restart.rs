@@ -47,7 +47,8 @@ fn a_hundred_kills_under_load_lose_nothing_and_fail_no_call() {
         for _ in 0..100 {
             let before = calls.load(Ordering::Relaxed);
             daemon.kill_broker();
-            // Some kills come during normal work, some before the new broker is ready.
+            // After each kill, the loop waits for eight more calls, but at most 60 ms. So some kills come during normal
+            // work, and some before the new broker is ready.
             let pause = Instant::now();
             while calls.load(Ordering::Relaxed) < before + 8 && pause.elapsed() < Duration::from_millis(60) {
                 std::thread::sleep(Duration::from_micros(200));
@@ -113,8 +114,8 @@ fn progress_is_the_last_that_was_said_and_outlasts_the_broker() {
     until("the last of many is told", || listed() == Some((100_000, 100_000)));
     daemon.kill_broker();
     until("the next broker hears of it", || listed() == Some((100_000, 100_000)));
-    // A stopped daemon reads no message, and the calls that report progress do not wait for the daemon. When the daemon
-    // is continued, it reads the last report.
+    // While the broker is stopped, it reads no message, but the calls that report progress must not wait for it. When
+    // the broker continues, it must get the last report.
     let broker = daemon.broker();
     kill(broker, "STOP");
     let began = Instant::now();
@@ -139,8 +140,8 @@ fn a_session_with_more_objects_than_a_socket_takes_messages_outlives_the_broker_
     let mut items: Vec<_> = (0..700).map(item).collect();
     daemon.kill_broker();
     assert_eq!(session.find_item("k0").unwrap().state, ItemState::Held);
-    // This session makes no further call that waits for the daemon. The messages about the closed items must reach the
-    // daemon nevertheless.
+    // From here on, `session` makes no call that waits for the daemon. Its messages about the closed items must reach
+    // the daemon nevertheless.
     items.truncate(350);
     until("the daemon hears that an item was closed", || other.find_item("k699").unwrap().state != ItemState::Held);
     kill(daemon.broker(), "STOP");

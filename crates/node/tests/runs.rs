@@ -1,5 +1,5 @@
-//! What a run is, and what the end of a run means. There is one test for each cell of the rows "port", "series" and
-//! "run" in the table of `docs/lifetimes.md`.
+//! Tests of what a run is, and of what ends with a run. There is one test for each cell of the rows "port", "series"
+//! and "run" in the table of `docs/lifetimes.md`.
 
 mod support;
 
@@ -120,8 +120,8 @@ fn port_works_in_every_run_of_a_daemon_and_in_both_orders() {
     for run in 0..4 {
         run_once(&daemon, run % 2 == 0);
     }
-    // While the session of a notebook (a Python session that stays open) is connected, all of these programs belong to
-    // one run.
+    // This session stands for a notebook (a Python session that stays open). While it is connected, all programs that
+    // the loop starts belong to one run.
     let _notebook = daemon.session();
     for run in 0..4 {
         run_once(&daemon, run % 2 == 0);

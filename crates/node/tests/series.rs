@@ -108,7 +108,7 @@ fn an_observer_gets_a_pool_that_it_cannot_write_and_a_page_of_its_own() {
     assert!(std::io::Write::write(&mut &again, b"x").is_err());
     let (second, more) = observe(&mut other, "field", 0).unwrap();
     assert_ne!((entry.pin, entry.slot), (second.pin, second.slot));
-    // The publisher gets the page read-only, and sees what the observers write in the page.
+    // The publisher gets the pin page read-only, and sees what the observers write in it.
     let (page, fd) = publisher.page(0).unwrap();
     assert_eq!((page.page.0, page.next, page.left), (publisher.segment.0 + 1, 1, 0));
     assert!(Mapping::new(&fd, PIN_PAGE as usize, Access::ReadWrite).is_err());
@@ -257,7 +257,8 @@ fn a_page_is_for_the_observers_of_one_task() {
     let second = observed(2).unwrap();
     assert_eq!(publisher.page(0).unwrap().0.left, 1, "another page for another task");
     assert_eq!(observed(2), Ok(second));
-    // A task without a right gets no series. The right to publish includes the right to observe.
+    // A task that has neither the right to publish nor the right to observe cannot open the series. The right to
+    // publish includes the right to observe.
     let mut stranger = member(&endpoints[1]);
     let denied = ask(&mut stranger, &publish("field/1", 1), &[endpoint_pool().as_fd()]).unwrap_err();
     assert!(denied.0 == Status::Denied && denied.1.contains("field/1"), "{denied:?}");
@@ -292,7 +293,7 @@ fn what_is_no_pool_is_refused() {
     }
     let publisher = Publisher::new(raw, "field", 5);
     let segment = publisher.segment;
-    // Another member cannot get the series' pages, end the series, or reserve memory in it.
+    // A member that is not the publisher cannot get the series' pin pages, end the series, or reserve memory in it.
     let mut other = join(&daemon);
     assert_eq!(ask(&mut other, &Request::Pins { segment, from: 0 }, &[]).unwrap_err().0, Status::NotFound);
     assert_eq!(ask(&mut other, &Request::Unpublish { segment }, &[]).unwrap_err().0, Status::NotFound);
@@ -371,7 +372,8 @@ fn who_has_which_slot_outlives_the_broker() {
     assert_ne!(kept, given_up);
     let page = Mapping::new(publisher.page(0).unwrap().1, PIN_PAGE as usize, Access::Read).unwrap();
     daemon.kill_broker();
-    // The member connects again and names only one of its two slots. The other slot is cleared and freed.
+    // The member connects again, and lists only one of its two slots as in use. So the daemon clears and frees the
+    // other slot.
     let (back, _) = Raw::greet(&daemon.socket(), &hello(member));
     back.send(&Request::Hold { segment: kept, count: 1 }.encode(0, 0), &[]);
     back.send(&Request::Hold { segment: SegmentId(0), count: 0 }.encode(0, 0), &[]);

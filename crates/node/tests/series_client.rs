@@ -1,4 +1,5 @@
-//! Series through the library: publishers and observers come, end and die in any order, and so does the daemon.
+//! Tests of series through the library: publishers and observers start, end and die in any order, and so does the
+//! daemon.
 
 mod support;
 
@@ -433,7 +434,8 @@ fn a_publisher_gives_its_series_to_the_next_daemon() {
     shows(&observer.next(SOON).unwrap(), 2);
     daemon.keeper = spawn(&daemon.socket(), &[]);
     daemon.wait_until_up();
-    // Publisher and observer connect again with their next request, and the publisher offers the pool's memory.
+    // The sessions of publisher and observer connect to the new daemon, at the latest with their next request. The
+    // publisher's session then offers the pool's memory to the daemon.
     session.list().unwrap();
     let mut visitor = observe(&other);
     shows(&visitor.latest().unwrap(), 2);

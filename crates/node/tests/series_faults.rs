@@ -57,7 +57,7 @@ fn changes(seed: u64, step: u64, chunk: u64) -> bool {
     step == 1 || mix(seed, step, chunk) % 12 < mix(seed, step, 99) % 9
 }
 
-/// Gives the first number of a chunk at this step. The chunk's other numbers count up from it.
+/// Gives the first number that a chunk has after this step. The chunk's other numbers follow it, each greater by one.
 fn content(seed: u64, step: u64, chunk: u64) -> u64 {
     let latest = (1..=step).rev().find(|step| changes(seed, *step, chunk)).unwrap();
     mix(seed, latest, chunk + 1000)
@@ -90,7 +90,7 @@ fn publish_steps(publisher: &mut Publisher, seed: u64, steps: u64) {
     }
 }
 
-/// A process that publishes some steps and then kills itself.
+/// Runs in a child process: publishes some steps, and then kills its own process.
 #[test]
 #[ignore = "a part that other tests start in a process of its own"]
 fn child() {
@@ -109,7 +109,7 @@ fn child() {
 struct World {
     daemons: BTreeMap<&'static str, Daemon>,
     relays: BTreeMap<&'static str, Arc<Relay>>,
-    /// For each node a session without a task, by which the test lists the node's segments.
+    /// For each node: a session that acts as no task, through which the test lists the node's segments.
     lookers: BTreeMap<&'static str, Session>,
     net: Arc<Net>,
     /// How long an observer waits for a version.
@@ -250,7 +250,7 @@ impl Schedule<'_> {
         Ok(step)
     }
 
-    /// Observes until the series ends, or until the observer has got as many versions as it wants.
+    /// Runs one observer: it observes until the series ends, or until it has got as many versions as the seed says.
     fn watch(&self, number: u64) -> Result<u64, String> {
         let random = Random::new(self.seed * 100 + number);
         // Four of five observers are not on the publisher's node.

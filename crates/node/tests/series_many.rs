@@ -1,4 +1,5 @@
-//! Many series on one node, and many observers of one series: how many descriptors they take, and that they work.
+//! Tests of many series on one node, and of many observers of one series: that they work, and how many descriptors they
+//! need.
 //!
 //! `cargo test -p crossdock-node --release --test series_many -- --ignored --nocapture` measures what one series takes.
 
@@ -31,7 +32,7 @@ fn descriptors(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
-/// Starts a helper process, which publishes or observes `count` series and stays until its input ends.
+/// Starts a helper process, which publishes or observes `count` series and runs until its standard input ends.
 fn helper(daemon: &Daemon, what: &str, from: usize, count: usize) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "helper_has_many", "--ignored", "--nocapture"]);
@@ -169,8 +170,8 @@ fn an_observer_that_comes_between_two_versions_keeps_what_it_pins() {
     }
 }
 
-/// The slots of a version that an observer holds are not used again, neither while the broker is away nor after its
-/// restart.
+/// While an observer holds a version, the publisher must not reuse the version's slots. This also holds while no broker
+/// runs and after the broker's restart.
 #[test]
 fn held_versions_stay_while_brokers_come_and_go() {
     let daemon = Daemon::start();

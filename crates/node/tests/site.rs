@@ -1,4 +1,5 @@
-//! Daemons of one site on one machine: names, errors that say where a name is, restarts, and a node that is cut off.
+//! Tests of daemons of one site on one machine: names, errors that say on which node a name is, restarts, and a node
+//! that is cut off.
 
 mod support;
 
@@ -120,7 +121,7 @@ fn a_broker_that_is_killed_keeps_the_nodes_names_and_number() {
     assert!(more.id().0 >> 50 > 0);
 }
 
-/// `crossdock run` makes the socket of the catalog and passes it to its daemon.
+/// As `crossdock run` does, the test makes the listening socket of the catalog and passes it to the daemon.
 #[test]
 fn no_other_program_gets_the_catalogs_port_while_a_broker_is_replaced() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

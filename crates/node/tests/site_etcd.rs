@@ -1,5 +1,5 @@
-//! Daemons of a site whose catalog is in Debian's etcd. Items are handed over while etcd's leaders are killed. Without
-//! a majority of etcd's members, no name can be made in the site.
+//! Tests of daemons of a site whose catalog is in etcd (Debian's package). Items are handed over while etcd's leaders
+//! are killed. Without a majority of etcd's members, no name can be made in the site.
 
 #[path = "../../catalog/tests/members/mod.rs"]
 mod members;

@@ -1,5 +1,6 @@
-//! A site of three hosts that talk through TLS. Each host is a network namespace. The test cuts one host off, cuts one
-//! direction, cuts off the catalog's host, and makes a link slow. It needs root. `tests/nodes/run` starts it.
+//! Tests of a site of three hosts that talk through TLS. Each host is a network namespace. The tests cut one host off,
+//! cut the network in one direction, cut off the catalog's host, and make a link slow. They need root.
+//! `tests/nodes/run` starts them.
 
 mod support;
 
@@ -146,7 +147,7 @@ fn open(session: &Session, name: &str) -> crossdock_client::Result<Region> {
     session.region(name, Mode::OpenOnly, 0, None)
 }
 
-/// Tells whether the outcome is an error which says that the name is on this host.
+/// Tells whether the outcome is an error that names this host as the host that has the name.
 fn is_on<T>(outcome: crossdock_client::Result<T>, host: usize) -> bool {
     outcome.err().is_some_and(|error| error.to_string().contains(&format!("is on node n{host}")))
 }
@@ -266,7 +267,7 @@ fn messages_wait_for_a_short_cut_and_the_loss_of_a_host_is_the_death_of_its_task
     assert_eq!(error.status, Status::PeerDied, "{error}");
 }
 
-/// Publishes the version with the number `value`. All of its elements have that value.
+/// Publishes a version whose elements all have the value `value`. Its version number must be `value`, too.
 fn publish(publisher: &mut Publisher, value: u64) {
     assert_eq!(series::publish(publisher, value), value);
 }
@@ -288,7 +289,7 @@ fn a_cut_and_a_slow_link_cost_versions_and_no_publisher_waits_for_them() {
     hosts.network.cut(2, false);
     until("the newest is there", || there.newest() == 50);
     shows(&there.latest().unwrap(), 50);
-    // At this speed, a version of 1 MiB takes a quarter of a second.
+    // At the speed of 32 Mbit/s, a version of 1 MiB takes a quarter of a second.
     let slow = "tc qdisc add dev eth0 root tbf rate 32mbit burst 64kbit latency 400ms";
     let slow: Vec<_> = slow.split(' ').collect();
     run(&[&["ip", "netns", "exec", &hosts.network.host(2)], &slow[..]].concat());

@@ -50,8 +50,8 @@ fn an_item_has_one_owner_in_the_site_and_keeps_its_bytes() {
     assert!(!tame || count < USUAL, "the schedules are too tame: {totals:?}");
 }
 
-/// This schedule found a defect: a proof was kept although another node had begun to pull the bytes, so the next owner
-/// wrote during the pull.
+/// This schedule found a defect: a proof still counted although another node had begun to pull the item's bytes. So the
+/// next owner wrote to the item during the pull.
 #[test]
 fn a_proof_ends_when_another_node_begins_to_read() {
     let outcome = run(61_548, Planted::Nothing, Form::Early);

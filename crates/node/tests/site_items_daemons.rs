@@ -24,7 +24,7 @@ fn until(what: &str, holds: impl FnMut() -> bool) {
     until_within(Duration::from_secs(180), what, holds);
 }
 
-/// Makes a site of three daemons. The first one keeps the catalog.
+/// Makes a site of three daemons. The first daemon keeps the catalog.
 fn site() -> Vec<Daemon> {
     let all = Site::new().daemons(3);
     for daemon in &all {
@@ -278,7 +278,8 @@ fn an_item_waits_for_a_task_whose_port_on_this_node_has_ended() {
     drop(two.access_item("k", PATIENCE).unwrap());
 }
 
-/// Two tasks pass an item to and fro between two nodes, while tasks of all three nodes look it up.
+/// Two tasks pass an item back and forth between two nodes. Meanwhile tasks on all three nodes must find the item at
+/// every moment.
 #[test]
 fn an_item_is_found_on_every_node_while_it_goes_from_node_to_node() {
     let nodes = site();
@@ -357,7 +358,8 @@ fn a_reader_gets_what_was_shared_although_its_owner_writes_again_at_once() {
     until("nothing is left", || nodes.iter().all(|node| files(node) == 0));
 }
 
-/// A node is killed with all that it has: an item that was made there, and one that came there from another node.
+/// A node is killed and loses all that it has: an item that was made there, and an item that came there from another
+/// node.
 #[test]
 fn what_only_a_killed_node_had_is_reported_as_lost_and_nothing_is_left_on_the_others() {
     let mut nodes = site();
@@ -390,8 +392,8 @@ fn what_only_a_killed_node_had_is_reported_as_lost_and_nothing_is_left_on_the_ot
     }
     let late = owner.access_item("made", Some(Duration::from_millis(100))).unwrap_err();
     assert!(late.status == Status::TimedOut && is_lost(late, "made"));
-    // The names of the lost items are free. After another item has had the name `made`, errors about this name no longer
-    // speak of the lost item.
+    // The names of the lost items are free. After a new item has had the name `made`, errors about this name no longer
+    // mention the lost item.
     let again = other.create_item("made", &ItemOptions::bytes(100)).unwrap();
     again.destroy().unwrap();
     let error = other.access_item("made", None).unwrap_err();
@@ -421,7 +423,7 @@ fn readers_of_a_lost_node_count_no_longer() {
     item.destroy().unwrap();
 }
 
-/// Connects a member of task `one` that may send any message.
+/// Connects a member of task `one` through which the test can send any message.
 fn raw(daemon: &Daemon) -> Raw {
     let mut hello = Raw::hello_message(1);
     let Request::Hello { token, task, .. } = &mut hello else { unreachable!() };

@@ -169,7 +169,8 @@ fn objects_go_both_ways() {
     let (a, b) = (world.session(0, "one"), world.session(1, "two"));
     objects(&a, &b, "forth");
     objects(&b, &a, "back");
-    // Here the consumer makes the port, so the producer is on the other node.
+    // Here the consumer's session makes the port. So the port is on the consumer's node, and the producer is on the
+    // other node.
     drop(a.port("turned", End::Consumer, &options(Pattern::OneToOne, 4), None).unwrap());
     objects(&b, &a, "turned");
 }
@@ -282,7 +283,7 @@ fn a_fan_out_reaches_consumers_of_three_nodes() {
             }
         }
     }
-    // From here on the consumers receive one message each, in turn.
+    // From here on, each consumer in turn receives one message.
     let mut next = vec![8; 3];
     while next.iter().any(|next| *next < 50) {
         for (consumer, next) in consumers.iter().zip(&mut next).filter(|(_, next)| **next < 50) {
@@ -323,8 +324,8 @@ fn a_remote_end_that_never_said_a_word_has_died_too() {
     let error = consumer.receive(LONG).unwrap_err();
     assert_eq!(error.status, Status::PeerDied, "{error}");
     drop(consumer);
-    // Now the consumer is on the other node. The producer learns of the consumer's death when the port has no more
-    // room.
+    // Now the consumer is on the other node. After the consumer's death, the producer gets the error when the port has
+    // no room left.
     let producer = a.port("p", End::Producer, &PortOptions::default(), None).unwrap();
     end(start(&world.daemons[1], "consume"));
     let error = (0..9).find_map(|tag| producer.send(&tagged(tag), LONG).err()).unwrap();
@@ -365,8 +366,8 @@ fn the_loss_of_a_node_is_a_death_of_its_tasks() {
     let producer = b.port("p", End::Producer, &PortOptions::default(), None).unwrap();
     producer.send(&tagged(5), LONG).unwrap();
     assert_eq!(consumer.receive(LONG).unwrap().tag, 5);
-    // The broker is killed. The members through which its daemon used ports of other nodes are in the same process, and
-    // die with the broker.
+    // Kills the broker of node b. Node b used the port of node a through a member in the broker's process. So this
+    // member dies with the broker.
     world.daemons[1].kill_broker();
     let error = consumer.receive(LONG).unwrap_err();
     assert_eq!(error.status, Status::PeerDied, "{error}");
@@ -382,7 +383,8 @@ fn ports_regions_and_series_are_removed_from_another_node() {
     let series = SeriesOptions { variables: vec![Variable::new("u", "f64", &[4])], ..SeriesOptions::default() };
     let publisher = a.publisher("s", &series).unwrap();
     drop(region(&a, "r"));
-    // The object's node gives the answer, because it knows the members that use the object.
+    // Node b asks the node that has the object whether it can be removed, because only that node knows the members that
+    // use the object.
     let is_busy = |outcome: crossdock_client::Result<()>| outcome.is_err_and(|error| error.status == Status::Busy);
     until("node b knows the port", || is_busy(b.remove(SegmentKind::Port, "p", InUse::Refuse)));
     let busy = b.remove(SegmentKind::Port, "p", InUse::Refuse).unwrap_err();

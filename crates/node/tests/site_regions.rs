@@ -1,4 +1,4 @@
-//! Regions that are copied and moved between daemons of one site.
+//! Tests of regions that are copied and moved between daemons of one site.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn value(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5555
 }
 
-/// Fills a region with objects of all kinds, and with handles of them that are stored in the region itself. The region
+/// Fills a region with objects of all kinds, and also stores handles of these objects in the region itself. The region
 /// grows several times, and some objects are removed again.
 fn fill(region: &Region, elements: u64) -> Vec<Handle> {
     let mut handles = Vec::new();
@@ -44,7 +44,8 @@ fn fill(region: &Region, elements: u64) -> Vec<Handle> {
     handles
 }
 
-/// Checks that the region has what [`fill`] has put into it, by names and by the handles that are stored in it.
+/// Checks that the region has the objects that [`fill`] has made. Finds them by their names and by the handles that are
+/// stored in the region.
 fn check(region: &Region, elements: u64) {
     assert_eq!(region.text("note", ObjectMode::OpenOnly, None).unwrap().get().unwrap(), "written on node a");
     let field = region.ndarray::<f64>("field", ObjectMode::OpenOnly, None).unwrap();
@@ -180,7 +181,8 @@ fn a_region_that_moves_is_on_one_node_only_and_its_handles_stay_valid() {
         let taken = sessions[from].region("frames", Mode::CreateOnly, SIZE, None).unwrap_err();
         assert_eq!(taken.status, Status::Exists, "{taken}");
     }
-    // The node to which the region moved last has the name. When the region is removed there, the name is free.
+    // The node to which the region has moved last now has the region's name. When the region is removed on that node,
+    // the name is free.
     sessions[2].remove_region("frames").unwrap();
     until("the name is free", || sessions[1].region("frames", Mode::CreateOnly, SIZE, None).is_ok());
 }
@@ -197,7 +199,7 @@ fn a_region_that_a_task_has_open_is_neither_copied_nor_moved() {
         assert_eq!(error.status, Status::Busy, "{error}");
         assert!(error.to_string().contains("task 'solver'"), "{error}");
     }
-    // With a longer timeout the call waits until the region is closed.
+    // With a longer timeout, `move_region` waits until the task has closed the region.
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| on_b.move_region("frames", LONG).unwrap());
         open.text("note", ObjectMode::OpenOnly, None).unwrap().set("the last word").unwrap();
@@ -227,7 +229,7 @@ fn a_copy_that_fails_leaves_nothing_and_the_region_stays_usable() {
         let region = in_a.region(name, Mode::CreateOnly, size, None).unwrap();
         region.text("note", ObjectMode::CreateOnly, None).unwrap().set(name).unwrap();
     }
-    // The capacity of `big` alone is beyond the quota of the workflow on the other node.
+    // The capacity of `big` is larger than the quota of the workflow on node b.
     let error = in_b.move_region("big", LONG).unwrap_err();
     assert_eq!(error.status, Status::NoSpace, "{error}");
     assert!(error.to_string().contains("quota"), "{error}");
@@ -380,8 +382,7 @@ fn moves_while_a_node_is_killed(dies: usize) {
             region.is_some() || is_undecided || names(&sessions[lives]).is_empty()
         });
         if is_undecided {
-            // Only the killed node could say whether the region has moved. So the test gives the region up: it removes
-            // the region with force.
+            // Only the killed node could say whether the region has moved. So the test removes the region by force.
             assert_eq!(dies, to, "node {} does not decide", names_of_nodes[dies]);
             let refused = sessions[lives].remove_region("frames").unwrap_err();
             assert_eq!(refused.status, Status::Busy, "{refused}");
@@ -397,7 +398,7 @@ fn moves_while_a_node_is_killed(dies: usize) {
             sessions[lives].remove_region("frames").unwrap();
         }
         match (lives == to, is_lost) {
-            // The region was still on the killed node alone, so the call that moves it fails with an error.
+            // Only the killed node had the region, so the region is lost, and the call to move it fails.
             (true, true) => {
                 let error = outcome.unwrap_err();
                 assert!(error.to_string().replace('\'', "").contains("node b"), "{error}");

@@ -21,7 +21,7 @@ const CHUNK: usize = 4096;
 /// How many numbers a chunk holds.
 const PART: usize = CHUNK / 8;
 
-/// Options of a series with one variable `u` of `chunks` chunks. Each publish compares all chunks.
+/// Makes the options of a series with one variable `u` of `chunks` chunks. The publisher finds changes by comparing.
 fn options(chunks: usize) -> SeriesOptions {
     SeriesOptions {
         chunk: Some(CHUNK as u32),
@@ -52,7 +52,8 @@ fn equal(one: &Version, other: &Version) {
     }
 }
 
-/// Publishes a given number of versions, or until it is killed. Prints "ready" after the first version.
+/// Runs in a child process: publishes a given number of versions, or until it is killed. Prints "ready" after the first
+/// version.
 #[test]
 #[ignore = "a part that other tests start in a process of its own"]
 fn child() {
@@ -95,7 +96,7 @@ fn versions_are_the_same_on_all_nodes_and_a_node_fetches_each_changed_chunk_once
     let publishing = world.session(0, "solver");
     let mut publisher = publishing.publisher("field", &options(1000)).unwrap();
     let sessions: Vec<_> = (0..3).map(|node| world.session(node, "viewer")).collect();
-    // Two of the observers are on node `b`: one mirror serves both.
+    // Two of the observers are on node `b`, where one mirror serves both of them.
     let places = [&sessions[0], &sessions[1], &sessions[1], &sessions[2]];
     let mut observers: Vec<_> = places.into_iter().map(|session| observe(session, "field")).collect();
     assert_eq!(failed(observers[1].latest()).0, Status::NotYet);
@@ -118,8 +119,8 @@ fn versions_are_the_same_on_all_nodes_and_a_node_fetches_each_changed_chunk_once
         versions[1..].iter().for_each(|version| equal(&versions[0], version));
         fetched += changed;
         for n in [1, 3] {
-            // The mirror shows a version to observers before the report about the mirror counts the version's bytes, so
-            // the test waits.
+            // Observers of a mirror may see a version before the mirror's report counts the version's bytes. So the
+            // test waits for the report.
             until("it is counted", || {
                 let report = places[n].series_report(observers[n].id()).unwrap();
                 assert!(report.copied <= fetched && report.newest == step as u64 + 1, "step {step}: {report:?}");
@@ -234,7 +235,7 @@ fn all_tasks_of_a_node_need_one_place_of_a_series_of_another_node() {
     let mut publisher = on_a.publisher("field", &SeriesOptions { max_observers: 64, ..options(4) }).unwrap();
     publish(&mut publisher, 1);
     let here = world.session(0, "viewer");
-    // One observer is the supply of the mirror on node b.
+    // One of the series' 64 observers is the supply of the mirror on node b. So 63 observers fit on node a.
     let all: Vec<_> =
         std::iter::once(observe(&on_b, "field")).chain((0..63).map(|_| observe(&here, "field"))).collect();
     assert_eq!(failed(here.observe("field", LONG)).0, Status::NoSpace);
@@ -292,7 +293,7 @@ fn the_end_of_a_series_comes_behind_its_last_version() {
     let closed = failed(there.next(LONG));
     assert!(closed.0 == Status::Closed && closed.1.contains("series 'field'"), "{closed:?}");
     assert_eq!(there.state(), SeriesState::Ended);
-    // The last version stays, for present observers and for later ones.
+    // The last version stays available, both to present observers and to observers that come later.
     let mut late = observe(&on_b, "field");
     assert_eq!(late.id(), there.id());
     shows(&late.latest().unwrap(), 2);
@@ -394,7 +395,8 @@ fn no_publisher_waits_for_a_stuck_node_and_waits_there_say_when_the_node_was_see
     publish(&mut publisher, 1);
     let mut there = observe(&on_b, "field");
     shows(&there.next(LONG).unwrap(), 1);
-    // The daemon of the mirror is stopped, so the mirror takes no further version.
+    // The daemon of node b is stopped, so the mirror on node b gets no more versions. The publisher must not be
+    // affected.
     let broker = world.daemons[1].broker();
     kill(broker, "STOP");
     for value in 2..=300 {
@@ -403,7 +405,8 @@ fn no_publisher_waits_for_a_stuck_node_and_waits_there_say_when_the_node_was_see
     kill(broker, "CONT");
     until("the newest is there", || there.newest() == 300);
     shows(&there.next(LONG).unwrap(), 300);
-    // The publisher's daemon is stopped. Its versions stay readable on the other node.
+    // Now the publisher's daemon is stopped. So a new version does not reach node b, and the wait there must end with
+    // an error that says when the publisher's daemon was last heard of.
     let broker = world.daemons[0].broker();
     kill(broker, "STOP");
     publish(&mut publisher, 301);
@@ -545,7 +548,7 @@ fn the_next_publisher_may_be_on_another_node_once_the_former_has_ended_or_died()
         shows(&observer.next(LONG).unwrap(), 7);
         assert_eq!(observer.newest(), 1);
     }
-    // Observers keep the versions that the former publisher published.
+    // An observer of the former series keeps the versions of that series.
     shows(&there.latest().unwrap(), 2);
     publisher.end().unwrap();
     let mut last = sessions[2].publisher("field", &options(4)).unwrap();
@@ -565,7 +568,7 @@ fn an_observer_that_waits_for_the_coming_series_finds_it_on_whichever_node_it_co
         publish(&mut publisher, 1);
         publisher.end().unwrap();
     }
-    // No member is left on node `a`, so the run on node `a` has ended.
+    // After this block, node `a` has no member any more, so the run on node `a` ends.
     let former = |session: &Session| session.observe("field", Duration::ZERO).map(drop);
     until("the run has ended, and b knows the name", || {
         former(&on_b).is_err_and(|error| error.status == Status::NotFound && error.to_string().contains("former run"))

@@ -40,7 +40,7 @@ enum Planted {
     Nothing,
     /// The catalog lets a node claim a name that another node has.
     MissingFence,
-    /// A node keeps a name that it had before its lease ended, although another node has the name now.
+    /// After its lease has ended, a node keeps a name that it had, although another node has taken the name.
     OldEpochAccepted,
     /// A node continues as if its lease had not ended.
     LostLeaseIgnored,
@@ -64,7 +64,7 @@ impl Planted {
 struct Node {
     name: String,
     token: u64,
-    /// The lasting state, as the node's journal has it.
+    /// The lasting state of the broker, as the node's journal would restore it.
     lasting: Lasting,
     held: BTreeSet<SegmentId>,
     /// The node's number; 0 until it has joined the site for the first time.
@@ -185,8 +185,9 @@ impl Node {
         }
     }
 
-    /// Lets the gateway do all that is due, and gives its reports to the broker; repeats this for the broker's orders.
-    /// Returns how many names became contested, which means that another node has claimed them.
+    /// Lets the gateway do what is due, gives the gateway's reports to the broker, and passes the broker's requests to
+    /// the gateway, several times. Returns how many names became contested, which means that another node has claimed
+    /// them.
     fn step(&mut self, now: u64) -> usize {
         let mut contested = 0;
         for _ in 0..3 {
@@ -256,7 +257,7 @@ impl World {
         }
     }
 
-    /// Takes the catalog's leader away for some time. One commit of each node is in flight at that moment.
+    /// Takes the catalog's leader away for some time. The next commit of each node counts as in flight at this moment.
     fn lose_leader(&mut self, random: &mut Random) {
         if self.leader.is_lost() {
             return;
@@ -287,7 +288,7 @@ impl World {
         }
     }
 
-    /// Lets time pass, and lets all running nodes do what is due.
+    /// Lets `ms` milliseconds pass, and then lets all running nodes do what is due.
     fn round(&mut self, ms: u64) {
         self.pass(ms);
         for node in self.nodes.iter_mut().filter(|node| !node.stopped) {
@@ -341,7 +342,7 @@ impl World {
                 }
             }
             70..76 => {
-                // The broker is killed, and with it the gateway, which is in the same process.
+                // The broker is killed. The gateway is in the same process, so a new gateway begins, too.
                 node.steps = gateway(&node.handle, &clock, &node.name, node.token, node.number);
                 node.stopped = false;
                 if node.number != 0 {
@@ -361,8 +362,8 @@ impl World {
         }
     }
 
-    /// Finds, for each name, the node that gives the name out, among the running nodes that assume that they have a
-    /// lease. It is an error if two nodes give out the same name.
+    /// Map from each name to the node that has it, for the running nodes that believe that they have a lease. Fails if
+    /// two such nodes have the same name.
     fn owners(&self) -> Result<BTreeMap<SiteName, &str>, String> {
         let mut owners = BTreeMap::new();
         for node in self.nodes.iter().filter(|node| !node.stopped && node.steps.is_in()) {

@@ -31,19 +31,19 @@ type AnsweredWith = (Answer, Vec<OwnedFd>);
 pub(super) struct Pending {
     request: Request,
     descriptors: Vec<Arc<OwnedFd>>,
-    /// The time until which the daemon may wait before it answers. Each time that the request is sent, it tells the
-    /// daemon the time that is left.
+    /// The time until which the daemon may wait before it answers. Each time that this process sends the request, it
+    /// puts the time that is left into the request.
     wait: Option<Deadline>,
     /// The number of the connection on which the request was sent; 0 if it was not sent yet.
     pub(super) sent_on: u64,
     answer: Option<AnsweredWith>,
-    /// True if the request is sent again on the next connection although no thread waits for its answer. A request
+    /// True if the request must be sent again on the next connection even if no thread waits for its answer. A request
     /// that makes something is sent again, because its answer tells the session what to remove. A request by which the
     /// session itself removes something by its id is sent again, too. If a program's own call to remove something has
     /// failed, its request is never sent again.
     pub(super) lasts: bool,
-    /// The number of descriptors to reserve: those that the answer may bring, and one for a copy that the session
-    /// keeps.
+    /// The number of places to reserve in the descriptor table: for the descriptors that the answer may bring, and for
+    /// one copy that the session keeps.
     wants: usize,
 }
 
@@ -62,7 +62,7 @@ impl Pending {
         if self.answer.is_none() { self.wants } else { 0 }
     }
 
-    /// Tells whether the daemon makes something for this request that stays until it is removed.
+    /// Tells whether this request makes an object that stays until it is removed.
     pub(super) fn makes_something(&self) -> bool {
         match &self.request {
             Request::Open { mode, .. } => *mode != OpenMode::OpenOnly,
@@ -190,7 +190,8 @@ impl Connection {
             }
             state.reading = true;
             drop(state);
-            // However this call returns, another thread must then be able to become the reader of the connection.
+            // When this value is dropped at the end of the call, another thread can become the reader of the
+            // connection.
             let passed_on = ReaderTurn(self);
             self.read_some(deadline);
             drop(passed_on);
@@ -219,7 +220,8 @@ impl Connection {
             (state.socket.clone(), state.generation, !state.untold.is_empty())
         };
         let Some(socket) = socket else { return self.connect_again(deadline) };
-        // The wait is short, because a request that did not fit into the full socket may still have to be sent.
+        // If messages did not fit into the full socket, the wait is short, so that the thread can soon try to send
+        // them.
         let slice = deadline.at_most(if untold { ROOM } else { Duration::from_millis(100) });
         self.read_message(&socket, generation, slice);
     }
@@ -238,7 +240,8 @@ impl Connection {
         let mut state = self.lock();
         match received {
             Ok(None) => {}
-            // Another thread took the free descriptors. The message itself has arrived, so only its request fails.
+            // Another thread of this process has used the free descriptors, so the kernel dropped the message's
+            // descriptors. The message itself has arrived, so only the request that it answers fails.
             Ok(Some(Received::Stripped(length))) => self.hand_out_stripped(&mut state, &buffer[..length]),
             Ok(Some(Received::Message(length, fds))) => match Answer::decode(&buffer[..length], fds.len()) {
                 Ok((number, answer)) => self.hand_out(&mut state, number, answer, fds),
@@ -303,7 +306,7 @@ impl Connection {
 
 impl State {
     /// Sends a message that has no answer, now or as soon as the socket has room. Does nothing if there is no
-    /// connection, because the next connection begins with the list of everything that is open.
+    /// connection: the next connection begins with the list of everything that is open, which replaces this message.
     pub(super) fn tell(&mut self, request: Request) {
         self.tell_as(0, request);
     }
@@ -435,7 +438,7 @@ impl State {
     }
 }
 
-/// Tells whether the answer gives an item that this process had open before it sent the request.
+/// Tells whether the item in the answer is one that this process had open before it sent the request.
 fn keeps_item(request: &Request, answer: &Answer) -> bool {
     let of_open = matches!(
         request,
@@ -444,7 +447,8 @@ fn keeps_item(request: &Request, answer: &Answer) -> bool {
     of_open && matches!(answer, Answer::Item(given) if given.writable)
 }
 
-/// Gives the field of a request that says how long the daemon may wait before it answers.
+/// Gives the field of the request in which the daemon is told how long it may wait before it answers; `None` if the
+/// request has no such field.
 fn wait_of(request: &mut Request) -> Option<&mut u64> {
     match request {
         Request::Open { wait_ms, .. }

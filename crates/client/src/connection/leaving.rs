@@ -16,8 +16,8 @@ use crate::{Error, Result};
 
 /// The longest time that a leaving session tries to tell the daemon that it leaves.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// The longest wait for calls of other threads that are taking an end of a port or a cooperative item. Such a call
-/// checks at least every 50 ms whether the session is to leave.
+/// The longest time for which a session that is closing waits for other threads' calls that are taking an end of a port
+/// or a cooperative item. Such a call checks at least every 50 ms whether the session is closing, and then fails.
 const STOPPING: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -71,7 +71,8 @@ impl Connection {
         state.closing > 0 || state.leaving || state.over.is_some()
     }
 
-    /// Closes the ports by `close_ports`, and ends the session as [`Connection::end`] does if nothing else is open.
+    /// Closes the ports by calling `close_ports`. Then, if nothing else is open, ends the session as
+    /// [`Connection::end`] does.
     pub(crate) fn leave(&self, close_ports: impl FnOnce()) -> std::result::Result<(), StillOpen> {
         self.lock().closing += 1;
         let deadline = Deadline::after(STOPPING);
@@ -130,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection without a message to the daemon. For the daemon the member has died.
+    /// Ends the connection without a message to the daemon. The daemon then treats the member as dead.
     pub(crate) fn abandon(&self) {
         if self.is_ours() {
             self.liveness.resign();

@@ -1,5 +1,5 @@
-//! The list of what this process has open. The daemon counts the openings. On a new connection the list is sent again,
-//! and a daemon that lost its descriptors gets them back from this list.
+//! The list of what this process has open. The daemon counts the openings. On a new connection this process sends the
+//! list again. A daemon that has lost its descriptors gets the descriptors that are in this list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -65,7 +65,8 @@ impl Connection {
         }
     }
 
-    /// Makes the daemon destroy an item that it made for a call of this process that then failed.
+    /// A call of this process has failed after the daemon had made an item for it. Tells the daemon to destroy this
+    /// item.
     pub(crate) fn unmake(&self, given: &ItemGiven) {
         if given.created && self.is_ours() {
             let destroy = Request::Item(ItemRequest::Destroy { item: given.item });
@@ -78,8 +79,8 @@ impl Connection {
         self.lock().open_list.items.remove(&item);
     }
 
-    /// Counts a cooperative item that this session holds now. The daemon does not know who holds such an item. The
-    /// caller has a [`super::Taking`].
+    /// Counts a cooperative item that this session holds now, because the daemon does not know which member holds such
+    /// an item. The caller must have a [`super::Taking`].
     pub(crate) fn holds_item(&self) {
         self.held.fetch_add(1, Ordering::AcqRel);
     }
@@ -88,7 +89,7 @@ impl Connection {
         self.held.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Remembers an endpoint, so that it can be given to a daemon that forgot it.
+    /// Remembers an endpoint that this session made, so that it can be given to a new daemon that does not know it.
     pub(crate) fn keep_endpoint(&self, number: u64, workflow: String, listener: Arc<OwnedFd>) {
         self.lock().open_list.endpoints.push(Endpoint { number, workflow, listener });
         self.watch();
@@ -99,8 +100,9 @@ impl Connection {
         self.lock().open_list.endpoints.retain(|endpoint| !Arc::ptr_eq(&endpoint.listener, listener));
     }
 
-    /// Remembers a series that this session publishes, so that it can be given to a daemon that forgot it. Also notes
-    /// that this process has the series' pool open. Fails if another thread has closed the session meanwhile.
+    /// Remembers a series that this session publishes, so that its pool can be given to a new daemon that does not have
+    /// it. Also notes that this process has the series' pool open. Fails if another thread has closed the session
+    /// meanwhile.
     pub(crate) fn keep_series(&self, segment: SegmentId, pool: Arc<OwnedFd>) -> Result<()> {
         let mut state = self.lock();
         state.check_open()?;
@@ -130,8 +132,8 @@ impl Connection {
         });
     }
 
-    /// Makes a change of the state that sends a message to the daemon. If the socket is full, wakes the watching
-    /// thread, which sends the message later.
+    /// Runs `change`, which changes the state and sends a message to the daemon. If the socket is full, wakes the
+    /// watching thread, which sends the message later.
     fn tell_with(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         let had_room = state.untold.is_empty();
@@ -272,19 +274,20 @@ impl OpenList {
         self.items.len()
     }
 
-    /// Notes what the daemon counts as open because of this answer: segments, or an item of this task. `descriptor` is
-    /// the last descriptor that came with the answer.
+    /// With this answer the daemon counts segments, or an item of this task, as open. Notes these as open in this list,
+    /// too. `descriptor` is the last descriptor that came with the answer.
     pub(super) fn take(&mut self, answer: &Answer, descriptor: Option<&OwnedFd>) {
         match answer {
             Answer::Segment { segment, kind, .. } => {
-                // If a daemon lost the pool of a series, it takes the pool back only from the publisher. So no other
-                // member keeps a descriptor of the pool.
+                // A daemon that has lost the pool of a series accepts the pool only from the publisher. So an observer
+                // keeps no descriptor of the pool.
                 let kept = descriptor.filter(|_| *kind != SegmentKind::Series);
                 self.add_segment(*segment, *kind, kept);
             }
             Answer::Series(entry) => {
                 self.add_segment(entry.segment, SegmentKind::Series, None);
-                // Perhaps no other member has the pin page, so the observer keeps a descriptor of this page.
+                // Perhaps no other member has a descriptor of the pin page. So the observer keeps one, for a daemon
+                // that loses the page.
                 self.add_segment(entry.pin, SegmentKind::Series, descriptor);
             }
             Answer::Item(given) if is_owned(given) => {
@@ -306,7 +309,8 @@ impl OpenList {
         }
     }
 
-    /// Gives the requests that give back all descriptors to a daemon that lost them with its keeper.
+    /// Gives the requests that offer all kept descriptors to a daemon whose former keeper died, and which therefore
+    /// lacks them.
     pub(super) fn offers(&self) -> Vec<Request> {
         let segments = self.segments.iter().filter(|(_, open)| open.descriptor.is_some()).map(|(id, _)| *id);
         let pages = self.offered.values().flat_map(|series| series.pages.iter().map(|(page, _)| *page));
@@ -316,7 +320,8 @@ impl OpenList {
         endpoints.chain(offers).collect()
     }
 
-    /// Gives the descriptor that goes with one of the `offers`; `None` if this process has closed it meanwhile.
+    /// Gives the descriptor that must be sent with this request of `offers`; `None` if this process has closed the
+    /// object meanwhile.
     pub(super) fn descriptor_of(&self, offer: &Request) -> Option<BorrowedFd<'_>> {
         let segment = match offer {
             Request::Offer { segment } => segment,

@@ -1,6 +1,6 @@
-//! Reserves descriptors for an answer before its request is sent. If the process has no descriptor left, the call fails
-//! and the daemon has done nothing. Each reserved place in the descriptor table is occupied by a copy of some
-//! descriptor. The copies are closed just before the answer is read.
+//! Reserves descriptors for an answer before its request is sent. If the process has no free descriptor, the call fails
+//! before the daemon has done anything. To reserve a place in the descriptor table, this module fills it with a copy of
+//! any descriptor. The copies are closed just before the answer is read.
 
 use crossdock_layout::wire::{ItemRequest, Request};
 use crossdock_os::{event, file};

@@ -20,7 +20,8 @@ use crossdock_os::{Deadline, child, event};
 use super::reconnecting::ConnectAttempt;
 use super::{Connection, State};
 
-/// The longest pause between two attempts to connect again: `PAUSE` at first, and `LONG_PAUSE` after `A_WHILE`.
+/// The longest pause between two attempts to connect again. During the time `A_WHILE` after the connection broke it is
+/// `PAUSE`, later it is `LONG_PAUSE`.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONG_PAUSE: Duration = Duration::from_millis(250);
 const A_WHILE: Duration = Duration::from_secs(10);
@@ -72,7 +73,7 @@ impl Connection {
         self.watched.store(watches, Ordering::Relaxed);
     }
 
-    /// Tells the watching thread that the session is over.
+    /// Tells the watching thread that the session is over, so that it no longer watches the session.
     pub(super) fn watch_no_more(&self) {
         self.wake_watcher();
     }
@@ -101,7 +102,7 @@ impl Connection {
     }
 }
 
-/// Gives the watcher of this process. The first call makes the watcher. `None` if there is no free descriptor for the
+/// Gives the watcher of this process, which the first call makes. `None` if the process has no free descriptor for the
 /// watcher.
 fn watcher() -> Option<&'static Watcher> {
     WATCHER.get_or_make(|| Some(Watcher { wake: event::eventfd().ok()?, known: Mutex::default() }))

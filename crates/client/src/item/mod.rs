@@ -43,7 +43,7 @@ pub struct Item {
 enum State {
     /// Only this process has the item mapped.
     Own(ItemMemory),
-    /// The item is cooperative: each task that has opened the item keeps it mapped. This member is its holder now.
+    /// The item is cooperative, so each task that has ever opened it keeps it mapped. This member is the item's holder.
     Cooperative(Arc<ItemMemory>, HeldItem),
     /// The value has no item any more. The text says why, for example which task got the item.
     Spent(String),
@@ -103,7 +103,8 @@ impl Item {
         self.memory().map(drop)
     }
 
-    /// The address of the item's data in this process; null if the item is spent. It may change with a resize.
+    /// The address of the item's data in this process; null if the item is spent. Resizing the item may change the
+    /// address.
     #[must_use]
     pub fn base(&self) -> *mut u8 {
         self.memory().map_or(std::ptr::null_mut(), ItemMemory::base)
@@ -203,7 +204,8 @@ impl Drop for Item {
                 drop(memory);
                 self.open.session.connection().release_item(self.id());
             }
-            // A forked child does not hold the item, so only the process that made the session gives the item up.
+            // Only the process that made the session holds the item; a forked child does not. So only that process
+            // gives the item up.
             State::Cooperative(memory, _) if self.open.session.connection().check_process().is_ok() => {
                 let _ = memory.let_go(self.open.session.member());
             }

@@ -109,8 +109,9 @@ impl Port {
 
     /// For a producer: waits until the port has room for the next message. Then gives the handle of the oldest released
     /// message that was not reclaimed yet. No consumer reads the data of that handle any more. Each handle is given
-    /// once. Gives `None` if there is room but no handle to give (at first, or when messages carried no handle). If the
-    /// producer sends without this call, the handle that it would have got is lost.
+    /// only once. Gives `None` if there is room but no such handle: in the first lap of the ring, or if the released
+    /// message had no handle. If the producer sends a message without calling `reclaim` before, the handle that
+    /// `reclaim` would have given is lost.
     ///
     /// # Errors
     /// As [`Port::send`].
@@ -139,8 +140,8 @@ impl Port {
         Ok(message)
     }
 
-    /// Releases a message: gives its cell, and with it the data, back to the producer. Messages can be released in any
-    /// order, each one once. The call never waits.
+    /// Releases a message: the producer may now use its cell and its data again. Messages can be released in any order,
+    /// each message once. The call never waits.
     ///
     /// # Errors
     /// `INVALID` if this end did not receive the message, or has released it already.
@@ -169,10 +170,10 @@ impl Port {
         Ok(self.poll_descriptor()?.as_fd())
     }
 
-    /// Makes the descriptor become readable at the next event. Gives `true` if something can be done now; then the
-    /// descriptor does not become readable. How to use it: call `arm`. When it gives `true`, or when the descriptor
-    /// becomes readable, receive or send with zero timeouts until `NOT_YET`. Then call `arm` again. The descriptor may
-    /// become readable without an event, but no event is missed.
+    /// Makes the descriptor become readable at the next event. Gives `true` if a message can be received or sent now;
+    /// in this case the descriptor does not become readable. How to use the descriptor: call `arm`. When `arm` gives
+    /// `true`, or when the descriptor becomes readable, receive or send with a timeout of zero until the result is
+    /// `NOT_YET`. Then call `arm` again. The descriptor may become readable without an event, but no event is missed.
     ///
     /// # Errors
     /// `NO_SPACE` if this process has no free descriptor, `SYSTEM` if the kernel refuses the eventfd or the thread
@@ -189,7 +190,7 @@ impl Port {
     }
 
     /// Undoes [`Port::arm`]: until the next `arm`, the descriptor does not become readable. In a forked child nothing
-    /// happens, because the descriptor is its parent's.
+    /// happens, because the descriptor belongs to its parent.
     pub fn disarm(&self) {
         if self.shared.end.check_process().is_err() {
             return;
@@ -199,7 +200,8 @@ impl Port {
         }
     }
 
-    /// Waits until a living member is at the other side of the port. `None` stands for the default timeout.
+    /// Waits until a living member has an end of the other side of the port open. `None` stands for the default
+    /// timeout.
     ///
     /// # Errors
     /// `TIMED_OUT` if the timeout passes first; `NOT_YET` if the timeout is zero and no such member is there.
@@ -252,8 +254,8 @@ impl Drop for Port {
         if self.shared.end.check_process().is_err() {
             return;
         }
-        // If the program asked for a descriptor to poll, a thread serves it and keeps the port's memory mapped. The
-        // thread ends when it sees that the port is closed.
+        // If the program has asked for a descriptor to poll, a thread signals it and keeps the port's memory mapped.
+        // This thread must see that the port is closed, so that it ends.
         self.shared.close();
         if let Some(poll_descriptor) = self.shared.poll_descriptor.get() {
             poll_descriptor.dismiss();

@@ -122,7 +122,7 @@ fn request(name: &str, mode: OpenMode, access: Rights, shape: Shape, persistent:
     }
 }
 
-/// Gives the options that the port was made with. Fails if the wanted options differ from them.
+/// Gives the options with which the port was made. Fails if the options that the caller wants are different.
 fn agreed(name: &str, opened: &OpenedSegment, wanted: &PortOptions) -> Result<Shape> {
     let pattern = queue::Pattern::from_number((opened.attribute & 0xff) as u32);
     let capacity = u32::try_from(opened.attribute >> 8).unwrap_or(0);

@@ -2,8 +2,8 @@
 //! the port did not keep the region open, the consumer would map the region again, and ask the daemon for it, with
 //! every message.
 //!
-//! The port owns these regions, and not the session. A region holds its session, so a session that owned regions would
-//! never end. The regions are dropped with the port, or when the messages' handles point into other regions.
+//! The port owns these regions; the session does not. A region keeps its session alive, so a session that owned regions
+//! would never end. The regions are dropped with the port, or when the messages' handles point into other regions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -250,7 +250,7 @@ fn who_opens_a_container_after_a_death_finds_the_change_finished() {
     }
 }
 
-/// The header of a vector: the distance to the region's first byte, the pointer, the size, the capacity.
+/// Gives the header of a vector: the distance to the region's first byte, the pointer, the size and the capacity.
 fn header_of(region: &Region, at: u64) -> [u64; 4] {
     // SAFETY: the call reads the vector's header in this test's own region.
     unsafe { region.base().add(at as usize).cast::<[u64; 4]>().read_volatile() }
@@ -308,8 +308,8 @@ fn a_death_while_a_vector_loses_elements_leaves_no_damaged_ones() {
             peer.ndarray_reshape(first + 128 * i, 8, Order::C, &[3, 5]).unwrap();
         }
         let pid = world.spawn(2, |region| {
-            // These calls get the member's heap slot, and take the lock for that. The fault point is armed after them,
-            // so that the member dies in the call of `vector_resize`.
+            // With these calls the member gets its heap slot, for which it needs the lock. The fault point is armed
+            // only after them, so that the member dies in `vector_resize`.
             region.deallocate(region.allocate(64, 64).unwrap()).unwrap();
             fault::arm(point, 1);
             region.vector_resize(list, 128, 0).unwrap();
@@ -429,7 +429,7 @@ fn who_opens_an_object_whose_constructor_died_does_not_wait_without_a_timeout() 
     }
 }
 
-/// The members that hold the heap slots of a region; 0 for a slot without a holder.
+/// Gives the holders of the first eight heap slots of a region; 0 for a slot without a holder.
 fn holders(region: &Region) -> Vec<u64> {
     let at = Geometry::of(SIZE).unwrap().slots_at as usize;
     // SAFETY: the table of slots begins at this offset, has at least eight slots here, and consists of atomics.

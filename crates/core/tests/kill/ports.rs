@@ -41,7 +41,7 @@ impl Port {
     }
 }
 
-/// What `change_after` does before and after the death, for one pattern of a port.
+/// One case of the test `change_after`: a pattern of the port, and what happens before and after the death.
 struct Case<T> {
     pattern: Pattern,
     /// Whether the dead member was a producer or a consumer of the port. A consumer had received a message.

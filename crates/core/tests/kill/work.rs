@@ -65,8 +65,8 @@ pub fn work(world: &World, region: Arc<Region>) {
     for index in many.iter().skip(5).chain(&more).chain(&mixed).chain(&large) {
         ledger.free(&region, *index);
     }
-    // Some slices now have no block in use. They return to the region's pool of free slices when this member looks for
-    // free blocks in its slices the next time.
+    // Some slices of this member now have no block in use. When the member looks for free blocks in its slices the next
+    // time, it returns these slices to the region's pool of free slices.
     let again: Vec<usize> = (0..1200).map(|_| ledger.allocate(&region, 64)).collect();
     for index in again {
         ledger.free(&region, index);

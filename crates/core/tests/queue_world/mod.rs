@@ -44,7 +44,7 @@ impl Host for Table {
     }
 }
 
-/// One port, and everything that the test of it needs.
+/// A port, and everything else that a test of ports needs.
 pub struct World {
     pub shape: Shape,
     port: OwnedFd,
@@ -122,7 +122,8 @@ impl World {
         unsafe { std::slice::from_raw_parts(self.board_map.start().as_ptr().cast(), BOARD_BYTES / 8) }
     }
 
-    /// Starts a child process with this role. If `fault` is given, the child dies at that fault point.
+    /// Starts a child process with the role `part`. If `fault` is given, the child dies when it reaches that fault
+    /// point.
     pub fn spawn(&self, part: &str, fault: Option<&str>) -> Child {
         let member = self.member();
         let (pid, fds) = (std::process::id(), [&self.port, &self.table, &self.board].map(AsRawFd::as_raw_fd));

@@ -1,5 +1,5 @@
-//! Tests of the contents of versions: a version has what the variables held at the publish, and versions share the
-//! chunks that did not change.
+//! Tests of the contents of versions: a version has the contents that the variables had when it was published, and
+//! versions share the chunks that did not change.
 
 use crossdock_core::series::{Detect, Method, Publisher, Report, Spec, Value, Variable, diff};
 use crossdock_layout::Status;

@@ -79,9 +79,8 @@ impl World {
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
-            // When the thread that made this child ends, for example because the test failed, the kernel kills the
-            // child.
-            // SAFETY: the call changes a setting of this process only.
+            // The call makes the kernel kill this child when the thread that forked it ends, for example because the
+            // test failed. SAFETY: the call changes a setting of this process only.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
             // SAFETY: `_exit` ends the child process at once.
@@ -183,7 +182,7 @@ impl Host for World {
     }
 }
 
-/// A series as the daemon knows it: its pool and its pin pages.
+/// What the daemon would have of a series: its pool and its pin pages.
 pub struct Series {
     pub world: Arc<World>,
     pub offer: Offer,

@@ -1,4 +1,4 @@
-//! io_uring by raw system calls, with one registered buffer and reads into it.
+//! A small interface to io_uring by raw system calls: it registers one buffer and reads into this buffer.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};

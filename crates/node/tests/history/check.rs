@@ -39,7 +39,7 @@ struct State {
 /// count as taken although the item does not exist.
 fn step(state: Option<State>, e: &Event, across: bool, taken: bool) -> Option<Option<State>> {
     let holds = state.is_some_and(|s| s.holder.is_some_and(|(who, _)| who == e.who));
-    // Whether the item has no holder, or its holder is killed before the operation returns.
+    // True if the item has no holder, or if its holder was killed before the operation returned.
     let free = |s: &State| s.holder.is_none_or(|(_, killed)| killed < e.returned.unwrap_or(u64::MAX));
     let mine = state.filter(|s| s.owner == e.task() && free(s) && !holds);
     let held = |s: State| State { holder: Some((e.who, e.killed)), ..s };
@@ -155,7 +155,7 @@ fn linearize(events: &[Event], across: bool) -> Result<(), String> {
     Err(format!("no order explains what happened near operation {furthest}:\n{}", near.join("\n")))
 }
 
-/// Tests the checker before it is trusted: it must accept right histories and reject wrong ones.
+/// Tests the checker before its result is used: it must accept right histories and reject wrong histories.
 pub fn selftest() {
     let mut time = 0;
     let mut event = |who: u64, kind, outcome| {
@@ -222,9 +222,9 @@ pub fn selftest() {
     }
 }
 
-/// Tests the checker with changed copies of a recorded history. In each copy, a find of an item that existed all the
-/// time has the answer "not found" instead of the right one, so the checker must reject the copy. Returns the number of
-/// copies.
+/// Tests the checker with changed copies of a recorded history. In each copy, one `find` of an item that existed all
+/// the time has the answer "not found" instead of the item's owner. So the checker must reject each copy. Returns the
+/// number of copies.
 pub fn selftest_with(events: &[Event], across: bool) -> usize {
     let surely_exists = |find: &Event| {
         let ends = |of: &Event| matches!(of.kind, Kind::Create | Kind::Destroy) && of.outcome != Some(Outcome::Exists);

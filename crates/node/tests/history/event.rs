@@ -41,7 +41,7 @@ pub enum Outcome {
     Saw(u64),
     Exists,
     NotFound,
-    /// The item belongs to another task, or is in use.
+    /// The item belongs to another task, or another process has it open.
     NotYet,
     /// The item's node or the catalog could not be asked, or the call's time was over while it waited for another node
     /// or for a copy. The call has changed nothing and says nothing about the item.
@@ -74,7 +74,7 @@ pub struct Event {
     pub called: u64,
     pub returned: Option<u64>,
     pub outcome: Option<Outcome>,
-    /// The time when the process of this event was killed.
+    /// The time at which the process that made the call was killed.
     pub killed: u64,
 }
 

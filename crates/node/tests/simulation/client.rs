@@ -11,7 +11,7 @@ use crossdock_node::broker::{Descriptor, Peer};
 pub struct Asked {
     pub request: Request,
     pub descriptors: Vec<Descriptor>,
-    /// The deadline of the answer; `None` until the request has reached the daemon.
+    /// The time by which the broker must answer; `None` until the request has reached the broker.
     pub due: Option<u64>,
 }
 
@@ -51,11 +51,11 @@ pub struct Client {
     pub asked: BTreeMap<u64, Asked>,
     pub answered: BTreeSet<u64>,
     pub open: BTreeMap<SegmentId, u32>,
-    /// The client's observers by their ids: the series, the pin page and the slot of each.
+    /// Map from the id of each observer of this client to its series, its pin page and its slot.
     pub pins: BTreeMap<SegmentId, (SegmentId, SegmentId, u32)>,
     pub series: BTreeMap<SegmentId, Publishing>,
     pub incarnation: u64,
-    /// The items that the client owns, as the broker has told it.
+    /// The items that the client owns, according to the broker's answers.
     pub items: BTreeMap<SegmentId, crate::items::Own>,
     /// Files that the client has open although it said that it had closed them.
     pub clings: BTreeSet<SegmentId>,
@@ -65,7 +65,8 @@ impl Client {
     pub fn new(number: usize, endpoint: u64, workflow: u64, workflow_name: &str) -> Self {
         let mut token = [1; 16];
         token[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
-        // For some clients the start time of the process is unknown, so that it cannot be watched.
+        // For every seventh client, the broker does not know the start time of the client's process. So the broker
+        // cannot watch this process by a pidfd.
         let started = if number % 7 == 6 { 0 } else { 1000 + number as u64 };
         Self {
             peer: Peer { pid: 100 + number as u32, started, uid: 5 },

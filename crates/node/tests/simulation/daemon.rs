@@ -1,4 +1,4 @@
-//! The daemon around the broker: it carries out effects, writes the journal, and is killed.
+//! The simulated daemon around the broker: it carries out the broker's effects, writes the journal, and is killed.
 
 use std::collections::BTreeSet;
 

@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::sabotage::Sabotage;
 use crate::world::{NAMES, World};
 
-/// An item that a client owns, as the broker has told the client.
+/// An item that a client owns, according to the broker's answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
     pub file: SegmentId,
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// Checks, when the daemon gives an item's file to a client, that no other task can write to it.
+    /// Is called when the daemon gives an item's file to a client. Checks that no other process can write to the file.
     pub fn hand_item(&self, connection: u64, file: SegmentId, writable: bool) {
         assert!(self.kept.contains(&file), "{file} is given out but not kept");
         let Some(pipe) = self.pipes.get(&connection) else { return };
@@ -177,8 +177,8 @@ impl World {
                 8 => ItemRequest::Find { key },
                 9 => ItemRequest::Register { number: r.below(3) as u64 },
                 10 => ItemRequest::Word { party: Party::task("t") },
-                // The client asks to transfer any item: one of another client, one that no client has open, or one that
-                // does not exist.
+                // The client asks to transfer an item with a random number. The item may belong to another client, may
+                // be open in no client, or may not exist.
                 _ => ItemRequest::Transfer { item: SegmentId(1 + r.below(60) as u64), to: Party::task("t") },
             }
         } else {
@@ -209,8 +209,8 @@ impl World {
         Some((Request::Item(request), vec![]))
     }
 
-    /// Notes what a client closes before it sends a request about its item. If `clings` is set, the client keeps the
-    /// file open.
+    /// Notes that a client closes its item's file before it sends a request about the item. If `clings` is true, the
+    /// client secretly keeps the file open.
     fn close(&mut self, number: usize, item: SegmentId, clings: bool, request: &ItemRequest) {
         let client = &mut self.clients[number];
         let own = client.items.get_mut(&item).expect("picked from these");
@@ -329,13 +329,13 @@ impl World {
         }
     }
 
-    /// Gives the messages by which a returning client lists the items that it has open.
+    /// Gives the messages by which a client that connects again lists the items that it has open.
     pub fn held_items(&self, number: usize) -> Vec<Request> {
         let items = self.clients[number].items.keys().copied().chain([SegmentId(0)]);
         items.map(|item| Request::Item(ItemRequest::Hold { item })).collect()
     }
 
-    /// Checks the guarantees of items in the broker's state, and in what clients have open.
+    /// Checks that the broker's state, and the files that clients have open, fulfil the guarantees about items.
     pub fn check_items(&self) {
         let Some(broker) = &self.broker else { return };
         let lasting = broker.lasting();
@@ -373,7 +373,7 @@ impl World {
     }
 }
 
-/// Tells whether the planted bug loses this record.
+/// Tells whether the planted bug makes the journal lose this record.
 pub fn forgotten(sabotage: Sabotage, record: &Record) -> bool {
     matches!(record, Record::Item(ItemRecord::Owner { .. })) && sabotage == Sabotage::ForgetOwners
 }

@@ -63,10 +63,11 @@ pub struct Model {
     /// Map from a request (its member and its number) to the segment that it made according to the journal.
     done: BTreeMap<(MemberId, u64), SegmentId>,
     removed: BTreeSet<SegmentId>,
-    /// The members of each workflow, as the journal has them. `runs` has the latest run of each workflow.
+    /// The present members of each workflow, according to the journal. The next field, `runs`, has the latest run of
+    /// each workflow.
     present: BTreeMap<u64, BTreeSet<MemberId>>,
     runs: BTreeMap<u64, u64>,
-    /// Ports that end with their run: for each its workflow and the number of the run.
+    /// Map from each port that ends with its run to the port's workflow and the number of the run.
     ports: BTreeMap<SegmentId, (u64, u64)>,
     grants: BTreeMap<u64, Vec<Grant>>,
     /// A keeper died when this was the largest id of a segment. The segments up to this id were lost then; members may
@@ -142,7 +143,8 @@ impl Model {
             }
             Record::Removed { segment, .. } => {
                 self.removed.insert(*segment);
-                // A port loses its name without a request only when its run ends.
+                // If no client has asked to remove a port, the port may lose its name only because its run has ended.
+                // So the model forgets its promise only in this case.
                 let of = self.ports.get(segment).map(|(workflow, _)| *workflow);
                 let over = |number| self.present.get(&number).is_none_or(BTreeSet::is_empty);
                 if of.is_some_and(over) {
@@ -172,8 +174,8 @@ impl Model {
         self.may_end.contains(&workflow)
     }
 
-    /// Notes that a request that may remove something reaches the broker. From now on the model does not expect that
-    /// the named object exists.
+    /// Notes that a request has reached the broker. If the request may remove an object, the model no longer expects
+    /// that the object exists.
     pub fn delivered(&mut self, client: &Client, request: &Request) {
         match request {
             Request::Remove { kind, name, .. } | Request::Open { kind, name, mode: OpenMode::Recreate, .. } => {
@@ -236,7 +238,8 @@ impl Model {
         segment.0 <= self.lost_segments
     }
 
-    /// Checks that a client which is refused as dead has really ended.
+    /// Is called when the broker refuses a client because it takes the client for dead. Checks that the client has
+    /// really ended.
     pub fn refused(&self, client: &Client) {
         assert!(self.may_be_dead(client), "{} is alive and was not let back in", client.member);
     }

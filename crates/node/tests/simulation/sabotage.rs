@@ -1,12 +1,12 @@
 //! The bugs that are planted on purpose, to test that the checks find them.
 
-/// A bug in the layer between the broker and the simulated kernel and clients.
+/// A bug in the layer that connects the broker with the simulated kernel and the simulated clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
     None,
     /// The journal loses the records of segments.
     ForgetSegments,
-    /// The journal loses the records of reserved bytes.
+    /// The journal loses the records that say how many bytes are reserved.
     ForgetReserves,
     /// The journal loses the records of workflows' ends.
     ForgetEnds,
@@ -52,12 +52,12 @@ pub enum Sabotage {
     LoseVerdicts,
     /// A member that is not in the liveness table counts as dead.
     AbsenceIsDeath,
-    /// A member whose connection has ended counts as dead.
+    /// A member counts as dead as soon as its connection has ended.
     BuryTheCutOff,
     /// If a member's session is over but its process is still alive, another member gets its slot of the liveness
     /// table.
     FreeGhosts,
-    /// After the keeper's end, any memory that is offered is accepted.
+    /// After the keeper's death, the daemon accepts any memory that a member offers.
     AdoptAnything,
 }
 

@@ -191,7 +191,7 @@ impl World {
         for (request, descriptors) in offers {
             let id = client.next;
             client.next += 1;
-            // The offers are sent together with all other requests that have no answer yet.
+            // The caller later sends these offers together with all other requests that have no answer yet.
             client.asked.insert(id, Asked { request, descriptors, due: None });
         }
     }

@@ -81,7 +81,7 @@ impl World {
         let at = self.now();
         let delay = self.network.slow.get(&(from, to)).copied().unwrap_or(0);
         let is_part = matches!(message, Message::Reply { reply: Reply::Part { .. }, .. });
-        // Bytes take up to six times as long as a small message.
+        // On a slow link, a part of a region takes up to six times as long as a small message.
         let delay = if is_part { delay * (1 + self.random.below(6) as u64) } else { delay };
         self.totals.slow_parts += u64::from(is_part && delay > 0);
         if from != to && matches!(message, Message::Ask { .. }) && self.random.one_in(8) {

@@ -77,7 +77,7 @@ impl World {
         self.connect(node, connection, token, id, &name, false);
     }
 
-    /// Tells whether a living process of the node is this member.
+    /// Tells whether the process of this member is alive on the node `n`.
     pub fn is_alive(&self, n: usize, member: MemberId) -> bool {
         self.tasks.iter().any(|task| task.node == n && task.id == member)
             || self.nodes[n].sessions.values().any(|session| session.member == member)
@@ -106,7 +106,8 @@ impl World {
         self.ask(t, open_region(name, OpenMode::OpenOnly, Rights::READ.with(Rights::WRITE)));
     }
 
-    /// Kills the process of a task. The daemon heals what the process was writing. Another process takes its place.
+    /// Kills the process of a task. A write that the process had begun is completed, as healing would do. A new process
+    /// takes the place of the killed process.
     pub fn replace_task(&mut self, t: usize) {
         self.finish_write(t);
         let token = self.fresh();
@@ -167,7 +168,8 @@ impl World {
         self.ask(t, Request::Remove { kind: SegmentKind::Region, in_use: InUse::Refuse, name: name.to_owned() });
     }
 
-    /// Notes that the question of another node, which arrives at the node `n`, may remove a region there.
+    /// If this question, which another node sends to the node `n`, asks to remove a region, notes that the region may
+    /// be removed.
     pub fn note_removal(&mut self, n: usize, service: u32, body: &[u8]) {
         if service != REMOVE {
             return;
@@ -191,7 +193,8 @@ impl World {
         }
     }
 
-    /// Writes the next part of a region. A value is complete when all parts have it.
+    /// The task writes the next part of a region. A write of a value is complete when all parts of the region have the
+    /// value.
     pub fn write(&mut self, t: usize) {
         let Some(segment) = self.tasks[t].open.keys().next().copied() else { return };
         let fresh = self.fresh();
@@ -227,7 +230,7 @@ impl World {
         }
     }
 
-    /// Delivers an answer at once, to a task or to the host.
+    /// Delivers an answer of the broker to the task or the host that has this connection.
     pub fn deliver(&mut self, n: usize, connection: u64, message: &[u8], with: Attachment) {
         let (number, answer) = Answer::decode(message, with.count()).expect("the broker's own words");
         let Some(session) = self.nodes[n].sessions.get_mut(&connection) else { return };
@@ -245,7 +248,8 @@ impl World {
         }
     }
 
-    /// After a broker's restart: the task lists what it has open, and repeats its unanswered request.
+    /// Is called when the task has connected again: the task lists what it has open, and repeats its unanswered
+    /// request.
     fn come_back(&mut self, t: usize) {
         for segment in self.tasks[t].open.keys().copied().collect::<Vec<_>>() {
             self.send(t, 0, &Request::Hold { segment, count: 1 });

@@ -1,4 +1,4 @@
-//! The nodes, their catalog, the faults, and the checks.
+//! The simulated world: the nodes, their catalog, the faults, and the checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,11 +33,13 @@ pub enum Planted {
     HandOverSkipped,
     /// The host opens a region to copy it, but tasks can still open the region.
     FreezeSkipped,
-    /// The next node forgets a move before the former node knows the outcome.
+    /// The node to which a region moves forgets the move before the region's former node knows whether the region has
+    /// moved.
     RecordForgotten,
     /// If the next node answers that it does not know the move, the former node opens the region again.
     UnknownIsNotMoved,
-    /// If the name of a region that was handed over is free, the former node opens the region again.
+    /// If the catalog says that the name of a handed-over region is free, the region's former node opens the region
+    /// again.
     UnnamedIsNotMoved,
     /// A node that gets a report about an earlier move removes a later region of the same name.
     NameMeansRegion,
@@ -70,7 +72,7 @@ pub struct Totals {
     pub slow_parts: u64,
     /// How often the bytes of a region were checked.
     pub checked: u64,
-    /// How many regions may have been lost with a daemon or with a lease.
+    /// How many regions may have been lost because a daemon was killed or a lease ended.
     pub lost: u64,
     /// How often the catalog lost its leader.
     pub leaders_lost: u64,
@@ -101,11 +103,11 @@ pub const PARTS: usize = 4;
 /// The defects of this simulation are in the brokers and hosts, and not in the catalog.
 const NO_DEFECTS: Defects = Defects { unfenced: |_| false, lost_lease_ignored: false, unknown_is_done: false };
 
-/// The bytes of a region. One number stands for each part.
+/// The bytes of a region: for each part, a number that stands for the part's bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Bytes {
     pub parts: [u64; PARTS],
-    /// How many parts have been pulled, for a copy that is being made.
+    /// For a copy that is being made: how many of its parts have been pulled.
     pub came: usize,
     /// The number of the region in [`World::lines`]. A region keeps this number when it moves. A copy gets a new
     /// number.
@@ -126,7 +128,7 @@ pub struct Line {
 /// A connection of a task or of the host.
 pub struct Session {
     pub member: MemberId,
-    /// The number of the last request. Only the host uses it.
+    /// The number of the last request that was sent on this connection. Only the host uses this field.
     pub last: u64,
     /// The answers that the host has not read yet.
     pub answers: BTreeMap<u64, Answer>,
@@ -335,7 +337,7 @@ impl World {
         }
     }
 
-    /// Notes new regions, and checks a copy at the moment when it gets its name.
+    /// Is called for each record of the journal. Notes new regions, and checks a copy when the copy gets its name.
     fn note(&mut self, n: usize, record: &Record) {
         match record {
             Record::Segment { segment, kind: SegmentKind::Region, name, .. }
@@ -476,7 +478,7 @@ impl World {
         }
     }
 
-    /// Lets time pass, and lets all running nodes do what is due.
+    /// Lets `ms` milliseconds pass, and then lets all running nodes do what is due.
     pub fn round(&mut self, ms: u64) {
         self.clock.fetch_add(ms, Ordering::Relaxed);
         if self.leader.is_lost() && self.now() >= self.leader_back {
@@ -566,8 +568,8 @@ impl World {
         }
     }
 
-    /// Lets the tasks of a node change a region that has just moved to it. Then loses the node, before the former node
-    /// knows that the region has moved.
+    /// Lets a task of the doomed node change the region that has just moved to this node. When the steps are over,
+    /// kills the node's daemon, while the region's former node does not know yet that the region has moved.
     fn doom(&mut self) {
         let Some((n, name, left)) = self.doomed.take() else { return };
         if left == 0 {

@@ -71,7 +71,7 @@ impl Member {
 }
 
 impl World {
-    /// Tells whether any process of the node has the file open.
+    /// Tells whether any member of the node has the file open, also secretly.
     pub(super) fn is_open(&self, node: usize, file: SegmentId) -> bool {
         let of_node = self.members.iter().filter(|member| member.node == node);
         of_node.into_iter().any(|m| {
@@ -358,7 +358,8 @@ impl World {
         }
     }
 
-    /// After a broker's restart: the member lists what it has open, and repeats its unanswered request.
+    /// Is called when the member has connected again: the member lists what it has open, and repeats its unanswered
+    /// request.
     fn come_back(&mut self, m: usize) {
         let own = self.members[m].open.keys().chain(self.members[m].shares.keys()).copied();
         for item in own.collect::<Vec<_>>() {
@@ -389,8 +390,8 @@ impl World {
         }
     }
 
-    /// Checks what a reader gets: the file has the bytes that the owner shared, and the reader's node has only one
-    /// copy.
+    /// A member gets an item for reading. Checks that the file has the bytes that the owner shared, and that the
+    /// reader's node has only one copy of the item.
     fn given_to_read(&mut self, m: usize, item: SegmentId, file: SegmentId) {
         let node = self.members[m].node;
         let Some(bytes) = self.nodes[node].files.get(&file).copied() else {
@@ -399,7 +400,8 @@ impl World {
         let (asked, is_open) =
             (self.members[m].asked, self.members.iter().any(|member| member.open.contains_key(&item)));
         let known = self.known(item);
-        // An owner that was killed may have shared the item without getting the answer.
+        // The item's bytes may be the last written bytes although the test knows of no sharing: an owner may have
+        // shared them and have been killed before it got the answer.
         let is_last = !is_open && bytes == known.written;
         if !is_last && known.shared.get(&bytes).is_none_or(|until| *until < asked) {
             let (written, shared) = (known.written, known.shared.clone());
@@ -435,7 +437,7 @@ impl World {
         }
     }
 
-    /// Checks that the bytes that readers have open have not changed.
+    /// Checks that the bytes of the items that members read have not changed.
     pub(super) fn check_reads(&mut self) {
         let mut wrong = None;
         for member in &self.members {

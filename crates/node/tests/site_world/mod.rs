@@ -35,16 +35,16 @@ pub enum Planted {
     OldEpochAccepted,
     /// If the catalog's answer is lost, the node assumes that the item was not passed on, and keeps it.
     LostAnswerIsNo,
-    /// An item is passed on while a member still has it open.
+    /// A node passes an item to another node while a member still has the item open.
     NoProof,
-    /// A node that has readers reports that it has none.
+    /// A node on which members read an item reports that it has no readers.
     ReadersDenied,
-    /// The proof does not notice that another node is pulling the bytes.
+    /// The proof does not notice that another node is pulling the item's bytes.
     PullUnseen,
     /// All bytes that a node sends ahead have the same stamp. If the catalog refuses to pass an item on, the bytes that
     /// were sent ahead are taken for those of a later attempt.
     StampIgnored,
-    /// The proof does not notice that another node is pulling the bytes through a slow link.
+    /// The proof does not notice that another node is pulling the item's bytes, if the link is slow.
     SlowPullUnseen,
     /// If the catalog loses its leader before it has answered a commit, the node takes the commit for made.
     UnknownIsDone,
@@ -100,7 +100,7 @@ pub struct Totals {
     pub missed: u64,
     /// How many messages went through a slow link.
     pub slowed: u64,
-    /// How many pulls through a slow link brought their bytes.
+    /// How many pulls through a slow link were successful.
     pub slow_pulls: u64,
     /// How many questions and pulls through a slow link had no answer when their deadlines passed.
     pub expired: u64,
@@ -274,7 +274,7 @@ impl World {
         let (now, base) = (self.now(), self.fresh() * 100_000);
         let node = &mut self.nodes[n];
         let site = SiteLimits { site: "s".into(), node: NAMES[n].into(), number: node.number };
-        // Each broker of a node starts at another time of day.
+        // Each broker of a node starts at a different time of day.
         let limits = Limits { site: Some(site), incarnation: node.token, began_ms: base, ..Limits::default() };
         let held: BTreeSet<_> = node.files.keys().copied().collect();
         let listening = BTreeSet::from([MAIN_ENDPOINT]);
@@ -362,7 +362,7 @@ impl World {
 
     fn site_order(&mut self, n: usize, mut order: SiteOrder) {
         if let (SiteOrder::Pass { to, .. }, true) = (&mut order, self.planted == Planted::StampIgnored) {
-            // The stamp is the last field of the item's description.
+            // The stamp of the bytes that are sent ahead is the last field of the item's description.
             let stamp = to.about.len() - 8;
             if to.about[stamp..] != [0; 8] {
                 to.about[stamp..].copy_from_slice(&1u64.to_le_bytes());
@@ -375,7 +375,7 @@ impl World {
             }
         }
         if self.may_fail() && matches!(order, SiteOrder::Pass { .. }) && self.random.one_in(30) {
-            // The commit that passes the item is in flight now.
+            // The commit that passes the item is the next commit, so it is in flight when the leader is lost.
             self.lose_leader();
         }
         self.nodes[n].steps.order(order.clone().into());
@@ -513,8 +513,8 @@ impl World {
         }
     }
 
-    /// Notes the items whose names the catalog has lost, because the lease of their node has ended. Another member may
-    /// make an item of such a name.
+    /// When the lease of a node has ended, the catalog no longer has the names of the node's items, and another member
+    /// may make items of these names. Notes this for all such items.
     fn end_lost_names(&mut self) {
         let lost: Vec<_> = self.alive.iter().filter(|key| self.catalog_node(key).is_none()).cloned().collect();
         for key in lost {
@@ -522,7 +522,7 @@ impl World {
         }
     }
 
-    /// Gives the node that has the item's name according to the catalog.
+    /// Gives the node that, according to the catalog, has the item of this key.
     fn catalog_node(&self, key: &str) -> Option<usize> {
         let by = Deadline::after(Duration::from_secs(60));
         let name = format!("crossdock/s/name/item/7/default/{key}");
@@ -537,12 +537,12 @@ impl World {
         self.alive.contains(key) && !self.nodes.iter().any(is_here)
     }
 
-    /// Tells whether the planted defect hides this item, because it is in transit.
+    /// Tells whether the planted defect makes this item count as not existing while it is between two nodes.
     fn is_unseen(&self, key: &str) -> bool {
         self.planted == Planted::TransitUnseen && self.is_in_transit(key)
     }
 
-    /// Takes the catalog's leader away for some time. One commit of each node is in flight at that moment.
+    /// Takes the catalog's leader away for some time. The next commit of each node counts as in flight at this moment.
     fn lose_leader(&mut self) {
         if self.leader.is_lost() {
             return;
@@ -580,7 +580,7 @@ impl World {
         }
     }
 
-    /// Lets time pass, and lets all running nodes do what is due.
+    /// Lets `ms` milliseconds pass, and then lets all running nodes do what is due.
     fn round(&mut self, ms: u64) {
         self.clock.fetch_add(ms, Ordering::Relaxed);
         if self.leader.is_lost() && self.now() >= self.leader_back {
@@ -772,7 +772,7 @@ impl World {
         for item in self.items.keys().copied().collect::<Vec<_>>() {
             self.open_at_last(item)?;
         }
-        // A node forgets an item that has ended on another node only after a few seconds.
+        // If an item has ended on another node, a node forgets the item only after a few seconds.
         for _ in 0..30 {
             self.quiet_round();
         }

@@ -30,7 +30,7 @@ enum Message {
         id: u64,
         order: NodeOrder,
     },
-    /// A transfer of the bytes of `file`. The bytes are read when the message arrives.
+    /// The bytes of `file`, which the node `to` pulls. The simulation reads them only when this message arrives.
     Bytes {
         from: usize,
         to: usize,
@@ -119,7 +119,7 @@ impl Network {
         self.cuts.contains(&(a, b))
     }
 
-    /// Tells whether bytes of this file are on their way to another node.
+    /// Tells whether another node is pulling the bytes of this file; a planted defect may hide this.
     pub fn is_pulled(&self, n: usize, of: SegmentId, planted: Planted) -> bool {
         let is_unseen = |sent: &Sent| match planted {
             Planted::PullUnseen => true,
@@ -168,7 +168,7 @@ impl World {
         let delay = self.network.slow.get(&(from, to)).copied().unwrap_or(0);
         let delay = match message {
             Message::Expired { .. } | Message::Filling { .. } => 0,
-            // The bytes of an object take 3 to 12 times as long as a small message.
+            // On a slow link, the bytes of an object take 3 to 12 times as long as a small message.
             Message::Bytes { .. } if delay > 0 => delay * (3 + self.random.below(10)),
             _ => delay,
         };
@@ -234,7 +234,8 @@ impl World {
             NodeOrder::Pull { id, ref node, wait_ms, .. } => {
                 let to = index(node);
                 if self.may_fail() && self.random.one_in(3) {
-                    // The link to that node becomes slow, so that the pulled bytes are in flight for a long time.
+                    // The link to the node that has the bytes becomes slow, so that the pulled bytes are in flight for
+                    // a long time.
                     self.network.slow(n, to, 1500);
                 }
                 self.post_order(Message::Pull { from: n, to, id, order }, id, wait_ms);

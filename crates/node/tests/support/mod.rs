@@ -75,8 +75,8 @@ impl Daemon {
         kill(self.broker(), "KILL");
     }
 
-    /// Kills the broker and the keeper, so that nothing of the node is left. The keeper is killed first, because it would
-    /// start another broker.
+    /// Kills the broker and the keeper, so that the daemon is gone with everything that it has in memory. The keeper is
+    /// killed first, because it would start another broker.
     pub fn kill_node(&self) {
         let broker = self.broker();
         kill(self.keeper.id(), "KILL");
@@ -117,7 +117,7 @@ pub fn spawn_in(socket: &Path, arguments: &[&str], environment: &[(&str, &Path)]
     command.spawn().unwrap()
 }
 
-/// Starts a daemon in a network namespace, which plays the part of another host.
+/// Starts a daemon in the network namespace `namespace`. The tests use such a namespace as another host.
 pub fn spawn_on_host(namespace: &str, socket: &Path, arguments: &[&str]) -> Child {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_crossdock-node"), "--socket"]).arg(socket);
@@ -191,7 +191,8 @@ impl Raw {
         }
     }
 
-    /// Sets the number of the next request, because a member that comes back must not use a number twice.
+    /// Sets the number of the next request. A member that connects again needs this, because it must not use a number
+    /// twice.
     pub fn number_from(mut self, next: u64) -> Self {
         self.next = next;
         self

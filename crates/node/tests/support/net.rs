@@ -1,6 +1,6 @@
-//! A network for tests, in place of the links between the relays of several nodes, which are all in one process. The
-//! network delays questions, drops them or their answers, and delivers some questions twice or late. It can be cut in
-//! one direction.
+//! A network for tests. The relays of several nodes run in one process, and this network takes the place of the links
+//! between them. The network delays questions, drops them or their answers, and delivers some questions twice or late.
+//! It can be cut in one direction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crossdock_relay::{Relay, RelayNetwork};
 
 use super::Daemon;
 
-/// Random numbers that depend on the seed alone, and that several threads draw.
+/// Random numbers that depend only on the seed. Several threads use one sequence.
 #[derive(Debug)]
 pub struct Random(AtomicU64);
 
@@ -46,11 +46,11 @@ pub struct Net {
     defect: Defect,
     /// How many questions and pulls were delayed, lost, repeated or cut.
     faults: AtomicU64,
-    /// The directions, from one node to another, in which the network is cut.
+    /// The pairs of nodes between which the network is cut, in the direction from the first node to the second.
     cuts: Mutex<BTreeSet<(&'static str, &'static str)>>,
     /// True if every pull of bytes fails; questions still pass.
     refuses_pulls: AtomicBool,
-    /// How many questions to each service were answered without a refusal.
+    /// Map from each service to the number of questions that it has answered without a refusal.
     answered: Mutex<BTreeMap<u32, u64>>,
 }
 

@@ -26,10 +26,11 @@ pub fn free_port() -> String {
 
 pub struct Site {
     pub catalog: String,
-    /// The name of the site. Each site has another name, so that the sites do not mix if another program takes the
-    /// catalog's port.
+    /// The name of the site, which is different for each site. So two sites do not mix if another test takes the TCP
+    /// port of this site's catalog.
     pub name: String,
-    /// The length of the lease: how long a node keeps its names when the catalog does not hear of the node.
+    /// The length of a lease in milliseconds: how long the catalog keeps the names of a node that does not renew its
+    /// lease.
     pub lease_ms: String,
 }
 
@@ -57,7 +58,7 @@ impl Site {
         self.start_with(folder, node, catalog, &[])
     }
 
-    /// Works as [`Self::start`], for a daemon with more arguments.
+    /// Works as [`Self::start`]; the daemon gets the additional arguments `more`.
     pub fn start_with(&self, folder: tempfile::TempDir, node: &str, catalog: &str, more: &[&str]) -> Daemon {
         let arguments = [&self.arguments(node, catalog), more].concat();
         let keeper = spawn(&folder.path().join("endpoint.sock"), &arguments);
