@@ -97,9 +97,9 @@ impl Session {
     /// for the next message. A port keeps up to four regions open.
     ///
     /// # Errors
-    /// `BAD_HANDLE` if the handle names no existing segment, one that this task may not see, or one that is no region.
-    /// `DENIED` if the grant of this task does not allow to read the region. `BUSY` while the region is being copied or
-    /// moved to another node.
+    /// `BAD_HANDLE` if the handle names a segment that does not exist, that this task may not see, or that is no
+    /// region. `DENIED` if the grant of this task does not allow to read the region. `BUSY` while the region is being
+    /// copied or moved to another node.
     pub fn region_of(&self, handle: Handle) -> Result<Region> {
         let id = SegmentId(handle.segment);
         if let Some(region) = self.session_objects().region(id) {

@@ -29,7 +29,7 @@ struct KnownRegion {
     openings: Option<Weak<Openings>>,
 }
 
-/// Has one reference for each present opening of an item that uses the same mapping of the item's heap.
+/// Each present opening of an item that uses the same mapping of the item's heap has an `Arc` of this value.
 #[derive(Debug, Default)]
 struct Openings;
 
@@ -97,8 +97,8 @@ impl SessionObjects {
             if let Some(there) = known.region.upgrade() {
                 let openings = known.openings.as_ref().and_then(Weak::upgrade).or(new);
                 known.openings = openings.as_ref().map(Arc::downgrade);
-                // `region` is dropped when this function returns. Dropping a region sends a request to the daemon, so
-                // the lock must be released before.
+                // The lock is released first, because `region` is dropped when this function returns, and dropping a
+                // region sends a request to the daemon.
                 drop(regions);
                 return (there, openings);
             }

@@ -1,5 +1,5 @@
 //! Tests that a forked child can make regions of its own even if a thread of the parent held a lock at the moment of
-//! the fork. Otherwise the child would wait for this lock for ever.
+//! the fork. The child must not wait for this lock, because no thread of the child would ever release it.
 
 mod common;
 

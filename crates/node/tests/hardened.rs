@@ -53,8 +53,7 @@ fn no_task_connects_to_an_endpoint_that_was_made_for_a_call_that_gave_up() {
     let made = session.make_endpoint("w", "task", socket::listen(&path).unwrap(), &grants);
     assert_eq!(made.unwrap_err().status, Status::TimedOut);
     kill(broker, "CONT");
-    // The broker handles the late request before it serves this new session. So when this line returns, the request has
-    // been handled.
+    // The broker carries out the request that `session` has given up, and only then serves this new session.
     drop(daemon.session());
     until("no process can connect", || socket::connect(&path).is_err());
     std::fs::remove_file(&path).unwrap();

@@ -55,8 +55,8 @@ fn an_item_that_was_made_too_late_by_a_broker_that_died_does_not_keep_its_name()
         kill(broker, "STOP");
         assert_eq!(session.create_item("x", &options(level, OnDeath::Keep)).unwrap_err().status, Status::TimedOut);
         kill(broker, "CONT");
-        // The broker handles the late request before it serves this new session. The first session has not read the
-        // answer to its late request yet.
+        // The broker carries out the request that `session` has given up, and only then serves this new session.
+        // `session` has not read the late answer yet.
         let other = daemon.session();
         assert!(other.find_item("x").is_ok());
         daemon.kill_broker();

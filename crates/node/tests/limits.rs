@@ -301,8 +301,8 @@ fn a_daemon_waits_for_room_if_the_disk_is_full_and_a_run_with_many_ports_ends() 
     };
     let made = make_until_the_journal_is_full(&mut raw, |number| port(number, OpenMode::CreateOnly));
     let brokers = children(daemon.keeper.id());
-    // When the member leaves, its ports end. Their records need more room than the journal reserves for records that
-    // must always be written.
+    // When the member leaves, the daemon must record the end of each of its ports. These records need more room than
+    // the journal reserves for records that must always be written.
     raw.send(&Request::Bye.encode(1_000_000, 0), &[]);
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(children(daemon.keeper.id()), brokers, "the broker has ended");

@@ -88,8 +88,8 @@ fn a_publisher_that_came_too_late_for_a_broker_that_died_does_not_keep_the_name(
     kill(broker, "STOP");
     assert_eq!(failed(session.publisher("field", &options())).0, Status::TimedOut);
     kill(broker, "CONT");
-    // The broker handles the late request before it serves this new session. The first session has not read the answer
-    // to its late request yet.
+    // The broker carries out the request that `session` has given up, and only then serves this new session. `session`
+    // has not read the late answer yet.
     let other = daemon.session();
     daemon.kill_broker();
     daemon.wait_until_up();

@@ -80,7 +80,7 @@ struct Node {
     planted: Planted,
 }
 
-/// What happened in a schedule.
+/// Counts of what happened in a schedule.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     made: usize,

@@ -77,14 +77,13 @@ struct State {
     over: Option<Error>,
     /// The number of the daemon's keeper. A daemon whose keeper has another number has lost all descriptors.
     incarnation: u64,
-    /// The requests by which this process gives the daemon descriptors that the daemon has lost. This list has those
-    /// that were not sent on the present connection yet.
+    /// The requests that offer lost descriptors to the daemon, and that were not sent on the present connection yet.
     not_given_back: VecDeque<Request>,
-    /// Those of these requests (see `not_given_back`) that were sent on the present connection and are not answered
-    /// yet.
+    /// The requests that offer lost descriptors to the daemon, that were sent on the present connection, and that are
+    /// not answered yet.
     offered: BTreeMap<u64, Request>,
-    /// Those of these requests (see `not_given_back`) that the daemon refused because it had no free descriptor. They
-    /// are sent again after a pause.
+    /// The requests that offer lost descriptors to the daemon, and that the daemon refused because it had no free
+    /// descriptor. They are sent again after a pause.
     refused: Vec<Request>,
     /// The error of the last failed attempt to connect again.
     trouble: Option<Error>,

@@ -79,8 +79,8 @@ impl Connection {
         self.lock().open_list.items.remove(&item);
     }
 
-    /// Counts a cooperative item that this session holds now, because the daemon does not know which member holds such
-    /// an item. The caller must have a [`super::Taking`].
+    /// Adds one to the number of cooperative items that this session holds, because the daemon does not know which
+    /// member holds such an item. The caller must have a [`super::Taking`].
     pub(crate) fn holds_item(&self) {
         self.held.fetch_add(1, Ordering::AcqRel);
     }

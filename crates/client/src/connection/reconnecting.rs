@@ -17,8 +17,8 @@ use crate::{Error, discovery, interrupt};
 /// daemon again.
 const RESTART_AFTER: Duration = Duration::from_millis(200);
 
-/// The largest number of unanswered messages that give descriptors back. There is a limit because the daemon hangs up
-/// if its answers do not fit into the socket.
+/// The largest number of unanswered requests that offer lost descriptors to the daemon. There is a limit because the
+/// daemon hangs up if its answers do not fit into the socket.
 const UNANSWERED: usize = 64;
 /// The longest wait for the daemon's answers to the requests that offer it lost descriptors.
 const MOMENT: Duration = Duration::from_millis(500);

@@ -85,8 +85,8 @@ impl Session {
         self.remove_segment(SegmentKind::Port, name)
     }
 
-    /// Describes the present state of a port. It reads the port without taking an end of it. The launcher and `inspect`
-    /// use it.
+    /// Describes the present state of a port. The call reads the port's memory without taking an end of the port. The
+    /// launcher and `inspect` use it.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such segment, or if this session may not see it. `DENIED` if the grant of this task

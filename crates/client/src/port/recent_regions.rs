@@ -47,7 +47,7 @@ impl RecentRegions {
         }
         regions.push(region.clone());
         let oldest = (regions.len() > MOST).then(|| regions.remove(0));
-        // Dropping a region sends a request to the daemon, so this must not happen while the lock is held.
+        // The lock is released first, because dropping the oldest region sends a request to the daemon.
         drop(regions);
         drop(oldest);
     }

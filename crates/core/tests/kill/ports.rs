@@ -57,9 +57,9 @@ struct Case<T> {
 /// How this process changes the vector after the death.
 #[derive(Clone, Copy, Debug)]
 enum Change {
-    /// A call of the library changes it.
+    /// By a call of the library: `vector_resize`.
     Resize,
-    /// A store to the vector's header changes it, as in the inline operations of C++.
+    /// By a store to the vector's header, as the inline operations of C++ make it.
     Store,
 }
 

@@ -182,7 +182,7 @@ impl Host for World {
     }
 }
 
-/// What the daemon would have of a series: its pool and its pin pages.
+/// The parts of a series that a daemon would hold: its pool and its pin pages.
 pub struct Series {
     pub world: Arc<World>,
     pub offer: Offer,

@@ -1,4 +1,5 @@
-//! The events of a history: one line when an operation is called, and one when it is answered.
+//! The events of a history. The log file of a process gets one line when an operation is called, and one line when it
+//! is answered.
 
 use std::collections::BTreeMap;
 use std::io::Write;

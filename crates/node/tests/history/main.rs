@@ -99,7 +99,7 @@ struct Worker {
     incarnation: u64,
 }
 
-/// Runs the tasks and the kills. Returns the recorded events.
+/// Runs the tasks for this time, and kills tasks and brokers at random. Returns the recorded events.
 fn record(seed: u64, time: Duration, nodes: u64) -> (Vec<Event>, Kills) {
     let daemons = match nodes {
         1 => vec![Daemon::start()],

@@ -1,6 +1,6 @@
-//! A simulator with seeds. It runs the real state machine of the broker under random schedules: clients send requests
-//! and break the rules, and clients, brokers and whole daemons are killed and started again. After every step a model
-//! checks the guarantees. The model shares no code with the broker.
+//! A simulator whose random choices follow from a seed. It runs the real state machine of the broker under random
+//! schedules: clients send requests and break the rules, and clients, brokers and whole daemons are killed and started
+//! again. After every step a model checks the guarantees. The model shares no code with the broker.
 //!
 //! `CROSSDOCK_SCHEDULES=1000000 cargo test --profile simulation -p crossdock-node --features schedules --test simulation`
 //! runs more schedules.

@@ -60,9 +60,9 @@ pub struct Totals {
     pub refused: u64,
     /// How often a copying node was asked whether it still makes the copy.
     pub asked_again: u64,
-    /// How many regions were handed over to the nodes to which they moved.
+    /// How many times a node handed a region over to another node.
     pub handed_over: u64,
-    /// How many regions were handed over and then did not move.
+    /// How many times a region was handed over, but then did not move.
     pub came_back: u64,
     /// How often a node removed a region that it had handed over, because the next node had lost its state.
     pub given_up: u64,
@@ -114,7 +114,7 @@ pub struct Bytes {
     pub line: u64,
 }
 
-/// What the test knows of a region. It does not depend on the node where the region is.
+/// What the test knows of a region, whichever node has the region.
 pub struct Line {
     /// The values that tasks wrote last, one for each part.
     pub parts: [u64; PARTS],

@@ -78,7 +78,7 @@ pub struct Totals {
     pub opened: u64,
     /// How many items went to another node.
     pub passed: u64,
-    /// How many of these items went on to a further node before their bytes had come to the first node.
+    /// How many items went to the next node before their bytes had come to the node that they left.
     pub chained: u64,
     /// How many items stayed on their node because the catalog refused to pass them to another node.
     pub kept: u64,

@@ -206,8 +206,8 @@ impl World {
                 self.post_order(ask, id, wait_ms);
             }
             NodeOrder::Send { id, node, service, head: mut body, file, size, wait_ms } => {
-                // In this simulation a number stands for the file's bytes. The message begins its bytes with this
-                // number.
+                // In this simulation a number stands for the bytes of a file. This number is put at the beginning of
+                // the bytes that the message carries.
                 let Some(bytes) = self.nodes[n].files.get(&file).copied() else {
                     return self.fail(format!("{file} is sent to node {node} and not held"));
                 };

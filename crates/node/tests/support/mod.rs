@@ -1,4 +1,4 @@
-//! A daemon with its own folder, and a client that can send any message.
+//! A daemon with its own folder, and a client through which a test can send any message, also a wrong message.
 #![allow(dead_code)]
 
 pub mod net;
@@ -133,7 +133,7 @@ pub fn kill(pid: u32, signal: &str) {
     Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status().unwrap();
 }
 
-/// A client that can send any message.
+/// A client through which a test can send any message, also a wrong message.
 pub struct Raw {
     pub socket: OwnedFd,
     next: u64,
@@ -168,7 +168,7 @@ impl Raw {
         }
     }
 
-    /// Makes the hello of a client that was connected before as this member, and connects again.
+    /// Makes the hello by which a client connects again as the member that it was before.
     pub fn hello_again(token: u8, member: MemberId) -> Request {
         match Self::hello_message(token) {
             Request::Hello { protocol, layout, fingerprint, token, rank, visitor, task, workflow, .. } => {
