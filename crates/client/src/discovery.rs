@@ -39,8 +39,8 @@ pub(crate) fn find(options: &ConnectOptions, who: &ClientIdentity, deadline: Dea
         Ok(welcome) => return Ok(FoundDaemon { path, private: false, welcome }),
         // If no daemon listens at the endpoint of a task, the task must not silently use another daemon.
         Err(failure) if variable("CROSSDOCK_TASK").is_some() => return Err(in_task(failure)),
-        // No daemon listens at this path, or the daemon there does not serve this user. The loop goes on with the next
-        // path, where the user's own daemon listens.
+        // No daemon listens at this path, or the daemon there does not serve this user. The loop continues with the
+        // next path, where the user's own daemon listens.
         Err(HelloFailure::NotListening(_)) => {}
         Err(HelloFailure::Final(error)) if error.status == Status::Denied => {}
         Err(failure) => return Err(failure.into_error()),
@@ -65,7 +65,7 @@ pub(crate) fn find(options: &ConnectOptions, who: &ClientIdentity, deadline: Dea
     let welcome = match greeted {
         Err(HelloFailure::NotListening(_) | HelloFailure::Ended(_)) if options.private_daemon => loop {
             start(&path, deadline)?;
-            // An old daemon that was just ending may have kept the new one from starting. Then no daemon runs, so
+            // An old daemon that was just ending may have kept the new daemon from starting. Then no daemon runs, so
             // the loop tries again.
             match greet_until(&path, who, deadline.at_most(RETRY), true) {
                 Err(error) if deadline.passed() => return Err(error),
@@ -172,8 +172,8 @@ fn in_task(failure: HelloFailure) -> Error {
     Error::new(Status::Denied, text)
 }
 
-/// Finds the path of the `crossdock` command: the one that `CROSSDOCK_COMMAND` names, or the one near this library or
-/// program, or the one in the PATH.
+/// Finds the path of the `crossdock` command. It is the path in the variable `CROSSDOCK_COMMAND`, or else that of a
+/// command near this library or program, or else that of a command in the PATH.
 fn command() -> PathBuf {
     if let Some(path) = variable("CROSSDOCK_COMMAND") {
         return PathBuf::from(path);

@@ -35,7 +35,8 @@ pub use crossdock_core::region::{at_base, with_base};
 pub use crossdock_core::typed::{NdArray, Plain, Raw, Simple, Text, Vector};
 pub use crossdock_layout::region::{ANY_SIZE, DEFAULT_CAPACITY};
 pub use crossdock_layout::wire::NodeState;
-/// How to open a region by name: whether it must exist, must not exist yet, may be made, or replaces an existing one.
+/// How to open a region by name: whether the region must exist, must not exist yet, may be made, or replaces an
+/// existing region.
 pub use crossdock_layout::wire::OpenMode as Mode;
 pub use crossdock_layout::wire::{Grant, InUse, SegmentKind};
 pub use crossdock_layout::{Handle, MemberId, Rights, SegmentId, Status};

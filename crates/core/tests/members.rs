@@ -15,8 +15,8 @@ use crossdock_os::testing::Random;
 /// process that takes a block out of a cell frees the block.
 const CELLS: u64 = 3000;
 
-/// Changes random cells: frees the block in the cell, or stores a new one. Each block contains its own offset. So the
-/// test notices if the heap gives the same block out twice.
+/// Changes random cells: if a cell has a block, frees the block; otherwise stores a new block in the cell. Each block
+/// contains its own offset. So the test notices if the heap gives the same block out twice.
 fn churn(world: &World, region: &Arc<Region>, random: &mut Random) {
     let cell = world.word(1 + random.below(CELLS) as usize);
     let block = cell.swap(0, Ordering::AcqRel);

@@ -46,7 +46,7 @@ fn produce(world: &World, end: &End) {
     }
 }
 
-/// Receives two messages at a time, and releases the second one first.
+/// Receives two messages at a time, and releases the second message before the first.
 fn consume(world: &World, end: &End) {
     end.set_waiting(Waiting::Block);
     world.board()[HERE].store(1, SeqCst);

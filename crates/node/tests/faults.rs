@@ -403,8 +403,8 @@ fn a_reader_offers(arm: impl Fn(&faults::FaultPlan)) -> Hit {
     let mut offered = raw.ask_with(&Request::Offer { segment }, &[readable.as_fd()]);
     let hit = page.words().disarm();
     if !matches!(offered, Some((Answer::Done { .. }, _))) {
-        // Perhaps the failed system call was the one that should receive the offer or send its answer. So the member
-        // offers the memory a second time. If the daemon has dropped the connection, the member first connects again.
+        // Perhaps the failed system call should have received the offer or sent its answer. So the member offers the
+        // memory a second time. If the daemon has dropped the connection, the member first connects again.
         raw = if offered.is_none() && raw.was_dropped() { again(200) } else { raw };
         offered = raw.ask_with(&Request::Offer { segment }, &[readable.as_fd()]);
     }

@@ -290,7 +290,7 @@ impl Schedule<'_> {
         Ok(count)
     }
 
-    /// Checks the end of a series: that no further version can come, and that the status is the right one.
+    /// Checks the end of a series: that no other version can come, and that the status is right.
     fn ended(&self, node: &str, status: Status, observer: &mut Observer) -> Result<(), String> {
         let lost = self.ending == Ending::NodeLost && node != self.home;
         let expected = match self.ending {

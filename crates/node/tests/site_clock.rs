@@ -99,8 +99,9 @@ fn library() -> (tempfile::TempDir, PathBuf) {
     (folder, built)
 }
 
-/// A daemon is killed and its files are removed, and the wall clock is set back. The ids of the next daemon are greater
-/// than those of the first one. If the next daemon gave out an old id again, an old handle could name a new object.
+/// A daemon is killed and its files are removed, and the wall clock is set back. The ids that the next daemon gives out
+/// are greater than those of the first daemon. If the next daemon gave out an old id again, an old handle could name a
+/// new object.
 #[test]
 fn a_daemon_without_a_journal_gives_no_id_out_again_although_the_clock_was_set_back() {
     let (_folder, built) = library();
@@ -177,8 +178,8 @@ fn jumps_of_wall_clocks_end_no_lease_and_repeat_no_id() {
     let item = two.access_item("ball", PATIENCE).unwrap();
     assert_eq!(usize::from(item.bytes()[0]), 8 * jumps.len());
     item.destroy().unwrap();
-    // The daemons of node `c` are started one after another, each without the journal of the one before. Even so, none
-    // of these daemons may give out an id that an earlier daemon has given out.
+    // The daemons of node `c` are started one after another, each without the journal of the daemon before it. Even so,
+    // none of these daemons may give out an id that an earlier daemon has given out.
     for days in [0, 3000, -250] {
         let c = Shifted::start(&site, "c", &catalog, &built, days);
         let session = connect(&c.daemon, "three");

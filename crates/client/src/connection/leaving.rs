@@ -1,8 +1,8 @@
 //! Ends the session properly, so that the other members do not take its member for dead.
 //!
-//! After a member has left, the other members take over what it had in shared memory. So the session leaves only if it
-//! has nothing open that the program may still use. From the moment at which the session begins to leave, no thread of
-//! this process can open anything through it.
+//! After a member has left, the other members treat everything that it had in shared memory as free. So the session
+//! leaves only if it has nothing open that the program may still use. From the moment at which the session begins to
+//! leave, no thread of this process can open anything through it.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// What keeps a session from leaving.
 pub(crate) enum StillOpen {
-    /// A series that the session publishes or observes, or a version of one.
+    /// A series that the session publishes or observes, or a version of such a series.
     Series,
     /// This number of items.
     Items(usize),

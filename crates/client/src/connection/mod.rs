@@ -50,8 +50,9 @@ struct State {
     /// Messages that were not sent yet because the socket was full, with their request numbers. No thread waits for an
     /// answer to them.
     untold: VecDeque<(u64, Request)>,
-    /// The sent requests for whose answers no thread waits, because the thread gave up, or because the session only makes
-    /// the daemon remove something. If the connection is lost, some are sent again, see [`Pending`].
+    /// The sent requests for whose answers no thread waits, because the thread gave up, or because the session only
+    /// makes the daemon remove something. If the connection is lost, some of them are sent again (see the field `lasts`
+    /// of [`Pending`]).
     given_up: BTreeMap<u64, Pending>,
     /// On a new connection, the given-up requests are sent first. Other requests are held back until these are
     /// answered, or until this deadline has passed: an answer may tell the session to remove an object whose name a

@@ -286,8 +286,8 @@ impl OpenList {
             }
             Answer::Series(entry) => {
                 self.add_segment(entry.segment, SegmentKind::Series, None);
-                // Perhaps no other member has a descriptor of the pin page. So the observer keeps one, for a daemon
-                // that loses the page.
+                // Perhaps no other member has a descriptor of the pin page. So the observer keeps a descriptor, for a
+                // daemon that loses the page.
                 self.add_segment(entry.pin, SegmentKind::Series, descriptor);
             }
             Answer::Item(given) if is_owned(given) => {
@@ -338,7 +338,7 @@ impl OpenList {
     }
 }
 
-/// Tells whether this member owns the item and is the only one that has it open.
+/// Tells whether this member owns the item and is the only member that has it open.
 fn is_owned(given: &ItemGiven) -> bool {
     given.writable && given.level != ItemLevel::Cooperative
 }

@@ -6,8 +6,8 @@
 //! a descriptor, the thread sends the descriptor again after a pause. The thread also sends the progress reports that
 //! `progress` could not send at once, and the messages that did not fit into a full socket. The thread starts when the
 //! process opens its first object or reports its first progress, and ends with the last session. It blocks all signals.
-//! A forked child does not have this thread; the child's own sessions start another one. If the thread cannot be
-//! started, the next request notices the end of the connection.
+//! A forked child does not have this thread; the child's own sessions start another watching thread. If the thread
+//! cannot be started, the next request notices the end of the connection.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;

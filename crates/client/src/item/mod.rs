@@ -162,11 +162,11 @@ impl Item {
         self.open.region_in(self.state.memory()?)
     }
 
-    /// Opens the heap in the item. `mode` says whether the heap must exist, must not exist yet, may be made, or is made
-    /// anew.
+    /// Opens the heap in the item. `mode` says whether the heap must exist, must not exist yet, may be made, or is
+    /// replaced by an empty heap.
     ///
     /// # Errors
-    /// `EXISTS` if `mode` forbids an existing heap and there is one; otherwise as [`Item::region`] and
+    /// `EXISTS` if `mode` forbids an existing heap and the item has a heap; otherwise as [`Item::region`] and
     /// [`Item::describe`].
     pub fn open_region(&mut self, mode: Mode) -> Result<Region> {
         self.check_process()?;

@@ -243,7 +243,7 @@ impl Session {
         Ok(word)
     }
 
-    /// Opens the shared item in the daemon's answer for reading.
+    /// Opens a shared item for reading, after the daemon has given the item in `answer`.
     pub(super) fn opened_view(&self, answer: Answered) -> Result<ItemView> {
         let (given, descriptor) = taken(answer)?;
         let opening = SegmentOpening::new(self.connection().clone(), given.file);

@@ -124,9 +124,9 @@ impl Port {
         Ok(credit)
     }
 
-    /// Receives a message. If there is none, waits for one. The message belongs to this consumer until it is released.
-    /// A `timeout` of `None` waits up to [`DEFAULT_WAIT`]; zero does not wait (`NOT_YET`). Messages that a producer
-    /// sent before it left or died are received first.
+    /// Receives a message. If there is no message, waits for a message. The message belongs to this consumer until it
+    /// is released. A `timeout` of `None` waits up to [`DEFAULT_WAIT`]; zero does not wait (`NOT_YET`). Messages that a
+    /// producer sent before it left or died are received first.
     ///
     /// # Errors
     /// `TIMED_OUT` if no message comes before the timeout (the text names the producers). If no producer is left:

@@ -22,7 +22,7 @@ pub(super) struct RecentRegions {
     /// The segment of the last handle that this `Port` received or reclaimed. A newly opened region is kept only
     /// if it lies in this segment.
     last: AtomicU64,
-    /// The kept regions. The one that was opened last is at the end.
+    /// The kept regions, from the region that was opened first to the region that was opened last.
     regions: Mutex<Vec<Region>>,
     closed: std::sync::atomic::AtomicBool,
 }

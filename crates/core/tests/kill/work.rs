@@ -78,7 +78,7 @@ pub fn work(world: &World, region: Arc<Region>) {
     let gone = claim(&region, "gone", &vector());
     region.vector_resize(gone, 8, 50).unwrap();
     region.abandon(gone).unwrap();
-    // Makes a vector that grows from a small block to large ones.
+    // Makes a vector that grows, first in small blocks and then in large blocks.
     let grown = claim(&region, "grown", &vector());
     region.commit(grown).unwrap();
     for n in [10u64, 100, 9_000, 20_000] {

@@ -5,8 +5,9 @@
 //! at these instants. Each item has one owner at any time.
 //!
 //! `CROSSDOCK_SEED=N` chooses another sequence of operations and kills. `CROSSDOCK_SECONDS=N` sets the length of the
-//! run. `CROSSDOCK_NODES=N` makes only one run, with N nodes (at most 3). `CROSSDOCK_HISTORY=FILE` checks a history
-//! that a failed run left behind, instead of making one; `CROSSDOCK_NODES` says on how many nodes it was made.
+//! run. `CROSSDOCK_NODES=N` makes only one run, with N nodes (at most 3). `CROSSDOCK_HISTORY=FILE` makes no new
+//! history, but checks a history that a failed run left behind; `CROSSDOCK_NODES` says on how many nodes this history
+//! was made.
 
 #[path = "../support/mod.rs"]
 mod support;

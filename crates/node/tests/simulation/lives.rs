@@ -3,7 +3,7 @@
 //! A client has its lock on the roll from its first welcome until its process is dead, or until it has left properly.
 //! The lock comes with the welcome, and is held while the welcome is still in flight. A member whose connection has
 //! ended keeps its lock. Each member may still use the table of the daemon to which it was last connected, so all
-//! tables are checked, also the oldest one.
+//! tables are checked, even the oldest table.
 
 use std::collections::BTreeMap;
 
