@@ -24,7 +24,7 @@ struct OpenAtExit {
     series: Vec<Weak<EndMark>>,
 }
 
-/// A forked child begins with an empty list. What is in the parent's list is ended by the parent.
+/// A forked child begins with an empty list. The parent itself ends the sessions and series of its own list.
 static OPEN: PerProcess<Mutex<OpenAtExit>> = PerProcess::new();
 
 /// When the program ends, another thread might hold the lock of the list for ever. So this module gives up after this

@@ -113,7 +113,7 @@ pub struct NodeInfo {
     /// The time since the node was last known to have its lease. For the asking node itself: the time since it last
     /// reached the catalog.
     pub silent: Duration,
-    /// The number of names of regions, ports and items that belong to the node.
+    /// How many names of regions, ports and items belong to the node.
     pub names: u32,
     /// The address of the node's daemon; empty if it is unknown.
     pub address: String,

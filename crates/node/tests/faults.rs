@@ -376,8 +376,8 @@ fn memory_that_a_reader_offers_can_be_written_although_a_call_failed() {
     assert!(opens > 0, "the daemon opens what was offered");
 }
 
-/// A member that may only read offers memory, while a system call of the daemon fails by the plan that `arm` makes.
-/// Then opens this memory for writing. Gives the system call that failed.
+/// A member that may only read offers memory, while a system call of the daemon fails according to the plan that `arm`
+/// makes. Then the member opens this memory for writing. Gives the system call that failed.
 fn a_reader_offers(arm: impl Fn(&faults::FaultPlan)) -> Hit {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("plan");

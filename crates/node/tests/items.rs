@@ -572,8 +572,8 @@ fn a_cooperative_key_that_was_destroyed_and_made_anew_names_the_new_item() {
     let first = make();
     assert_eq!(b.access_item("k", None).map(drop).unwrap_err().status, Status::NotYet);
     first.destroy().unwrap();
-    // `b` still has the memory of the first item mapped. It must wait for the second item, and not in the memory of the
-    // first.
+    // `b` still has the memory of the first item mapped. It must wait for the second item, and must not use the memory
+    // of the first item.
     let waiting = std::thread::spawn({
         let b = b.clone();
         move || b.access_item("k", LONG).map(|mut item| item.bytes_mut()[0])

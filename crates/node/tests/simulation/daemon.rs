@@ -48,7 +48,7 @@ impl World {
         self.broker = Some(broker);
         self.perform(effects, &[]);
         // When a broker starts, it changes the counts of pin pages in the liveness table. So every publisher asks for
-        // its pin pages again, and counts as told of them.
+        // its pin pages again, and the test treats all pages as known to their publishers.
         self.told_of.extend(self.kept.iter().copied());
         self.begin_table();
         self.notice_deaths();

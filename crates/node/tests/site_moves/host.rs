@@ -120,7 +120,7 @@ impl Copying {
     }
 }
 
-/// A region of this node that is frozen for another node.
+/// A region of this node that is frozen, so that the node `peer` can copy its bytes.
 struct Frozen {
     peer: usize,
     moves: bool,

@@ -161,7 +161,7 @@ impl Network {
 }
 
 impl World {
-    /// Sends a message. It arrives late if its link is slow.
+    /// Sends a message. The message arrives late if the link to its receiver is slow.
     fn post(&mut self, message: Message) {
         let at = self.now();
         let (from, to) = ends(&message);
@@ -361,7 +361,8 @@ impl World {
         self.network.messages.push(Sent { at, due: at, message });
     }
 
-    /// The deadline of a question or pull has passed: reports this to its broker, if the answer has not come yet.
+    /// The deadline of a question or pull has passed: reports this to the broker of node `n`, which asked, if the
+    /// answer has not come yet.
     fn expire(&mut self, n: usize, id: u64, is_pull: bool) {
         if !self.network.expiring.remove(&(n, id)) {
             return;
