@@ -83,7 +83,7 @@ impl World {
     }
 }
 
-/// What the member B does until it reaches the fault point `point`, where it dies.
+/// Does what the member B does before it dies at the fault point `point`.
 fn part(world: &World, point: &str, on_death: OnDeath) {
     match point {
         // The item belongs to the member A, so B sleeps in `take`.
@@ -117,7 +117,7 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
             }
             assert!(world.die_at(point, || part(&world, point, on_death)), "no process came to {point}");
             if *point == "item.sleep" {
-                // B died while it waited for the item. Member A still has the item, and now hands it to B's party.
+                // Member A still has the item, and hands it to the party of B. B died while it slept.
                 world.item.hand_over(2, A).unwrap();
             }
             let (takers, gone) = world.takers();
