@@ -1,4 +1,4 @@
-//! What happens when a program ends. A program that ends with status 0 leaves in order, in every language, even if it
+//! What happens when a program ends. A program that ends with status 0 leaves properly, in every language, even if it
 //! closed nothing: its series end, its ports close, and each session that has nothing else open leaves. If a program
 //! ends with another status, by a signal or by `exec`, its peers see that it died.
 //!
@@ -17,18 +17,18 @@ use crossdock_os::fork::PerProcess;
 use crate::connection::Connection;
 use crate::session_objects::SessionObjects;
 
-/// The sessions and series that end when this process exits in order.
+/// The sessions and series that this process ends when it exits with status 0.
 #[derive(Default)]
 struct OpenAtExit {
     sessions: Vec<(Weak<SessionObjects>, Weak<Connection>)>,
     series: Vec<Weak<EndMark>>,
 }
 
-/// A forked child begins with an empty list, because the parent ends what the parent has open.
+/// A forked child begins with an empty list. The parent itself ends the sessions and series of its own list.
 static OPEN: PerProcess<Mutex<OpenAtExit>> = PerProcess::new();
 
-/// At the end of the program, another thread might hold the lock of the list for ever. So this module tries to take the
-/// lock this many times, and then lets the program end.
+/// When the program ends, another thread might hold the lock of the list for ever. So this module gives up after this
+/// many attempts to take the lock, and the program ends.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -37,7 +37,7 @@ fn open() -> MutexGuard<'static, OpenAtExit> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes a new session, so that it ends when this process exits in order.
+/// Notes a new session, so that this process ends the session when it exits with status 0.
 pub(crate) fn keep_session(objects: &Arc<SessionObjects>, connection: &Arc<Connection>) {
     exit::at_normal_exit(leave);
     let mut open = open();
@@ -45,14 +45,15 @@ pub(crate) fn keep_session(objects: &Arc<SessionObjects>, connection: &Arc<Conne
     open.sessions.push((Arc::downgrade(objects), Arc::downgrade(connection)));
 }
 
-/// Notes a series that this process begins to publish, so that it ends when this process exits in order.
+/// Notes a series that this process begins to publish, so that this process ends the series when it exits with status
+/// 0.
 pub(crate) fn keep_series(mark: &Arc<EndMark>) {
     let mut open = open();
     open.series.retain(|mark| mark.strong_count() > 0);
     open.series.push(Arc::downgrade(mark));
 }
 
-/// Ends all series, ports and sessions of this process. It is called when the process exits in order.
+/// Ends all series, ports and sessions of this process. It is called when the process exits with status 0.
 fn leave() {
     let Some((sessions, series)) = take_all() else { return };
     for mark in series.iter().filter_map(Weak::upgrade) {

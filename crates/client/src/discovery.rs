@@ -1,4 +1,4 @@
-//! Finds the node daemon, or starts a private one. So a first program works without any set-up.
+//! Finds the node daemon, or starts a private daemon, so that a first program works without any set-up.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,10 +13,11 @@ use crate::{ConnectOptions, Error, Result};
 /// The path at which a process in a container finds its task's endpoint.
 const IN_CONTAINER: &str = "/run/crossdock/endpoint.sock";
 
-/// The longest wait for a daemon that was just started. After this time, the program tries to start a daemon again.
+/// The longest wait for the answer of a daemon that was just started. After this time, the program makes another
+/// attempt to start a daemon.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// A daemon that was found, with its answer to the hello.
+/// A daemon that answered a hello, and its answer.
 #[derive(Debug)]
 pub(crate) struct FoundDaemon {
     pub path: PathBuf,
@@ -25,7 +26,8 @@ pub(crate) struct FoundDaemon {
     pub welcome: Welcome,
 }
 
-/// Looks for a daemon at each possible path in turn. If there is none and the options allow it, starts a private one.
+/// Looks for a daemon at each possible path, one after the other. If no daemon listens and the options allow it, starts
+/// a private daemon.
 pub(crate) fn find(options: &ConnectOptions, who: &ClientIdentity, deadline: Deadline) -> Result<FoundDaemon> {
     let named = options.socket.clone().or_else(|| variable("CROSSDOCK_SOCKET").map(PathBuf::from));
     if let Some(path) = named {
@@ -37,8 +39,8 @@ pub(crate) fn find(options: &ConnectOptions, who: &ClientIdentity, deadline: Dea
         Ok(welcome) => return Ok(FoundDaemon { path, private: false, welcome }),
         // If no daemon listens at the endpoint of a task, the task must not silently use another daemon.
         Err(failure) if variable("CROSSDOCK_TASK").is_some() => return Err(in_task(failure)),
-        // No daemon listens at this path, or the daemon there does not serve this user. The next path is that of the
-        // user's own daemon.
+        // No daemon listens at this path, or the daemon there does not serve this user. The loop continues with the
+        // next path, where the user's own daemon listens.
         Err(HelloFailure::NotListening(_)) => {}
         Err(HelloFailure::Final(error)) if error.status == Status::Denied => {}
         Err(failure) => return Err(failure.into_error()),
@@ -63,7 +65,7 @@ pub(crate) fn find(options: &ConnectOptions, who: &ClientIdentity, deadline: Dea
     let welcome = match greeted {
         Err(HelloFailure::NotListening(_) | HelloFailure::Ended(_)) if options.private_daemon => loop {
             start(&path, deadline)?;
-            // An old daemon that was just ending may have kept the new one from starting. Then no daemon runs, so
+            // An old daemon that was just ending may have kept the new daemon from starting. Then no daemon runs, so
             // the loop tries again.
             match greet_until(&path, who, deadline.at_most(RETRY), true) {
                 Err(error) if deadline.passed() => return Err(error),
@@ -116,8 +118,8 @@ fn greet_again(
     }
 }
 
-/// Starts a private daemon that listens at `path`. If two programs start one at the same time, a lock lets only one of
-/// the daemons run.
+/// Starts a private daemon that listens at `path`. If two programs start a daemon at the same time, a lock lets only
+/// one of the two daemons run.
 pub(crate) fn start(path: &Path, deadline: Deadline) -> Result<()> {
     let command = command();
     let mut starter = Command::new(&command);
@@ -132,9 +134,9 @@ pub(crate) fn start(path: &Path, deadline: Deadline) -> Result<()> {
         Error::new(Status::NotFound, text)
     };
     let mut started = spawn::start(&mut starter).map_err(|error| failed(error.to_string()))?;
-    // The command that was started ends when the daemon serves or has failed to start; the daemon itself goes on in the
-    // background. If the daemon failed to start, another program may have started its daemon first. The caller sees
-    // this when it connects.
+    // The command ends when the daemon serves or has failed to start; a daemon that serves continues in the background.
+    // The outcome of the command is not checked: the daemon may have failed only because another program has started a
+    // daemon first. The caller connects in any case, and so finds out whether a daemon runs.
     let mut pause = Duration::from_micros(200);
     while started.try_wait().map_err(|error| failed(error.to_string()))?.is_none() {
         if deadline.passed() {
@@ -170,8 +172,8 @@ fn in_task(failure: HelloFailure) -> Error {
     Error::new(Status::Denied, text)
 }
 
-/// Finds the path of the `crossdock` command: the one that `CROSSDOCK_COMMAND` names, or the one near this library or
-/// program, or the one in the PATH.
+/// Finds the path of the `crossdock` command. It is the path in the variable `CROSSDOCK_COMMAND`, or else that of a
+/// command near this library or program, or else that of a command in the PATH.
 fn command() -> PathBuf {
     if let Some(path) = variable("CROSSDOCK_COMMAND") {
         return PathBuf::from(path);
@@ -230,7 +232,8 @@ mod tests {
         let path = std::env::temp_dir().join(format!("crossdock-discovery-{}.sock", std::process::id()));
         let listener = socket::listen(&path).unwrap();
         let deadline = Deadline::after(Duration::from_secs(60));
-        // The listener is closed after the first connection, so the second attempt finds none.
+        // The first attempt fails. The listener is closed after the first connection, so the second attempt finds no
+        // listener.
         let first = std::thread::spawn(move || {
             while socket::accept(&listener).unwrap().is_none() {
                 event::wait_readable(&listener, deadline).unwrap();

@@ -1,4 +1,4 @@
-//! One connection to the daemon, up to the daemon's welcome.
+//! Connects to the daemon and says hello, until the daemon has sent its welcome.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -14,7 +14,8 @@ use crossdock_core::liveness::LivenessDescriptors;
 
 use crate::{Error, Result};
 
-/// The session that says hello: its token, member id, rank, task and workflow.
+/// What a session says about itself in its hello: the secret token that proves which session it is, its member id,
+/// rank, task and workflow.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientIdentity {
     pub token: [u8; 16],
@@ -86,7 +87,8 @@ pub(crate) fn greet(
         match sent {
             Ok(_) if event::wait_writable(&socket, deadline).unwrap_or(false) => {}
             Ok(_) => return Err(HelloFailure::Final(late(path))),
-            // The daemon may have sent the reason before it closed the connection, so its message is read next.
+            // Sending the hello failed, because the daemon has closed the connection. Before that it may have sent a
+            // message that says why, so the code below reads this message.
             Err(error) if matches!(error.reason().kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => break,
             Err(error) => return Err(refusal(path, &error)),
         }
@@ -97,7 +99,7 @@ pub(crate) fn greet(
         match socket::receive(&socket, &mut buffer) {
             Ok(Some(Received::Message(length, fds))) => break (length, fds),
             // If a daemon closes the socket before it has read the hello, the kernel first reports the reset and only
-            // then gives out what the daemon had sent. So this loop ignores the first `End` and reads again.
+            // after that gives out what the daemon had sent. So this loop ignores the first `End` and reads again.
             Ok(Some(Received::End)) if ends == 0 => {
                 ends = 1;
                 continue;
@@ -123,8 +125,8 @@ pub(crate) fn greet(
         }
         Ok((1, Answer::Failed { status, text })) => {
             let error = Error::new(status, format!("the node daemon at {at}: {text}"));
-            // If the daemon knows the session, a lack of space is no reason to end the session, so another attempt
-            // follows.
+            // A session that already has a member id connects again here. It does not end because the daemon has no
+            // space at the moment; it makes another attempt.
             let known = who.member != MemberId::NONE;
             Err(if known && status == Status::NoSpace {
                 HelloFailure::NoRoom(error)
@@ -198,7 +200,8 @@ fn refusal(path: &Path, error: &OsError) -> HelloFailure {
     }
 }
 
-/// Checks that the daemon belongs to this user or to root. Callers do not check this if the path alone guarantees it.
+/// Checks that the daemon belongs to this user or to root. Callers skip this check if the path alone guarantees to whom
+/// the daemon belongs.
 pub(crate) fn check_server(socket: impl AsFd, path: &Path) -> Result<()> {
     let peer = socket::peer(socket).map_err(|e| Error::new(Status::System, e.to_string()))?;
     if peer.uid != 0 && peer.uid != crossdock_os::child::user() {

@@ -13,16 +13,16 @@ use crate::segment::SegmentOpening;
 use crate::series::PublisherRegistration;
 use crate::{Result, Session};
 
-/// The session as one open object sees it. While the object exists, this value keeps the session alive and keeps the
-/// daemon's count of openings.
+/// An open object's access to its session. While the object exists, this value keeps the session alive and keeps the
+/// object's segments open in the daemon's count.
 pub(crate) struct SessionHost {
-    /// The openings that the daemon counts. They are given back in the order of this list, and only then may the
-    /// session end.
+    /// The openings that the daemon counts. They are closed one after the other, from the first to the last of this
+    /// list, before the session ends.
     _openings: Vec<SegmentOpening>,
-    /// The registration of the series that this process publishes. It is not set before the daemon knows the series.
+    /// The registration of the series that this process publishes; empty until the daemon knows the series.
     registration: OnceLock<PublisherRegistration>,
-    /// The segment whose reserved bytes count against the quota. It is not set before the daemon knows the segment, or
-    /// if all bytes of the segment are counted already.
+    /// The segment whose reserved bytes count against the quota. Empty until the daemon knows the segment. It stays
+    /// empty if all bytes of the segment are counted already.
     segment: OnceLock<SegmentId>,
     /// The longest wait for the daemon when a segment grows. `None` means the session's usual time.
     patience: Option<Duration>,
@@ -47,7 +47,7 @@ impl SessionHost {
         Self { patience: Some(patience), ..Self::new(session, Vec::new()) }
     }
 
-    /// Keeps the registration, after the daemon has accepted the series.
+    /// Stores the registration, after the daemon has accepted the series.
     pub fn keep_registration(&self, registration: PublisherRegistration) {
         self.segment.get_or_init(|| registration.segment());
         self.registration.get_or_init(|| registration);

@@ -1,7 +1,7 @@
 //! The client library: sessions, regions, ports, series and items.
 //!
 //! A program connects once ([`Session::connect`]) and asks the session for regions, ports, series and items. Every wait
-//! has a deadline. Every error names the object, tells what was tried and gives a hint. This library neither prints nor
+//! has a deadline. Every error names the object, says what was tried and gives a hint. This library neither prints nor
 //! exits.
 
 #![warn(missing_docs)]
@@ -35,7 +35,8 @@ pub use crossdock_core::region::{at_base, with_base};
 pub use crossdock_core::typed::{NdArray, Plain, Raw, Simple, Text, Vector};
 pub use crossdock_layout::region::{ANY_SIZE, DEFAULT_CAPACITY};
 pub use crossdock_layout::wire::NodeState;
-/// How to open a region by name: whether it must exist, must not exist yet, may be made, or replaces an existing one.
+/// How to open a region by name: whether the region must exist, must not exist yet, may be made, or replaces an
+/// existing region.
 pub use crossdock_layout::wire::OpenMode as Mode;
 pub use crossdock_layout::wire::{Grant, InUse, SegmentKind};
 pub use crossdock_layout::{Handle, MemberId, Rights, SegmentId, Status};

@@ -1,4 +1,4 @@
-//! Lists of what the daemon has. They are requested page by page.
+//! Lists of the daemon's workflows, members, segments, items and nodes. A list is requested page by page.
 
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ pub struct SegmentInfo {
     pub removed: bool,
     /// True for a series that was published in a run that has ended.
     pub former: bool,
-    /// A number that the maker of the segment has set. For a port it contains the port's options. For a series, use
-    /// [`Self::observers`].
+    /// A number that the maker of the segment has set. For a port it encodes the port's options. For a series it
+    /// encodes the counts that [`Self::observers`] returns.
     pub attribute: u64,
 }
 
@@ -67,7 +67,8 @@ pub struct MemberInfo {
     /// True if the member is connected now. A living member may have no connection for a moment while a daemon
     /// restarts.
     pub connected: bool,
-    /// The last call of [`Session::progress`](crate::Session::progress): the steps done, and the steps in all.
+    /// The numbers of the member's last call of [`Session::progress`](crate::Session::progress): the steps done, and
+    /// the steps in all.
     pub progress: Option<(u64, u64)>,
 }
 
@@ -81,11 +82,11 @@ pub struct WorkflowInfo {
     pub quota: u64,
     /// The number of bytes that the workflow's segments have reserved.
     pub reserved: u64,
-    /// The number of runs that the workflow has had, with the current one.
+    /// The number of runs that the workflow has had, including the current run.
     pub run: u64,
 }
 
-/// Everything that the daemon has and the asking task may see.
+/// Everything on the daemon that the asking task may see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// The workflows, sorted by name.
@@ -109,17 +110,17 @@ pub struct NodeInfo {
     pub number: u64,
     /// The node's state, as far as this daemon knows.
     pub state: NodeState,
-    /// The time since the node was last known to have its lease. For this node: the time since it last reached the
-    /// catalog.
+    /// The time since the node was last known to have its lease. For the asking node itself: the time since it last
+    /// reached the catalog.
     pub silent: Duration,
-    /// The number of names of regions, ports and items that belong to the node.
+    /// How many names of regions, ports and items belong to the node.
     pub names: u32,
     /// The address of the node's daemon; empty if it is unknown.
     pub address: String,
-    /// The name of the transport that carries bytes between this node and that node, for example `tcp` or `grpc+tls`.
-    /// `None` for this node, and as long as no link was needed.
+    /// The name of the transport between the asking node and this node, for example `tcp` or `grpc+tls`. `None` for the
+    /// asking node itself, and as long as no link to this node was needed.
     pub transport: Option<String>,
-    /// The round-trip time between this node and that node; `None` if the time was not measured.
+    /// The round-trip time between the asking node and this node; `None` if the time was not measured.
     pub round_trip: Option<Duration>,
     /// The reason why no better transport is used, or why there is no connection now; empty if there is no link.
     pub why: String,
@@ -230,7 +231,8 @@ pub(crate) fn list(connection: &Connection, workflow: Option<&str>, deadline: De
     Ok(listing)
 }
 
-/// Requests all pages one after the other. `page` requests one page and gives the beginning of the next one.
+/// Requests all pages of a list, one after the other. `page` requests the entries whose numbers are greater than its
+/// argument. It returns the last number of this page, or `None` if no page follows.
 fn pages(mut page: impl FnMut(u64) -> Result<Option<u64>>) -> Result<()> {
     let mut after = 0;
     while let Some(next) = page(after)? {

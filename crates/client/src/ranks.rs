@@ -7,8 +7,8 @@ use crossdock_layout::{Status, name};
 
 use crate::{Error, Result};
 
-/// The variables in which launchers tell a process its rank, in the order in which they are read. The launcher that
-/// started the process itself comes before the launcher that started its container.
+/// The variables in which launchers tell a process its rank, in the order in which they are read. The variable of the
+/// launcher that started the process comes before the variable of the launcher that started the process's container.
 const VARIABLES: [&str; 6] =
     ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID", "CROSSDOCK_RANK"];
 
@@ -34,7 +34,7 @@ fn rank_in(variable: impl Fn(&str) -> Option<String>) -> Result<u32> {
 }
 
 /// Appends the rank to a name: `field` becomes `field/3` for rank 3. If `rank` is `None`, the rank is this process's
-/// rank ([`rank_of_environment`]). Programs that have an MPI communicator pass its rank.
+/// rank ([`rank_of_environment`]). A program that has an MPI communicator passes its rank in the communicator.
 ///
 /// # Errors
 /// `INVALID` if the name is invalid or becomes too long, or if the launcher's environment variable is not a number.

@@ -24,7 +24,8 @@ pub(crate) const AGAIN: Duration = Duration::from_millis(20);
 impl Session {
     /// Opens or makes a region. `size` is the capacity in bytes; it is used only if the region has to be made. The
     /// capacity is virtual, and includes the region's own tables (about a twentieth). A capacity of less than 256 KiB
-    /// becomes 256 KiB. With `ANY_SIZE`, an existing region may have any size, and a new one gets `DEFAULT_CAPACITY`.
+    /// becomes 256 KiB. With `ANY_SIZE`, an existing region may have any size, and a new region gets the capacity
+    /// `DEFAULT_CAPACITY`.
     ///
     /// `timeout` is how long `OpenOnly` waits for a region that does not exist yet. With `None`, the call does not
     /// wait.
@@ -76,13 +77,14 @@ impl Session {
         }
         let entered = self.enter(opened);
         if entered.is_err() && matches!(mode, Mode::CreateOnly | Mode::Recreate) {
-            // This call made the region and then failed to map the region, so it removes the region again.
+            // This call has made the region, but could not map it. So this call removes the region.
             let _ = self.remove(SegmentKind::Region, name, InUse::Unused);
         }
         entered
     }
 
-    /// Removes a region's name. Tasks that have the region open keep it. Its memory is freed with its last mapping.
+    /// Removes a region's name. Tasks that have the region open keep it. The region's memory is freed when the last
+    /// task has unmapped it.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no region of this name, `DENIED` without a grant to remove it.
@@ -90,14 +92,14 @@ impl Session {
         self.remove_segment(SegmentKind::Region, name)
     }
 
-    /// Gives the region that a handle points into, and opens it if necessary. If handles of this region come through a
-    /// port, the port keeps the region open until the port is closed (up to four regions). So the region need not be
-    /// opened again for the next message.
+    /// Gives the region that a handle points into, and opens the region if necessary. If the handle came in a message
+    /// of a port, the port keeps the region open until the port is closed, so that the region need not be opened again
+    /// for the next message. A port keeps up to four regions open.
     ///
     /// # Errors
-    /// `BAD_HANDLE` if the handle names no existing segment, one that this task may not see, or one that is no region.
-    /// `DENIED` if the grant of this task does not allow to read the region. `BUSY` while the region is being copied or
-    /// moved to another node.
+    /// `BAD_HANDLE` if the handle names a segment that does not exist, that this task may not see, or that is no
+    /// region. `DENIED` if the grant of this task does not allow to read the region. `BUSY` while the region is being
+    /// copied or moved to another node.
     pub fn region_of(&self, handle: Handle) -> Result<Region> {
         let id = SegmentId(handle.segment);
         if let Some(region) = self.session_objects().region(id) {
@@ -109,8 +111,8 @@ impl Session {
         let opened = match self.attach_segment(id) {
             Ok(opened) => opened,
             Err(error) if error.status == Status::NotFound => {
-                // The handle may come from a region whose bytes were copied to this node. In this case the copy is the
-                // region.
+                // The handle may come from a region whose bytes were copied to this node. In this case, the handle
+                // points into the copy.
                 let missing = || error.during(handle.to_string()).with_status(Status::BadHandle);
                 return self.session_objects().copy_of(id).ok_or_else(missing);
             }
@@ -121,7 +123,7 @@ impl Session {
             return Err(Error::new(Status::BadHandle, text));
         }
         let region = self.enter(opened)?;
-        // A port through which handles of this region come keeps the region open for the next message.
+        // If the handle came through one of these ports, the port keeps the region open for the next message.
         for port in self.session_objects().ports() {
             port.keep(&region);
         }

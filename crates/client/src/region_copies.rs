@@ -13,14 +13,14 @@ use crate::region::AGAIN;
 use crate::segment::{OpenRequest, OpenedSegment};
 use crate::{Error, Mode, Region, Result, Session};
 
-/// How long after the deadline the daemon may still answer. The answer may be late, because the daemon first removes an
-/// unfinished copy.
+/// How long this process waits for the daemon's answer after the call's deadline. The answer may be late, because the
+/// daemon first removes an unfinished copy.
 const CLEANING: Duration = Duration::from_secs(5);
 
 impl Session {
     /// Copies a region of any node of the site to this node, under another name, and opens the copy. The copy has the
-    /// bytes of one moment in which no task had the region open. Handles that were saved in the region are valid in the
-    /// copy, and name the copy's objects there.
+    /// bytes that the region had at a moment when no task had it open. Handles that were saved in the region are valid
+    /// in the copy, and name the copy's objects there.
     ///
     /// `timeout` is for the whole call. Within this time, the call waits for the region to be made, and for all tasks
     /// to close it.
@@ -73,8 +73,9 @@ impl Session {
         self.region(copy, Mode::OpenOnly, 0, None)
     }
 
-    /// Opens a region for copying its bytes to another node. The region is healed, and no other member can open it
-    /// while the returned region exists. The call is for the daemon itself.
+    /// Heals and opens a region, so that its bytes can be copied to another node. While the returned region exists, no
+    /// other member can open the region. If `moves` is true, the region is to be moved. The call is for the daemon
+    /// itself.
     ///
     /// # Errors
     /// `BUSY` if another member has the region open (the text names the member). `NOT_FOUND` if there is no region of
@@ -122,9 +123,9 @@ impl Session {
         Ok(IncomingRegion { session: self.clone(), opened, mapping })
     }
 
-    /// Claims, in the site, the name that the complete copy `region` shall get. `order` is the number of the broker's
-    /// order to copy the region. `former` is the segment from which the region was copied. If `named` is true, the copy
-    /// also gets the name now. The call is for the daemon itself.
+    /// Claims, in the site, the name that the complete copy `region` shall get. `order` is the number that the broker
+    /// gave when it told this session to copy the region. `former` is the segment from which the region was copied. If
+    /// `named` is true, the copy also gets the name now. The call is for the daemon itself.
     ///
     /// # Errors
     /// `EXISTS` if the name was taken meanwhile. `DISCONNECTED` if the catalog did not answer. `CLOSED` if the member
@@ -141,10 +142,10 @@ impl Session {
         self.connection().ask(adopt, None, Some(wait), Deadline::after(wait)).map(drop)
     }
 
-    /// Leaves it to the node `node` whether the region `segment` moves to that node. This session has opened the region
-    /// by [`Self::freeze_region`]. From now on, this node opens the region only if it has learned that the region has
-    /// not moved. If the region moves, it becomes the segment `becomes` of that node. The call is for the daemon
-    /// itself.
+    /// Lets the node `node` decide whether the region `segment` moves to that node. This session must have opened the
+    /// region by [`Self::freeze_region`]. From now on, no member of this node can open the region, until this node has
+    /// learned that the region has not moved. If the region moves, it becomes the segment `becomes` of that node. The
+    /// call is for the daemon itself.
     ///
     /// # Errors
     /// `CLOSED` if this session does not keep the region for that node any more. `NO_SPACE` if the daemon cannot write
@@ -155,7 +156,7 @@ impl Session {
     }
 }
 
-/// A segment of this node that gets the bytes of a region. No other member can see it.
+/// A segment of this node into which the bytes of a region are copied. No other member can see the segment.
 #[derive(Debug)]
 pub struct IncomingRegion {
     session: Session,
@@ -170,7 +171,7 @@ impl IncomingRegion {
         self.opened.id
     }
 
-    /// Counts this many bytes against the quota of the workflow.
+    /// Asks the daemon to count this many bytes against the quota of the workflow.
     ///
     /// # Errors
     /// `NO_SPACE` if the quota or the node's memory does not suffice.
@@ -179,8 +180,8 @@ impl IncomingRegion {
         self.session.connection().ask(reserve, None, None, self.session.deadline()).map(drop)
     }
 
-    /// Gives a part of the segment's memory for writing. The node first reserves the memory of this part, so that a
-    /// store to it causes no SIGBUS.
+    /// Gives a part of the segment's memory for writing. The call first reserves the memory of this part, so that a
+    /// store to the part causes no SIGBUS.
     ///
     /// # Errors
     /// `NO_SPACE` if the node has no memory for the part. `CORRUPT` if the part does not lie within the segment, or

@@ -1,8 +1,8 @@
 //! Runs of `crossdock run`: where their folders are, which of them are alive, and how another program of the same user
-//! takes part in one.
+//! takes part in a run.
 //!
-//! Each run has a private folder. While a process holds the lock in it, the run is alive. The file `attach` in the
-//! folder names the daemon's socket and the workflow.
+//! Each run has a private folder. While a process holds the lock in this folder, the run is alive. The file `attach` in
+//! the folder names the daemon's socket and the workflow.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// The name of a file in a run's folder. The file has two lines: the path of the daemon's socket, and the name of the
 /// workflow.
 const ATTACH: &str = "attach";
-/// The first character of the name of a run's folder, as long as the run does not hold the lock in the folder yet.
+/// The first character of the name of a run's folder until the run holds the lock in the folder.
 pub const MAKING: char = '.';
 
 /// A run that has not ended: a process still holds the lock in its folder.

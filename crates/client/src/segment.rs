@@ -15,19 +15,19 @@ pub(crate) struct OpenRequest<'a> {
     pub kind: SegmentKind,
     pub name: &'a str,
     pub mode: OpenMode,
-    /// The rights that the caller wants. For a region: READ, WRITE or both. WRITE alone is denied if the task has no
-    /// right to write; if both are wanted, the caller gets those of the two that are granted. For a port: PRODUCE,
-    /// CONSUME or both. A port denies the request if any of the wanted rights is not granted.
+    /// The rights that the caller wants. For a region: READ, WRITE or both. If only WRITE is wanted, the daemon denies
+    /// the request if the task has no right to write; if both are wanted, the caller gets those of the two rights that
+    /// the task has. For a port: PRODUCE, CONSUME or both. The daemon denies the request if the task lacks any of them.
     pub access: Rights,
     /// The size in bytes if the segment has to be made; the daemon rounds it up to whole pages. 0 means to open an
     /// existing segment only.
     pub size: u64,
     /// The number of bytes, from the start on, that count as reserved if the daemon makes the segment. Each process
-    /// that opens the segment for writing takes memory for those pages that do not exist yet, so an access to them
-    /// causes no SIGBUS.
+    /// that opens the segment for writing allocates those of these pages that do not exist yet, so that an access to
+    /// them causes no SIGBUS.
     pub reserve: u64,
-    /// Any number that the maker wants to keep with the segment. An existing segment keeps the number that its maker
-    /// gave. For ports it contains their options.
+    /// Any number that the maker wants to keep with the segment. If the segment exists already, this number is ignored.
+    /// For a port the number encodes the options.
     pub attribute: u64,
     /// True if a segment that this request makes stays when the run ends. Regions always stay.
     pub persistent: bool,
@@ -41,10 +41,11 @@ pub(crate) struct OpenedSegment {
     pub id: SegmentId,
     pub kind: SegmentKind,
     pub name: String,
-    /// The descriptor of the segment. It is sealed against shrinking, growing and further seals. It is read-only if the
-    /// grant has no WRITE.
+    /// The descriptor of the segment. The segment is sealed: it can neither shrink nor grow, nor get other seals. The
+    /// descriptor is read-only if the grant has no WRITE.
     pub descriptor: OwnedFd,
-    /// The size in bytes. The daemon counts how many of these bytes are reserved; `SessionHost::reserve` asks for more.
+    /// The size in bytes. The daemon counts how many of these bytes are reserved; `SessionHost::reserve` asks the
+    /// daemon to reserve more of them.
     pub size: u64,
     pub attribute: u64,
     pub writable: bool,

@@ -20,13 +20,13 @@ use crate::{Error, Listing, Reason, Result, listing};
 /// How to reach the daemon, and as which task to connect.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// The path of the endpoint's socket. If it is `None`, the library looks for one (`CROSSDOCK_SOCKET`,
+    /// The path of the endpoint's socket. If it is `None`, the library looks for a socket (`CROSSDOCK_SOCKET`,
     /// `/run/crossdock`, the user's runtime folder).
     pub socket: Option<PathBuf>,
     /// The name of the task. An endpoint that was made for one task accepts no other name.
     pub task: Option<String>,
-    /// The rank of this process in the task. If it is `None`, `CROSSDOCK_RANK` gives the rank, and 0 without that
-    /// variable.
+    /// The rank of this process in the task. If it is `None`, the rank is the value of the variable `CROSSDOCK_RANK`,
+    /// or 0 if the variable is not set.
     pub rank: Option<u32>,
     /// The name of the workflow. An endpoint that was made for one workflow accepts no other name.
     pub workflow: Option<String>,
@@ -55,8 +55,8 @@ impl Default for ConnectOptions {
 
 /// One member of the node daemon. Clones share the same session, and threads may share a clone.
 ///
-/// The member lives until the last clone is dropped; each region and port holds a clone. A forked child must connect
-/// anew.
+/// The member lives until the last clone is dropped; each region and port holds a clone. A forked child cannot use its
+/// parent's session; it must make its own.
 #[derive(Clone, Debug)]
 pub struct Session {
     shared: Arc<Shared>,
@@ -84,19 +84,20 @@ impl Drop for Shared {
     }
 }
 
-/// How long after the daemon's own deadline its answer may still arrive.
+/// How long a call waits for the daemon's answer after the deadline that the daemon itself has for this answer.
 const LATE: Duration = Duration::from_millis(500);
-/// How long an error waits for the daemon's description of a member. The deadline of the call has passed already.
+/// How long a call that has failed waits for the daemon's description of a member, which becomes part of the error's
+/// text. The deadline of the call itself may have passed already.
 const DESCRIPTION: Duration = Duration::from_millis(200);
 
 impl Session {
-    /// Connects to the node daemon. If there is none and the options allow it, starts a private one.
+    /// Connects to the node daemon. If no daemon listens and the options allow it, starts a private daemon.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no daemon, or no workflow of this name. `DENIED` if the daemon does not serve this user,
-    /// or if the endpoint is of another task or workflow. `INCOMPATIBLE` if the daemon speaks another version of the
-    /// protocol (the text names both). `TIMED_OUT` if the daemon does not answer in time. `NO_SPACE` if the daemon has
-    /// no room for another member. `INVALID` if a name is not allowed, or if `CROSSDOCK_RANK` is no number.
+    /// or if the endpoint belongs to another task or workflow. `INCOMPATIBLE` if the daemon speaks another version of
+    /// the protocol (the text names both). `TIMED_OUT` if the daemon does not answer in time. `NO_SPACE` if the daemon
+    /// has no room for another member. `INVALID` if a name is not allowed, or if `CROSSDOCK_RANK` is no number.
     pub fn connect(options: &ConnectOptions) -> Result<Self> {
         let task = options.task.clone().or_else(|| variable("CROSSDOCK_TASK"));
         let workflow = options.workflow.clone().or_else(|| variable("CROSSDOCK_WORKFLOW"));
@@ -139,8 +140,8 @@ impl Session {
         &self.shared.task
     }
 
-    /// Gives the name of the task; for a program that is no task, the command and the process id. Error messages of
-    /// other members show this text.
+    /// Gives the text by which other members' error messages name this member: the name of the task or, for a program
+    /// that is no task, its command and its process id.
     pub(crate) fn label(&self) -> String {
         if self.shared.nameless { format!("{}@{}", command(), std::process::id()) } else { self.task().to_owned() }
     }
@@ -169,12 +170,12 @@ impl Session {
         self.shared.admin
     }
 
-    /// Reports how far this task is: `done` of `of` steps. The task decides what a step is. `crossdock ps`, `crossdock
-    /// top`, the live view of `crossdock run`, the web page and the metrics show the report; nothing waits for it. An
-    /// `of` of 0 withdraws the report.
+    /// Reports the progress of this task: `done` steps of `of` steps are done. The task decides what a step is.
+    /// `crossdock ps`, `crossdock top`, the live view of `crossdock run`, the web page and the metrics show the report;
+    /// no other task waits for it. An `of` of 0 withdraws the report.
     ///
-    /// The call never waits for the daemon, so it can be made in every iteration. If several calls follow within 20 ms,
-    /// only the numbers of the last one are sent.
+    /// The call never waits for the daemon, so it can be made in every iteration. If there are several calls within 20
+    /// ms, only the numbers of the last call are sent.
     ///
     /// # Errors
     /// `INVALID` if `done` is more than `of`, `CLOSED` after the session was closed, `DISCONNECTED` in a forked child.
@@ -187,8 +188,8 @@ impl Session {
         self.shared.connection.progress(done, of)
     }
 
-    /// Lists everything that this session may see. This is its own workflow or, for the daemon's own user, everything
-    /// on the node.
+    /// Lists everything that this session may see: everything in its own workflow or, for the daemon's own user,
+    /// everything on the node.
     ///
     /// # Errors
     /// `DISCONNECTED` or `TIMED_OUT` if the daemon does not answer.
@@ -204,8 +205,8 @@ impl Session {
         listing::nodes(&self.shared.connection, self.deadline())
     }
 
-    /// Makes a workflow. It ends with this session, or earlier by `end_workflow`. `quota` is in bytes; 0 means no limit
-    /// other than that of the node.
+    /// Makes a workflow. The workflow ends when this session ends, or earlier by `end_workflow`. `quota` is in bytes; 0
+    /// means no limit other than that of the node.
     ///
     /// # Errors
     /// `EXISTS` if there is a workflow of this name. `DENIED` if this session connected through a task's endpoint.
@@ -236,8 +237,8 @@ impl Session {
         }
         let listener = Arc::new(listener);
         self.give_endpoint(workflow, task, &listener, grants).inspect_err(|_| {
-            // The daemon may have made the endpoint, or may still make it. No process reaches the endpoint through a
-            // socket that is shut down.
+            // Although the call failed, the daemon may have made the endpoint, or may still make it. The socket is shut
+            // down, so that no process can reach the endpoint.
             socket::shut_down(&*listener);
             self.shared.connection.forget_endpoint(&listener);
         })
@@ -277,12 +278,12 @@ impl Session {
         listing::list(&self.shared.connection, Some(name), self.deadline())
     }
 
-    /// Leaves in order: the ports are closed, the member ends, and the workflows that this session made end.
+    /// Leaves properly: the ports are closed, the member ends, and the workflows that this session made end.
     ///
     /// # Errors
     /// `BUSY` while this session has items, regions, publishers, observers or versions open. The caller must drop them
-    /// first. Until then they still work, and the session ends with the last of them. A call of another thread that
-    /// waits for an end of a port or for a cooperative item gives `CLOSED`.
+    /// first. Until then these objects still work; the session ends when the last of them is dropped. If another thread
+    /// waits for a cooperative item or for an end of a port, its call fails with `CLOSED`.
     pub fn close(self) -> Result<()> {
         self.shared.connection.check_process()?;
         let Err(open) = self.shared.connection.leave(|| self.session_objects().close_ports()) else { return Ok(()) };
@@ -305,10 +306,9 @@ impl Session {
         Err(Error::new(Status::Busy, text))
     }
 
-    /// Gives up the session without leaving. The daemon and all other members then take this member for dead: its ends
-    /// of ports are not closed in order. The call is meant for a process that acts for members of other nodes. No
-    /// thread may use a region or a port of this session any more, except threads that wait at a port that
-    /// `End::abandon` gave up.
+    /// Gives up the session without leaving. The daemon and all other members then treat this member as a dead member,
+    /// also at its ends of ports. The call is meant for a process that acts for members of other nodes. No thread may
+    /// use a region or a port of this session any more, except threads that wait at a port that `End::abandon` gave up.
     pub fn abandon(&self) {
         for port in self.session_objects().ports() {
             port.abandon();
@@ -338,8 +338,8 @@ impl Session {
         let deadline = self.late(request.timeout);
         let opened = self.opened(self.shared.connection.ask(message, None, request.timeout, deadline)?)?;
         if opened.writable && request.reserve > 0 {
-            // This process takes the pages, so that they are charged to the memory cgroup of the task and not to that
-            // of the daemon.
+            // This process allocates the pages, so that they are charged to the memory cgroup of the task and not to
+            // that of the daemon.
             crossdock_os::memfd::reserve(&opened.descriptor, 0, request.reserve.min(opened.size)).map_err(|error| {
                 let what = format!("{} '{}'", opened.kind.word(), opened.name);
                 Error::new(Status::NoSpace, format!("there is no memory left for {what}: {error}"))
@@ -362,35 +362,34 @@ impl Session {
             return Err(unexpected());
         };
         let opening = SegmentOpening::new(self.shared.connection.clone(), segment);
-        // The memory is checked, because another member gave it to the daemon, and only the daemon can be trusted.
+        // The memory may come from another member, which cannot be trusted. So this process checks the memory.
         crossdock_os::memfd::check(&descriptor, size).map_err(|error| {
             Error::new(Status::Corrupt, format!("{} '{name}' cannot be used: {error}", kind.word()))
         })?;
         Ok(OpenedSegment { id: segment, kind, name, descriptor, size, attribute, writable, opening })
     }
 
-    /// Removes the name of an object. The object's memory is freed with its last mapping.
+    /// Removes the name of an object. The object's memory is freed when the last member has unmapped it.
     pub(crate) fn remove_segment(&self, kind: SegmentKind, name: &str) -> Result<()> {
         check_name(kind.word(), name)?;
         self.ask(Request::Remove { kind, in_use: InUse::Keep, name: name.to_owned() }).map(drop)
     }
 
-    /// Removes the name of a region, port, series or item. `in_use` says what happens if members have the object
-    /// open: either the call fails, or only the name is removed and the members keep the object. Only
-    /// [`InUse::Force`] removes the name of a series that is being published. The memory is freed with the last
-    /// mapping.
+    /// Removes the name of a region, port, series or item. `in_use` says what happens if members have the object open:
+    /// either the call fails, or only the name is removed and the members keep the object. Only [`InUse::Force`]
+    /// removes the name of a series that is being published. The memory is freed when the last member has unmapped it.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such object. `DENIED` without a grant to remove it. `BUSY` if members have the object
     /// open (the text names them) and `in_use` forbids to remove it. In a site: `DISCONNECTED` if the node that has the
-    /// object does not answer; then the object is possibly removed.
+    /// object does not answer; then the caller does not know whether the object was removed.
     pub fn remove(&self, kind: SegmentKind, name: &str, in_use: InUse) -> Result<()> {
         check_name(kind.word(), name)?;
         self.ask(Request::Remove { kind, in_use, name: name.to_owned() }).map(drop)
     }
 
-    /// The object that tells which members are dead. It reads what the daemon knows by one load from shared memory, and
-    /// what the kernel knows by one or two system calls.
+    /// The object that tells which members are dead. It learns by one load from shared memory which members the daemon
+    /// has declared dead. To ask the kernel about a member, it needs one or two system calls.
     pub(crate) fn liveness(&self) -> &Liveness {
         self.shared.connection.liveness()
     }
@@ -420,7 +419,7 @@ impl Session {
         )
     }
 
-    /// The task of a member; `None` if the daemon does not know the member any more.
+    /// Gives the name of a member's task; `None` if the daemon does not know the member any more.
     #[must_use]
     pub fn task_of(&self, member: MemberId) -> Option<String> {
         match self.ask(Request::Describe { member }) {
@@ -442,7 +441,8 @@ impl Session {
         &self.shared.connection
     }
 
-    /// The deadline for the daemon's answer to a request for which the daemon itself may wait up to `wait`.
+    /// The time until which this process waits for the answer to a request. `wait` is how long the daemon itself may
+    /// wait before it answers this request.
     pub(crate) fn late(&self, wait: Option<Duration>) -> Deadline {
         match wait {
             Some(wait) if wait > self.shared.timeout => Deadline::after(wait.saturating_add(LATE)),
@@ -454,7 +454,7 @@ impl Session {
         Deadline::after(self.timeout())
     }
 
-    /// The time in which the daemon must answer a request for which it does not wait.
+    /// The time in which the daemon must answer a request that it can answer without a wait.
     pub(crate) fn timeout(&self) -> Duration {
         self.shared.timeout
     }
@@ -468,13 +468,15 @@ pub(crate) fn unexpected() -> Error {
     Error::because(Status::Incompatible, Reason::UnexpectedAnswer)
 }
 
-/// Gives the name of this process's program. If an interpreter runs a script, it is the name of the script.
+/// Gives the name of this process's program. If the program is an interpreter that runs a script, gives the name of the
+/// script.
 fn command() -> String {
     let base = |text: String| text.rsplit('/').next().unwrap_or_default().to_owned();
     let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let program = words.next().map(base).unwrap_or_default();
     let script = words.next().filter(|word| program.starts_with("python") && !word.starts_with('-')).map(base);
-    // An end of a port has 40 bytes for this text. The process number takes up to 8 of them, so the text is shortened.
+    // The entry for an end of a port has 40 bytes for the command and the process id. The process id takes up to 8
+    // bytes, so the command is shortened.
     let text = script.unwrap_or(program);
     text.chars().filter(char::is_ascii_graphic).filter(|c| *c != '@').take(30).collect()
 }

@@ -13,8 +13,9 @@ use crate::port::Shared as Port;
 /// The regions and ports of one session.
 #[derive(Debug, Default)]
 pub(crate) struct SessionObjects {
-    /// The regions by segment and file. A region in a segment of its own has one file, with the same id. An item gets
-    /// another file each time a former user clings to its memory, so several heaps of one item may be open.
+    /// Map from an id and the id of a file to the region in that file. A region that is not in an item has one file,
+    /// and both ids are the same. For the heap of an item, the first id is the item's. An item gets another file each
+    /// time a former user clings to its memory, so several heaps of one item may be open.
     regions: Mutex<BTreeMap<(SegmentId, SegmentId), KnownRegion>>,
     ports: Mutex<Vec<Weak<Port>>>,
 }
@@ -23,16 +24,18 @@ pub(crate) struct SessionObjects {
 #[derive(Debug)]
 struct KnownRegion {
     region: Weak<region::Region>,
-    /// For a heap: the openings of the item through which the program has opened the heap.
+    /// For the heap of an item: the openings of the item that use this mapping of the heap. `None` for every other
+    /// region.
     openings: Option<Weak<Openings>>,
 }
 
-/// The present openings of an item that share one mapping of its heap.
+/// Each present opening of an item that uses the same mapping of the item's heap has an `Arc` of this value.
 #[derive(Debug, Default)]
 struct Openings;
 
-/// The heap of an item that is open. When the item is closed, handles no longer lead to this heap, although the program
-/// may still use it: another task may own the item, or this task may have opened the item again, in another file.
+/// The heap of an item that is open. The program may still use the heap after it has closed the item. But handles then
+/// no longer lead to this heap, because another task may own the item, or this task may have opened the item again, in
+/// another file.
 #[derive(Debug)]
 pub(crate) struct OpenHeap {
     pub region: Region,
@@ -47,13 +50,15 @@ impl KnownRegion {
 }
 
 fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The lock can be used after a panic, because no code leaves a table half changed.
+    // If a thread panicked while it held the lock, the lock can still be used, because no code leaves a table half
+    // changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl SessionObjects {
-    /// The region in this segment; `None` if this session does not have the region open, or if it is the heap of an item
-    /// that is closed. If an item is open several times, in several files, gives the heap in the newest file.
+    /// The region in this segment or item; `None` if this session does not have the region open, or if the region is
+    /// the heap of an item that is closed. If an item is open several times, in several files, gives the heap in the
+    /// newest file.
     pub fn region(&self, id: SegmentId) -> Option<Region> {
         let files = (id, SegmentId(0))..=(id, SegmentId(u64::MAX));
         enter(&self.regions)
@@ -71,14 +76,15 @@ impl SessionObjects {
         copies.next().is_none().then_some(first)
     }
 
-    /// Adds a region that was just mapped. If another thread added the same region first, gives that thread's mapping.
+    /// Adds a region that was just mapped. If another thread has just added the same region, returns the mapping of
+    /// that thread.
     pub fn note_region(&self, region: Region) -> Region {
         let file = region.id();
         self.note(region, file, None).0
     }
 
-    /// Adds the heap of an open item, which was just mapped from this file. If the same heap was opened before and is
-    /// still in use, gives that mapping.
+    /// Adds the heap of an open item, which was just mapped from this file. If this session already has a mapping of
+    /// the same heap, gives that mapping instead.
     pub fn note_heap(&self, heap: Region, file: SegmentId) -> OpenHeap {
         let (region, openings) = self.note(heap, file, Some(Arc::default()));
         OpenHeap { region, _openings: openings }
@@ -91,7 +97,8 @@ impl SessionObjects {
             if let Some(there) = known.region.upgrade() {
                 let openings = known.openings.as_ref().and_then(Weak::upgrade).or(new);
                 known.openings = openings.as_ref().map(Arc::downgrade);
-                // Dropping a region sends a request to the daemon, so this must not happen while the lock is held.
+                // The lock is released first, because `region` is dropped when this function returns, and dropping a
+                // region sends a request to the daemon.
                 drop(regions);
                 return (there, openings);
             }
@@ -109,7 +116,8 @@ impl SessionObjects {
         ports.push(Arc::downgrade(port));
     }
 
-    /// Closes all ports in order. Later calls on them give `CLOSED`.
+    /// Closes all ports properly, so that their peers do not take this member for dead. Later calls on the ports fail
+    /// with `CLOSED`.
     pub fn close_ports(&self) {
         for port in self.ports() {
             port.close();

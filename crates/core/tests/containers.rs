@@ -1,4 +1,5 @@
-//! Tests of vectors and ndarrays: growth, zeroed elements, shapes, and removal together with the blocks that they own.
+//! Tests of vectors and ndarrays: their growth, zeroed elements, shapes, and their removal together with the blocks
+//! that they own.
 
 mod common;
 
@@ -74,8 +75,8 @@ fn a_vector_keeps_its_elements_when_it_grows_and_new_ones_are_zero() {
     assert_eq!(region.statistics().used, 0);
 }
 
-/// Tests that a wrong element size is an error wherever a directory entry tells the right one. If a wrong size were
-/// accepted, the header would record room for elements beyond the end of the block.
+/// Tests that a wrong element size is an error if the type in the directory entry gives the right size. If a wrong size
+/// were accepted, the container's header would say that the block has room for more elements than it has.
 #[test]
 fn a_wrong_element_size_is_an_error_and_changes_nothing() {
     let world = World::new(16 << 20);
@@ -116,8 +117,8 @@ fn a_wrong_element_size_is_an_error_and_changes_nothing() {
     region.vector_resize(untold, 24, 10).unwrap();
 }
 
-/// Tests that the size of an element is also checked for containers inside of containers. Their headers lie in blocks
-/// without names, or behind the first 64 KiB of a named object.
+/// Tests that the element size is also checked for containers inside of containers. The header of such a container lies
+/// in a block without a name, or more than 64 KiB behind the beginning of a named object.
 #[test]
 fn a_wrong_element_size_inside_of_a_container_is_an_error_and_changes_nothing() {
     let world = World::new(64 << 20);
@@ -127,7 +128,7 @@ fn a_wrong_element_size_inside_of_a_container_is_an_error_and_changes_nothing() 
         assert_eq!(error.status, Status::WrongType, "{error}");
         assert!(error.to_string().contains(name), "{error}");
     };
-    // This object has no nested containers, so the search passes it by.
+    // This object has no nested containers, so the search for a container's object skips it.
     let flat = make(&region, "flat", "vector<f64>");
     region.vector_resize(flat, 8, 100).unwrap();
     let tree = make(&region, "tree", "{i32,vector<{vector<f64>,string,ndarray<f32>}>[2]}");
@@ -160,14 +161,14 @@ fn a_wrong_element_size_inside_of_a_container_is_an_error_and_changes_nothing() 
     let many = make(&region, "many", "vector<f32>[10000]");
     refused(region.vector_resize(many + 32 * 9999, 2, 10), "'many'");
     region.vector_resize(many + 32 * 9999, 4, 10).unwrap();
-    // A block that the program allocated has no type, so any element size that the program names is accepted.
+    // A block that the program itself allocated has no type. So the call accepts any element size.
     let own = region.allocate(64, 8).unwrap();
     // SAFETY: the write stays within the block that this test allocated.
     unsafe { region.base().add(own as usize).write_bytes(0, 64) };
     region.vector_resize(own, 24, 10).unwrap();
 }
 
-/// Tests that pointers which form a circle do not keep the search for a container's object from ending.
+/// Tests that the search for a container's object ends even if pointers of damaged containers form a circle.
 #[test]
 fn a_circle_of_damaged_containers_ends_the_search() {
     let world = World::new(16 << 20);
@@ -250,13 +251,14 @@ fn text(region: &Arc<Region>, header: u64) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(start, found.size as usize) }.to_vec()
 }
 
-/// The text of 64 bytes for the element with this number.
+/// Makes a text of 64 bytes that is different for each element number.
 fn line(i: u64) -> [u8; 64] {
     [b'A' + i as u8; 64]
 }
 
-/// Elements that have containers keep their contents when they move, and lose them when they go. Blocks of other
-/// objects lie in front of and behind the blocks of the elements.
+/// If elements of a vector own containers, these containers keep their contents when the vector grows and its elements
+/// move, and are freed when the vector shrinks. Blocks of other objects lie before and after the blocks of the
+/// elements.
 #[test]
 fn containers_in_a_container_keep_their_contents_when_it_grows_and_are_freed_when_it_shrinks() {
     let world = World::new(16 << 20);
@@ -293,7 +295,7 @@ fn containers_in_a_container_keep_their_contents_when_it_grows_and_are_freed_whe
 fn containers_at_any_place_in_an_element_keep_their_contents_when_it_moves() {
     let world = World::new(64 << 20);
     let region = world.attach(1);
-    // An element has a string at 8, an ndarray at 40, and two vectors of vectors at 168.
+    // In each element, a string is at the offset 8, an ndarray at 40, and two vectors of vectors at 168.
     let ty = TypeRef::new("{f64,vector<{i64,string,ndarray<f32>,vector<vector<u8>>[2]}>}").unwrap();
     let tree = region.claim("tree", &ty, ObjectMode::CreateOnly, Some(Duration::ZERO)).unwrap().offset;
     let list = tree + 8;
@@ -303,7 +305,7 @@ fn containers_at_any_place_in_an_element_keep_their_contents_when_it_moves() {
         for rows in [element + 168, element + 200] {
             region.vector_resize(rows, 32, 2).unwrap();
             assign(&region, address(&region, rows) + 32, &line(2));
-            // The vector of vectors moves, too.
+            // This moves the elements of the vector of vectors, too.
             region.vector_resize(rows, 32, 20).unwrap();
         }
     };
@@ -315,7 +317,7 @@ fn containers_at_any_place_in_an_element_keep_their_contents_when_it_moves() {
             assert_eq!(text(&region, address(&region, rows) + 32), line(2));
         }
     };
-    // The object is under construction, so only this process knows its type.
+    // The object is still under construction, so its type is not in the directory; only this process knows it.
     region.vector_resize(list, 232, 2).unwrap();
     fill(address(&region, list) + 232);
     region.vector_resize(list, 232, 30).unwrap();
@@ -349,7 +351,8 @@ fn strings_in_an_ndarray_keep_their_contents_when_it_grows_and_are_freed_with_it
     assert_eq!(region.statistics().used, 0);
 }
 
-/// Moving a container needs its type, also if the search for it has to look at many other containers.
+/// To move a container, the library must find its type. It must find the type even if the search has to look at many
+/// other containers first.
 #[test]
 fn containers_behind_many_others_keep_their_contents_when_they_move() {
     const ROWS: u64 = 5000;

@@ -1,5 +1,5 @@
-//! Tests of named objects: claiming, types, waiting, the constructor's death, and removal together with the blocks of
-//! containers.
+//! Tests of named objects: claiming an object, types, waiting for an object, the death of the constructing member, and
+//! removing an object together with the blocks of its containers.
 
 mod common;
 
@@ -62,14 +62,15 @@ fn an_object_is_told_from_the_next_one_at_the_same_place() {
     assert!(!second.is_still(offset, found), "another object of the same name, type and place");
     let next = second.load(handle, None).unwrap().incarnation.unwrap();
     assert!(second.is_still(offset, next) && next != found);
-    // After a death, `is_still` gives `false` until the member has healed the region and looked the object up again.
+    // After the death of any member, `is_still` gives `false` to another member until that member has healed the region
+    // and has loaded the object again.
     let pid = world.spawn(3, |_| 0);
     assert_eq!(world.wait(3, pid), 0);
     assert!(!second.is_still(offset, next));
     assert_eq!(second.load(handle, None).unwrap().incarnation, Some(next));
     assert!(second.is_still(offset, next));
-    // A block without a name has no directory entry. So it has no incarnation, the number that tells apart the objects
-    // that an entry had one after another.
+    // A block without a name has no directory entry. So it has no incarnation (the number that distinguishes the
+    // objects that used one entry one after another).
     let block = first.allocate(64, 8).unwrap();
     assert_eq!(second.load(first.save(block).unwrap(), None).unwrap().incarnation, None);
 }
@@ -179,7 +180,7 @@ fn the_death_of_a_constructor_ends_the_wait_and_frees_the_name() {
     let pid = world.spawn(2, |region| {
         let claim = region.claim("x", &ty("vector<f64>"), ObjectMode::CreateOnly, POLL).unwrap();
         region.vector_resize(claim.offset, 8, 100_000).unwrap();
-        std::mem::forget(region); // so the member dies and does not leave in order
+        std::mem::forget(region); // the member dies without leaving the region
         0
     });
     let waiter = std::thread::spawn({
@@ -263,7 +264,7 @@ fn a_member_that_cannot_abandon_its_objects_keeps_the_slot_in_which_their_remova
     holder.store(common::member(3).0, Ordering::SeqCst);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The lock becomes free only after the leaving member has stopped trying to abandon the object.
+            // The leaving member tries for some time to abandon the object. The lock becomes free only after that time.
             std::thread::sleep(Duration::from_secs(13));
             holder.store(0, Ordering::SeqCst);
         });
@@ -275,7 +276,8 @@ fn a_member_that_cannot_abandon_its_objects_keeps_the_slot_in_which_their_remova
     assert_eq!((other.statistics().slots, other.statistics().used), (0, 0));
 }
 
-/// Two threads of one process end the construction of the same object. Only one of the calls may change the directory.
+/// Two threads of one process end the construction of the same object at the same time. Only one of the two calls may
+/// change the directory; the other call must fail.
 #[test]
 fn of_two_threads_that_commit_or_abandon_an_object_only_one_does_it() {
     type End = fn(&Arc<Region>, u64) -> crossdock_core::Result<()>;
@@ -289,7 +291,7 @@ fn of_two_threads_that_commit_or_abandon_an_object_only_one_does_it() {
     let holder = unsafe { &(*region.base().cast::<RegionHeader>()).lock.holder };
     for ends in [[commit, commit], [abandon, commit], [abandon, abandon]] {
         let offset = region.claim("x", &ty("f64"), ObjectMode::CreateOnly, POLL).unwrap().offset;
-        // Both threads have a heap slot before another member holds the lock.
+        // Each thread allocates a block first, so that it has a heap slot before another member gets the lock.
         let ready = std::sync::Barrier::new(3);
         let ended = std::thread::scope(|scope| {
             let threads = ends.map(|end| {
@@ -304,7 +306,8 @@ fn of_two_threads_that_commit_or_abandon_an_object_only_one_does_it() {
             ready.wait();
             holder.store(common::member(3).0, Ordering::SeqCst);
             ready.wait();
-            // Now both calls wait for the lock. If a thread gets no CPU, the calls run one after the other instead.
+            // Now both calls wait for the lock. On a busy machine, one thread may get no CPU during the pause; then the
+            // calls run one after the other, and the test still holds.
             std::thread::sleep(Duration::from_millis(100));
             holder.store(0, Ordering::SeqCst);
             threads.map(|thread| thread.join().unwrap())
@@ -340,7 +343,7 @@ fn an_object_that_can_be_neither_committed_nor_abandoned_leaves_its_name_free() 
         }
     });
     assert_eq!(holder.swap(0, Ordering::SeqCst), common::member(3).0);
-    // What is left of the object is no object, and no member is constructing it.
+    // The entry that is left counts neither as an object nor as under construction.
     let began = Instant::now();
     let error = first.claim("opened", &of, ObjectMode::OpenOnly, None).unwrap_err();
     assert_eq!(error.status, Status::NotFound, "{error}");

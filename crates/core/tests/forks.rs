@@ -1,5 +1,5 @@
-//! If a thread of the parent holds a lock while the parent forks, the child must not wait for that lock when it makes
-//! regions of its own.
+//! Tests that a forked child can make regions of its own even if a thread of the parent held a lock at the moment of
+//! the fork. The child must not wait for this lock, because no thread of the child would ever release it.
 
 mod common;
 
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::World;
 
 const CHILDREN: usize = 400;
-/// The counter in the id of the first member that a thread of the parent uses. The other threads use the counters after
-/// it.
+/// Each thread of the parent acts as a member of its own. This is the counter in the id of the first of these members;
+/// the others have the counters after it.
 const FIRST_MEMBER: u64 = 10;
 
 #[test]

@@ -66,12 +66,12 @@ fn steps_of_growth_end_at_huge_pages() {
     assert_eq!(region.base() as u64 % HUGE, 0);
     let before = world.resident();
     let first = region.allocate(64, 16).unwrap();
-    // The region has also taken some pages for slice heads and state bytes. Rounding down to whole slices leaves
-    // these pages out of the count.
+    // The region also uses some pages for slice heads and state bytes. The result is rounded down to whole slices, so
+    // that it does not count these pages.
     let in_slices = |resident: u64| (resident - before) & !0xffff;
     assert_eq!(in_slices(world.resident()), HUGE);
-    // This block does not fit into the rest of the first huge page, so the region grows by a second one. The rest of
-    // the second huge page is free for other blocks.
+    // This block does not fit into the rest of the first huge page, so the region grows by a second huge page. The rest
+    // of the second huge page stays free for other blocks.
     let second = region.allocate((3 << 20) + 1, 16).unwrap();
     assert_eq!(in_slices(world.resident()), 2 * HUGE);
     let third = region.allocate(HUGE / 4, 16).unwrap();
@@ -162,7 +162,7 @@ fn no_member_has_the_lock_while_it_asks_the_daemon() {
 #[test]
 fn other_members_can_have_the_lock_while_a_region_grows_by_much() {
     const SIZE: u64 = 400 << 20;
-    // The thread that watches the lock may lack its CPU, so it gets several chances.
+    // The thread that watches the lock may get no CPU for a moment, so the test repeats the measurement.
     let seen = (0..5).any(|_| {
         let world = World::new(1 << 30);
         let region = world.attach(1);
@@ -181,9 +181,10 @@ fn other_members_can_have_the_lock_while_a_large_region_is_searched_for_unused_s
     let region = world.attach(1);
     // SAFETY: the header is at the region's beginning, and consists of atomics.
     let header = unsafe { &*region.base().cast::<RegionHeader>() };
-    // The region seems to have grown to its full size. Its slices have no memory, but they are not read.
+    // The store makes the region look as if it had grown to its full size. Its slices have no memory, but the search
+    // does not read them.
     header.committed.store(Geometry::of(32 << 30).unwrap().slices, Ordering::Release);
-    // The thread that watches the lock may lack its CPU, so it gets several chances.
+    // The thread that watches the lock may get no CPU for a moment, so the test repeats the measurement.
     let heal = || drop(region.heal());
     let seen = (0..50).any(|_| world.unlocks_during(&region, heal) >= 4);
     assert!(seen, "one member had the lock all the time");
@@ -222,7 +223,9 @@ fn a_region_whose_daemon_is_lost_while_it_grows_gives_the_memory_of_its_first_st
     let region = world.attach(1);
     region.allocate(64, 16).unwrap();
     let (before, taken) = (region.statistics(), world.resident());
-    // The first request to the daemon asks for the block, and a later one for the rest of a larger last step.
+    // The region grows in steps. The first request to the daemon is for the size of the block and succeeds. The last
+    // step is larger than the rest of the block, so a later request asks for more memory; during that request the
+    // daemon is lost.
     world.lost_above().store(taken + SIZE + (4 << 20), Ordering::Relaxed);
     assert_eq!(region.allocate(SIZE, 64).unwrap_err().status, Status::Disconnected);
     assert_eq!(region.statistics(), before);
@@ -272,8 +275,8 @@ fn a_member_waits_for_the_lock_while_other_members_take_turns_with_it() {
     });
 }
 
-/// A member that is stopped while it has the lock costs another member one wait, and not one wait for each block that
-/// the other member frees.
+/// If a member is stopped while it has the lock, another member waits for the lock once, and not once for each block
+/// that it frees.
 #[test]
 fn a_member_waits_once_for_a_stopped_member_that_has_the_lock() {
     let world = World::new(4 << 20);
@@ -291,7 +294,8 @@ fn a_member_waits_once_for_a_stopped_member_that_has_the_lock() {
         assert_eq!(region.deallocate(*block).unwrap_err().status, Status::Busy);
     }
     assert!(began.elapsed() < Duration::from_secs(20), "it waited for {:?}", began.elapsed());
-    // The stopped member goes on. It gives the lock back, and its next thread takes the lock.
+    // The stopped member runs again: it releases the lock, which increments `gate`, and another of its threads takes
+    // the lock.
     assert_eq!(lock.waiting.swap(0, Ordering::SeqCst), 1);
     lock.gate.fetch_add(1, Ordering::SeqCst);
     std::thread::scope(|scope| {

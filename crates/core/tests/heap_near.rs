@@ -1,5 +1,5 @@
 //! Tests of allocation by a region's address. A caller without a reference to the region finds the region by this
-//! address. After the region was dropped, no caller finds it.
+//! address. After the region is dropped, no caller can find it.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use common::World;
 use crossdock_core::heap::{allocate_at, deallocate_at};
 
-/// Lets the tests run one at a time, because dropping a region makes the caches of all threads of the process invalid.
+/// Lets the tests run one at a time, because dropping a region invalidates the caches of all threads of the process.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -99,7 +99,7 @@ fn a_region_that_has_gone_is_near_to_no_thread_and_its_address_may_be_anothers()
         next.store(region.base() as usize, Ordering::Relaxed);
         mapped.wait();
     });
-    // The blocks that the threads have not freed still exist, and the heap is valid.
+    // The blocks that the threads did not free still exist, so the heap's counts are right.
     assert_eq!(old.attach(2).statistics().blocks, 8);
     assert_eq!(new.attach(2).statistics().blocks, 1);
 }

@@ -51,8 +51,8 @@ impl World {
         unsafe { self.table.start().cast().as_ref() }
     }
 
-    /// Forks a child that acts as the member B and dies at this fault point. The result is `false` if the child did
-    /// not reach the point.
+    /// Forks a child that runs `part` as the member B and dies at the fault point `point`. Returns `false` if the child
+    /// did not reach the point.
     fn die_at(&self, point: &str, part: impl FnOnce()) -> bool {
         // SAFETY: the child works on shared memory, allocates little, and leaves by a signal or _exit.
         let child = unsafe { libc::fork() };
@@ -69,8 +69,8 @@ impl World {
         libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == SIGKILL
     }
 
-    /// Lets each of the other members ask for the item, and gives the members that got it. A member that gets the
-    /// item does not give it back.
+    /// Lets each of the members A, C and E ask for the item. Returns the members that got it, and whether the item is
+    /// destroyed. A member that gets the item keeps it.
     fn takers(&self) -> (Vec<MemberId>, bool) {
         let (mut takers, mut gone) = (Vec::new(), false);
         for (member, word) in [(A, 1), (C, 2), (E, 3)] {
@@ -127,10 +127,10 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
                 ("item.sleep", _) => &[C],
                 // B handed the item to E before B died, so the item belongs to E.
                 ("item.given-back" | "item.handed-over", _) => &[E],
-                // B died before it had seen that its party owns the item.
+                // The item belonged to B's party already, but B died before it noticed this.
                 ("item.taken", _) => &[C],
                 (_, OnDeath::Keep) => &[C],
-                // B's own party has made the item.
+                // With `Return`, the item goes back to the party that made it, which here is B's own party.
                 ("item.begin", OnDeath::Return) => &[C],
                 (_, OnDeath::Return) => &[A],
                 (_, OnDeath::Destroy) => &[],

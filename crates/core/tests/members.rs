@@ -11,12 +11,12 @@ use crossdock_core::directory::{ObjectMode, TypeRef};
 use crossdock_core::region::Region;
 use crossdock_os::testing::Random;
 
-/// The number of cells, which are words that all processes share. A cell holds the offset of a block. The process that
-/// takes a block out of its cell frees the block.
+/// The number of cells. A cell is a word of memory that all processes share; it holds the offset of a block, or 0. A
+/// process that takes a block out of a cell frees the block.
 const CELLS: u64 = 3000;
 
-/// Changes random cells: frees the block in the cell, or stores a new one. Each block contains its own offset. So if a
-/// block belonged to two cells, the test would notice it.
+/// Changes random cells: if a cell has a block, frees the block; otherwise stores a new block in the cell. Each block
+/// contains its own offset. So the test notices if the heap gives the same block out twice.
 fn churn(world: &World, region: &Arc<Region>, random: &mut Random) {
     let cell = world.word(1 + random.below(CELLS) as usize);
     let block = cell.swap(0, Ordering::AcqRel);
@@ -38,7 +38,7 @@ fn churn(world: &World, region: &Arc<Region>, random: &mut Random) {
     }
 }
 
-/// Makes, grows and removes objects. All members use the same few names for them.
+/// Makes, grows or removes a named object. All members use the same few names.
 fn name(region: &Arc<Region>, random: &mut Random) {
     let name = format!("object-{}", random.below(8));
     let vector = TypeRef::new("vector<u64>").unwrap();

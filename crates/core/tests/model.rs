@@ -70,8 +70,9 @@ proptest! {
                 }
                 Call::FreeAgain { member, which } if !freed.is_empty() => {
                     let offset = freed[which % freed.len()];
-                    // The model does not know which blocks the named objects and their vectors have. If there are
-                    // named objects, this block may belong to one of them by now, and must not be freed.
+                    // The model does not know which blocks the named objects and their vectors use. If there are named
+                    // objects, one of them may use this freed block by now, so the test must not free the block a
+                    // second time.
                     if names.is_empty() {
                         prop_assert_eq!(members[member].deallocate(offset).unwrap_err().status, Status::BadHandle);
                     }

@@ -1,5 +1,5 @@
-//! Tests that a death ends waits. If a process is killed, a member of the port that waits for it gets an error within
-//! 100 ms, and the error names the process.
+//! Tests that a death ends waits. If a process is killed while another member of the port waits for it, the wait ends
+//! within 100 ms with an error that names the dead process.
 
 mod queue_world;
 
@@ -33,8 +33,8 @@ fn start(world: &World, part: &str) -> Child {
     child
 }
 
-/// Waits with `wait` in one thread and kills the child in another thread. Gives the error of `wait`, and the time
-/// from the child's death to that error.
+/// Runs `wait` in one thread, and kills the child from another thread. Gives the error with which `wait` ended, and the
+/// time from the child's death to the end of `wait`.
 fn killed_while<T: std::fmt::Debug + Send>(
     child: Child,
     wait: impl FnOnce() -> Result<T, crossdock_core::Error> + Send,
@@ -123,8 +123,8 @@ fn a_waiting_worker_gets_what_its_killed_colleague_had_taken() {
     let worker = world.open(Side::Consumer);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            // A consumer's stream does not end while another consumer still holds messages, because these messages
-            // are delivered again if that consumer dies.
+            // In a work queue, a consumer's stream must not end while another consumer holds messages: if the other
+            // consumer dies, its messages are delivered again.
             let got = [worker.receive(LONG).unwrap(), worker.receive(LONG).unwrap()];
             (got, Instant::now())
         });

@@ -1,8 +1,8 @@
-//! Kill tests of ports: a process dies by SIGKILL at every fault point, and its peers go on.
+//! Kill tests of ports: a process dies by SIGKILL at every fault point, and its peers continue.
 //!
-//! The following must hold for every pattern and every point. No message is lost that was sent and not yet released.
-//! No member waits longer than 100 ms after the death. The ends can be taken again at once. The ring still has all of
-//! its cells.
+//! The following must hold for every pattern and every point. No message is lost that was sent and not yet released. No
+//! member waits longer than 100 ms after the death. Other members can open the ends of the dead process at once. The
+//! ring still has all of its cells.
 #![cfg(feature = "fault-points")]
 
 mod queue_world;
@@ -18,8 +18,9 @@ const PATTERNS: [Pattern; 4] = [Pattern::OneToOne, Pattern::FanOut, Pattern::Fan
 const MESSAGES: u64 = 40;
 const SOON: Duration = Duration::from_millis(100);
 
-/// Indices of words in which the children note what they have done: `SENT`, the number of messages sent; `HERE`,
-/// whether the consumer has come; from `TAGS` on, for each message 1 (received), 2 (releasing) or 3 (released).
+/// Indices of words of shared memory in which the children note what they have done. `SENT`: the number of messages
+/// sent. `HERE`: 1 when the consumer runs. `TAGS` and the following words: for each message 1 (received), 2 (releasing)
+/// or 3 (released).
 const SENT: usize = 0;
 const HERE: usize = 1;
 const TAGS: usize = 8;
@@ -45,7 +46,7 @@ fn produce(world: &World, end: &End) {
     }
 }
 
-/// Receives two messages at a time, and releases the second one first.
+/// Receives two messages at a time, and releases the second message before the first.
 fn consume(world: &World, end: &End) {
     end.set_waiting(Waiting::Block);
     world.board()[HERE].store(1, SeqCst);
@@ -69,17 +70,18 @@ fn consume(world: &World, end: &End) {
 #[derive(Default)]
 struct Seen {
     tags: Vec<u64>,
-    /// The time at which a wait ended because a peer had died.
+    /// The time at which a wait first ended because a peer had died.
     death: Option<Instant>,
 }
 
-/// Receives until the stream ends in order. If a member dies before that, the function goes on receiving.
+/// Receives messages until the stream is closed properly. If a producer dies before that, continues with the messages
+/// of its successor.
 fn watch(end: &End) -> Seen {
     watch_until(end, LONG, &|| false)
 }
 
-/// Receives as `watch` does, but also ends if the last producer left before this consumer came. In this case the
-/// consumer has met no producer, so its waits end only by their deadline.
+/// Receives as `watch` does, but also ends at a timeout if `over` was true before the wait. If the last producer left
+/// before this consumer came, the consumer has met no producer, and its waits end only by a timeout.
 fn watch_until(end: &End, wait: Duration, over: &dyn Fn() -> bool) -> Seen {
     end.set_waiting(Waiting::Block);
     let mut seen = Seen::default();
@@ -94,8 +96,8 @@ fn watch_until(end: &End, wait: Duration, over: &dyn Fn() -> bool) -> Seen {
                 end.release(position).unwrap();
             }
             Err(error) if error.status == Status::PeerDied => {
-                // `wait_peer` cannot be used to wait for the dead producer's successor, because the successor may
-                // come and go before this thread looks again.
+                // `wait_peer` cannot be used to wait for the dead producer's successor, because the successor may come
+                // and leave before this thread checks again.
                 assert!(seen.death.get_or_insert_with(Instant::now).elapsed() < LONG, "no successor: {error}");
                 std::thread::sleep(Duration::from_micros(200));
             }
@@ -107,8 +109,8 @@ fn watch_until(end: &End, wait: Duration, over: &dyn Fn() -> bool) -> Seen {
     }
 }
 
-/// Sends the remaining messages, even if members die before all are sent. Gives the time at which the first wait
-/// ended because a peer had died.
+/// Sends the messages from `from` on, even if consumers die meanwhile. Gives the time at which the first wait ended
+/// because a consumer had died.
 fn feed(end: &End, from: u64) -> Option<Instant> {
     end.set_waiting(Waiting::Block);
     let mut death = None;
@@ -134,8 +136,8 @@ fn open_soon(world: &World, side: Side) -> End {
     end
 }
 
-/// Lets a producer die at `fault`. A consumer must receive everything in order, including the messages of the
-/// producer's successor.
+/// Lets a producer die at `fault`. A consumer must receive all messages in the order in which they were sent, including
+/// those of the producer's successor.
 fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
     let context = format!("{pattern:?}, producer dies at {fault}, consumer first: {consumer_first}");
     let world = World::new(pattern, 4);
@@ -146,8 +148,8 @@ fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
         let (killed, buried) = if early.is_some() {
             victim.wait()
         } else {
-            // There is no consumer, so the producer fills the ring and then waits. If the producer has not reached
-            // the fault point after 60 ms, it is killed while it waits.
+            // There is no consumer, so the producer fills the ring and then waits. If the producer has not reached the
+            // fault point after 60 ms, the test kills it while it waits.
             std::thread::sleep(Duration::from_millis(60));
             victim.kill();
             victim.wait()
@@ -161,8 +163,8 @@ fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
         feed(&successor, sent);
         drop(successor);
         let seen = watcher.join().unwrap();
-        // The victim died while it sent a message, which may have arrived. If it has arrived, the successor has sent
-        // the message again. So one message may be there twice.
+        // The victim died while it sent a message. If this message has arrived, it is there twice, because the
+        // successor has sent it, too. No other message may be there twice.
         let mut tags = seen.tags.clone();
         let doubled = tags.len();
         tags.dedup();
@@ -176,7 +178,7 @@ fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
 }
 
 /// Lets a consumer die at `fault`. Messages that it had not released must be delivered again. In a fan-out, another
-/// consumer must miss nothing.
+/// consumer must get every message.
 fn consumer_dies(pattern: Pattern, fault: &str, producer_first: bool) -> bool {
     let context = format!("{pattern:?}, consumer dies at {fault}, producer first: {producer_first}");
     let world = World::new(pattern, 4);
@@ -193,8 +195,8 @@ fn consumer_dies(pattern: Pattern, fault: &str, producer_first: bool) -> bool {
                 (scope.spawn(run(producer)), victim)
             }
             None => {
-                // The victim formats the port and waits for messages. It gets time to fall asleep, so that the first
-                // message wakes it.
+                // The victim formats the port and waits for messages. The pause gives the victim time to fall asleep,
+                // so that the first message must wake it.
                 let victim = world.spawn("consume", Some(fault));
                 std::thread::sleep(Duration::from_millis(60));
                 (scope.spawn(run(open_soon(world, Side::Producer))), victim)
@@ -212,7 +214,7 @@ fn consumer_dies(pattern: Pattern, fault: &str, producer_first: bool) -> bool {
             return killed;
         }
         if pattern == Pattern::FanOut {
-            return killed; // messages for the dead consumer alone are not delivered again
+            return killed; // in a fan-out, the dead consumer's messages are not delivered again
         }
         for tag in 0..MESSAGES {
             let again = seen.tags.iter().filter(|seen| **seen == tag).count();
@@ -227,13 +229,13 @@ fn consumer_dies(pattern: Pattern, fault: &str, producer_first: bool) -> bool {
     })
 }
 
-/// Lets a process die in the middle of its work, at the fault point in `first`. Then lets the member that heals this
-/// process's end die at `fault`. The next member must heal the ends of both.
+/// Lets a process die at the fault point that `first` names. Then lets the member that heals the dead process's end die
+/// at `fault`. The next member must heal the ends of both dead members.
 fn healer_dies(pattern: Pattern, first: (&str, &str), fault: &str) -> bool {
     let world = World::new(pattern, 4);
     let (part, at) = first;
     if part == "consume" {
-        // A consumer dies while it holds messages. The member that heals it is its successor.
+        // A consumer dies while it holds messages. Its successor is the member that heals the dead consumer's end.
         let producer = world.open(Side::Producer);
         let victim = world.spawn("consume", Some(at));
         for tag in 0..4 {
@@ -276,7 +278,8 @@ fn a_death_at_any_fault_point_lets_the_others_go_on_and_loses_nothing() {
             note(point, producer_dies(pattern, point, true));
         }
         for point in of(&["queue.send"]) {
-            // The process dies at the sixth arrival at the point, in the second lap of the ring.
+            // The process dies when it arrives at the point for the sixth time. By then it is in the second lap of the
+            // ring.
             note(point, producer_dies(pattern, &format!("{point}:6"), true));
         }
         for point in of(&["queue.format", "queue.send", "queue.wait"]) {

@@ -105,7 +105,8 @@ fn a_message_that_is_put_back_comes_again_before_later_ones() {
         consumer.put_back(third).unwrap();
         consumer.close();
         assert_eq!(status(consumer.receive(POLL)), Status::Closed, "{pattern:?}");
-        // In a fan-out, only consumers that were there when the message was sent get it.
+        // In a fan-out, a message goes only to the consumers that were at the port when it was sent. In all other
+        // patterns, the next consumer gets the message.
         let left: &[u64] = if pattern == Pattern::FanOut { &[] } else { &[2] };
         assert_eq!(drain(&world.open(Side::Consumer)), left, "{pattern:?}: the next consumer has it");
     }
@@ -484,8 +485,8 @@ fn a_producer_stopped_in_the_middle_of_a_message_holds_no_other_end_up() {
         let world = World::new(pattern, 4);
         let (_stopped, other) = (world.open(Side::Producer), world.open(Side::Producer));
         let consumer = world.open(Side::Consumer);
-        // Sets the port's words as if the first producer had claimed cell 0 and had then done nothing more: the cell's
-        // state is claimed(0, end 0), and the head is 1.
+        // Sets the port's state as if the first producer had been stopped directly after it had claimed cell 0: the
+        // cell's state is claimed(0, end 0), and the head is 1.
         let raw = world.mapping();
         let word = |offset| {
             let address = raw.at(offset, 8).unwrap();

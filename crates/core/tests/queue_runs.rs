@@ -1,5 +1,4 @@
-//! Tests of what an end knows about members that were at the port before: only members that it has met can end its
-//! waits.
+//! Tests of how members of earlier runs affect an end of a port: only members that the end has met can end its waits.
 
 mod queue_world;
 
@@ -21,8 +20,8 @@ fn send(end: &End, tags: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// Receives as `for message in port` does: gives all messages until the stream ends, and the status with which it
-/// ended.
+/// Receives as `for message in port` does in Python: gives the tags of all messages until the stream ends, and the
+/// status with which it ended.
 fn read(end: &End, wait: Duration) -> (Vec<u64>, Status) {
     let mut tags = Vec::new();
     loop {
@@ -36,7 +35,8 @@ fn read(end: &End, wait: Duration) -> (Vec<u64>, Status) {
     }
 }
 
-/// Runs a producer and a consumer until both have left, as an earlier run would, so that the port has traces of them.
+/// Runs a producer and a consumer until both have left, as an earlier run would, so that both have left their state in
+/// the port's memory.
 fn earlier_run(world: &World) {
     let (producer, consumer) = (world.open(Side::Producer), world.open(Side::Consumer));
     send(&producer, [0, 1]);
@@ -105,7 +105,7 @@ fn messages_of_a_producer_that_left_before_are_received_and_then_the_stream_is_o
         drop(producer);
         let consumer = world.open(Side::Consumer);
         assert_eq!(read(&consumer, LONG), (vec![0, 1, 2], Status::Closed), "{pattern:?}");
-        // The next consumer finds no message, and it has met no producer. So its wait ends only by the deadline.
+        // The next consumer finds no message, and it has met no producer. So its wait ends only at the deadline.
         drop(consumer);
         assert_eq!(read(&world.open(Side::Consumer), BRIEFLY), (vec![], Status::TimedOut), "{pattern:?}");
     }
@@ -134,7 +134,7 @@ fn a_death_before_an_end_joined_is_none_of_its_business() {
         let other = world.try_open(Side::Producer, dead, "simulate").unwrap();
         world.bury(dead);
         let first = world.open(Side::Consumer);
-        // This call heals the dead member's end, and thereby records in the port that the member died.
+        // This call heals the dead member's end. Healing records in the port that the member died.
         assert_eq!(status(first.receive(POLL)), Status::NotYet);
         drop(first);
         let consumer = world.open(Side::Consumer);

@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 
 const PATTERNS: [Pattern; 4] = [Pattern::OneToOne, Pattern::FanOut, Pattern::FanIn, Pattern::WorkQueue];
 
-/// Gives random values and offsets that may do harm to a port, the same ones in every run.
+/// Makes random values and offsets that may do harm to a port. They are the same in every run of the test.
 struct Dice(Random);
 
 impl Dice {
-    /// Gives a value that may do harm: random, small, huge, or like the state of a cell a few laps later.
+    /// Gives a value that may do harm: any number, a small number, a huge number, or a number that looks like the state
+    /// of a cell a few laps later.
     fn value(&mut self) -> u64 {
         match self.0.below(5) {
             0 => self.0.number(),
@@ -29,7 +30,7 @@ impl Dice {
         }
     }
 
-    /// Gives an offset at which the port has data: in the header, the first end slots, or the cells.
+    /// Gives an offset at which the port has data: in the header, in the first end slots, or in the cells.
     fn offset(&mut self, size: u64) -> u64 {
         let (from, to) = match self.0.below(4) {
             0 => (0, 512),
@@ -41,7 +42,8 @@ impl Dice {
     }
 }
 
-/// When it is dropped, ends the thread that overwrites the port. So the thread also ends if an assertion fails.
+/// Ends the thread that overwrites the port when this value is dropped, so that the thread also ends if an assertion
+/// fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -58,7 +60,7 @@ fn whatever_is_written_over_a_port_each_call_ends() {
         let capacity = 1 << (input[1] & 3);
         for _ in 0..1 + dice.0.number() % 12 {
             let offset = dice.offset(CELLS_AT as u64 + 64 * capacity);
-            // `fuzz_entry` expects offsets in words of eight bytes.
+            // `fuzz_entry` expects an offset as a number of 8-byte words.
             input.extend_from_slice(&((offset / 8) as u16).to_le_bytes());
             input.extend_from_slice(&dice.value().to_le_bytes());
         }

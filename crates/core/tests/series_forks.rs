@@ -1,5 +1,5 @@
-//! Tests of forked children of a publisher's process. They are a program of their own and run one after another,
-//! because children of other tests would inherit the publisher, too.
+//! Tests of forked children of a publisher's process. They are a separate test program and run one after another.
+//! Otherwise, children that other tests fork would inherit the publisher, too.
 
 mod series_world;
 
@@ -23,21 +23,21 @@ fn publish(publisher: &mut Publisher, begins: bool, number: u64) {
     publisher.publish(&[]).unwrap();
 }
 
-/// Forks a child, publishes several versions, and lets the child read the variable. Then checks that the slots which
-/// the publisher kept for the child are free again. If `closes` is true, the child first closes all its descriptors.
+/// Forks a child, publishes several versions, and lets the child read the variable. Then checks that the publisher
+/// frees the slots which it kept for the child. If `closes` is true, the child first closes all its descriptors.
 fn check(detect: Detect, pages: Pages, begins: bool, closes: bool) {
     const READ: usize = 10;
     const READY: usize = 12;
     let world = World::new();
     let spec = Spec { detect, pages, chunk: Some(65536), ..spec(NUMBERS as u64) };
     let (mut publisher, _series) = world.publisher(spec);
-    // With private copies, all chunks are mapped slots after some of these publishes.
+    // With private copies, after some of these publishes all chunks of the variable's memory are mappings of slots.
     (0..20).for_each(|_| publish(&mut publisher, begins, 1));
     let used = publisher.statistics().slots.0;
     let start = publisher.memory("u").unwrap().cast::<u64>();
     let pid = world.fork(|| {
         if closes {
-            // SAFETY: the child uses no descriptor from now on but the standard streams.
+            // SAFETY: from now on, the child uses no descriptors except the standard streams.
             unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
         }
         world.word(READY).store(1, Ordering::SeqCst);

@@ -1,10 +1,10 @@
-//! Kill tests of series: a publisher or an observer dies by SIGKILL at every fault point, and the other processes go
-//! on.
+//! Kill tests of series: a publisher or an observer dies by SIGKILL at every fault point, and the other processes
+//! continue.
 //!
 //! After a publisher's death, the versions that it has published are complete, both for observers that hold them and
-//! for observers that come later. Waiting observers learn of the death at once. An observer's death does not delay
-//! the publisher. When the daemon has cleared the dead observer's pins, the memory of the versions that it held
-//! becomes free again.
+//! for observers that come later. Observers that wait learn of the death at once. An observer's death does not delay
+//! the publisher. When the daemon has cleared the dead observer's pins, the memory of the versions that it held becomes
+//! free again.
 #![cfg(feature = "fault-points")]
 
 mod series_world;
@@ -21,11 +21,11 @@ use series_world::{LONG, Series, World, as_numbers, numbers, pages, pattern, spe
 
 const SIGKILL: i32 = -9;
 const WORDS: u64 = 40 * 512;
-/// The time within which a wait must end. This time is far below the deadlines of waits, but long enough for a busy
-/// machine.
+/// A wait must end within this time after a death. The time is much shorter than the timeouts of the waits, but long
+/// enough for a busy machine.
 const SOON: Duration = Duration::from_secs(2);
-/// Indices of words that the processes share: the last version whose publish returned, and a number that the parent
-/// increments to let the child go on.
+/// Indices of words of memory that the processes share. `RETURNED`: the last version whose publish has returned. `GO`:
+/// a number that the parent increases to let the child continue.
 const RETURNED: usize = 3000;
 const GO: usize = 3001;
 const STEPS: u64 = 40;
@@ -47,8 +47,8 @@ fn whole(version: &Version) {
     pattern::check(as_numbers(version.bytes("u").unwrap()), version.sequence(), 1).unwrap();
 }
 
-/// Publishes three versions and then does everything that a publisher can do. It dies when it arrives at `point` for
-/// the `nth` time.
+/// Publishes three versions and then does everything that a publisher can do. The process dies when it arrives at the
+/// fault point `point` for the `nth` time.
 fn work(world: &World, publisher: &mut Publisher, detect: Detect, point: &str, nth: u32) -> i32 {
     let step = |publisher: &mut Publisher| {
         let step = publisher.sequence() + 1;
@@ -88,7 +88,7 @@ fn work(world: &World, publisher: &mut Publisher, detect: Detect, point: &str, n
 }
 
 /// Starts a publisher in another process. Gives the process id, the series, and the publisher's first three versions,
-/// which the caller holds.
+/// which the returned values hold.
 fn start(world: &Arc<World>, spec: Spec, point: &str, nth: u32) -> (i32, Series, Vec<Version>) {
     world.word(RETURNED).store(0, SeqCst);
     world.word(GO).store(0, SeqCst);

@@ -1,6 +1,6 @@
 //! Tests of series on a kernel, or in a container, that allows fewer system calls. A seccomp filter denies a child
-//! process userfaultfd, as docker's default filter does, or PAGEMAP_SCAN, which older kernels lack. Series must still
-//! work, and the statistics must say which methods are missing.
+//! process userfaultfd, as docker's default filter does, or PAGEMAP_SCAN, which older kernels lack. Series must work
+//! even so, and their statistics must say which methods are missing.
 
 #[path = "series_world/refuse.rs"]
 mod refuse;
@@ -10,8 +10,8 @@ use crossdock_core::series::{Detect, Method, Spec};
 use refuse::{Refuse, take_away};
 use series_world::{World, as_numbers, numbers, pattern, spec};
 
-/// Publishes thirty versions, of which some change much and some change little, and checks each. Gives the chosen
-/// method and the missing methods, as the final statistics name them.
+/// Publishes thirty versions and checks each; some change much, others little. Gives the chosen method and the missing
+/// methods from the statistics after the last version.
 fn works(what: Refuse, detect: Detect) -> (Method, Vec<(Method, String)>) {
     take_away(what);
     let world = World::new();
@@ -39,8 +39,8 @@ fn works(what: Refuse, detect: Detect) -> (Method, Vec<(Method, String)>) {
 const WAYS: [Detect; 6] =
     [Detect::Auto, Detect::Hints, Detect::CopyAll, Detect::PrivateCopies, Detect::WriteProtect, Detect::Compare];
 
-/// Runs `works` in a child for each way of finding changes. `good` checks the method and the missing methods that
-/// `works` gives.
+/// Runs `works` in a child for each setting of `Detect`. `good` checks the chosen method and the missing methods that
+/// `works` returns.
 fn check(what: Refuse, good: impl Fn(Detect, Method, &[(Method, String)]) -> bool) {
     for detect in WAYS {
         let world = World::new();
@@ -87,8 +87,8 @@ fn without_pagemap_scan_everything_is_copied() {
 
 #[test]
 fn with_all_of_it_nothing_is_missing() {
-    // If these tests run where userfaultfd is forbidden, write protection is missing. Private copies are always
-    // available.
+    // Even without this filter, userfaultfd may be forbidden where the tests run. Then write protection is missing.
+    // Private copies are always available.
     check(Refuse::Nothing, |detect, method, unavailable| match detect {
         Detect::PrivateCopies => method == Method::PrivateCopies && unavailable.is_empty(),
         _ => unavailable.iter().all(|(method, _)| *method == Method::WriteProtect),

@@ -1,7 +1,7 @@
-//! Tests of a published array whose memory is registered with io_uring. io_uring holds on to the pages that the array
-//! has when it is registered. READ_FIXED writes to these pages, even if other pages lie at the array's addresses
-//! later. By default the pages stay the same, with userfaultfd and without. So the bytes that io_uring reads arrive
-//! in the array and in the next version.
+//! Tests of a published array whose memory is registered with io_uring. io_uring keeps the pages that the array has
+//! when it is registered. READ_FIXED later writes to these pages, even if other pages lie at the array's addresses by
+//! then. By default, publishing never replaces the array's pages, with or without userfaultfd. So the bytes that
+//! io_uring reads must arrive in the array and in the next version.
 //!
 //! `tests/container/series` also runs this test in docker, where userfaultfd is forbidden.
 
@@ -17,13 +17,15 @@ use series_world::{World, as_numbers, numbers, spec};
 use uring::Ring;
 
 const PAGE: usize = 4096;
-/// The size of the array is 2 MiB, because in a container all processes of a user together may register 8 MiB.
+/// The number of pages of the array, which is 2 MiB. It must be small, because in a container all processes of a user
+/// together may register only 8 MiB.
 const PAGES: usize = 512;
 const STEPS: u64 = 80;
-/// The exit code of a child on a machine without io_uring.
+/// The exit code by which a child says that the machine has no io_uring.
 const NO_RING: i32 = 77;
 
-/// The physical page behind each page of the array; `None` if the kernel does not tell this process.
+/// The number of the physical page behind each page of the array; `None` if the kernel does not show these numbers to
+/// this process.
 fn frames(start: *const u8) -> Option<Vec<u64>> {
     use std::os::unix::fs::FileExt;
     let map = std::fs::File::open("/proc/self/pagemap").ok()?;
@@ -34,8 +36,9 @@ fn frames(start: *const u8) -> Option<Vec<u64>> {
     frames.iter().any(|frame| *frame != 0).then_some(frames)
 }
 
-/// Publishes steps in which the program changes one per cent of the pages and io_uring writes one page. Counts how many
-/// times io_uring's page did not arrive in the array, and how many times it did not arrive in the version.
+/// Publishes a version after each step. In a step, the program changes one per cent of the pages and io_uring writes
+/// one page. Counts how many times io_uring's page did not arrive in the array, and how many times it did not arrive in
+/// the version.
 fn lost(spec: Spec, ring: &Ring) -> (u32, u32) {
     let world = World::new();
     let (mut publisher, series) = world.publisher(spec);
@@ -63,7 +66,7 @@ fn lost(spec: Spec, ring: &Ring) -> (u32, u32) {
         publisher.publish(&[]).unwrap();
         let newest = observer.latest().unwrap();
         version += u32::from(as_numbers(newest.bytes("u").unwrap()) != model);
-        // The model, a copy of what the array should hold, takes over the array's present contents. So each loss
+        // The model is what the array should contain. Here it gets the array's actual contents, so that each lost page
         // counts only once.
         model.copy_from_slice(numbers(&mut publisher, "u"));
     }
@@ -77,9 +80,9 @@ fn lost(spec: Spec, ring: &Ring) -> (u32, u32) {
     (array, version)
 }
 
-/// Registers the array before each publish and forgets the registration before the next one. In between io_uring writes
-/// one page, and the program writes nothing. Counts how many times io_uring's page did not arrive in the array, and how
-/// many times it did not arrive in the version.
+/// Registers the array before each publish, and ends the registration before the next publish. After each publish
+/// io_uring writes one page, and the program writes nothing. Counts how many times io_uring's page did not arrive in
+/// the array, and how many times it did not arrive in the version.
 fn lost_when_forgotten(spec: Spec, ring: &Ring) -> (u32, u32) {
     let world = World::new();
     let (mut publisher, series) = world.publisher(spec);
@@ -145,8 +148,7 @@ fn nothing_is_lost_if_the_memory_was_registered_when_write_protection_began_and_
 
 #[test]
 fn private_copies_lose_it_and_are_had_only_by_a_name_that_says_so() {
-    // A control: with private copies, which move pages, io_uring's bytes do not arrive and the array keeps its old
-    // bytes.
+    // A control test. Private copies move pages, so io_uring's bytes do not arrive, and the array keeps its old bytes.
     check(Refuse::Nothing, large(Detect::PrivateCopies, Pages::MayMove), |(array, _)| array > 40);
     let world = World::new();
     let error = world.try_publisher(large(Detect::PrivateCopies, Pages::Stay)).unwrap_err();

@@ -1,7 +1,6 @@
-//! Tests that an observer cannot write to the pool. There is a test for each way that the kernel offers, with all
-//! rights of the user who runs it (if that is root, with the rights of a container's root). Each of these ways would
-//! succeed if the memory were not sealed. Where it is possible, a control case shows this with memory that is not
-//! sealed.
+//! Tests that an observer cannot write to the pool. There is one test for each way to write that the kernel offers.
+//! Each test uses all rights of its user; if the user is root, it uses the rights that root has in a container. Each
+//! way would work if the memory were not sealed. Where possible, the test shows this with memory that is not sealed.
 
 mod series_world;
 
@@ -37,7 +36,8 @@ fn fixture() -> Fixture {
 }
 
 impl Fixture {
-    /// Opens the pool for writing through `/proc`. The kernel gives a descriptor, but refuses to write through it.
+    /// Opens the pool for writing through `/proc`. The kernel gives a descriptor, but refuses each write through this
+    /// descriptor.
     fn reopened(&self) -> OwnedFd {
         reopen(&self.pool, OFlags::RDWR).unwrap()
     }
@@ -81,8 +81,8 @@ fn mapping_it_writable_is_refused() {
 #[test]
 fn making_a_view_writable_is_refused() {
     let fixture = fixture();
-    // SAFETY: the range is the mapped version that the observer holds. If the kernel allowed the call, the test would
-    // fail.
+    // SAFETY: the range is the mapping of the version that the observer holds. The kernel must refuse the call; if it
+    // does not, the test fails.
     let made = unsafe { rustix::mm::mprotect(fixture.view(), PAGE, MprotectFlags::READ | MprotectFlags::WRITE) };
     assert_eq!(made.unwrap_err(), Errno::ACCESS);
     let again = map(fixture.reopened(), ProtFlags::READ, MapFlags::SHARED).unwrap();
@@ -152,7 +152,8 @@ fn fallocate_in_every_other_mode_changes_nothing() {
         rustix::fs::fallocate(fixture.reopened(), FallocateFlags::empty(), size, 4096).unwrap_err(),
         Errno::PERM
     );
-    // The kernel allows an observer to reserve memory for pages that have none yet. This changes no byte.
+    // The kernel allows an observer to reserve memory for pages that have none yet. Reserving changes no byte of the
+    // pool.
     let _ = rustix::fs::fallocate(fixture.reopened(), FallocateFlags::KEEP_SIZE, size - 4096, 4096);
     fixture.unharmed();
 }
@@ -164,8 +165,8 @@ fn madvise_cannot_remove_its_pages() {
     for (address, advice) in [
         (fixture.view(), libc::MADV_REMOVE),
         (again, libc::MADV_REMOVE),
-        // The kernel allows MADV_DONTNEED and MADV_PAGEOUT. These calls only drop the pages from memory, and the next
-        // read gets the same contents.
+        // The kernel allows MADV_DONTNEED and MADV_PAGEOUT. They only drop pages from memory; the next read finds the
+        // same contents.
         (fixture.view(), libc::MADV_DONTNEED),
         (fixture.view(), 21), // MADV_PAGEOUT
         (again, libc::MADV_DONTNEED),

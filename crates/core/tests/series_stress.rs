@@ -1,5 +1,5 @@
-//! A stress test: one publisher publishes at full speed, while eight observers attach, detach, stall and are killed
-//! at random. The publisher and each observer are processes. No version may be a mixture of two versions. No observer
+//! A stress test: one publisher publishes at full speed, while eight observers attach, detach, stall and are killed at
+//! random. The publisher and each observer are processes. No observer may see a mixture of two versions. No observer
 //! may stop the publisher. All memory becomes free again.
 //!
 //! The test takes half a minute. With `CROSSDOCK_STRESS_SECONDS=600` it runs for ten minutes.
@@ -19,7 +19,7 @@ use series_world::{Series, World, as_numbers, numbers, pages, pattern, spec};
 
 const WORDS: u64 = 256 * 512;
 const OBSERVERS: usize = 8;
-/// Indices of words that the processes share.
+/// Indices of words of memory that the processes share.
 const STOP: usize = 3000;
 const PUBLISHED: usize = 3001;
 const LONGEST_US: usize = 3002;
@@ -60,8 +60,8 @@ fn publish(world: &World, publisher: &mut Publisher) -> i32 {
         go_on(publisher, &mut longest);
     }
     world.word(LONGEST_US).store(longest.as_micros() as u64, SeqCst);
-    // All observers are gone by now, and all of their pins have been cleared. A few more publishes free the versions
-    // that the observers held.
+    // All observers are gone by now, and all of their pins are cleared. During the next publishes the publisher frees
+    // the versions that the observers held.
     (0..3).for_each(|_| go_on(publisher, &mut longest));
     let statistics = publisher.statistics();
     world.word(REFUSED).store(statistics.taken_back, SeqCst);
@@ -74,8 +74,8 @@ fn publish(world: &World, publisher: &mut Publisher) -> i32 {
 fn whole(version: &Version, full: FullPolicy) -> Result<(), String> {
     let seen = version.bytes("u").map_err(|e| e.to_string());
     let checked = seen.clone().and_then(|bytes| pattern::check(as_numbers(bytes), version.sequence(), 61));
-    // Under the policy `take_back` a version may be gone before an observer asks for its bytes. In this case the
-    // observer gets an error. Bytes that an observer has got never change.
+    // Under the policy `take_back`, the publisher may take a version back before an observer asks for the version's
+    // bytes. In this case the observer gets an error. Bytes that an observer has got never change.
     match (&seen, full) {
         (Err(_), FullPolicy::TakeBack) if !version.is_valid() => Ok(()),
         _ if full != FullPolicy::TakeBack && !version.is_valid() => {
@@ -115,7 +115,7 @@ fn observe(world: &World, observer: &mut Observer, full: FullPolicy, seed: u64) 
         }
         held.truncate(6);
     }
-    // Some observers leave without releasing their versions; the other observers leave in order.
+    // Some observers exit without releasing their versions; the other observers release them first.
     if random.below(2) == 0 {
         std::mem::forget(held);
     }
@@ -132,7 +132,7 @@ fn stress(detect: Detect, full: FullPolicy, time: Duration) {
     let spec = Spec {
         max_observers: OBSERVERS as u32,
         keep: 1,
-        // The capacity is so small that some versions are taken back.
+        // Under `TakeBack` the capacity is so small that the publisher must take some versions back.
         capacity: Some(if full == FullPolicy::TakeBack { 4 } else { 12 } * WORDS * 8),
         chunk: Some(4096),
         detect,

@@ -1,5 +1,5 @@
-//! Tests of series whose memory another process overwrites. Errors and odd values are allowed. A crash, an endless
-//! wait, or data of another task are not.
+//! Tests of series whose memory another process overwrites. Observers may get errors and odd values. They must not
+//! crash, wait for ever, or get data of another task.
 
 mod series_world;
 
@@ -19,7 +19,8 @@ fn whatever_lies_in_pools_and_pin_pages_every_call_ends() {
     while Instant::now() < ends || rounds < 50 {
         let length = 2 + 10 * random.below(30);
         let mut data = random.bytes(length);
-        // Half of the rounds write small values, which look like sequence numbers, records and slots.
+        // Half of the rounds write small values, which look like valid version numbers, record numbers and slot
+        // numbers.
         if random.one_in(2) {
             data[2..].chunks_mut(10).for_each(|chunk| chunk.iter_mut().skip(4).for_each(|byte| *byte = 0));
         }

@@ -1,4 +1,4 @@
-//! The daemon as real processes: it starts, serves, restarts and ends.
+//! Tests of the daemon as real processes: it starts, serves, restarts and ends.
 
 mod support;
 
@@ -31,8 +31,8 @@ fn a_workflow_that_came_too_late_does_not_keep_its_name() {
     kill(broker, "STOP");
     assert_eq!(session.make_workflow("w", 0).unwrap_err().status, Status::TimedOut);
     kill(broker, "CONT");
-    // The broker answers the first request late. The answer to `list` comes after that answer, so the session has read
-    // both now.
+    // The broker now answers the request that the session has given up. The answer to `list` comes after this late
+    // answer, so the session has read both answers when `list` returns.
     session.list().unwrap();
     session.make_workflow("w", 0).unwrap();
     session.list().unwrap();
@@ -56,16 +56,16 @@ fn a_region_and_a_port_that_were_made_too_late_stay_if_another_member_has_had_th
         let late = session.port("p", End::Producer, &PortOptions::default(), None).map(drop);
         assert_eq!(late.unwrap_err().status, Status::TimedOut);
         kill(broker, "CONT");
-        // The broker has made both objects, although `session` has given its requests up. `session` reads these late
-        // answers only with the answer to its next request.
+        // `session` has given its two requests up, but the broker has now carried them out. `session` reads the two
+        // late answers only when it waits for the answer to its next request.
         until("both are there", || other.list().unwrap().segments.len() == 2);
         if used {
             let region = other.region("r", Mode::OpenOrCreate, 1 << 20, None).unwrap();
             region.vector::<u64>("v", ObjectMode::CreateOnly, None).unwrap().resize(7).unwrap();
             other.port("p", End::Producer, &PortOptions::default(), None).map(drop).unwrap();
         }
-        // With the answer to the first `list`, the session reads the late answers, and sends messages because of them.
-        // The broker handles these messages before the second `list`.
+        // Before the answer to the first `list`, the session reads the two late answers, and tells the broker to remove
+        // the objects. The broker does this before it answers the second `list`.
         until("the daemon answers", || session.list().is_ok());
         until("the daemon answers again", || session.list().is_ok());
         assert_eq!(other.list().unwrap().segments.len(), if used { 2 } else { 0 });
@@ -143,7 +143,7 @@ fn members_die_in_the_table_within_100_ms_of_their_process() {
     let daemon = Daemon::start();
     let (mut raw, _) = Raw::join(&daemon.socket());
     // The process `cat` inherits the connection as its standard input, and keeps it open without reading. So `cat` is
-    // the member, and the test can kill it.
+    // now the member's process, and the test can kill it.
     let (victim, member) = Raw::join(&daemon.socket());
     drop(victim);
     let began = Instant::now();

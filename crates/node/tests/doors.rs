@@ -1,5 +1,5 @@
-//! Doors to items' files: a former user cannot open an item again through a path descriptor, even if the broker is
-//! killed meanwhile.
+//! Tests of doors to items' files: through a path descriptor, a former user cannot open an item's file again, even if
+//! the broker is killed meanwhile.
 
 mod support;
 
@@ -17,15 +17,16 @@ const LONG: Option<Duration> = Some(Duration::from_secs(20));
 const NOT_PERMITTED: i32 = 1;
 const READ_ONLY: i32 = 30;
 
-/// Only one test at a time. While another test starts a daemon, its forked child shares this process's mappings until
-/// its `exec`. A proof would then fail, and an item would be copied.
+/// Lets only one test run at a time. When a test starts a daemon, it forks, and until `exec` the forked child shares
+/// this process's mappings. During this time a proof in another test would fail, and its item would be copied.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn task(daemon: &Daemon, name: &str) -> Session {
     Session::connect(&ConnectOptions { task: Some(name.into()), ..daemon.options() }).unwrap()
 }
 
-/// Tells whether this machine and user can have doors. The daemon of an ordinary user has none.
+/// Tells whether this machine, and the user who runs the test, allow doors. The daemon of an ordinary user has no
+/// doors.
 fn has_doors() -> bool {
     Folder::mount(1 << 20).is_ok_and(|folder| folder.gate().is_some())
 }
@@ -43,7 +44,7 @@ fn path_of(item: &Item) -> OwnedFd {
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap()
 }
 
-/// Gives the errors of opening the file again through a path descriptor: for reading, and for writing.
+/// Opens the file through a path descriptor, first for reading and then for writing. Gives the two errors.
 fn opened(path: &OwnedFd) -> [Option<i32>; 2] {
     let name = format!("/proc/self/fd/{}", path.as_raw_fd());
     [false, true].map(|write| OpenOptions::new().read(true).write(write).open(&name).err()?.raw_os_error())
@@ -60,7 +61,7 @@ fn a_former_owner_does_not_come_back_by_a_path_whatever_brokers_are_killed() {
     let item = a.create_item("k", &ItemOptions::bytes(5000)).unwrap();
     let path = path_of(&item);
     assert_eq!(opened(&path), [None, None], "its owner may");
-    // The next broker gets the door from the keeper.
+    // The keeper still has the door, so the next broker gets the door from the keeper.
     daemon.kill_broker();
     item.transfer("b").unwrap();
     let mut item = b.access_item("k", LONG).unwrap();

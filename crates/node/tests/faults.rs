@@ -1,6 +1,6 @@
 //! Each system call in the life of a session fails once. The library's call that made this system call returns
-//! NO_SPACE, or succeeds nevertheless. A call of the library that failed succeeds when it is repeated. Nothing is lost,
-//! left behind or leaked.
+//! NO_SPACE, or succeeds nevertheless. If the library's call failed, it succeeds when it is repeated. No data is lost,
+//! no object is left behind, and no descriptor is leaked.
 
 mod support;
 
@@ -21,15 +21,16 @@ use support::{Daemon, Raw, open, spawn_in, until};
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 /// How long an answer may take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Only one test at a time, because the tests count descriptors.
+/// Lets only one test run at a time, because the tests count this process's descriptors.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// The calls that failed, each with its error, before they were repeated.
+/// The library's calls that failed at the first attempt, each with its error.
 #[derive(Default)]
 struct Failures(Vec<(&'static str, crossdock_client::Error)>);
 
 impl Failures {
-    /// Repeats a call that fails. Only one system call fails, so the second attempt must succeed.
+    /// Makes a call, and repeats it if it fails. Only one system call is made to fail, so the second attempt must
+    /// succeed.
     fn twice<T>(&mut self, what: &'static str, mut call: impl FnMut() -> crossdock_client::Result<T>) -> T {
         match call() {
             Ok(value) => value,
@@ -74,7 +75,7 @@ impl Setting {
         unsafe { std::slice::from_raw_parts_mut(self.bystander.base().add(self.block as usize).cast::<u64>(), BLOCK) }
     }
 
-    /// Gives the names of the daemon's segments, without the test's own `bystander`.
+    /// Gives the names of the daemon's segments, except the test's own segment `bystander`.
     fn segments(&self) -> Vec<String> {
         let listed = self.b.list().unwrap().segments.into_iter();
         listed.map(|segment| segment.name).filter(|name| name != "bystander").collect()
@@ -85,7 +86,7 @@ fn descriptors(process: &str) -> usize {
     std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
 }
 
-/// Whose system calls fail: those of the test, or those of the daemon.
+/// Whose system calls are made to fail: those of a member (the test itself), or those of the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fails {
     Member,
@@ -101,8 +102,8 @@ fn fails_everywhere(life: impl Fn(&Setting, &mut Failures)) {
     }
 }
 
-/// Runs `life` again and again. In each run another system call fails, or the same call with another error. Ends when
-/// no call is left that could fail.
+/// Runs `life` many times. In each run a different system call fails, or the same system call fails with a different
+/// error. Ends when `life` makes fewer system calls than the number of the call that is to fail.
 fn each_call_fails(fails: Fails, life: &impl Fn(&Setting, &mut Failures)) {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("plan");
@@ -122,7 +123,7 @@ fn each_call_fails(fails: Fails, life: &impl Fn(&Setting, &mut Failures)) {
     let broker = setting.daemon.broker();
     let descriptors =
         || descriptors("self") + if fails == Fails::Daemon { descriptors(&broker.to_string()) } else { 0 };
-    // The function `life` runs twice without a failure first, because some things are made only once in a process.
+    // First `life` runs twice without a failure, because some descriptors and threads are made only once in a process.
     for _ in 0..2 {
         let mut none = Failures::default();
         life(&setting, &mut none);
@@ -153,8 +154,8 @@ fn each_call_fails(fails: Fails, life: &impl Fn(&Setting, &mut Failures)) {
             || setting.segments().is_empty(),
         );
         until(&format!("no descriptor leaks by {fails:?}, call {n}, {call} with {how:?}"), || descriptors() == before);
-        // The daemon does not make the same calls each time that `life` runs. So each run lets another of the daemon's
-        // calls fail, with another error.
+        // The daemon does not make the same calls each time that `life` runs. So the next run takes the next system
+        // call and at the same time the next error.
         if fails == Fails::Daemon {
             (n, which) = (n + 1, which + 1);
         } else if which as usize + 1 < errors.len() {
@@ -252,15 +253,15 @@ fn a_series_and_its_versions() {
         let mut held = Vec::new();
         for value in 1..6u64 {
             let elements = publisher.elements::<u64>("u").unwrap();
-            // The first version changes all elements of the array, the second one 1250 of them, and each later one a
-            // quarter as many as the version before.
+            // The first version changes all elements of the array, the second version 1250 elements, and each later
+            // version a quarter as many as the version before.
             let changed = if value == 1 { 40_000 } else { 20_000 >> (2 * value) };
             elements[..changed].fill(value);
             let withheld = publisher.statistics().withheld;
             failures.twice("publish", || publisher.publish(&[("value", Value::U64(value))]));
             let mut before = withheld;
             while publisher.statistics().withheld > before {
-                // There was no free slot for this version. Its changes come with the next one.
+                // There was no free slot for this version. The next version contains its changes.
                 before = publisher.statistics().withheld;
                 std::thread::sleep(Duration::from_millis(20));
                 publisher.publish(&[("value", Value::U64(value))]).unwrap();
@@ -313,8 +314,8 @@ fn an_item_and_its_owners() {
     });
 }
 
-/// Each system call of a daemon's start fails once. The daemon then serves nevertheless, or ends with an error and
-/// leaves nothing.
+/// In each round another system call of a daemon's start fails. The daemon must serve nevertheless, or end with an
+/// error and leave nothing behind.
 #[test]
 fn a_daemon_serves_or_ends_with_an_error_and_leaves_nothing() {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -331,8 +332,8 @@ fn a_daemon_serves_or_ends_with_an_error_and_leaves_nothing() {
         let options = ConnectOptions { socket: Some(socket.clone()), timeout: PATIENCE, ..ConnectOptions::default() };
         let mut status = None;
         until("the daemon serves or ends", || {
-            // The socket takes connections before the broker serves. A broker that fails to start ends the daemon, so
-            // only an answer proves that the daemon serves.
+            // The kernel accepts connections to the socket before the broker serves. If the broker fails to start, the
+            // daemon ends. So a connection proves nothing; only an answer proves that the daemon serves.
             status = keeper.try_wait().unwrap();
             status.is_some() || Session::connect(&options).is_ok()
         });
@@ -345,7 +346,8 @@ fn a_daemon_serves_or_ends_with_an_error_and_leaves_nothing() {
             Some(status) => {
                 ended += 1;
                 assert!(!status.success(), "{hit:?}");
-                // A daemon that does not get the lock does not know whether the lock's file belongs to another daemon.
+                // The lock's file may be left: if a daemon fails to get the lock, the file may belong to another
+                // daemon, so the daemon does not remove it.
                 let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|f| f.unwrap().file_name()).collect();
                 assert!(left.iter().all(|name| name == "endpoint.sock.lock"), "{hit:?}: {left:?}");
                 let next = Daemon { keeper: spawn_in(&socket, &[], &[]), folder };
@@ -360,21 +362,22 @@ fn a_daemon_serves_or_ends_with_an_error_and_leaves_nothing() {
     assert!(served > 10 && ended > 10, "{served} served, {ended} ended");
 }
 
-/// After the keeper's death, memory may come back from a member that may only read. A call of the daemon fails at that
-/// moment. The next member that opens the memory for writing can write nevertheless.
+/// After the keeper's death, a member that may only read offers a segment's memory to the new daemon, and one of the
+/// daemon's system calls fails during this. Even so, a member that later opens the memory for writing can write.
 #[test]
 fn memory_that_a_reader_offers_can_be_written_although_a_call_failed() {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let all = (1..).map_while(|n| a_reader_offers(|plan| plan.fail_nth(n, 0))).count();
     assert!(all > 3, "{all}");
-    // The keeper and the broker share the fault plan, and the order of their calls is chance. So the plans of the first
-    // round may miss some calls. The second round counts only the calls that open a file.
+    // The keeper and the broker share the fault plan, and the order of their system calls changes from run to run. So
+    // the first round may let some of these calls never fail. The second round counts only the calls that open a file,
+    // so that each of these fails once.
     let opens = (1..).map_while(|n| a_reader_offers(|plan| plan.fail_nth_of("open", n, 0))).count();
     assert!(opens > 0, "the daemon opens what was offered");
 }
 
-/// Lets a reader offer memory while the daemon's calls fail by a plan that `arm` makes, and writes to this memory as
-/// another member. Gives the call that failed.
+/// A member that may only read offers memory, while a system call of the daemon fails according to the plan that `arm`
+/// makes. Then the member opens this memory for writing. Gives the system call that failed.
 fn a_reader_offers(arm: impl Fn(&faults::FaultPlan)) -> Hit {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("plan");
@@ -400,8 +403,8 @@ fn a_reader_offers(arm: impl Fn(&faults::FaultPlan)) -> Hit {
     let mut offered = raw.ask_with(&Request::Offer { segment }, &[readable.as_fd()]);
     let hit = page.words().disarm();
     if !matches!(offered, Some((Answer::Done { .. }, _))) {
-        // If the call that failed carried the offer or its answer, the member repeats the offer. It connects again
-        // first if the daemon has dropped the connection.
+        // Perhaps the failed system call should have received the offer or sent its answer. So the member offers the
+        // memory a second time. If the daemon has dropped the connection, the member first connects again.
         raw = if offered.is_none() && raw.was_dropped() { again(200) } else { raw };
         offered = raw.ask_with(&Request::Offer { segment }, &[readable.as_fd()]);
     }

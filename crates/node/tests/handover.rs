@@ -1,5 +1,5 @@
-//! Two requests of one session about one item at the same time. The test drives the broker directly, and reports in
-//! place of the kernel that a former user has the file open.
+//! Tests of two requests that one session sends about one item at the same time. The test drives the broker directly,
+//! and reports in place of the kernel that a former user has the file open.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,9 @@ use crossdock_node::broker::{Broker, Effect, Event, Lasting, Limits, MAIN_ENDPOI
 
 struct World {
     broker: Broker,
-    /// What the broker sent to the connections: connection, request number, answer.
+    /// The answers that the broker sent: for each the connection, the request number and the answer.
     answers: Vec<(u64, u64, Answer)>,
-    /// Copies that the broker has begun and that have not ended, each with its item and its target file.
+    /// The copies that the broker has begun and that have not ended: for each the item and the target file.
     copies: Vec<(SegmentId, SegmentId)>,
 }
 
@@ -123,7 +123,7 @@ fn a_share_is_answered_if_its_item_is_closed_or_destroyed_before_it_is_ready() {
         let (mut world, item) = World::sharing();
         match end {
             true => world.item(1, 4, ItemRequest::Destroy { item }),
-            // `Release` is a message without an answer.
+            // The broker does not answer `Release`, so the request number is 0.
             false => world.item(1, 0, ItemRequest::Release { item }),
         }
         assert_eq!(world.status(1, 3), Some(Status::Denied));

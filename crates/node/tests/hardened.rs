@@ -1,5 +1,5 @@
-//! A daemon continues whatever happens around it: a socket that is shut down, a limit on file sizes, a flood of log
-//! lines.
+//! Tests that a daemon continues to serve after a socket was shut down, with a limit on file sizes, and during a flood
+//! of log lines.
 
 mod support;
 
@@ -53,7 +53,7 @@ fn no_task_connects_to_an_endpoint_that_was_made_for_a_call_that_gave_up() {
     let made = session.make_endpoint("w", "task", socket::listen(&path).unwrap(), &grants);
     assert_eq!(made.unwrap_err().status, Status::TimedOut);
     kill(broker, "CONT");
-    // The broker has handled the request before it serves this session.
+    // The broker carries out the request that `session` has given up, and only then serves this new session.
     drop(daemon.session());
     until("no process can connect", || socket::connect(&path).is_err());
     std::fs::remove_file(&path).unwrap();
@@ -81,7 +81,7 @@ fn start_after(words: &str, errors: Stdio) -> Daemon {
 
 #[test]
 fn a_limit_on_file_sizes_is_an_error_of_the_call_and_ends_no_daemon() {
-    // `ulimit` counts blocks of 512 bytes, so this is one mebibyte, as soft and as hard limit.
+    // `ulimit` counts blocks of 512 bytes, so this sets the soft limit and the hard limit to one mebibyte.
     let daemon = start_after("ulimit -f 2048;", Stdio::null());
     let session = daemon.session();
     let broker = daemon.broker();

@@ -1,5 +1,5 @@
-//! Clients that send wrong messages, flood the daemon, stop reading, or come by the thousand. Only these clients are
-//! dropped, and the others hardly notice.
+//! Clients that send wrong messages, flood the daemon, stop reading, or come by the thousand. The daemon drops only
+//! these clients, and continues to serve all other clients.
 
 mod support;
 
@@ -14,7 +14,7 @@ use crossdock_layout::wire::{Answer, FINGERPRINT, HEADER, MAX_MESSAGE, OpenMode,
 use crossdock_os::{memfd, socket};
 use support::{Daemon, Raw, open, until};
 
-/// Measures the median time of an honest client's request, over `rounds` requests.
+/// Measures how long an honest client's request takes: the median of `rounds` requests.
 fn median_latency(raw: &mut Raw, rounds: usize) -> Duration {
     let mut times: Vec<_> = (0..rounds)
         .map(|_| {
@@ -83,8 +83,8 @@ fn descriptors_of_dropped_messages_do_not_pile_up_in_the_broker() {
     let daemon = Daemon::start();
     let count = |daemon: &Daemon| std::fs::read_dir(format!("/proc/{}/fd", daemon.broker())).unwrap().count();
     let fd = memfd::create("crossdock-test", 4096).unwrap();
-    // Descriptors are counted only after a client was served, because by then the broker has opened all descriptors
-    // that it always needs.
+    // The test serves one client before it counts the broker's descriptors. After that, the broker has opened all
+    // descriptors that it always needs.
     let _first = Raw::join(&daemon.socket());
     let before = count(&daemon) + 2;
     for _ in 0..50 {
@@ -149,8 +149,8 @@ fn floods_leave_the_honest_their_share() {
                 while !over.load(Ordering::Relaxed) {
                     let (flooder, _) = Raw::join(&daemon.socket());
                     let message = open("nothing", OpenMode::OpenOnly, 0, 0).encode(1, 1);
-                    // This client never reads its answers. It is dropped when too many answers are waiting, and then
-                    // connects again.
+                    // This client never reads its answers. When too many answers wait for it, the daemon drops the
+                    // client, and the client connects again.
                     while !over.load(Ordering::Relaxed) && flooder.send(&message, &[]) {
                         std::hint::spin_loop();
                     }
@@ -162,7 +162,8 @@ fn floods_leave_the_honest_their_share() {
         over.store(true, Ordering::Relaxed);
         flooded
     });
-    // On a small machine, two flooders take both CPUs. So the test checks only that the daemon is fair, not its speed.
+    // On a machine with two CPUs, the two flooders use both CPUs. So the limit below is loose: it checks that the
+    // honest client gets its share of the daemon's time, not how fast the daemon is.
     println!("median attach {alone:?} alone, {flooded:?} under two floods");
     assert!(flooded < alone * 20 + Duration::from_millis(5), "{alone:?} alone, {flooded:?} flooded");
     daemon.stop();

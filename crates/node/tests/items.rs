@@ -1,4 +1,4 @@
-//! Items between members of one daemon: each item has one owner at a time, whatever the members request.
+//! Tests of items that members of one daemon use: whatever the members request, each item has one owner at a time.
 
 mod support;
 
@@ -55,12 +55,14 @@ fn an_item_that_was_made_too_late_by_a_broker_that_died_does_not_keep_its_name()
         kill(broker, "STOP");
         assert_eq!(session.create_item("x", &options(level, OnDeath::Keep)).unwrap_err().status, Status::TimedOut);
         kill(broker, "CONT");
-        // The broker has handled the request before it serves this session. The first session does not read the answer.
+        // The broker carries out the request that `session` has given up, and only then serves this new session.
+        // `session` has not read the late answer yet.
         let other = daemon.session();
         assert!(other.find_item("x").is_ok());
         daemon.kill_broker();
         daemon.wait_until_up();
-        // A request that comes after the given-up one waits for its end, but only for a moment.
+        // A new request waits until the given-up request for the same key has ended, but only for a moment. So the test
+        // repeats the new request.
         until("the name is free", || session.create_item("x", &options(level, OnDeath::Keep)).is_ok());
         assert_eq!(session.find_item("kept").unwrap().key, "kept");
         drop((kept, other, session));
@@ -104,11 +106,11 @@ fn the_next_owner_of_a_file_that_lacks_memory_takes_the_memory_and_not_the_daemo
         let create = ItemRequest::Create { size, level, on_death, key: key.into() };
         let (given, fds) = match one.ask(&Request::Item(create)) {
             Some((Answer::Item(given), fds)) => (given, fds),
-            // This machine has no room for the large item.
+            // This machine has no room for the large item, so the test omits it.
             Some((Answer::Failed { status: Status::NoSpace, .. }, _)) if key == "large" => break,
             other => panic!("no item, but {other:?}"),
         };
-        // The first owner gives the item away without writing into its file, so the file has no memory yet.
+        // The first owner transfers the item without writing into its file. So the file has no memory yet.
         drop(fds);
         one.ask(&Request::Item(ItemRequest::Transfer { item: given.item, to: Party::task("two") })).unwrap();
         let access = ItemRequest::Access { read: false, wait_ms: 5000, keys };
@@ -203,14 +205,13 @@ fn bad_input_is_refused_with_words_that_help_and_the_item_stays_as_it_was() {
         assert_eq!(item.transfer_mut(to).unwrap_err().status, Status::Invalid, "{to}");
         assert_eq!(item.bytes()[0], 9, "it is as it was");
     }
-    // Another member names the item's id in its request, and is refused.
+    // A member that is not the owner sends a request with the item's id, and is refused.
     let id = item.id();
     let refused = support::Raw::join(&daemon.socket()).0.ask(&crossdock_layout::wire::Request::Item(
         crossdock_layout::wire::ItemRequest::Transfer { item: id, to: crossdock_client::Party::task("b") },
     ));
     assert!(matches!(refused, Some((crossdock_layout::wire::Answer::Failed { status: Status::Denied, .. }, _))));
-    // After the transfer, the former owner's object for the item has no use: every call fails and says where the item
-    // went.
+    // After the transfer, every call on the former owner's `Item` fails, and the error says who got the item.
     item.transfer_mut("b").unwrap();
     assert!(item.bytes().is_empty() && item.bytes_mut().is_empty() && item.base().is_null());
     for error in [item.transfer_mut("b").unwrap_err(), item.destroy_mut().unwrap_err(), item.resize(5).unwrap_err()] {
@@ -240,8 +241,9 @@ fn a_deadline_that_passes_as_another_message_arrives_is_told() {
     for n in 10..50 {
         let access = ItemRequest::Access { read: false, wait_ms: 25, keys: vec!["nothing".into()] };
         assert!(raw.send(&Request::Item(access).encode(2 * n, 1), &[]));
-        // The pause ends just after the deadline of the first request. By then the daemon's figure for free memory is
-        // old, so the daemon reads the figure again before it serves the second request.
+        // The pause ends just after the deadline of the first request, so this deadline passes at about the time at
+        // which the second request arrives. The daemon's figure for free memory is old by then, so the daemon first
+        // reads the figure again.
         std::thread::sleep(Duration::from_micros(25_000 + n * 30));
         let find = ItemRequest::Find { key: "nothing".into() };
         assert!(raw.send(&Request::Item(find).encode(2 * n + 1, 1), &[]));
@@ -276,7 +278,7 @@ fn the_policy_says_what_becomes_of_a_gone_owners_item() {
         let b = task(&daemon, "b");
         let mut item = b.access_item(key, LONG).unwrap();
         item.bytes_mut()[0] = 5;
-        // The member ends as if it had died: its connection ends, and it sends no message about the item.
+        // The member `b` ends as if it had died: its connection ends, and it sends no message about the item.
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| a.access_item(key, Some(Duration::from_millis(300))));
             std::thread::sleep(Duration::from_millis(50));
@@ -317,7 +319,7 @@ fn a_shared_item_is_read_by_many_and_written_by_no_task_until_it_is_taken_back()
     let reader = c.read_item("k", LONG).unwrap();
     assert_eq!((shared.bytes()[0], reader.bytes()[0]), (1, 1));
     assert_eq!(b.access_item("k", None).unwrap_err().status, Status::NotYet);
-    // If a reader closes the item in time, the owner writes again without a copy.
+    // The reader closes the item in time, so the owner can write to the item again without a copy.
     let mut item = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| shared.unshare(LONG).unwrap());
         std::thread::sleep(Duration::from_millis(50));
@@ -327,7 +329,7 @@ fn a_shared_item_is_read_by_many_and_written_by_no_task_until_it_is_taken_back()
     });
     assert_eq!(a.find_item("k").unwrap().copies, 0);
     item.bytes_mut().fill(2);
-    // If a reader keeps the item open, the reader keeps the old bytes, and the owner gets a copy.
+    // The reader keeps the item open. So the reader keeps the old bytes, and the owner gets a copy.
     let shared = item.share().unwrap();
     let reader = b.read_item("k", LONG).unwrap();
     let mut item = shared.unshare(Some(Duration::from_millis(50))).unwrap();
@@ -421,7 +423,8 @@ fn the_heap_of_an_item_is_the_one_of_its_present_memory_even_if_an_old_heap_is_i
     let options = ItemOptions { contents: Contents::Heap, ..ItemOptions::bytes(1 << 20) };
     let mut item = a.create_item("k", &options).unwrap();
     write(&mut item, 1.0);
-    // The reader keeps the heap of its first view. So the owner continues with a copy, and the second view shows it.
+    // The reader keeps the heap of its first view. So the owner continues with a copy, and the reader's second view
+    // shows this copy.
     let shared = item.share().unwrap();
     let old = b.read_item("k", LONG).unwrap().region().unwrap();
     let mut item = shared.unshare(None).unwrap();
@@ -430,7 +433,8 @@ fn the_heap_of_an_item_is_the_one_of_its_present_memory_even_if_an_old_heap_is_i
     let new = b.read_item("k", LONG).unwrap().region().unwrap();
     assert_eq!((read(&old), read(&new)), (1.0, 2.0));
     drop((old, new));
-    // The owner keeps the heap of an item that it closed, and writes after it has opened the item again.
+    // The owner closes the item but keeps its heap, opens the item again, and writes. The kept heap must not show this
+    // write.
     let mut item = shared.unshare(LONG).unwrap();
     let old = item.region().unwrap();
     drop(item);
@@ -461,7 +465,7 @@ fn a_handle_leads_to_the_heap_of_an_open_item_and_not_to_one_of_an_earlier_openi
     assert!(std::sync::Arc::ptr_eq(&old, &of(&b).unwrap()));
     drop(second);
     assert_eq!(of(&b).unwrap_err().status, Status::BadHandle);
-    // The owner has a copy, because the reader still uses the heap of its first view.
+    // The owner gets a copy here, because the reader still uses the heap of its first view.
     let shared = shared.unshare(None).unwrap().share().unwrap();
     let mut view = b.read_item("k", LONG).unwrap();
     assert_eq!(of(&b).unwrap_err().status, Status::BadHandle);
@@ -487,7 +491,8 @@ fn a_late_answer_about_an_open_item_leaves_the_item_to_its_owner() {
             std::thread::sleep(Duration::from_millis(1500));
             support::kill(broker, "CONT");
         });
-        // The daemon answers this request while the owner waits for the answer to its request to reopen the item.
+        // The request to resize times out, so the owner sends a request to reopen the item. While the owner waits for
+        // the answer to that request, the daemon is continued and answers the request to resize.
         assert_eq!(item.resize(8192).unwrap_err().status, Status::TimedOut);
     });
     assert!(item.is_open());
@@ -517,7 +522,8 @@ fn a_call_for_an_item_ends_in_time_if_the_daemon_is_stopped() {
     assert_eq!(shared.unshare_mut(Some(Duration::from_millis(100))).unwrap_err().status, Status::TimedOut);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     support::kill(broker, "CONT");
-    // The item could not be opened again, so it is closed, and this task can access it.
+    // While the daemon was stopped, the `SharedItem` could not open the item again. So it has closed the item, and this
+    // task can open it by its key.
     assert_eq!(shared.view().map(drop).unwrap_err().status, Status::Closed);
     drop(a.access_item("k", LONG).unwrap());
     drop(shared);
@@ -532,8 +538,8 @@ fn a_cooperative_item_is_handed_over_without_the_daemon() {
     let item = a.create_item("k", &options(ItemLevel::Cooperative, OnDeath::Return)).unwrap();
     let mut item = Some(item);
     item.as_mut().unwrap().bytes_mut()[0] = 1;
-    // Each task opens the item once. After that, each task knows the number of the other one for the owner word, so
-    // both go on without the daemon, which is stopped here.
+    // Each task opens the item once and transfers it once. After that, each task knows the number that stands for the
+    // other task in the owner word. So the tasks need no daemon, and the daemon is stopped.
     item.take().unwrap().transfer("b").unwrap();
     b.access_item("k", LONG).unwrap().transfer("a").unwrap();
     support::kill(daemon.broker(), "STOP");
@@ -586,7 +592,8 @@ fn a_cooperative_key_that_was_destroyed_and_made_anew_names_the_new_item() {
     let first = make();
     assert_eq!(b.access_item("k", None).map(drop).unwrap_err().status, Status::NotYet);
     first.destroy().unwrap();
-    // `b` still has the memory of the first item mapped.
+    // `b` still has the memory of the first item mapped. It must wait for the second item, and must not use the memory
+    // of the first item.
     let waiting = std::thread::spawn({
         let b = b.clone();
         move || b.access_item("k", LONG).map(|mut item| item.bytes_mut()[0])

@@ -1,6 +1,6 @@
-//! What a former owner or reader can keep of an item, with the daemon of an ordinary user, which has no doors: a path
-//! descriptor, a spliced page, a file mode. With what it keeps, the former user must neither read, write nor truncate
-//! the data of the next owner.
+//! What a former owner or reader can keep of an item: a path descriptor, a spliced page, a file mode. The daemon is
+//! that of an ordinary user, so it has no doors. With what it keeps, the former user must neither read, write nor
+//! truncate the data of the next owner.
 
 mod support;
 
@@ -19,12 +19,12 @@ use support::{Daemon, Raw};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 const SIZE: u64 = 8192;
-/// The user id of an ordinary user: any id but root's.
+/// The user id of an ordinary user. Any id except root's would do.
 const ORDINARY: u32 = 65534;
 const SECRET: u8 = 0x5e;
 
-/// Runs `body` as an ordinary user. If the test runs as root, it starts itself once more as such a user, and takes over
-/// the outcome.
+/// Runs `body` as an ordinary user. If the test runs as root, runs `test` in a new process as an ordinary user instead,
+/// and fails if that process fails.
 fn as_an_ordinary_user(test: &str, body: impl FnOnce()) {
     if !rustix::process::geteuid().is_root() {
         return body();
@@ -46,8 +46,8 @@ fn task(daemon: &Daemon, name: &str) -> Session {
     Session::connect(&ConnectOptions { task: Some(name.into()), ..daemon.options() }).unwrap()
 }
 
-/// Connects a member that may send any message. The member keeps an item's file open although it says that it has given
-/// the item up.
+/// Connects a member through which the test can send any message. Such a member can keep an item's file open after it
+/// has said that it gives the item up.
 fn former(daemon: &Daemon) -> Raw {
     let mut hello = Raw::hello_message(1);
     let Request::Hello { token, task, .. } = &mut hello else { unreachable!() };
@@ -109,15 +109,15 @@ fn check_a_kept_path() {
         let key = if restart { "over-a-restart" } else { "plain" };
         let (item, fd) = create(&mut former, key);
         let path = path_of(&fd);
-        // A descriptor with access mode 3, which allows neither reading nor writing. It still is a way to open the file
-        // again.
+        // A descriptor with access mode 3. It allows neither reading nor writing, but through it a process can try to
+        // open the file again.
         let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let third = rustix::fs::open(name, OFlags::from_bits_retain(3) | OFlags::CLOEXEC, Mode::empty());
         let tree = rustix::mount::open_tree(&fd, "", OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::OPEN_TREE_CLOEXEC);
         drop(fd);
-        // A descriptor with access mode 3 counts as an open file in the kernel's proof. If the test kept it both with
-        // and without a restart of the broker, no proof here would succeed. So the test keeps it only without a
-        // restart.
+        // A descriptor with access mode 3 counts as an open file in the kernel's proof. So no proof succeeds while the
+        // test keeps this descriptor. To test a successful proof, too, the test keeps it only in the round without a
+        // restart of the broker.
         let third = third.ok().filter(|_| !restart);
         give(&mut former, item);
         if restart {
@@ -129,7 +129,7 @@ fn check_a_kept_path() {
             let Some(path) = path else { continue };
             assert!(!come_back(&path), "{key}: the secret was seen by the descriptor of {what}");
         }
-        // If the file had been truncated, reading here would end this process by SIGBUS.
+        // If the former owner had truncated the file, reading here would end this process by SIGBUS.
         assert!(item.bytes().iter().all(|byte| *byte == SECRET), "{key}: harmed");
     }
     drop((next, former));
@@ -176,7 +176,7 @@ fn check_pages_in_pipes() {
     give(&mut former, item);
     let mut item = next.access_item("frame", LONG).unwrap();
     item.bytes_mut().fill(1);
-    // A reader closes the item as it should, but keeps a spliced page and a path descriptor.
+    // A reader closes the item properly, but keeps a spliced page and a path descriptor.
     let mut shared = item.share().unwrap();
     let read = ItemRequest::Access { read: true, wait_ms: 5000, keys: vec!["frame".into()] };
     let (fd, file) = match former.ask(&Request::Item(read)) {
@@ -218,7 +218,7 @@ fn a_former_owner_that_uses_the_number_of_its_create_again_gets_no_file() {
     let daemon = Daemon::start();
     let next = task(&daemon, "next");
     let former = former(&daemon);
-    // The member confirms no answer, so the broker keeps the outcomes of its requests.
+    // The member's messages confirm no answer, so the broker keeps the outcomes of the member's requests.
     let ask = |number: u64, request: Request| {
         assert!(former.send(&request.encode(number, 0), &[]));
         former.receive().expect("an answer")
@@ -265,7 +265,8 @@ fn check_confined_tasks() {
         Session::connect(&ConnectOptions { socket, ..ConnectOptions::default() }).unwrap()
     };
     let (a, b, c) = (join("a"), join("b"), join("c"));
-    // The id of the item's file. After a copy, the item has another file; nothing else shows the copy.
+    // The id of the item's file. The test sees only by this id whether the daemon has copied the item: after a copy,
+    // the item has another file.
     let file = || a.find_item("k").unwrap().file;
     let item = a.create_item("k", &ItemOptions::bytes(5000)).unwrap();
     let first = file();

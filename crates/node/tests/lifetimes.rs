@@ -1,4 +1,5 @@
-//! The death of the keeper, a lack of descriptors, and deaths that no daemon can report: sessions survive all of them.
+//! Tests that sessions survive the death of the keeper, a lack of descriptors, and deaths of other members that no
+//! daemon can report.
 
 mod support;
 
@@ -9,7 +10,7 @@ use crossdock_client::{ConnectOptions, End, Mode, PortOptions, Region, Session};
 use crossdock_layout::Status;
 use support::{Daemon, spawn, until};
 
-/// Starts this test program once more, as a process that plays the part `part`.
+/// Starts another process of this test program, which runs only the helper test `part`.
 fn helper(part: &str, daemon: &Daemon) -> Child {
     let mut program = Command::new(std::env::current_exe().unwrap());
     program.args(["--exact", part, "--ignored", "--nocapture"]);
@@ -46,7 +47,7 @@ fn a_member_that_asks_nothing_gives_its_region_to_the_next_daemon() {
     kill_keeper(&mut daemon);
     daemon.keeper = spawn(&daemon.socket(), &[]);
     let other = newcomer(&daemon);
-    // The second session opens the region that the first one has. It must not get another region of that name.
+    // The second session must get the region that the first session has open, and not another region of the same name.
     let same = other.region("frames", Mode::OpenOrCreate, 1 << 20, None).unwrap();
     let named = other.list().unwrap().segments.into_iter().filter(|s| s.name == "frames");
     let named: Vec<_> = named.map(|s| (s.id, s.members)).collect();
@@ -132,8 +133,8 @@ fn helper_runs_out_of_descriptors() {
     session.close().unwrap();
 }
 
-/// Tests for a former defect: members that still used the liveness table of a dead daemon took new members for dead,
-/// and used their blocks.
+/// Tests for a former defect: members that still used the liveness table of a dead daemon believed that new members
+/// were dead, and used the blocks of these new members.
 #[test]
 fn blocks_of_living_members_stay_theirs_while_keepers_are_killed() {
     let mut daemon = Daemon::start();
@@ -178,8 +179,8 @@ fn a_keeper_that_is_stopped_holds_no_member_up() {
     daemon.stop();
 }
 
-/// Tests for a former defect: a member without descriptors lost its connection and was taken for dead. While it lived
-/// on, another member got its heap slot, and both used it.
+/// Tests for a former defect: a member without a free descriptor lost its connection, and the daemon took it for dead
+/// although it was alive. Another member then got its heap slot, and both members used the slot.
 #[test]
 fn bystanders_blocks_stay_theirs_while_members_run_out_of_descriptors() {
     let daemon = Daemon::start();
@@ -189,7 +190,7 @@ fn bystanders_blocks_stay_theirs_while_members_run_out_of_descriptors() {
     for _ in 0..4 {
         std::thread::sleep(Duration::from_millis(300));
         // Members without a free descriptor cannot connect to the next broker. This broker gives slots of the liveness
-        // table to new members, and must not take the slots of the cut-off members for free.
+        // table to new members. It must not give them the slots of the members that cannot connect.
         daemon.kill_broker();
         drop(newcomer(&daemon));
         workers.push(helper("helper_uses_the_heap", &daemon));
@@ -228,7 +229,7 @@ fn helper_uses_the_heap_without_descriptors() {
     assert!(session.list().is_ok(), "the session goes on");
 }
 
-/// Fills blocks of the heap, and later checks that each still has its contents.
+/// Fills blocks of the heap, and later checks that each block still has its contents.
 fn use_heap(region: &Region, tag: u64) {
     let mut blocks = std::collections::VecDeque::new();
     let mut round = 0u64;

@@ -1,4 +1,5 @@
-//! What happens when something runs out: connections, descriptors, the disk under the journal, the quota, memory.
+//! Tests of what happens when there are no more connections, no free descriptors, no room for the journal on its disk,
+//! no quota or no memory.
 
 mod support;
 
@@ -16,7 +17,7 @@ use support::{Daemon, Raw, children, kill, open, spawn, until};
 fn ten_thousand_connections_leave_the_daemon_serving() {
     let limit = crossdock_os::child::raise_descriptor_limit();
     // Each connection takes one descriptor in this process and one in the daemon. The daemon uses at most half of its
-    // own limit.
+    // own limit for connections.
     let count = 10_000.min(limit.saturating_sub(200)).min(limit / 2 - 100) as usize;
     let daemon = Daemon::start();
     let (mut honest, _) = Raw::join(&daemon.socket());
@@ -40,8 +41,8 @@ fn ten_thousand_connections_leave_the_daemon_serving() {
     let members_before = members.len();
     drop(strangers);
     drop(members);
-    // The daemon must first notice that all these members have ended. On a loaded machine this takes long, and a
-    // session may give up connecting meanwhile. So the test connects again and again.
+    // The daemon must first notice that all these members have ended. On a loaded machine this takes so long that
+    // connecting may time out. So the test connects again and again.
     until("all are gone again", || {
         let members = Session::connect(&daemon.options()).and_then(|session| Ok(session.list()?.members.len()));
         members.is_ok_and(|count| count <= 2)
@@ -100,7 +101,8 @@ fn without_descriptors_the_daemon_refuses_does_not_spin_and_recovers() {
     keeper.wait().unwrap();
 }
 
-/// Limits the descriptors of a process so that it can open only `free` more. Returns the former limit.
+/// Limits the descriptors of a process so that it can open only `free` more. Returns the limit that the process had
+/// before.
 fn starve(process: u32, free: usize) -> Rlimit {
     let names = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
     let open: Vec<u64> = names.map(|name| name.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
@@ -109,7 +111,7 @@ fn starve(process: u32, free: usize) -> Rlimit {
     set_limit(process, Rlimit { current: limit, maximum })
 }
 
-/// Sets the limit of a process's descriptors. Returns the former limit.
+/// Sets the limit of a process's descriptors. Returns the limit that the process had before.
 fn set_limit(process: u32, limit: Rlimit) -> Rlimit {
     prlimit(Pid::from_raw(process as i32), Resource::Nofile, limit).unwrap()
 }
@@ -127,7 +129,7 @@ fn an_item_whose_copy_lacks_a_descriptor_can_be_opened_later() {
     let (size, level, on_death) = (1 << 20, ItemLevel::Strict, OnDeath::Keep);
     for free in 0..8 {
         let key = format!("item{free}");
-        // The daemon copies such a large item in a thread.
+        // The item is so large that the daemon copies it in a separate thread.
         let item = a.create_item(&key, &ItemOptions { size, level, on_death, contents: Contents::Bytes }).unwrap();
         let former = starve(daemon.broker(), free);
         item.transfer("b").unwrap();
@@ -173,7 +175,8 @@ fn what_a_new_daemon_has_no_descriptor_for_is_given_back_later() {
     daemon.keeper.wait().unwrap();
     daemon.keeper = spawn(&daemon.socket(), &[]);
     daemon.wait_until_up();
-    // The helper's new connection takes the only free descriptor, and none is left for the region that it offers.
+    // The daemon has one free descriptor, and the helper's new connection takes it. So the daemon has no descriptor
+    // left for the region that the helper offers.
     let former = starve(daemon.broker(), 1);
     kill(helper.id(), "CONT");
     std::thread::sleep(Duration::from_millis(500));
@@ -197,8 +200,8 @@ fn helper_has_a_region() {
     std::thread::sleep(Duration::from_secs(30));
 }
 
-/// A daemon whose journal is on a small disk. The disk is a file system that the test mounts in a namespace, if the
-/// system allows this.
+/// A daemon whose journal is on a small disk. The disk is a small file system, which the test mounts in a mount
+/// namespace if the system allows this.
 struct OnSmallDisk {
     keeper: std::process::Child,
     socket: PathBuf,
@@ -227,7 +230,7 @@ impl OnSmallDisk {
         Self { keeper, socket, ballast, _folder: folder }
     }
 
-    /// Fills the disk. The journal then has only the room that it has reserved.
+    /// Fills the disk. After that, the journal can use only the room that it has reserved before.
     fn fill(&self) {
         let mut bytes = 1 << 20;
         while bytes >= 4096 {
@@ -298,7 +301,8 @@ fn a_daemon_waits_for_room_if_the_disk_is_full_and_a_run_with_many_ports_ends() 
     };
     let made = make_until_the_journal_is_full(&mut raw, |number| port(number, OpenMode::CreateOnly));
     let brokers = children(daemon.keeper.id());
-    // The records of the ports' ends need more room than the journal keeps for records that cannot be refused.
+    // When the member leaves, the daemon must record the end of each of its ports. These records need more room than
+    // the journal reserves for records that must always be written.
     raw.send(&Request::Bye.encode(1_000_000, 0), &[]);
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(children(daemon.keeper.id()), brokers, "the broker has ended");

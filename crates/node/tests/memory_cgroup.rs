@@ -1,5 +1,6 @@
-//! A task whose memory cgroup is smaller than its data gets NO_SPACE, and the kernel kills no process. Needs root, and
-//! a cgroup hierarchy of version 1 or 2 with the controller `memory`. Otherwise the test reports that it was skipped.
+//! Tests that a task whose memory cgroup is smaller than its data gets NO_SPACE, and that the kernel kills no process.
+//! The tests need root, and a cgroup hierarchy of version 1 or 2 with the controller `memory`. Otherwise each test
+//! reports that it was skipped.
 
 mod support;
 
@@ -37,7 +38,8 @@ impl Limited {
         Some(made)
     }
 
-    /// Returns the folder of a cgroup below this one, which has no limit of its own.
+    /// Returns the folder of the cgroup in which the task runs. In version 1 this is a new cgroup below this cgroup,
+    /// without a limit of its own; in version 2 it is this cgroup.
     fn below(&self) -> PathBuf {
         let folder = self.folder.join("below");
         if !self.unified {
@@ -57,7 +59,7 @@ impl Limited {
 impl Drop for Limited {
     fn drop(&mut self) {
         for folder in [self.folder.join("below"), self.folder.clone()] {
-            // The last process of the cgroup may still be ending, so the removal is tried again.
+            // As long as a process of the cgroup is ending, the cgroup cannot be removed. So the removal is repeated.
             for _ in 0..200 {
                 if !folder.exists() || std::fs::remove_dir(&folder).is_ok() {
                     break;
@@ -68,12 +70,12 @@ impl Drop for Limited {
     }
 }
 
-/// Runs `test` once more in another process: as a task of `daemon` in the memory cgroup at `folder`. If `blind` is set,
-/// the task cannot see its own cgroup.
+/// Runs `test` in another process, which is a task of `daemon` and runs in the memory cgroup at `folder`. If `blind` is
+/// set, the task cannot see its own cgroup.
 fn in_cgroup(test: &str, folder: &Path, daemon: &Daemon, blind: bool) -> Output {
     let program = std::env::current_exe().unwrap();
     // Without `/sys/fs/cgroup`, as in bubblewrap, a task does not see the limit of its memory. In this case the daemon
-    // must keep to the limit.
+    // must respect the limit in place of the task.
     let hide = if blind { "mount -t tmpfs none /sys/fs/cgroup && " } else { "" };
     let script = format!(
         "echo $$ > {}/cgroup.procs && {hide}exec {} --exact {test} --nocapture",

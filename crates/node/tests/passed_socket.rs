@@ -1,4 +1,4 @@
-//! A daemon at a listening socket that the service manager made (systemd's socket activation).
+//! Tests of a daemon that gets its listening socket from the service manager (systemd's socket activation).
 
 mod support;
 
@@ -29,7 +29,7 @@ fn a_passed_socket_is_served_and_left_in_place() {
     let path = folder.path().join("endpoint.sock");
     let listener = socket::listen(&path).unwrap();
     for _ in 0..2 {
-        // A client may connect before the daemon exists. With systemd, this starts the daemon.
+        // A client may connect before the daemon exists. Under systemd, this connection would start the daemon.
         let mut daemon = activate(&listener, "");
         connects(&path);
         kill(daemon.id(), "TERM");

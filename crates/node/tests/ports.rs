@@ -1,4 +1,5 @@
-//! Ports with a real daemon: descriptors for event loops, deaths that a pidfd shows, and the rights of tasks.
+//! Tests of ports with a real daemon: descriptors for event loops, the rights of tasks, and deaths that a process
+//! learns only from the kernel, by a pidfd.
 
 mod support;
 
@@ -67,7 +68,8 @@ fn a_killed_producer_ends_the_wait_and_rings_the_bell() {
             });
             if with_bell {
                 while !consumer.arm().unwrap() && !readable(&consumer, Duration::from_secs(20)) {}
-                // The descriptor may become readable without a reason, but it must not miss the death.
+                // The descriptor may become readable although nothing has happened. But when the producer dies, it must
+                // become readable.
                 while consumer.receive(POLL).unwrap_err().status == Status::NotYet {
                     assert!(consumer.arm().unwrap() || readable(&consumer, Duration::from_secs(20)));
                 }
@@ -197,7 +199,8 @@ fn a_call_that_waits_for_an_end_does_not_take_it_after_the_session_was_closed() 
         move || session.port("p", End::Consumer, &PortOptions::default(), LONG).map(drop)
     });
     std::thread::sleep(SOON);
-    // The daemon does not hear that the session leaves, so the liveness table does not say that the member is dead.
+    // While the daemon is stopped, it does not learn that the session leaves. So the liveness table does not show that
+    // the member is dead.
     kill(daemon.broker(), "STOP");
     let closed = session.close();
     taken.close();

@@ -3,9 +3,10 @@
 //! The schedules are random: patterns, nodes of the ends, small and large objects, slow consumers.
 //!
 //! Checks that each consumer gets the messages that its pattern promises: exactly once, with unharmed objects, and
-//! CLOSED after the last message. The messages of each producer must come in order. There is one exception: if the answer
-//! to the opening of a consumer's end was lost, the port has an end without a task for a moment. If the port is a work
-//! queue, this end takes a message, and the message comes again later.
+//! CLOSED after the last message. A consumer must get the messages of each producer in the order in which they were
+//! sent. There is one exception. If a task opens a consumer's end and the answer is lost, the port has an end without a
+//! task for a moment. In a work queue, this end may take a message, and another consumer gets this message later, after
+//! newer messages.
 
 mod support;
 
@@ -34,7 +35,7 @@ const ENDED: u32 = 103;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
     Nothing,
-    /// The network confirms some messages although it has lost them.
+    /// The network loses some messages, but reports to their senders that they have arrived.
     LostWords,
     /// The network changes one byte of a large object.
     ChangedByte,
@@ -57,9 +58,10 @@ struct World {
     net: Arc<Net>,
     /// How long a task waits for a message or for a free place at the port.
     patience: Option<Duration>,
-    /// The ports that may have had a consumer's end without a task, because an answer to the opening was lost.
+    /// The ports that may have had a consumer's end without a task, because the answer to the opening of this end was
+    /// lost.
     stray_ends: Mutex<BTreeSet<String>>,
-    /// How often a consumer of a port in `stray_ends` got a message after a message that was sent later.
+    /// How often a consumer of a port in `stray_ends` got an older message after a newer message.
     out_of_order: AtomicU64,
 }
 
@@ -90,7 +92,7 @@ struct Task<'a> {
     side: End,
 }
 
-/// The port that a task has opened. For a mirror, `relay` is the relay that made it.
+/// The port or mirror that a task has opened. For a mirror, `relay` is the relay that made the mirror.
 struct Opened {
     session: Session,
     port: Option<Port>,
@@ -125,8 +127,8 @@ impl Task<'_> {
         let (node, port) = (self.home.to_owned(), self.port.to_owned());
         let want =
             WantedEnd { node, workflow: session.workflow().to_owned(), port, task: task.clone(), rank: 0, sends, wait };
-        // If the answer to the opening was lost, the port has an end without a task. This end stays until the relays
-        // have compared which channels they know. So the task tries again.
+        // If the answer to the opening was lost, the port has an end without a task. The end stays until the two relays
+        // compare which channels they know. Until then the task's attempts fail, so the task tries again.
         let began = Instant::now();
         let mirror = loop {
             match relay.open(&want) {
@@ -222,7 +224,7 @@ fn run(world: &World, seed: u64) -> Result<(), String> {
     let mut tasks = Vec::new();
     for (side, count) in [(End::Producer, producers), (End::Consumer, consumers)] {
         for number in 1..=count {
-            // Most tasks are not on the port's own node.
+            // Two of three tasks are not on the port's own node.
             let node = if random.below(3) == 0 { home } else { NODES[usize::from(home == "a")] };
             tasks.push(Task { world, node, home, port: &port, number, side });
         }
@@ -238,7 +240,8 @@ fn run(world: &World, seed: u64) -> Result<(), String> {
             };
             (outcome, opened.session.clone())
         });
-        // The objects are in regions of their producers. So the producers stay until all consumers have read them.
+        // The objects are in regions of their producers. So each producer keeps its session until all consumers have
+        // read the objects.
         done.wait();
         outcome.and_then(|(outcome, _)| outcome)
     };
@@ -249,7 +252,7 @@ fn run(world: &World, seed: u64) -> Result<(), String> {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let mut all = Vec::new();
-    // The consumers' outcomes come first, because an error there is often the cause of a producer's error.
+    // The consumers' outcomes are checked first, because a consumer's error is often the cause of a producer's error.
     for (task, outcome) in tasks.iter().zip(outcomes).rev() {
         let at = format!(
             "seed {seed}, {pattern:?} of capacity {capacity} on {home}, {:?} {} on {}",
@@ -314,8 +317,8 @@ fn planted_defects_are_found() {
     }
 }
 
-/// Makes a port on the node `home`, and opens its ends. The producer is on the node `producer`, and the consumer on the
-/// other node.
+/// Makes a port on the node `home`, and opens its ends: that of the producer on the node `producer`, and that of the
+/// consumer on the other node.
 fn pair<'a>(world: &'a World, port: &'a str, home: &'static str, producer: &'static str) -> (Opened, Opened) {
     let options = PortOptions { pattern: Some(Pattern::OneToOne), capacity: 4, persistent: false };
     let maker = world.session(home, "maker");
@@ -352,7 +355,7 @@ fn a_message_whose_object_was_only_on_a_lost_node_is_lost_also_after_its_produce
         let received = consumer.port.as_ref().unwrap().receive(Some(Duration::from_secs(60)));
         assert_eq!(received.map_err(|error| error.status).err(), Some(Status::PeerDied), "the port is on node {home}");
         if home == "b" {
-            // The end of the lost producer is free for another one.
+            // The lost producer's end is free, so another producer can open it.
             let next = world.session("b", "next");
             next.port("p", End::Producer, &PortOptions::default(), Some(Duration::from_secs(60))).unwrap();
         }

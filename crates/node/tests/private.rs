@@ -1,4 +1,5 @@
-//! Private daemons: how a first program starts one, what a fork does, and how long both take.
+//! Private daemons: how a program starts a daemon if none runs, what a fork of the program does, and how long both
+//! take.
 
 mod support;
 
@@ -33,8 +34,8 @@ fn daemons(runtime: &std::path::Path) -> Vec<PathBuf> {
 #[test]
 fn programs_that_start_at_once_share_one_private_daemon_which_ends_after_them() {
     if PathBuf::from("/run/crossdock/endpoint.sock").exists() {
-        // A daemon that serves this whole node is running, and the helper programs would use it. So the test is
-        // skipped.
+        // A daemon that serves all users of this node is running. The helper programs would use this daemon and start
+        // no private daemon. So the test is skipped.
         return crossdock_os::testing::skip("no-node-daemon");
     }
     let runtime = tempfile::tempdir().unwrap();
@@ -141,8 +142,8 @@ fn what_it_costs() {
         .collect();
     attaches.sort();
     println!("segment attach: median {:?}", attaches[100]);
-    // Of the memory that both processes share, such as the program's code, the measurement counts for each process only
-    // its part (Pss).
+    // The keeper and the broker share memory, such as the program's code. Pss counts for each process its share of this
+    // memory, so the sum of the two counts the memory once.
     let memory = |pid: u32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
         let field = |name: &str| -> u64 {
@@ -154,7 +155,8 @@ fn what_it_costs() {
     let (keeper, broker) = (memory(daemon.keeper.id()), memory(daemon.broker()));
     let (all, own) = (keeper.0 + broker.0, keeper.1 + broker.1);
     println!("idle daemon: {all} KiB, of which {own} KiB belong to no file (keeper {}, broker {})", keeper.1, broker.1);
-    // How much of a program's code is resident depends on the build, and on the state of the page cache.
+    // The limit for all memory is high, because the amount of program code in memory depends on the build and on the
+    // state of the page cache.
     assert!(own < 4_000 && all < 30_000, "an idle daemon needs {all} KiB, of which {own} KiB belong to no file");
     daemon.stop();
 }

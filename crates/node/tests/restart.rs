@@ -1,4 +1,5 @@
-//! Restarts: the broker is killed again and again under load, the keeper is killed, and the journal has no more room.
+//! Tests of restarts: the broker is killed again and again under load, the keeper is killed, and the journal has no
+//! room left.
 
 mod support;
 
@@ -46,7 +47,8 @@ fn a_hundred_kills_under_load_lose_nothing_and_fail_no_call() {
         for _ in 0..100 {
             let before = calls.load(Ordering::Relaxed);
             daemon.kill_broker();
-            // Some kills come during normal work, some before the new broker is ready.
+            // After each kill, the loop waits for eight more calls, but at most 60 ms. So some kills come during normal
+            // work, and some before the new broker is ready.
             let pause = Instant::now();
             while calls.load(Ordering::Relaxed) < before + 8 && pause.elapsed() < Duration::from_millis(60) {
                 std::thread::sleep(Duration::from_micros(200));
@@ -112,8 +114,8 @@ fn progress_is_the_last_that_was_said_and_outlasts_the_broker() {
     until("the last of many is told", || listed() == Some((100_000, 100_000)));
     daemon.kill_broker();
     until("the next broker hears of it", || listed() == Some((100_000, 100_000)));
-    // A stopped daemon reads no message, and the calls that report progress do not wait for the daemon. When the daemon
-    // is continued, it reads the last report.
+    // While the broker is stopped, it reads no message, but the calls that report progress must not wait for it. When
+    // the broker continues, it must get the last report.
     let broker = daemon.broker();
     kill(broker, "STOP");
     let began = Instant::now();
@@ -128,7 +130,8 @@ fn progress_is_the_last_that_was_said_and_outlasts_the_broker() {
     daemon.stop();
 }
 
-/// A socket takes some hundred messages that the daemon has not read.
+/// A socket has room for a few hundred messages that the daemon has not read. The session here has more objects, and
+/// sends at least one message for each.
 #[test]
 fn a_session_with_more_objects_than_a_socket_takes_messages_outlives_the_broker_and_closes_them() {
     let daemon = Daemon::start();
@@ -137,8 +140,8 @@ fn a_session_with_more_objects_than_a_socket_takes_messages_outlives_the_broker_
     let mut items: Vec<_> = (0..700).map(item).collect();
     daemon.kill_broker();
     assert_eq!(session.find_item("k0").unwrap().state, ItemState::Held);
-    // This session makes no further call that waits for the daemon. The messages about the closed items must reach the
-    // daemon nevertheless.
+    // From here on, `session` makes no call that waits for the daemon. Its messages about the closed items must reach
+    // the daemon nevertheless.
     items.truncate(350);
     until("the daemon hears that an item was closed", || other.find_item("k699").unwrap().state != ItemState::Held);
     kill(daemon.broker(), "STOP");
@@ -159,7 +162,7 @@ fn a_segment_keeps_its_age_over_a_broker() {
     let _port = session.port("old", End::Producer, &PortOptions::default(), None).unwrap();
     let since = session.list().unwrap().segments[0].since_ms;
     // The broker reads the computer's clock only when it starts. That clock may have been corrected since then, so the
-    // times may differ by a second.
+    // broker's time and the test's time may differ by a second.
     assert!(since + 1000 >= before && since <= today() + 1000, "{before} {since} {}", today());
     daemon.kill_broker();
     assert_eq!(session.list().unwrap().segments[0].since_ms, since);
@@ -214,7 +217,8 @@ fn a_daemon_started_after_the_keepers_death_counts_on_and_gets_back_what_its_mem
     daemon.keeper.kill().unwrap();
     daemon.keeper.wait().unwrap();
     daemon.keeper = spawn(&daemon.socket(), &[]);
-    // The launcher's next call makes the endpoint again. Then the task can connect again, and its port comes back.
+    // When this call returns, the launcher's session has connected again and has given the new daemon the workflow's
+    // endpoints. Then the task can connect through its endpoint, and the new daemon gets the task's port back.
     assert_eq!(session.list().unwrap().workflows.len(), 2);
     let listing = task.list().unwrap();
     assert_eq!(listing.segments.iter().map(|s| s.id).collect::<Vec<_>>(), [before]);
@@ -318,7 +322,8 @@ fn a_workflow_whose_end_failed_gets_its_endpoint_back_after_the_keepers_death() 
     launcher.end_workflow("melt").unwrap_err();
     daemon.keeper = spawn(&daemon.socket(), &[]);
     let (task, _) = Raw::join(&path);
-    // If an answer comes too late, the next attempt finds no workflow.
+    // An attempt may end the workflow although its answer comes too late. The next attempt then finds no workflow,
+    // which counts as success here.
     until("the workflow ends", || match launcher.end_workflow("melt") {
         Ok(()) => true,
         Err(error) => error.status == Status::NotFound,
@@ -340,7 +345,7 @@ fn a_workflow_ends_with_its_launcher_and_takes_everything_along() {
     launcher.make_endpoint("melt", "simulate", socket::listen(&path).unwrap(), &[grant]).unwrap();
     let (mut task, _) = Raw::join(&path);
     task.ask(&open("frames", OpenMode::CreateOnly, 65536, 0)).unwrap();
-    // The workflow outlives a broker, but not its launcher.
+    // The workflow still exists after the broker is killed. It ends when its launcher leaves.
     daemon.kill_broker();
     let report = watcher.workflow_report("melt").unwrap();
     assert_eq!(report.segments.len(), 1);

@@ -1,5 +1,5 @@
-//! What a run is, and what the end of a run means. There is one test for each cell of the rows "port", "series" and
-//! "run" in the table of `docs/lifetimes.md`.
+//! Tests of what a run is, and of what ends with a run. There is one test for each cell of the rows "port", "series"
+//! and "run" in the table of `docs/lifetimes.md`.
 
 mod support;
 
@@ -44,7 +44,7 @@ fn ports(daemon: &Daemon) -> usize {
     visitor(daemon).list().unwrap().segments.iter().filter(|s| s.kind == SegmentKind::Port).count()
 }
 
-/// Runs the README's first example once: both programs start, pass messages, and end.
+/// Runs the README's first example once: the producer and the consumer start, pass messages, and end.
 fn run_once(daemon: &Daemon, producer_first: bool) {
     let consume = |session: Session| read(&open(&session, End::Consumer), LONG);
     let produce = |session: Session| send(&open(&session, End::Producer), 0..40);
@@ -93,7 +93,7 @@ fn run_of_a_workflow_lasts_until_its_end() {
     assert_eq!(first.run(), 1);
     send(&open(&first, End::Producer), [3]);
     drop(first);
-    // A second task of the same run comes later, and receives what the first one sent.
+    // A second task of the same run comes later, and receives what the first task sent.
     let second = inside();
     assert_eq!(second.run(), 1);
     assert_eq!(read(&open(&second, End::Consumer), LONG), (vec![3], Status::Closed));
@@ -120,8 +120,8 @@ fn port_works_in_every_run_of_a_daemon_and_in_both_orders() {
     for run in 0..4 {
         run_once(&daemon, run % 2 == 0);
     }
-    // While the session of a notebook (a Python session that stays open) is connected, all of these programs belong to
-    // one run.
+    // This session stands for a notebook (a Python session that stays open). While it is connected, all programs that
+    // the loop starts belong to one run.
     let _notebook = daemon.session();
     for run in 0..4 {
         run_once(&daemon, run % 2 == 0);

@@ -1,5 +1,5 @@
-//! Series at the daemon: which memory it accepts as a pool, who may publish, and which observer gets which slot of
-//! which pin page.
+//! Tests of what the daemon does for series: which memory it accepts as a pool, who may publish, and which observer
+//! gets which slot of which pin page.
 
 mod support;
 
@@ -20,7 +20,7 @@ use support::{Daemon, Raw, kill, open, spawn, until};
 const SIZE: u64 = 65_536;
 const SLOT: u64 = PIN_PAGE / PIN_SLOTS as u64;
 
-/// A publisher without the library: it sends the messages itself, and made the pool's memory.
+/// A publisher that does not use the library: the test sends its messages and makes the pool's memory.
 struct Publisher {
     raw: Raw,
     pool: (OwnedFd, Mapping),
@@ -64,8 +64,7 @@ impl Publisher {
         Self { raw, pool, segment }
     }
 
-    /// Asks for the next pin page after the first `from` ones. Returns its id, its descriptor, and how many pages
-    /// follow.
+    /// Asks for the pin page with the index `from`. Returns the daemon's answer and the page's descriptor.
     fn page(&mut self, from: u32) -> Result<(PageEntry, OwnedFd), (Status, String)> {
         match self.raw.ask(&Request::Pins { segment: self.segment, from }).expect("an answer") {
             (Answer::Pins(entry), fds) => Ok((entry, fds.into_iter().next().unwrap())),
@@ -109,7 +108,7 @@ fn an_observer_gets_a_pool_that_it_cannot_write_and_a_page_of_its_own() {
     assert!(std::io::Write::write(&mut &again, b"x").is_err());
     let (second, more) = observe(&mut other, "field", 0).unwrap();
     assert_ne!((entry.pin, entry.slot), (second.pin, second.slot));
-    // The publisher gets the page read-only, and sees what the observers write in the page.
+    // The publisher gets the pin page read-only, and sees what the observers write in it.
     let (page, fd) = publisher.page(0).unwrap();
     assert_eq!((page.page.0, page.next, page.left), (publisher.segment.0 + 1, 1, 0));
     assert!(Mapping::new(&fd, PIN_PAGE as usize, Access::ReadWrite).is_err());
@@ -143,20 +142,20 @@ fn the_table_tells_of_a_page_before_an_observer_has_it() {
     assert_ne!(table(), with_one);
 }
 
-/// Sends a request that fails at once.
+/// Sends a request that the daemon refuses at once. Returns false if the connection has ended.
 fn ask_in_vain(raw: &Raw, number: u64) -> bool {
     raw.send(&open("nothing", OpenMode::OpenOnly, 0, 0).encode(number, 0), &[])
 }
 
-/// Counts how many answers the kernel keeps for a client that does not read them.
+/// Counts how many answers to a client that does not read them fit into the client's socket.
 fn most_unread_answers(daemon: &Daemon) -> u64 {
     let raw = join(daemon);
     let mut number = 1;
     while ask_in_vain(&raw, number) {
         number += 1;
     }
-    // The first `None` may be the kernel's report that the connection was reset, and answers may follow it. So only the
-    // second `None` is the end.
+    // The first `None` may be the kernel's report that the connection was reset, and answers may follow it. So the loop
+    // ends only at the second `None`.
     let (mut answers, mut ends) = (0, 0);
     while ends < 2 {
         match raw.receive() {
@@ -181,8 +180,8 @@ fn a_publisher_that_does_not_read_its_answers_ends_its_own_connection_and_not_th
     for number in 1..=most {
         assert!(ask_in_vain(&publisher, number));
     }
-    // The answer to this request is the first one for which the kernel has no room. Both observers wait for the series,
-    // and their page is still to be made.
+    // The publisher's socket is full, so it has no room for the answer to this request. Both requests of the observer
+    // wait for the series, and the daemon has not made a pin page for them yet.
     let pool = memfd::create_for_own_writing("crossdock-test", SIZE).unwrap();
     assert!(publisher.send(&publish("field", 4).encode(most + 1, 0), &[pool.0.as_fd()]));
     for number in 1..=2 {
@@ -258,7 +257,8 @@ fn a_page_is_for_the_observers_of_one_task() {
     let second = observed(2).unwrap();
     assert_eq!(publisher.page(0).unwrap().0.left, 1, "another page for another task");
     assert_eq!(observed(2), Ok(second));
-    // A task without a right gets no series. The right to publish includes the right to observe.
+    // A task that has neither the right to publish nor the right to observe cannot open the series. The right to
+    // publish includes the right to observe.
     let mut stranger = member(&endpoints[1]);
     let denied = ask(&mut stranger, &publish("field/1", 1), &[endpoint_pool().as_fd()]).unwrap_err();
     assert!(denied.0 == Status::Denied && denied.1.contains("field/1"), "{denied:?}");
@@ -293,7 +293,7 @@ fn what_is_no_pool_is_refused() {
     }
     let publisher = Publisher::new(raw, "field", 5);
     let segment = publisher.segment;
-    // Another member cannot get the series' pages, end the series, or reserve memory in it.
+    // A member that is not the publisher cannot get the series' pin pages, end the series, or reserve memory in it.
     let mut other = join(&daemon);
     assert_eq!(ask(&mut other, &Request::Pins { segment, from: 0 }, &[]).unwrap_err().0, Status::NotFound);
     assert_eq!(ask(&mut other, &Request::Unpublish { segment }, &[]).unwrap_err().0, Status::NotFound);
@@ -308,7 +308,7 @@ fn an_observer_waits_for_the_series_and_not_beyond_its_deadline() {
     let timed_out = observe(&mut late, "field", 100).unwrap_err();
     assert!(timed_out.0 == Status::TimedOut && timed_out.1.contains("series 'field'"), "{timed_out:?}");
     assert!(began.elapsed() >= Duration::from_millis(100) && began.elapsed() < Duration::from_secs(20));
-    // Several observers wait at once. Each needs a slot, so pages are made or shared.
+    // Several observers wait at the same time. Each must get a slot of its own in a pin page.
     let waiting: Vec<_> = (0..3)
         .map(|_| {
             let mut raw = join(&daemon);
@@ -338,7 +338,8 @@ fn there_is_one_publisher_until_it_ends_or_dies() {
     let (mut observer, segment) = (join(&daemon), first.segment);
     assert_eq!(observe(&mut observer, "field", 0).unwrap().0.segment, segment);
     ask(&mut first.raw, &Request::Unpublish { segment }, &[]).unwrap();
-    // The series has ended, but observers that come late can still open it.
+    // The series has ended, but it still exists: a late observer is refused only because the series has one place for
+    // observers.
     let (mut late, _) = Raw::join(&daemon.socket());
     let full = observe(&mut late, "field", 0).unwrap_err();
     assert_eq!(full.0, Status::NoSpace, "{}", full.1);
@@ -371,7 +372,8 @@ fn who_has_which_slot_outlives_the_broker() {
     assert_ne!(kept, given_up);
     let page = Mapping::new(publisher.page(0).unwrap().1, PIN_PAGE as usize, Access::Read).unwrap();
     daemon.kill_broker();
-    // The member connects again and names only one of its two slots. The other slot is cleared and freed.
+    // The member connects again, and lists only one of its two slots as in use. So the daemon clears and frees the
+    // other slot.
     let (back, _) = Raw::greet(&daemon.socket(), &hello(member));
     back.send(&Request::Hold { segment: kept, count: 1 }.encode(0, 0), &[]);
     back.send(&Request::Hold { segment: SegmentId(0), count: 0 }.encode(0, 0), &[]);
@@ -410,10 +412,11 @@ fn a_publisher_gives_its_series_back_after_the_keepers_death() {
     let lost = observe(&mut observer, "field", 0).unwrap_err();
     assert!(lost.0 == Status::Busy && lost.1.contains("field"), "{lost:?}");
     let (segment, pool) = (publisher.segment, publisher.pool.0.as_fd());
-    // Other memory than the lost pool is refused from every member, also from the publisher.
+    // The daemon refuses any memory that is not the lost pool, from every member, even from the publisher.
     let (forged, _map) = memfd::create_for_own_writing("crossdock-test", SIZE).unwrap();
     assert_eq!(ask(&mut observer, &Request::Offer { segment }, &[forged.as_fd()]).unwrap_err().0, Status::Denied);
-    // The pool itself is taken back only from the publisher. No member can become an observer before that.
+    // The daemon accepts the pool itself only from the publisher. Until the publisher has offered it, no member can
+    // become an observer.
     assert_eq!(ask(&mut observer, &Request::Offer { segment }, &[fds[0].as_fd()]), Ok(0));
     assert_eq!(observe(&mut observer, "field", 0).unwrap_err().0, Status::Busy);
     publisher.raw = Raw::greet(&daemon.socket(), &hello(member)).0.number_from(100);
@@ -422,8 +425,8 @@ fn a_publisher_gives_its_series_back_after_the_keepers_death() {
     let refused = ask(&mut publisher.raw, &Request::Offer { segment }, &[other.as_fd()]).unwrap_err();
     assert_eq!(refused.0, Status::Invalid);
     assert_eq!(ask(&mut publisher.raw, &Request::Offer { segment }, &[pool]), Ok(1));
-    // The dead observer's page: other memory is refused, and the page itself is accepted. What the dead observer had
-    // written in its slot is cleared.
+    // The publisher now offers memory for the pin page that the dead observer used. The daemon refuses other memory,
+    // accepts the page itself, and clears what the dead observer had written in its slot.
     drop(dead);
     let plain = memfd::create("crossdock-test", PIN_PAGE).unwrap();
     let offer = Request::Offer { segment: known.page };
@@ -451,8 +454,8 @@ fn reserving_counts_against_the_quota_and_is_the_publishers_alone() {
     let full = ask(&mut observer, &beyond, &[endpoint_pool().as_fd()]).unwrap_err();
     assert!(full.0 == Status::NoSpace && full.1.contains("more"), "{full:?}");
     assert_eq!(ask(&mut publisher.raw, &reserve(SIZE + 4096), &[]).unwrap_err().0, Status::Invalid);
-    // The daemon's limit of memory is exactly `SIZE`. The observer's pin page takes 4096 bytes of it, so the pool can
-    // reserve only the rest.
+    // The daemon's limit of memory is exactly `SIZE`. The observer's pin page takes 4096 bytes of this limit, so the
+    // pool can reserve only the rest.
     assert_eq!(ask(&mut publisher.raw, &reserve(SIZE), &[]).unwrap_err().0, Status::NoSpace);
     assert_eq!(ask(&mut publisher.raw, &reserve(SIZE - 4096), &[]), Ok(SIZE - 4096));
 }

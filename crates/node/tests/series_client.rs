@@ -1,4 +1,5 @@
-//! Series through the library: publishers and observers come, end and die in any order, and so does the daemon.
+//! Tests of series through the library: publishers and observers start, end and die in any order, and so does the
+//! daemon.
 
 mod support;
 
@@ -51,7 +52,7 @@ fn an_observer_may_come_before_during_and_after_the_publishers_life() {
     let mut late = observe(&other);
     shows(&late.next(Duration::ZERO).unwrap(), 29);
     assert_eq!((late.state(), failed(late.next(SOON)).0), (SeriesState::Ended, Status::Closed));
-    // The first observer's version still has the old values. It can be refreshed to the newest version.
+    // The version that the first observer holds still has the old values. `refresh` replaces it by the newest version.
     shows(&version, 7);
     let mut version = version;
     version.refresh().unwrap();
@@ -68,8 +69,8 @@ fn a_publisher_that_came_too_late_does_not_keep_the_name() {
     kill(broker, "STOP");
     assert_eq!(failed(session.publisher("field", &options())).0, Status::TimedOut);
     kill(broker, "CONT");
-    // The broker answers the first request late. The answer to `list` comes after that answer, so the session has read
-    // both now.
+    // The broker now answers the request that the session has given up. The answer to `list` comes after this late
+    // answer, so the session has read both answers when `list` returns.
     session.list().unwrap();
     let mut publisher = session.publisher("field", &options()).unwrap();
     publish(&mut publisher, 1);
@@ -87,7 +88,8 @@ fn a_publisher_that_came_too_late_for_a_broker_that_died_does_not_keep_the_name(
     kill(broker, "STOP");
     assert_eq!(failed(session.publisher("field", &options())).0, Status::TimedOut);
     kill(broker, "CONT");
-    // The broker has handled the request before it serves this session. The first session does not read the answer.
+    // The broker carries out the request that `session` has given up, and only then serves this new session. `session`
+    // has not read the late answer yet.
     let other = daemon.session();
     daemon.kill_broker();
     daemon.wait_until_up();
@@ -337,7 +339,7 @@ fn a_publishers_death_is_told_and_its_last_version_stays() {
     let version = observer.latest().unwrap();
     assert_eq!(version.sequence(), last);
     shows(&version, last);
-    // The publisher is started again and publishes another series. The old version stays as it was.
+    // Another process publishes a new series under the same name. The version of the old series stays as it was.
     let mut again = helper(&daemon, "solver");
     until("the successor publishes", || session.observe("field", SOON).unwrap().id() != observer.id());
     shows(&version, last);
@@ -353,7 +355,8 @@ fn observers_that_are_killed_cost_the_publisher_nothing_for_long() {
     let daemon = Daemon::start();
     let session = daemon.session();
     let mut options = options();
-    // The pool needs enough records of versions for all versions that the observers hold.
+    // The pool must have a record for each version that an observer holds, and the number of records grows with
+    // `max_observers`.
     options.max_observers = 12;
     options.capacity = Some(64 << 20);
     let mut publisher = session.publisher("field", &options).unwrap();
@@ -395,7 +398,7 @@ fn series_go_on_while_the_broker_is_killed_again_and_again() {
             publish(&mut publisher, value);
             shows(&observer.next(SOON).unwrap(), value);
         }
-        // As soon as a broker runs again, new observers and publishers can begin.
+        // A new observer or publisher waits until the next broker runs, and then begins.
         let mut visitor = observe(&other);
         shows(&visitor.latest().unwrap(), 11 + round * 10);
         let more = format!("more/{round}");
@@ -420,7 +423,7 @@ fn a_publisher_gives_its_series_to_the_next_daemon() {
     let mut observer = observe(&other);
     publish(&mut publisher, 1);
     let held = observer.latest().unwrap();
-    // The pool already has memory for a few versions. While the daemon is away, it cannot get more.
+    // These publishes give the pool memory for a few versions. While no daemon runs, the pool cannot get more memory.
     for value in [5, 6, 1] {
         publish(&mut publisher, value);
         shows(&observer.latest().unwrap(), value);
@@ -431,7 +434,8 @@ fn a_publisher_gives_its_series_to_the_next_daemon() {
     shows(&observer.next(SOON).unwrap(), 2);
     daemon.keeper = spawn(&daemon.socket(), &[]);
     daemon.wait_until_up();
-    // Publisher and observer connect again with their next request, and the publisher offers the pool's memory.
+    // The sessions of publisher and observer connect to the new daemon, at the latest with their next request. The
+    // publisher's session then offers the pool's memory to the daemon.
     session.list().unwrap();
     let mut visitor = observe(&other);
     shows(&visitor.latest().unwrap(), 2);

@@ -4,9 +4,10 @@
 //! publisher's node, the chunks that change, and observers on all nodes, which come early or late, hold versions and
 //! leave. The publisher ends, is killed, or loses its node's lease.
 //!
-//! Checks that each version which an observer gets has the bytes that its publisher had at that step, and the same
-//! number on every node. An observer's version numbers grow, and versions that it holds do not change. CLOSED or
-//! PEER_DIED come after the last version. When all observers have left, no mirror exists any more.
+//! Checks that each version which an observer gets has the bytes that the publisher had at that step, and that a
+//! version has the same number on every node. The numbers of the versions that an observer gets only grow. A version
+//! that an observer holds does not change. CLOSED or PEER_DIED comes after the last version. When all observers have
+//! left, no mirror exists any more.
 
 mod support;
 
@@ -25,7 +26,7 @@ use support::net::{Defect, Net, Random};
 use support::{Daemon, kill};
 
 const NODES: [&str; 3] = ["a", "b", "c"];
-/// A time that no call takes, even on a loaded machine.
+/// A time limit that no correct call exceeds, even on a loaded machine.
 const LONG: Duration = Duration::from_secs(180);
 const STEPS: u64 = 16;
 const CHUNKS: u64 = 12;
@@ -50,12 +51,13 @@ fn mix(a: u64, b: u64, c: u64) -> u64 {
     Random::new(a.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ (b << 20) ^ (c << 40)).below(1 << 40)
 }
 
-/// Tells whether this chunk changes in this step. In the first step all chunks change, later few or many.
+/// Tells whether this chunk changes in this step. In the first step all chunks change. In each later step, few or many
+/// chunks change, as the seed says.
 fn changes(seed: u64, step: u64, chunk: u64) -> bool {
     step == 1 || mix(seed, step, chunk) % 12 < mix(seed, step, 99) % 9
 }
 
-/// Gives the first number of a chunk at this step. The chunk's other numbers count up from it.
+/// Gives the first number that a chunk has after this step. The chunk's other numbers follow it, each greater by one.
 fn content(seed: u64, step: u64, chunk: u64) -> u64 {
     let latest = (1..=step).rev().find(|step| changes(seed, *step, chunk)).unwrap();
     mix(seed, latest, chunk + 1000)
@@ -88,7 +90,7 @@ fn publish_steps(publisher: &mut Publisher, seed: u64, steps: u64) {
     }
 }
 
-/// A process that publishes some steps and then kills itself.
+/// Runs in a child process: publishes some steps, and then kills its own process.
 #[test]
 #[ignore = "a part that other tests start in a process of its own"]
 fn child() {
@@ -107,7 +109,7 @@ fn child() {
 struct World {
     daemons: BTreeMap<&'static str, Daemon>,
     relays: BTreeMap<&'static str, Arc<Relay>>,
-    /// For each node a session without a task, by which the test lists the node's segments.
+    /// For each node: a session that acts as no task, through which the test lists the node's segments.
     lookers: BTreeMap<&'static str, Session>,
     net: Arc<Net>,
     /// How long an observer waits for a version.
@@ -155,13 +157,13 @@ struct Schedule<'a> {
     home: &'static str,
     name: String,
     ending: Ending,
-    /// For each version number its step, as the first observer of the version saw it.
+    /// Map from a version's number to its step, which the first observer of the version has entered.
     steps: Mutex<BTreeMap<u64, u64>>,
-    /// For each node the number of observers of each mirror. In a real site the broker counts them.
+    /// For each node: how many observers each mirror has. In a real site the broker counts the observers.
     users: BTreeMap<&'static str, Mutex<BTreeMap<SegmentId, u64>>>,
 }
 
-/// An observer. If it is the last one of its mirror, it tells the relay when it leaves.
+/// An observer and its place in a schedule. When the last observer of a mirror leaves, it tells the relay.
 struct Place<'a> {
     schedule: &'a Schedule<'a>,
     node: &'static str,
@@ -179,7 +181,8 @@ impl Drop for Place<'_> {
         let count = users.get_mut(&mirror).unwrap();
         *count -= 1;
         if *count == 0 {
-            // In a real site the broker tells the relay when the last member, other than the relay itself, has left.
+            // In a real site the broker does this: it tells the relay when no member but the relay itself has the
+            // mirror open.
             let (world, began) = (self.schedule.world, Instant::now());
             let is_open = || {
                 let listing = world.lookers[self.node].list().unwrap();
@@ -247,10 +250,10 @@ impl Schedule<'_> {
         Ok(step)
     }
 
-    /// Observes until the series ends, or until the observer has got as many versions as it wants.
+    /// Runs one observer: it observes until the series ends, or until it has got as many versions as the seed says.
     fn watch(&self, number: u64) -> Result<u64, String> {
         let random = Random::new(self.seed * 100 + number);
-        // Most observers are on other nodes.
+        // Four of five observers are not on the publisher's node.
         let home = NODES.iter().position(|node| *node == self.home).unwrap();
         let node = NODES[(home + [0, 1, 1, 2, 2][random.below(5) as usize]) % 3];
         let at = |why: String| format!("observer {number} on {node}: {why}");
@@ -287,12 +290,13 @@ impl Schedule<'_> {
         Ok(count)
     }
 
-    /// Checks the end of a series: that no further version can come, and that the status is the right one.
+    /// Checks the end of a series: that no other version can come, and that the status is right.
     fn ended(&self, node: &str, status: Status, observer: &mut Observer) -> Result<(), String> {
         let lost = self.ending == Ending::NodeLost && node != self.home;
         let expected = match self.ending {
             Ending::Killed(_) => status == Status::PeerDied,
-            // An observer may have seen the series end before the lease ended.
+            // With a lost node, an observer gets CLOSED if it saw the series end before the lease ended, and PEER_DIED
+            // otherwise.
             _ => status == Status::Closed || (lost && status == Status::PeerDied),
         };
         if !expected {
@@ -346,7 +350,7 @@ fn run(world: &World, seed: u64, with_losses: bool) -> Result<u64, String> {
     let users = NODES.into_iter().map(|node| (node, Mutex::default())).collect();
     let schedule = Schedule { world, seed, home, name: format!("s{seed}"), ending, steps: Mutex::default(), users };
     let at = |why| format!("seed {seed}, {ending:?}, of node {home}, keep {keep}: {why}");
-    // This session keeps the run of the schedule's series going.
+    // A run ends with its last session. This session keeps the run of the schedule's series from ending.
     let holder = world.session(home, "holder");
     let count = std::thread::scope(|scope| {
         let schedule = &schedule;
@@ -387,8 +391,8 @@ fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// Runs `count` schedules, with the seeds from `first` on, four at a time. A lost lease concerns a whole node, and so
-/// all schedules that run at that moment.
+/// Runs `count` schedules, with the seeds from `first` on, four at a time. With lost leases, the schedules run one at a
+/// time, because a lost lease affects a whole node, and so every schedule that runs at that moment.
 fn schedules(first: u64, count: u64, with_losses: bool) {
     let world = World::new(first, Defect::None);
     let (next, versions, stop) = (AtomicU64::new(first), AtomicU64::new(0), AtomicBool::new(false));

@@ -1,4 +1,5 @@
-//! Many series on one node, and many observers of one series: how many descriptors they take, and that they work.
+//! Tests of many series on one node, and of many observers of one series: that they work, and how many descriptors they
+//! need.
 //!
 //! `cargo test -p crossdock-node --release --test series_many -- --ignored --nocapture` measures what one series takes.
 
@@ -31,7 +32,7 @@ fn descriptors(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
-/// Starts a helper process, which publishes or observes `count` series and stays until its input ends.
+/// Starts a helper process, which publishes or observes `count` series and runs until its standard input ends.
 fn helper(daemon: &Daemon, what: &str, from: usize, count: usize) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "helper_has_many", "--ignored", "--nocapture"]);
@@ -64,7 +65,8 @@ fn helper_has_many() {
     }
     println!("\nready {}", descriptors(std::process::id()) - before);
     let _ = std::io::read_to_string(std::io::stdin());
-    // Publishing continues although each observer holds a version. A held version costs the publisher only memory.
+    // The publishers are not stopped by the versions that the observers hold. A held version costs a publisher only
+    // memory.
     for publisher in &mut publishers {
         (0..40).for_each(|value| publish(publisher, value));
     }
@@ -129,7 +131,7 @@ fn a_series_has_a_thousand_observers() {
     let mut observers: Vec<_> = (0..1024).map(|_| other.observe("field", SOON).unwrap()).collect();
     assert!(descriptors(broker) - before <= 1024 / 32 + 4, "32 observers share a page");
     assert!(other.observe("field", Duration::ZERO).is_err());
-    // Each observer holds a version. Later versions do not use the slots of that version.
+    // Each observer holds a version. Later versions must not be written into the slots of these held versions.
     let held: Vec<_> = observers.iter_mut().map(|observer| observer.latest().unwrap()).collect();
     for value in 2..60 {
         publish(&mut publisher, value);
@@ -145,8 +147,8 @@ fn a_series_has_a_thousand_observers() {
     });
 }
 
-/// The publisher looks for new pin pages before it reuses slots. So the version that a new observer pins stays, even if
-/// the publisher did not know the observer's page.
+/// The publisher looks for new pin pages before it reuses slots. So the publisher keeps the version that a new observer
+/// pins, even if the publisher did not know the observer's pin page before.
 #[test]
 fn an_observer_that_comes_between_two_versions_keeps_what_it_pins() {
     let daemon = Daemon::start();
@@ -168,8 +170,8 @@ fn an_observer_that_comes_between_two_versions_keeps_what_it_pins() {
     }
 }
 
-/// The slots of a version that an observer holds are not used again, neither while the broker is away nor after its
-/// restart.
+/// While an observer holds a version, the publisher must not reuse the version's slots. This also holds while no broker
+/// runs and after the broker's restart.
 #[test]
 fn held_versions_stay_while_brokers_come_and_go() {
     let daemon = Daemon::start();

@@ -1,5 +1,5 @@
-//! One session used by many threads, and a session that a forked child must not use. This is a program of its own,
-//! because forking needs a process with one thread.
+//! Tests of a session that many threads use, and of a session that a forked child must not use. This program has a
+//! `main` of its own, because a fork needs a process with one thread, and the usual test harness starts threads.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -54,7 +54,8 @@ fn a_forked_child_is_told_to_connect_anew_and_does_not_end_its_parents_session(o
         let refused =
             session.list().is_err_and(|e| e.status == Status::Disconnected && e.to_string().contains("connect anew"));
         let own = Session::connect(options).is_ok_and(|own| own.member() != session.member() && own.list().is_ok());
-        // The parent's objects must not be affected when the child drops its copies of them.
+        // The child drops its copies of the parent's session and port. This must not end the parent's session, nor
+        // close the parent's port.
         drop((port, session));
         let not_armed = armed.is_err_and(|e| e.status == Status::Disconnected);
         i32::from(!refused) + 2 * i32::from(!own) + 4 * i32::from(!not_armed)

@@ -1,4 +1,5 @@
-//! Daemons of one site on one machine: names, errors that say where a name is, restarts, and a node that is cut off.
+//! Tests of daemons of one site on one machine: names, errors that say on which node a name is, restarts, and a node
+//! that is cut off.
 
 mod support;
 
@@ -49,8 +50,7 @@ fn a_name_belongs_to_one_node_and_errors_say_which() {
         error.as_ref().is_some_and(|error| error.to_string().contains("is on node a"))
     });
     assert_eq!(error.unwrap().status, Status::NotFound);
-    // A name in another workflow is independent of the same name in this workflow. Ids of two nodes differ in their
-    // upper bits.
+    // The ids of segments of two nodes differ in their upper bits.
     let other = region(&on_b, "y", Mode::CreateOnly).unwrap();
     assert_ne!(made.id().0 >> 50, other.id().0 >> 50);
     assert!(made.id().0 >> 50 > 0 && other.id().0 >> 50 > 0);
@@ -112,7 +112,7 @@ fn a_broker_that_is_killed_keeps_the_nodes_names_and_number() {
         let error = region(&on_a, "x", Mode::CreateOnly).unwrap_err();
         assert!(error.to_string().contains("is on node b"), "{error}");
     }
-    // The daemon that keeps the catalog works again after its broker was killed.
+    // After its broker was killed, the daemon that keeps the catalog answers the other nodes again.
     a.kill_broker();
     until("a is back", || is(&a, "a", NodeState::Here));
     let error = region(&on_a, "x", Mode::CreateOnly).unwrap_err();
@@ -121,7 +121,7 @@ fn a_broker_that_is_killed_keeps_the_nodes_names_and_number() {
     assert!(more.id().0 >> 50 > 0);
 }
 
-/// `crossdock run` makes the socket of the catalog and passes it to its daemon.
+/// As `crossdock run` does, the test makes the listening socket of the catalog and passes it to the daemon.
 #[test]
 fn no_other_program_gets_the_catalogs_port_while_a_broker_is_replaced() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -179,8 +179,8 @@ fn a_node_without_the_catalog_makes_no_names_and_everything_else_goes_on() {
     assert_eq!(error.status, Status::Disconnected, "{error}");
     assert!(error.to_string().contains(&format!("node b has been cut off from site '{}'", site.name)), "{error}");
     region(&on_b, "x", Mode::OpenOnly).unwrap();
-    // Without the catalog, node b finds its own items. It cannot tell whether an item that it does not know is on
-    // another node.
+    // Without the catalog, node b finds its own items. If node b does not know an item, it cannot find out whether the
+    // item is on another node.
     assert_eq!(on_b.find_item("own").unwrap().key, "own");
     for error in [on_b.find_item("i").unwrap_err(), on_b.access_item("i", None).map(drop).unwrap_err()] {
         assert_eq!(error.status, Status::Disconnected, "{error}");

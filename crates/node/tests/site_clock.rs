@@ -1,5 +1,6 @@
-//! The wall clocks of nodes jump by months, forwards and backwards, while items pass between the nodes. A small library
-//! in the daemons shifts what they read from this clock, so the clock of the machine stays as it is.
+//! Tests in which the wall clocks of nodes jump by months, forwards and backwards, while items go from node to node. A
+//! small library, which is loaded into the daemons, changes the time that they read. So the clock of the machine itself
+//! stays as it is.
 
 mod support;
 
@@ -17,8 +18,8 @@ use support::{Daemon, spawn_in};
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(120));
 const DAY: i64 = 86_400;
 
-/// The C source of the library that adds the seconds in a file to the wall clock. The variable `CLOCK_SHIFT` names the
-/// file.
+/// The C source of that library. It adds a number of seconds, which it reads from a file, to the wall clock's time. The
+/// variable `CLOCK_SHIFT` names the file.
 const SHIFT: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -98,14 +99,15 @@ fn library() -> (tempfile::TempDir, PathBuf) {
     (folder, built)
 }
 
-/// A daemon is killed and its files are removed, and the wall clock is set back. The ids of the next daemon are greater
-/// than those of the first one. Otherwise an old handle could name a new object.
+/// A daemon is killed and its files are removed, and the wall clock is set back. The ids that the next daemon gives out
+/// are greater than those of the first daemon. If the next daemon gave out an old id again, an old handle could name a
+/// new object.
 #[test]
 fn a_daemon_without_a_journal_gives_no_id_out_again_although_the_clock_was_set_back() {
     let (_folder, built) = library();
     let mut node = Shifted::start_with(&[], "alone", &built, 250);
     let mut last = 0;
-    // The last two shifts lead to times before 2026.
+    // The last two shifts set the clock to a time before 2026.
     for days in [250, 0, -30, -5000, -5000] {
         let session = node.daemon.session();
         let id = session.region("r", Mode::CreateOnly, 1 << 20, None).unwrap().id().0;
@@ -145,7 +147,8 @@ fn jumps_of_wall_clocks_end_no_lease_and_repeat_no_id() {
             node.jump(days);
             for (part, restart) in [false, true].into_iter().enumerate() {
                 if restart {
-                    // The next broker of the node reads the new time when it starts.
+                    // A broker reads the wall clock only when it starts. So the next broker of the node reads the new
+                    // time.
                     node.daemon.kill_broker();
                     until("they are together again", || a.is_joined_with("b") && b.is_joined_with("a"));
                 }
@@ -165,7 +168,8 @@ fn jumps_of_wall_clocks_end_no_lease_and_repeat_no_id() {
             }
         }
     }
-    // The lease was renewed several times meanwhile. At the end, every name still belongs to its node.
+    // The test runs for at least eight seconds, so each node renews its lease several times. Afterwards, every name
+    // must still belong to its node.
     while began.elapsed() < Duration::from_secs(8) {
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -174,8 +178,8 @@ fn jumps_of_wall_clocks_end_no_lease_and_repeat_no_id() {
     let item = two.access_item("ball", PATIENCE).unwrap();
     assert_eq!(usize::from(item.bytes()[0]), 8 * jumps.len());
     item.destroy().unwrap();
-    // The daemons of node `c` are started one after another, each without the journal of the one before. Even so, none
-    // of them may give out an id for the second time.
+    // The daemons of node `c` are started one after another, each without the journal of the daemon before it. Even so,
+    // none of these daemons may give out an id that an earlier daemon has given out.
     for days in [0, 3000, -250] {
         let c = Shifted::start(&site, "c", &catalog, &built, days);
         let session = connect(&c.daemon, "three");

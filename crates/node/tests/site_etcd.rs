@@ -1,5 +1,5 @@
-//! Daemons of a site whose catalog is in Debian's etcd. Items are handed over while etcd's leaders are killed. Without
-//! a majority of etcd's members, no name can be made in the site.
+//! Tests of daemons of a site whose catalog is in etcd (Debian's package). Items are handed over while etcd's leaders
+//! are killed. Without a majority of etcd's members, no name can be made in the site.
 
 #[path = "../../catalog/tests/members/mod.rs"]
 mod members;
@@ -52,7 +52,8 @@ fn items_are_handed_over_while_leaders_are_killed() {
             assert_eq!(item.bytes()[3 << 19] as usize, if next == "one" { 2 * round } else { 2 * round + 1 });
             item.transfer(next).unwrap();
         }
-        // Two etcd members are left. Names can be claimed through them, and each name exists once in the site.
+        // Two of etcd's members still run, which is a majority. So nodes can still make names, and no two nodes get the
+        // same name.
         let name = format!("made-{round}");
         make(&one, &name).unwrap();
         let error = make(&two, &name).unwrap_err();
@@ -79,7 +80,8 @@ fn without_a_majority_no_name_is_made_and_what_is_there_goes_on() {
     etcd.run(0, "existing");
     etcd.run(1, "existing");
     until("names are made again", || make(&two, "after").is_ok());
-    // Node a announces its names again. From then on node b cannot take them.
+    // After etcd runs again, node a must first announce its old names again. From then on node b cannot take these
+    // names.
     until("the name is node a's", || {
         make(&two, "before")
             .is_err_and(|error| error.status == Status::Exists && error.to_string().contains("is on node a"))

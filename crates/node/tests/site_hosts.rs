@@ -1,5 +1,6 @@
-//! A site of three hosts that talk through TLS. Each host is a network namespace. The test cuts one host off, cuts one
-//! direction, cuts off the catalog's host, and makes a link slow. It needs root. `tests/nodes/run` starts it.
+//! Tests of a site of three hosts that talk through TLS. Each host is a network namespace. The tests cut one host off,
+//! cut the network in one direction, cut off the catalog's host, and make a link slow. They need root.
+//! `tests/nodes/run` starts them.
 
 mod support;
 
@@ -64,14 +65,15 @@ impl Network {
         format!("{}h{n}", self.prefix)
     }
 
-    /// Cuts a host off, or joins it again. While a host is cut off, nothing passes its port of the switch. The daemons
-    /// get no message about the cut.
+    /// Cuts a host off if `is_cut` is true; otherwise ends the cut. While a host is cut off, the switch passes no
+    /// packet to it or from it. No daemon gets a message about the cut.
     fn cut(&self, n: usize, is_cut: bool) {
         let state = if is_cut { "down" } else { "up" };
         run(&["ip", "-n", &self.switch(), "link", "set", &format!("port{n}"), state]);
     }
 
-    /// Drops all packets that arrive at a host, or accepts them again. The host can still send.
+    /// Makes a host drop all packets that arrive if `is_deaf` is true; otherwise makes it accept packets again. A deaf
+    /// host can still send.
     fn deafen(&self, n: usize, is_deaf: bool) {
         let how = if is_deaf { "-A" } else { "-D" };
         run(&["ip", "netns", "exec", &self.host(n), "iptables", how, "INPUT", "-i", "eth0", "-j", "DROP"]);
@@ -145,7 +147,7 @@ fn open(session: &Session, name: &str) -> crossdock_client::Result<Region> {
     session.region(name, Mode::OpenOnly, 0, None)
 }
 
-/// Tells whether the outcome is an error which says that the name is on this host.
+/// Tells whether the outcome is an error that names this host as the host that has the name.
 fn is_on<T>(outcome: crossdock_client::Result<T>, host: usize) -> bool {
     outcome.err().is_some_and(|error| error.to_string().contains(&format!("is on node n{host}")))
 }
@@ -161,7 +163,8 @@ fn names_are_one_hosts_and_a_host_that_was_cut_off_learns_what_it_lost() {
     let error = make(&two, "z").unwrap_err();
     assert_eq!(error.status, Status::Disconnected, "{error}");
     open(&two, "x").unwrap();
-    // On the other side of the cut, the lease of the host ends, and its names are free.
+    // The catalog is on the other side of the cut. There the lease of the cut-off host ends, so other hosts can take
+    // its names.
     until("n1 takes the name", || make(&one, "x").is_ok());
     hosts.until_state(3, 2, NodeState::Gone);
     hosts.network.cut(2, false);
@@ -264,7 +267,7 @@ fn messages_wait_for_a_short_cut_and_the_loss_of_a_host_is_the_death_of_its_task
     assert_eq!(error.status, Status::PeerDied, "{error}");
 }
 
-/// Publishes the version with the number `value`. All of its elements have that value.
+/// Publishes a version whose elements all have the value `value`. Its version number must be `value`, too.
 fn publish(publisher: &mut Publisher, value: u64) {
     assert_eq!(series::publish(publisher, value), value);
 }
@@ -286,7 +289,7 @@ fn a_cut_and_a_slow_link_cost_versions_and_no_publisher_waits_for_them() {
     hosts.network.cut(2, false);
     until("the newest is there", || there.newest() == 50);
     shows(&there.latest().unwrap(), 50);
-    // At this speed, a version of 1 MiB takes a quarter of a second.
+    // At the speed of 32 Mbit/s, a version of 1 MiB takes a quarter of a second.
     let slow = "tc qdisc add dev eth0 root tbf rate 32mbit burst 64kbit latency 400ms";
     let slow: Vec<_> = slow.split(' ').collect();
     run(&[&["ip", "netns", "exec", &hosts.network.host(2)], &slow[..]].concat());
@@ -298,7 +301,7 @@ fn a_cut_and_a_slow_link_cost_versions_and_no_publisher_waits_for_them() {
         (seen, missed) = (version.sequence(), missed + version.missed());
     }
     assert!(missed > 0, "the publisher was faster than the link");
-    // The cut is longer than the lease: the host is lost, and its publisher with it.
+    // The cut lasts longer than the lease. So the other hosts treat the host as lost, and its publisher as dead.
     hosts.network.cut(2, true);
     publish(&mut publisher, 151);
     let error = there.next(long).unwrap_err();

@@ -7,9 +7,9 @@
 //!
 //! When a member opens an item, the simulation checks that no other member of any node has the item open, and that the
 //! item's bytes are those that its last owner wrote. A reader gets the bytes that the owner shared, and these bytes
-//! never change. A node has one copy of a shared item. An owner that still waits for its readers writes again only when
-//! no member reads. At the end all faults are removed: then every item is on exactly one node, its owner opens it, and
-//! no file is left over.
+//! never change. A node has one copy of a shared item. If an owner takes a shared item back, and its time to wait for
+//! the readers is not over, it gets the item only when no member reads the item any more. At the end all faults are
+//! removed. Then every item is on exactly one node, its owner can open it, and no file is left over.
 
 mod site_world;
 
@@ -50,17 +50,17 @@ fn an_item_has_one_owner_in_the_site_and_keeps_its_bytes() {
     assert!(!tame || count < USUAL, "the schedules are too tame: {totals:?}");
 }
 
-/// This schedule found a defect: a proof was kept although another node had begun to pull the bytes, so the next owner
-/// wrote during the pull.
+/// This schedule found a defect: a proof still counted although another node had begun to pull the item's bytes. So the
+/// next owner wrote to the item during the pull.
 #[test]
 fn a_proof_ends_when_another_node_begins_to_read() {
     let outcome = run(61_548, Planted::Nothing, Form::Early);
     assert!(outcome.is_ok(), "{}", outcome.err().unwrap_or_default());
 }
 
-/// This schedule found a defect: a member got a shared item to read while the item was about to leave its node. When
-/// the item came back before another node had pulled the bytes, the item left the node again although that member had
-/// the item's file open.
+/// This schedule found a defect: a member got a shared item to read while the item was about to leave its node. The
+/// item came back to its node before another node had pulled the bytes, and then left the node for the second time,
+/// although that member still had the item's file open.
 #[test]
 fn an_item_that_is_about_to_leave_gets_no_new_reader() {
     let outcome = run(41_623, Planted::Nothing, Form::Whole);
@@ -83,7 +83,8 @@ fn planted_defects_are_found() {
         let why = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
         println!("{planted:?}: {why}");
     }
-    // These defects are found only by faults that schedules of the form `Early` do not have.
+    // Only faults that schedules of the form `Early` do not have lead to these defects. So schedules of this form must
+    // not find them.
     for planted in [SlowPullUnseen, UnknownIsDone] {
         let found = (0..200).find_map(|seed| run(seed, planted, Form::Early).err());
         assert_eq!(found, None, "{planted:?} is found without its fault");

@@ -1,4 +1,5 @@
-//! Items with real daemons of one site: an owner on another node opens an item, and the item's bytes come to that node.
+//! Tests of items with real daemons of one site. When an owner on another node opens an item, the item's bytes come to
+//! the owner's node.
 
 mod support;
 
@@ -23,7 +24,7 @@ fn until(what: &str, holds: impl FnMut() -> bool) {
     until_within(Duration::from_secs(180), what, holds);
 }
 
-/// Makes a site of three daemons. The first one keeps the catalog.
+/// Makes a site of three daemons. The first daemon keeps the catalog.
 fn site() -> Vec<Daemon> {
     let all = Site::new().daemons(3);
     for daemon in &all {
@@ -49,7 +50,8 @@ fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Counts how many item files a node's daemon keeps. Files whose bytes wait to be pulled are counted, too.
+/// Counts how many item files a node's daemon keeps. The count includes files that the node keeps only until another
+/// node has pulled their bytes.
 fn files(daemon: &Daemon) -> usize {
     let keeper = format!("/proc/{}/fd", daemon.keeper.id());
     let links = std::fs::read_dir(keeper).unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
@@ -137,8 +139,8 @@ fn kills_of_brokers_during_transfers_lose_nothing() {
     let mut expected = sum(item.bytes());
     item.transfer("two").unwrap();
     for step in 1..13 {
-        // In turn the test kills the broker of the node that has the item, of the node that gets it, or of the third
-        // one.
+        // The test kills one broker in each step. It takes in turn the node that has the item, the node that gets the
+        // item, and the third node.
         kill(nodes[(step + step / 3) % 3].broker(), "KILL");
         let mut item = sessions[step % 3].access_item("k", PATIENCE).unwrap();
         assert_eq!(sum(item.bytes()), expected, "step {step}");
@@ -166,7 +168,8 @@ fn an_item_is_not_lost_while_its_node_does_not_know_how_to_reach_the_bytes() {
         (first, two)
     });
     until("the bytes are on their way", || files(&nodes[1]) > 0);
-    // The catalog does not answer the next broker, which therefore does not know the address of any node.
+    // The catalog is stopped before the next broker of node b starts. So this broker does not know the address of any
+    // node.
     let (catalog, former) = (nodes[0].broker(), nodes[1].broker());
     kill(catalog, "STOP");
     kill(former, "KILL");
@@ -203,7 +206,7 @@ fn each_node_has_one_copy_for_its_readers_and_the_owner_waits_for_them_all() {
         let (id, expected) = (item.id(), sum(item.bytes()));
         let error = beside.read_item("k", None).map(drop).unwrap_err();
         assert!(matches!(error.status, Status::NotYet | Status::NotFound), "{error}");
-        // One reader waits before the item is shared. The other readers come later.
+        // The first reader asks for the item before the owner shares it. The other readers ask after that.
         let (first, shared) = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| beside.read_item("k", PATIENCE).unwrap());
             let shared = item.share().unwrap();
@@ -237,7 +240,8 @@ fn each_node_has_one_copy_for_its_readers_and_the_owner_waits_for_them_all() {
     until("nothing is left", || nodes.iter().all(|node| files(node) == 0));
 }
 
-/// An item's maker tells another task of the item. The task finds it, although its own node may not know the item yet.
+/// A task makes an item, and tells a task of another node about it at once. That task must find the item, although its
+/// node may not know the item yet.
 #[test]
 fn an_item_of_another_node_is_found_as_soon_as_it_is_made() {
     let nodes = site();
@@ -253,8 +257,9 @@ fn an_item_of_another_node_is_found_as_soon_as_it_is_made() {
     }
 }
 
-/// The daemon uses a port for a task of another node, as a member with that task's name. When this member's end of the
-/// port is closed, the task itself still lives. So the task's item on this node must stay.
+/// If a task of another node uses a port of this node, this node's daemon has the port's end open in place of the task,
+/// as a member with the task's name. When this member ends, the task itself still lives. So the task's item on this
+/// node must stay.
 #[test]
 fn an_item_waits_for_a_task_whose_port_on_this_node_has_ended() {
     let nodes = site();
@@ -273,7 +278,8 @@ fn an_item_waits_for_a_task_whose_port_on_this_node_has_ended() {
     drop(two.access_item("k", PATIENCE).unwrap());
 }
 
-/// Two tasks pass an item to and fro between two nodes, while tasks of all three nodes look it up.
+/// Two tasks pass an item back and forth between two nodes. Meanwhile tasks on all three nodes must find the item at
+/// every moment.
 #[test]
 fn an_item_is_found_on_every_node_while_it_goes_from_node_to_node() {
     let nodes = site();
@@ -313,8 +319,8 @@ fn an_item_is_found_on_every_node_while_it_goes_from_node_to_node() {
     });
 }
 
-/// An owner writes again at once, while other nodes are pulling the bytes. These nodes get the shared bytes, or
-/// nothing.
+/// An owner takes a shared item back and writes to it at once, while another node is pulling the bytes. The reader on
+/// that node must get the bytes as they were shared, or an error.
 #[test]
 fn a_reader_gets_what_was_shared_although_its_owner_writes_again_at_once() {
     let nodes = site();
@@ -328,8 +334,8 @@ fn a_reader_gets_what_was_shared_although_its_owner_writes_again_at_once() {
         item = std::thread::scope(|scope| {
             let patience = if round % 4 == 0 { PATIENCE } else { Some(Duration::from_millis(500)) };
             let reading = scope.spawn(move || reader.read_item("k", patience));
-            // The owner writes again at three moments in turn: when the reader has the bytes, while it is pulling them,
-            // or at once.
+            // The moment at which the owner takes the item back changes from round to round: when the reader has the
+            // bytes, when the owner's node knows of the reader, or at once.
             match round % 4 {
                 0 => until("the reader has the item", || reading.is_finished()),
                 2 => until("a reader has come", || owner.find_item("k").unwrap().readers > 1 || reading.is_finished()),
@@ -352,7 +358,8 @@ fn a_reader_gets_what_was_shared_although_its_owner_writes_again_at_once() {
     until("nothing is left", || nodes.iter().all(|node| files(node) == 0));
 }
 
-/// A node is killed with all that it has: an item that was made there, and one that came there from another node.
+/// A node is killed and loses all that it has: an item that was made there, and an item that came there from another
+/// node.
 #[test]
 fn what_only_a_killed_node_had_is_reported_as_lost_and_nothing_is_left_on_the_others() {
     let mut nodes = site();
@@ -367,7 +374,7 @@ fn what_only_a_killed_node_had_is_reported_as_lost_and_nothing_is_left_on_the_ot
     fill(moved.bytes_mut(), 1);
     until("the first node has forgotten the bytes", || files(&nodes[0]) == 0);
     gone.kill_node();
-    // While the lease of the node lasts, an error says which node does not answer.
+    // Until the lease of the killed node ends, the error says which node does not answer.
     let error = other.access_item("moved", Some(Duration::from_millis(300))).unwrap_err();
     assert!(error.to_string().contains("node c"), "{error}");
     let is_lost = |error: crossdock_client::Error, name: &str| {
@@ -385,8 +392,8 @@ fn what_only_a_killed_node_had_is_reported_as_lost_and_nothing_is_left_on_the_ot
     }
     let late = owner.access_item("made", Some(Duration::from_millis(100))).unwrap_err();
     assert!(late.status == Status::TimedOut && is_lost(late, "made"));
-    // The names of the lost items are free. After another item has had the name `made`, errors about this name no longer
-    // speak of the lost item.
+    // The names of the lost items are free. After a new item has had the name `made`, errors about this name no longer
+    // mention the lost item.
     let again = other.create_item("made", &ItemOptions::bytes(100)).unwrap();
     again.destroy().unwrap();
     let error = other.access_item("made", None).unwrap_err();
@@ -397,8 +404,8 @@ fn what_only_a_killed_node_had_is_reported_as_lost_and_nothing_is_left_on_the_ot
     }
 }
 
-/// If a node with readers is lost, the owner does not wait for that node for ever, and not longer than the owner asked
-/// to wait.
+/// If a node with readers is lost, the owner of the shared item waits for these readers at most as long as its timeout
+/// says, and then gets the item.
 #[test]
 fn readers_of_a_lost_node_count_no_longer() {
     let mut nodes = site();
@@ -416,7 +423,7 @@ fn readers_of_a_lost_node_count_no_longer() {
     item.destroy().unwrap();
 }
 
-/// Connects a member of task `one` that may send any message.
+/// Connects a member of task `one` through which the test can send any message.
 fn raw(daemon: &Daemon) -> Raw {
     let mut hello = Raw::hello_message(1);
     let Request::Hello { token, task, .. } = &mut hello else { unreachable!() };
@@ -448,7 +455,7 @@ fn a_file_that_its_former_owner_cut_reaches_the_next_owner_on_another_node() {
     for size in [8192, 1 << 20] {
         let key = format!("cut{size}");
         let (item, file) = create(&mut one, &key, size);
-        // An item's data begin behind its first page.
+        // The data of an item begins after the first page of its file.
         crossdock_os::file::write_all_at(&file, b"12345678", 4096).unwrap();
         crossdock_os::file::set_size(&file, 4196).unwrap();
         drop(file);
@@ -461,8 +468,8 @@ fn a_file_that_its_former_owner_cut_reaches_the_next_owner_on_another_node() {
 }
 
 /// Fills the memory of a node, after the owner of an item has punched a hole into the item's file. Then gives the item
-/// to a task of another node. With `behind`, the file has memory behind its end, which makes up for the hole if only
-/// the file's memory is counted.
+/// to a task of another node. If `behind` is true, the file also has pages behind its end, as many as the hole lacks. A
+/// daemon that only counts the file's pages then does not notice the hole.
 fn check_a_hole(behind: bool) {
     const SIZE: u64 = 8 << 20;
     let site = Site::new();

@@ -1,4 +1,5 @@
-//! Ports between daemons of one site. Messages, objects, credits, patterns, ends and deaths behave as on one node.
+//! Ports between daemons of one site. Messages, objects, credits and patterns, and the ends and deaths of members,
+//! behave as on one node.
 
 mod support;
 
@@ -28,7 +29,8 @@ fn tagged(tag: u64) -> Message {
     Message::new(Handle::NONE, tag)
 }
 
-/// Runs in a child process: uses the port `p` as the environment says, prints "ready", and then waits to be killed.
+/// Runs in a child process: uses the port `p` in the way that an environment variable names, prints "ready", and then
+/// waits until it is killed.
 #[test]
 #[ignore = "a part that other tests start in a process of its own"]
 fn child() {
@@ -81,7 +83,8 @@ fn end(mut child: Child) {
     child.wait().unwrap();
 }
 
-/// Sends every kind of object that moves by value from one session to another, and checks what arrives.
+/// Sends objects of every kind that can be copied to another node. They go from the session `from` to the session `to`;
+/// there the test checks what arrives.
 fn objects(from: &Session, to: &Session, name: &str) {
     let producer = from.port(name, End::Producer, &options(Pattern::OneToOne, 4), None).unwrap();
     let consumer = to.port(name, End::Consumer, &options(Pattern::OneToOne, 4), None).unwrap();
@@ -136,7 +139,7 @@ fn objects(from: &Session, to: &Session, name: &str) {
             }
         }
         consumer.release(&message).unwrap();
-        // The credit comes back to the producer, with the handle that the producer had sent.
+        // `reclaim` must give the producer the handle that it had sent.
         let mut credit = None;
         until("the credit is back", || {
             credit = producer.reclaim(POLL).ok().flatten();
@@ -144,9 +147,9 @@ fn objects(from: &Session, to: &Session, name: &str) {
         });
         assert_eq!(credit, Some(handle));
     }
-    // A block with a container in it does not move by value. The message arrives without the block, and opening the
-    // block fails with an error that says so. In the second, larger block the container is found only while the block's
-    // bytes are pulled.
+    // A block with a container in it cannot be copied to another node. The message arrives without the block, and
+    // opening the block fails with an error that says so. For the second, larger block, the relay notices the container
+    // only while it pulls the block's bytes.
     for (size, at) in [(64, 16), (1 << 20, 700_000)] {
         let nested = home.allocate(size, 64).unwrap();
         crossdock_core::shared_access::store(home.mapping(), nested + at, (nested + at).wrapping_neg()).unwrap();
@@ -166,7 +169,8 @@ fn objects_go_both_ways() {
     let (a, b) = (world.session(0, "one"), world.session(1, "two"));
     objects(&a, &b, "forth");
     objects(&b, &a, "back");
-    // Here the consumer makes the port, so the producer is on the other node.
+    // Here the consumer's session makes the port. So the port is on the consumer's node, and the producer is on the
+    // other node.
     drop(a.port("turned", End::Consumer, &options(Pattern::OneToOne, 4), None).unwrap());
     objects(&b, &a, "turned");
 }
@@ -195,7 +199,8 @@ fn capacity_and_busy_ends_are_those_of_one_node() {
     }
 }
 
-/// One link carries at most 64 requests at the same time. A task that waits for an end must not keep one of them.
+/// One link carries at most 64 requests at the same time. A task that waits for an end of a port must not occupy one of
+/// these 64 places during its wait.
 #[test]
 fn many_tasks_that_wait_for_an_end_do_not_hold_up_messages_and_opens() {
     let world = World::new(2);
@@ -223,7 +228,8 @@ fn many_tasks_that_wait_for_an_end_do_not_hold_up_messages_and_opens() {
             consumer.receive(soon)?;
             one.port("other", End::Producer, &PortOptions::default(), soon)
         })();
-        // The place goes to a waiting task soon after it is free.
+        // No waiting task may get the consumer's end before it is free. Soon after `held` is dropped, one of the tasks
+        // must get it.
         let was_early = took.try_recv().is_ok();
         drop(held);
         let next = took.recv_timeout(Duration::from_secs(5));
@@ -266,7 +272,7 @@ fn a_fan_out_reaches_consumers_of_three_nodes() {
             let message = consumer.receive(LONG).unwrap();
             assert_eq!(message.tag, tag);
             held.push(message);
-            // The consumer holds some messages for a while. No message is lost by this.
+            // The consumer holds up to eight messages before it releases them. No message may be lost because of this.
             if held.len() == 8 || tag == 49 {
                 held.drain(..).for_each(|message| consumer.release(&message).unwrap());
             }
@@ -277,7 +283,7 @@ fn a_fan_out_reaches_consumers_of_three_nodes() {
             }
         }
     }
-    // From here on the consumers receive one message each, in turn.
+    // From here on, each consumer in turn receives one message.
     let mut next = vec![8; 3];
     while next.iter().any(|next| *next < 50) {
         for (consumer, next) in consumers.iter().zip(&mut next).filter(|(_, next)| **next < 50) {
@@ -318,8 +324,8 @@ fn a_remote_end_that_never_said_a_word_has_died_too() {
     let error = consumer.receive(LONG).unwrap_err();
     assert_eq!(error.status, Status::PeerDied, "{error}");
     drop(consumer);
-    // Now the consumer is on the other node. The producer learns of the consumer's death when the port has no more
-    // room.
+    // Now the consumer is on the other node. After the consumer's death, the producer gets the error when the port has
+    // no room left.
     let producer = a.port("p", End::Producer, &PortOptions::default(), None).unwrap();
     end(start(&world.daemons[1], "consume"));
     let error = (0..9).find_map(|tag| producer.send(&tagged(tag), LONG).err()).unwrap();
@@ -360,8 +366,8 @@ fn the_loss_of_a_node_is_a_death_of_its_tasks() {
     let producer = b.port("p", End::Producer, &PortOptions::default(), None).unwrap();
     producer.send(&tagged(5), LONG).unwrap();
     assert_eq!(consumer.receive(LONG).unwrap().tag, 5);
-    // The broker is killed. The members through which its daemon used ports of other nodes are in the same process, and
-    // die with the broker.
+    // Kills the broker of node b. Node b used the port of node a through a member in the broker's process. So this
+    // member dies with the broker.
     world.daemons[1].kill_broker();
     let error = consumer.receive(LONG).unwrap_err();
     assert_eq!(error.status, Status::PeerDied, "{error}");
@@ -377,7 +383,8 @@ fn ports_regions_and_series_are_removed_from_another_node() {
     let series = SeriesOptions { variables: vec![Variable::new("u", "f64", &[4])], ..SeriesOptions::default() };
     let publisher = a.publisher("s", &series).unwrap();
     drop(region(&a, "r"));
-    // The object's node gives the answer, because it knows the members that use the object.
+    // Node b asks the node that has the object whether it can be removed, because only that node knows the members that
+    // use the object.
     let is_busy = |outcome: crossdock_client::Result<()>| outcome.is_err_and(|error| error.status == Status::Busy);
     until("node b knows the port", || is_busy(b.remove(SegmentKind::Port, "p", InUse::Refuse)));
     let busy = b.remove(SegmentKind::Port, "p", InUse::Refuse).unwrap_err();
@@ -392,11 +399,11 @@ fn ports_regions_and_series_are_removed_from_another_node() {
     let left = a.list().unwrap().segments;
     let named = |segment: &&SegmentInfo| !segment.removed && ["p", "s", "r"].contains(&&*segment.name);
     assert_eq!(left.iter().find(named), None);
-    // A second removal finds nothing, whether or not the catalog has told node b of the first one.
+    // A second removal must find nothing, even if the catalog has not told node b about the first removal yet.
     for (kind, name) in [(SegmentKind::Port, "p"), (SegmentKind::Series, "s"), (SegmentKind::Region, "r")] {
         let none = b.remove(kind, name, InUse::Keep).unwrap_err();
         assert_eq!(none.status, Status::NotFound, "{none}");
     }
-    // A member has an end of the removed port open. This end stays open, as it does on one node.
+    // A member still has an end of the removed port open. The end works after the removal, as it does on one node.
     assert_eq!(port.receive(POLL).unwrap_err().status, Status::NotYet);
 }

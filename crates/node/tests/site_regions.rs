@@ -1,4 +1,4 @@
-//! Regions that are copied and moved between daemons of one site.
+//! Tests of regions that are copied and moved between daemons of one site.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn value(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5555
 }
 
-/// Fills a region with objects of all kinds, and with handles of them that are stored in the region itself. The region
+/// Fills a region with objects of all kinds, and also stores handles of these objects in the region itself. The region
 /// grows several times, and some objects are removed again.
 fn fill(region: &Region, elements: u64) -> Vec<Handle> {
     let mut handles = Vec::new();
@@ -44,7 +44,8 @@ fn fill(region: &Region, elements: u64) -> Vec<Handle> {
     handles
 }
 
-/// Checks that the region has what [`fill`] has put into it, by names and by the handles that are stored in it.
+/// Checks that the region has the objects that [`fill`] has made. Finds them by their names and by the handles that are
+/// stored in the region.
 fn check(region: &Region, elements: u64) {
     assert_eq!(region.text("note", ObjectMode::OpenOnly, None).unwrap().get().unwrap(), "written on node a");
     let field = region.ndarray::<f64>("field", ObjectMode::OpenOnly, None).unwrap();
@@ -67,8 +68,8 @@ fn check(region: &Region, elements: u64) {
     }
 }
 
-/// Changes the region in all ways. The change would show if a part of the region's memory were missing, or shared with
-/// another region.
+/// Allocates and frees much memory in the region. A check would notice if a part of the region's memory were missing,
+/// or were also part of another region.
 fn change(region: &Region) {
     for n in 0..200u64 {
         let more = region.vector::<u64>(&format!("more/{n}"), ObjectMode::CreateOnly, None).unwrap();
@@ -83,7 +84,7 @@ fn names(session: &Session) -> Vec<String> {
     session.list().unwrap().segments.iter().map(|segment| segment.name.clone()).collect()
 }
 
-/// Counts the bytes that count against the quota of a node, in all segments.
+/// Adds up the bytes that all segments of the session's node have reserved.
 fn counted(session: &Session) -> u64 {
     session.list().unwrap().segments.iter().map(|segment| segment.reserved).sum()
 }
@@ -123,7 +124,7 @@ fn a_copy_has_everything_of_the_region_and_its_handles_are_valid() {
     assert_eq!((copy.name(), copy.capacity()), ("copy", SIZE));
     check(&copy, elements);
     assert_eq!(counted(&on_b), before, "the copy counts against the quota as the region does");
-    // A handle is enough to find its region, without opening the region by name.
+    // A handle alone is enough to find the region; the program need not open the region by name.
     let (whole, place) = (on_b.region_of(handles[1]).unwrap(), copy.load(handles[1], None).unwrap());
     assert_eq!((whole.id(), place.offset), (copy.id(), handles[1].offset));
     let saved = copy.vector::<u64>("v/1", ObjectMode::OpenOnly, None).unwrap().save().unwrap();
@@ -135,8 +136,8 @@ fn a_copy_has_everything_of_the_region_and_its_handles_are_valid() {
     let original = on_a.region("frames", Mode::OpenOnly, 0, Some(LONG)).unwrap();
     check(&original, elements);
     change(&original);
-    // Node a, which has the original, makes a copy of the copy. Handles of the original and of the first copy are valid
-    // in it.
+    // Node a, which has the original, makes a copy of the copy. Handles of the original and of the first copy must be
+    // valid in this second copy.
     drop((copy, whole));
     on_b.region("copy", Mode::OpenOnly, 0, None)
         .unwrap()
@@ -166,7 +167,7 @@ fn a_region_that_moves_is_on_one_node_only_and_its_handles_stay_valid() {
         check(&region, 100_000);
         region.load(handles[1], None).unwrap();
         change(&region);
-        // A region that is here already is only opened, even while this task has it open.
+        // If the region is already on this node, `move_region` only opens it, even while this task has the region open.
         assert_eq!(sessions[to].move_region("frames", LONG).unwrap().id(), region.id());
         let node = ["a", "b", "c"][to];
         until("the former node has let it go", || names(&sessions[from]).is_empty());
@@ -180,7 +181,8 @@ fn a_region_that_moves_is_on_one_node_only_and_its_handles_stay_valid() {
         let taken = sessions[from].region("frames", Mode::CreateOnly, SIZE, None).unwrap_err();
         assert_eq!(taken.status, Status::Exists, "{taken}");
     }
-    // The node to which the region moved last has the name. When the region is removed there, the name is free.
+    // The node to which the region has moved last now has the region's name. When the region is removed on that node,
+    // the name is free.
     sessions[2].remove_region("frames").unwrap();
     until("the name is free", || sessions[1].region("frames", Mode::CreateOnly, SIZE, None).is_ok());
 }
@@ -197,7 +199,7 @@ fn a_region_that_a_task_has_open_is_neither_copied_nor_moved() {
         assert_eq!(error.status, Status::Busy, "{error}");
         assert!(error.to_string().contains("task 'solver'"), "{error}");
     }
-    // With a longer timeout the call waits until the region is closed.
+    // With a longer timeout, `move_region` waits until the task has closed the region.
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| on_b.move_region("frames", LONG).unwrap());
         open.text("note", ObjectMode::OpenOnly, None).unwrap().set("the last word").unwrap();
@@ -227,16 +229,16 @@ fn a_copy_that_fails_leaves_nothing_and_the_region_stays_usable() {
         let region = in_a.region(name, Mode::CreateOnly, size, None).unwrap();
         region.text("note", ObjectMode::CreateOnly, None).unwrap().set(name).unwrap();
     }
-    // The capacity of `big` alone is beyond the quota of the workflow on the other node.
+    // The capacity of `big` is larger than the quota of the workflow on node b.
     let error = in_b.move_region("big", LONG).unwrap_err();
     assert_eq!(error.status, Status::NoSpace, "{error}");
     assert!(error.to_string().contains("quota"), "{error}");
-    // The quota is full.
+    // After this, the quota of the workflow on node b has no room for `fits`.
     let other = in_b.region("other", Mode::CreateOnly, 8 << 20, None).unwrap();
     other.allocate(6 << 20, 16).unwrap();
     let error = in_b.move_region("fits", LONG).unwrap_err();
     assert_eq!(error.status, Status::NoSpace, "{error}");
-    // The name is taken on this node, and on the other one.
+    // The name `other` is taken on node b, and the name `little` on node a.
     for taken in ["other", "little"] {
         let error = in_b.copy_region("fits", taken, LONG).unwrap_err();
         assert_eq!(error.status, Status::Exists, "{error}");
@@ -295,8 +297,8 @@ fn a_task_needs_grants_for_what_it_copies_and_moves() {
     }
 }
 
-/// Kills a broker while a region moves, at many moments. Afterwards exactly one of the nodes has the region, with all
-/// of its bytes, and no node has anything else.
+/// Moves a region several times, and kills a broker during each move, each time at another moment. Afterwards exactly
+/// one of the nodes has the region, with all of its bytes, and no unfinished copy is left.
 fn moves_while_a_broker_is_killed(kill: impl Fn(&World, usize) -> &Daemon) {
     let world = World::new(2);
     let sessions: Vec<_> = (0..2).map(|node| world.session(node, "worker")).collect();
@@ -312,7 +314,7 @@ fn moves_while_a_broker_is_killed(kill: impl Fn(&World, usize) -> &Daemon) {
             kill(&world, to).kill_broker();
             moving.join().unwrap()
         });
-        // The call may also succeed in a second attempt, which the library makes when the daemon is back.
+        // The call to move the region may also succeed, because the library repeats it when the daemon runs again.
         let has = |node: usize| sessions[node].region("frames", Mode::OpenOnly, 0, None).ok();
         let mut found = None;
         until("exactly one node has the region", || {
@@ -346,9 +348,9 @@ fn a_region_is_on_exactly_one_node_when_the_broker_of_the_next_node_is_killed() 
     moves_while_a_broker_is_killed(|world, to| &world.daemons[to]);
 }
 
-/// Kills a node while a region moves, at several moments: its broker and its keeper at once, so that nothing of the node
-/// is left. Afterwards the other node has the whole region, or no node has the region and its name is free. The region
-/// may be lost only if the killed node was the only one that had it.
+/// Kills the broker and the keeper of a node while a region moves, at several moments. Afterwards the other node has
+/// the whole region, or no node has the region and its name is free. The region may be lost only if the killed node was
+/// the only node that had it.
 fn moves_while_a_node_is_killed(dies: usize) {
     let site = Site::new();
     let mut daemons = site.daemons(3);
@@ -380,8 +382,7 @@ fn moves_while_a_node_is_killed(dies: usize) {
             region.is_some() || is_undecided || names(&sessions[lives]).is_empty()
         });
         if is_undecided {
-            // Only the killed node could say whether the region has moved. So the test gives the region up: it removes
-            // the region with force.
+            // Only the killed node could say whether the region has moved. So the test removes the region by force.
             assert_eq!(dies, to, "node {} does not decide", names_of_nodes[dies]);
             let refused = sessions[lives].remove_region("frames").unwrap_err();
             assert_eq!(refused.status, Status::Busy, "{refused}");
@@ -397,7 +398,7 @@ fn moves_while_a_node_is_killed(dies: usize) {
             sessions[lives].remove_region("frames").unwrap();
         }
         match (lives == to, is_lost) {
-            // The region was still on the killed node alone, so the call that moves it fails with an error.
+            // Only the killed node had the region, so the region is lost, and the call to move it fails.
             (true, true) => {
                 let error = outcome.unwrap_err();
                 assert!(error.to_string().replace('\'', "").contains("node b"), "{error}");
@@ -417,7 +418,7 @@ fn moves_while_a_node_is_killed(dies: usize) {
         until("the name is free", || on_a.region("frames", Mode::CreateOnly, SIZE, None).is_ok());
         on_a.remove_region("frames").unwrap();
         drop(sessions);
-        // Another daemon of the same node takes part in the next round.
+        // A new daemon replaces the killed daemon in the next round.
         daemons[dies] = site.node(names_of_nodes[dies]);
     }
     println!("{moved} moves succeeded, {stayed} regions stayed, {lost} were lost with their node");

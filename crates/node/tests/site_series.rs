@@ -1,4 +1,5 @@
-//! Series between daemons of one site. Versions, kept versions, ends, deaths and restarts behave as on one node.
+//! Series between daemons of one site. Versions and kept versions behave as on one node, and so do ends, deaths and
+//! restarts.
 
 mod support;
 
@@ -20,7 +21,7 @@ const CHUNK: usize = 4096;
 /// How many numbers a chunk holds.
 const PART: usize = CHUNK / 8;
 
-/// Options of a series with one variable `u` of `chunks` chunks. Each publish compares all chunks.
+/// Makes the options of a series with one variable `u` of `chunks` chunks. The publisher finds changes by comparing.
 fn options(chunks: usize) -> SeriesOptions {
     SeriesOptions {
         chunk: Some(CHUNK as u32),
@@ -51,7 +52,8 @@ fn equal(one: &Version, other: &Version) {
     }
 }
 
-/// Publishes a given number of versions, or until it is killed. Prints "ready" after the first version.
+/// Runs in a child process: publishes a given number of versions, or until it is killed. Prints "ready" after the first
+/// version.
 #[test]
 #[ignore = "a part that other tests start in a process of its own"]
 fn child() {
@@ -94,12 +96,12 @@ fn versions_are_the_same_on_all_nodes_and_a_node_fetches_each_changed_chunk_once
     let publishing = world.session(0, "solver");
     let mut publisher = publishing.publisher("field", &options(1000)).unwrap();
     let sessions: Vec<_> = (0..3).map(|node| world.session(node, "viewer")).collect();
-    // Two of the observers are on node `b`: one mirror serves both.
+    // Two of the observers are on node `b`, where one mirror serves both of them.
     let places = [&sessions[0], &sessions[1], &sessions[1], &sessions[2]];
     let mut observers: Vec<_> = places.into_iter().map(|session| observe(session, "field")).collect();
     assert_eq!(failed(observers[1].latest()).0, Status::NotYet);
     let mut fetched = 0;
-    // The chunks that change in each step: all, few, none, most, every second one, and one.
+    // The chunks that change in each step: all, few, none, all but one, every second chunk, and one chunk.
     let steps: [&dyn Fn(usize) -> bool; 6] =
         [&|_| true, &|n| n % 333 == 5, &|_| false, &|n| n != 17, &|n| n % 2 == 0, &|n| n == 999];
     for (step, changes) in steps.iter().enumerate() {
@@ -117,8 +119,8 @@ fn versions_are_the_same_on_all_nodes_and_a_node_fetches_each_changed_chunk_once
         versions[1..].iter().for_each(|version| equal(&versions[0], version));
         fetched += changed;
         for n in [1, 3] {
-            // The mirror shows a version to observers before the report about the mirror counts the version's bytes, so
-            // the test waits.
+            // Observers of a mirror may see a version before the mirror's report counts the version's bytes. So the
+            // test waits for the report.
             until("it is counted", || {
                 let report = places[n].series_report(observers[n].id()).unwrap();
                 assert!(report.copied <= fetched && report.newest == step as u64 + 1, "step {step}: {report:?}");
@@ -155,8 +157,8 @@ fn kept_versions_are_there_for_an_observer_that_comes_late() {
         assert_eq!((version.sequence(), version.missed()), (sequence, 0));
         shows(&version, sequence);
     }
-    // A version that an observer holds stays, whatever is published later. The mirror keeps as many other versions as
-    // the series does.
+    // A version that an observer holds stays, however many versions are published later. The mirror also keeps as many
+    // earlier versions as the option `keep` of the series says.
     let held = there.at(7, Duration::ZERO).unwrap();
     publish_all(&mut publisher, 10..=20);
     until("the newest is there", || there.newest() == 20);
@@ -175,7 +177,7 @@ fn an_observer_may_come_before_the_publisher_and_shapes_change() {
         (on_b, observer, first)
     });
     let on_a = world.session(0, "solver");
-    // After this time, node `b` very likely waits for the series.
+    // After this pause, the observer on node `b` very likely waits for the series.
     std::thread::sleep(Duration::from_millis(200));
     let grid = Variable {
         max_shape: vec![64, 4096],
@@ -233,7 +235,7 @@ fn all_tasks_of_a_node_need_one_place_of_a_series_of_another_node() {
     let mut publisher = on_a.publisher("field", &SeriesOptions { max_observers: 64, ..options(4) }).unwrap();
     publish(&mut publisher, 1);
     let here = world.session(0, "viewer");
-    // One observer is the supply of the mirror on node b.
+    // One of the series' 64 observers is the supply of the mirror on node b. So 63 observers fit on node a.
     let all: Vec<_> =
         std::iter::once(observe(&on_b, "field")).chain((0..63).map(|_| observe(&here, "field"))).collect();
     assert_eq!(failed(here.observe("field", LONG)).0, Status::NoSpace);
@@ -291,7 +293,7 @@ fn the_end_of_a_series_comes_behind_its_last_version() {
     let closed = failed(there.next(LONG));
     assert!(closed.0 == Status::Closed && closed.1.contains("series 'field'"), "{closed:?}");
     assert_eq!(there.state(), SeriesState::Ended);
-    // The last version stays, for present observers and for later ones.
+    // The last version stays available, both to present observers and to observers that come later.
     let mut late = observe(&on_b, "field");
     assert_eq!(late.id(), there.id());
     shows(&late.latest().unwrap(), 2);
@@ -299,7 +301,7 @@ fn the_end_of_a_series_comes_behind_its_last_version() {
     let mut later = observe(&on_b, "field");
     shows(&later.latest().unwrap(), 2);
     assert_eq!(failed(later.next(LONG)).0, Status::Closed);
-    // The series that is published next under this name is a new series, also for observers on the other node.
+    // A later publisher of this name publishes a new series. An observer on the other node then gets the new series.
     let mut second = on_a.publisher("field", &options(4)).unwrap();
     publish(&mut second, 3);
     let mut latest = observe(&on_b, "field");
@@ -322,7 +324,7 @@ fn the_death_of_a_publisher_comes_behind_its_last_version() {
     let mut late = observe(&on_b, "field");
     shows(&late.latest().unwrap(), 2);
     assert_eq!(failed(late.next(LONG)).0, Status::PeerDied);
-    // The publisher is started again. An observer finds the new series by observing again.
+    // Another process publishes a new series under the same name. A new call of `observe` finds this series.
     let again = start(&world.daemons[0], 5);
     let mut next = observe(&on_b, "field");
     shows(&next.next(LONG).unwrap(), 4);
@@ -393,7 +395,8 @@ fn no_publisher_waits_for_a_stuck_node_and_waits_there_say_when_the_node_was_see
     publish(&mut publisher, 1);
     let mut there = observe(&on_b, "field");
     shows(&there.next(LONG).unwrap(), 1);
-    // The daemon of the mirror is stopped, so the mirror takes no further version.
+    // The daemon of node b is stopped, so the mirror on node b gets no more versions. The publisher must not be
+    // affected.
     let broker = world.daemons[1].broker();
     kill(broker, "STOP");
     for value in 2..=300 {
@@ -402,7 +405,8 @@ fn no_publisher_waits_for_a_stuck_node_and_waits_there_say_when_the_node_was_see
     kill(broker, "CONT");
     until("the newest is there", || there.newest() == 300);
     shows(&there.next(LONG).unwrap(), 300);
-    // The publisher's daemon is stopped. Its versions stay readable on the other node.
+    // Now the publisher's daemon is stopped. So a new version does not reach node b, and the wait there must end with
+    // an error that says when the publisher's daemon was last heard of.
     let broker = world.daemons[0].broker();
     kill(broker, "STOP");
     publish(&mut publisher, 301);
@@ -422,8 +426,8 @@ fn observers_of_another_node_that_hold_versions_delay_no_task_and_lose_nothing()
     let mut there = observe(&on_b, "field");
     let mut held = Vec::new();
     let mut value = 0;
-    // Observers hold so many versions that the mirror has no room. It shows no more versions, and the publisher
-    // continues.
+    // The observer holds so many versions that the mirror has no room for another version. The mirror then shows no new
+    // version, but the publisher continues.
     while held.len() < 3 {
         value += 1;
         publish(&mut publisher, value);
@@ -462,7 +466,7 @@ fn versions_that_are_taken_back_are_skipped_and_none_is_torn() {
     for value in 2..=400 {
         assert_eq!(publish(&mut publisher, value), value);
         let Ok(version) = there.latest() else { continue };
-        // The publisher may take the version back before it is read.
+        // The publisher may take the version back before the observer reads it.
         if let Ok(numbers) = version.elements::<u64>("u") {
             assert!(numbers.iter().all(|n| Value::U64(*n) == *version.attribute("value").unwrap()));
             seen += 1;
@@ -505,7 +509,8 @@ fn a_series_has_one_publisher_in_a_site() {
     publish(&mut publisher, 1);
     let second = failed(on_b.publisher("field", &options(4)).map(drop));
     assert!(second.0 == Status::Exists && second.1.contains("on node a by task 'solver'"), "{second:?}");
-    // A task of the same node may publish the series again. After the series is removed, a task of any node may do it.
+    // After the publisher has ended, a task of the same node may publish a series of this name. After that series is
+    // removed, a task of any node may do so.
     drop(publisher);
     publish(&mut on_a.publisher("field", &options(4)).unwrap(), 2);
     on_a.remove_series("field").unwrap();
@@ -529,7 +534,8 @@ fn the_next_publisher_may_be_on_another_node_once_the_former_has_ended_or_died()
         "{living:?}"
     );
     end(doomed);
-    // Node a notices the death of the publisher first. Until node b knows of it, node b refuses another publisher.
+    // Node a notices the death of the publisher first. Until node b knows of the death, node b refuses a new publisher
+    // of this name.
     let mut publisher = None;
     until("the name is free", || {
         publisher = sessions[1].publisher("field", &options(4)).ok();
@@ -542,7 +548,7 @@ fn the_next_publisher_may_be_on_another_node_once_the_former_has_ended_or_died()
         shows(&observer.next(LONG).unwrap(), 7);
         assert_eq!(observer.newest(), 1);
     }
-    // Observers keep the versions that the former publisher published.
+    // An observer of the former series keeps the versions of that series.
     shows(&there.latest().unwrap(), 2);
     publisher.end().unwrap();
     let mut last = sessions[2].publisher("field", &options(4)).unwrap();
@@ -562,7 +568,7 @@ fn an_observer_that_waits_for_the_coming_series_finds_it_on_whichever_node_it_co
         publish(&mut publisher, 1);
         publisher.end().unwrap();
     }
-    // No member is left on node `a`, so the run on node `a` has ended.
+    // After this block, node `a` has no member any more, so the run on node `a` ends.
     let former = |session: &Session| session.observe("field", Duration::ZERO).map(drop);
     until("the run has ended, and b knows the name", || {
         former(&on_b).is_err_and(|error| error.status == Status::NotFound && error.to_string().contains("former run"))

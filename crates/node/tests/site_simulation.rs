@@ -1,11 +1,11 @@
 //! A simulation of names in a site. It runs several brokers, the gateways' real logic, and one catalog in memory, under
 //! random schedules. Nodes are cut off, lose answers, are stopped, are killed and come back, while their members make
-//! and remove names. The catalog loses its leader for some time; then the nodes do not hear whether their
-//! commits in flight were made.
+//! and remove names. The catalog loses its leader for some time. A node whose commit was in flight at that moment does
+//! not learn whether the commit was made.
 //!
 //! After every round the simulation checks that no name is given out by two running nodes that both assume that they
-//! have a lease. At the end all faults are removed. Then every node is a member of the site, and the catalog has
-//! exactly its names. Five planted defects must be found.
+//! have a lease. At the end all faults are removed. Then every node must be a member of the site, and the catalog must
+//! have exactly the names that the nodes have. Five planted defects must be found.
 
 #[path = "site_world/catalog.rs"]
 mod catalog;
@@ -30,22 +30,23 @@ use catalog::{Defects, Handle, LEADERLESS_MS, Leader, gateway};
 
 /// How many schedules a usual run has. A run of this many schedules must contain faults of every kind.
 const USUAL: u64 = 1500;
-/// The seeds of later schedules that have found a defect of the broker. Every run has these schedules, too.
+/// The seeds of schedules beyond a usual run that once found a defect of the broker. Every run includes these
+/// schedules.
 const FOUND_DEFECTS: [u64; 4] = [1852, 9168, 30_275, 81_925];
 
 /// A defect that is planted on purpose, and that the simulation must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
     Nothing,
-    /// The catalog makes an entry although the key is taken.
+    /// The catalog lets a node claim a name that another node has.
     MissingFence,
-    /// A node keeps a name that it had before its lease ended, although another node has the name now.
+    /// After its lease has ended, a node keeps a name that it had, although another node has taken the name.
     OldEpochAccepted,
     /// A node continues as if its lease had not ended.
     LostLeaseIgnored,
     /// A node's clock does not advance while the node is stopped.
     StillClock,
-    /// A commit counts as made although the catalog lost its leader before it answered.
+    /// If the catalog loses its leader before it has answered a commit, the node takes the commit for made.
     UnknownIsDone,
 }
 
@@ -63,7 +64,7 @@ impl Planted {
 struct Node {
     name: String,
     token: u64,
-    /// The lasting state, as the node's journal has it.
+    /// The lasting state of the broker, as the node's journal would restore it.
     lasting: Lasting,
     held: BTreeSet<SegmentId>,
     /// The node's number; 0 until it has joined the site for the first time.
@@ -79,7 +80,7 @@ struct Node {
     planted: Planted,
 }
 
-/// What happened in a schedule.
+/// Counts of what happened in a schedule.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     made: usize,
@@ -107,7 +108,7 @@ impl Totals {
 struct World {
     memory: Memory,
     leader: Arc<Leader>,
-    /// How long the catalog still has no leader, in milliseconds.
+    /// The time until the catalog has a leader again, in milliseconds.
     leaderless_ms: u64,
     nodes: Vec<Node>,
     made: usize,
@@ -184,8 +185,9 @@ impl Node {
         }
     }
 
-    /// Lets the gateway do all that is due, and gives its reports to the broker; repeats this for the broker's orders.
-    /// Returns how many names became contested, which means that another node has claimed them.
+    /// Lets the gateway do what is due, gives the gateway's reports to the broker, and passes the broker's requests to
+    /// the gateway, several times. Returns how many names became contested, which means that another node has claimed
+    /// them.
     fn step(&mut self, now: u64) -> usize {
         let mut contested = 0;
         for _ in 0..3 {
@@ -247,14 +249,15 @@ impl World {
         if !self.leader.is_lost() {
             return self.memory.advance(Duration::from_millis(ms));
         }
-        // A new leader keeps the leases that the former one knew, so no lease ends while there is none.
+        // No lease ends while the catalog has no leader, because the next leader continues the leases of the former
+        // leader.
         self.leaderless_ms = self.leaderless_ms.saturating_sub(ms);
         if self.leaderless_ms == 0 {
             self.leader_returns();
         }
     }
 
-    /// Takes the catalog's leader away for some time. One commit of each node is in flight at that moment.
+    /// Takes the catalog's leader away for some time. The next commit of each node counts as in flight at this moment.
     fn lose_leader(&mut self, random: &mut Random) {
         if self.leader.is_lost() {
             return;
@@ -285,7 +288,7 @@ impl World {
         }
     }
 
-    /// Lets time pass, and lets all running nodes do what is due.
+    /// Lets `ms` milliseconds pass, and then lets all running nodes do what is due.
     fn round(&mut self, ms: u64) {
         self.pass(ms);
         for node in self.nodes.iter_mut().filter(|node| !node.stopped) {
@@ -324,7 +327,7 @@ impl World {
                 let faults = match random.below(5) {
                     0 | 1 => Faults { cut: true, ..Faults::default() },
                     2 => Faults { fail: 2, ..Faults::default() },
-                    // Only the way from the catalog to the node is cut: the catalog gets what the node sends.
+                    // Only the direction from the catalog to the node is cut: the catalog gets what the node sends.
                     3 => Faults { lose: [1, 5, 50][random.below(3)], hold: true, ..Faults::default() },
                     _ => Faults::default(),
                 };
@@ -339,7 +342,7 @@ impl World {
                 }
             }
             70..76 => {
-                // The broker is killed, and with it the gateway, which is in the same process.
+                // The broker is killed. The gateway is in the same process, so a new gateway begins, too.
                 node.steps = gateway(&node.handle, &clock, &node.name, node.token, node.number);
                 node.stopped = false;
                 if node.number != 0 {
@@ -347,7 +350,7 @@ impl World {
                 }
             }
             76..79 => {
-                // The whole daemon is killed. Another daemon of the same node name begins without any state.
+                // The whole daemon is killed. A new daemon with the same node name begins without any state.
                 node.token += 1;
                 (node.lasting, node.held, node.broker, node.number) = (Lasting::default(), BTreeSet::new(), None, 0);
                 node.steps = gateway(&node.handle, &clock, &node.name, node.token, 0);
@@ -359,8 +362,8 @@ impl World {
         }
     }
 
-    /// Finds, for each name, the node that gives the name out, among the running nodes that assume that they have a
-    /// lease. It is an error if two nodes give out the same name.
+    /// Map from each name to the node that has it, for the running nodes that believe that they have a lease. Fails if
+    /// two such nodes have the same name.
     fn owners(&self) -> Result<BTreeMap<SiteName, &str>, String> {
         let mut owners = BTreeMap::new();
         for node in self.nodes.iter().filter(|node| !node.stopped && node.steps.is_in()) {
@@ -375,8 +378,8 @@ impl World {
         Ok(owners)
     }
 
-    /// Removes all faults. Then checks that every node is a member of the site, and that the catalog has exactly its
-    /// names.
+    /// Removes all faults. Then checks that every node is a member of the site, and that the catalog has exactly the
+    /// names that the nodes have.
     fn settle(&mut self) -> Result<(), String> {
         self.leader_returns();
         for node in &mut self.nodes {

@@ -1,4 +1,4 @@
-//! Messages and memory keep working while the broker is killed again and again.
+//! Tests that messages and the region's growth continue while the broker is killed again and again.
 
 mod support;
 
@@ -11,8 +11,8 @@ use support::Daemon;
 const KILLS: u32 = 100;
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 
-/// For each message the producer makes a new object, so the region grows. The region cannot grow without the broker,
-/// but the messages go on without it. The consumer checks that no message is lost, doubled, reordered or changed.
+/// For each message the producer makes a new object, so the region must grow from time to time. For growth it needs the
+/// broker; for messages it does not. The consumer checks that no message is lost, doubled, reordered or changed.
 #[test]
 fn a_hundred_broker_kills_lose_no_message() {
     let daemon = Daemon::start();
@@ -23,8 +23,8 @@ fn a_hundred_broker_kills_lose_no_message() {
         for kill in 0..KILLS {
             let before = sent.load(Ordering::Relaxed);
             daemon.kill_broker();
-            // Every second kill comes while the new broker is still starting. The other kills come after some messages
-            // have passed.
+            // Every second kill comes after one millisecond, while the new broker is still starting. The other kills
+            // come only after some messages have passed.
             let patience = if kill % 2 == 0 { Duration::from_millis(1) } else { Duration::from_secs(5) };
             let began = Instant::now();
             while sent.load(Ordering::Relaxed) < before + 30 && began.elapsed() < patience && !producing.is_finished() {

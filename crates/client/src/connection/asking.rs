@@ -17,8 +17,8 @@ use crate::{Error, Reason, Result, interrupt};
 /// whether the daemon still answers.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The pause of a thread that waits for an answer between two attempts to send the messages that did not fit into the
-/// full socket.
+/// While some messages are unsent because the socket was full, a thread that waits for an answer tries after each pause
+/// of this length to send them.
 const ROOM: Duration = Duration::from_millis(1);
 
 /// An answer, and the descriptor that came with it.
@@ -31,19 +31,19 @@ type AnsweredWith = (Answer, Vec<OwnedFd>);
 pub(super) struct Pending {
     request: Request,
     descriptors: Vec<Arc<OwnedFd>>,
-    /// The time until which the daemon may wait before it answers. Each time that the request is sent, it tells the
-    /// daemon the time that is left.
+    /// The time until which the daemon may wait before it answers. Each time that this process sends the request, it
+    /// puts the time that is left into the request.
     wait: Option<Deadline>,
     /// The number of the connection on which the request was sent; 0 if it was not sent yet.
     pub(super) sent_on: u64,
     answer: Option<AnsweredWith>,
-    /// True if the request is sent again on the next connection although no thread waits for its answer. A request
+    /// True if the request must be sent again on the next connection even if no thread waits for its answer. A request
     /// that makes something is sent again, because its answer tells the session what to remove. A request by which the
     /// session itself removes something by its id is sent again, too. If a program's own call to remove something has
     /// failed, its request is never sent again.
     pub(super) lasts: bool,
-    /// The number of descriptors to reserve: those that the answer may bring, and one for a copy that the session
-    /// keeps.
+    /// The number of places to reserve in the descriptor table: for the descriptors that the answer may bring, and for
+    /// one copy that the session keeps.
     wants: usize,
 }
 
@@ -62,7 +62,7 @@ impl Pending {
         if self.answer.is_none() { self.wants } else { 0 }
     }
 
-    /// Tells whether the daemon makes something for this request that stays until it is removed.
+    /// Tells whether this request makes an object that stays until it is removed.
     pub(super) fn makes_something(&self) -> bool {
         match &self.request {
             Request::Open { mode, .. } => *mode != OpenMode::OpenOnly,
@@ -190,7 +190,8 @@ impl Connection {
             }
             state.reading = true;
             drop(state);
-            // However this call returns, another thread must then be able to become the reader of the connection.
+            // When this value is dropped at the end of the call, another thread can become the reader of the
+            // connection.
             let passed_on = ReaderTurn(self);
             self.read_some(deadline);
             drop(passed_on);
@@ -198,7 +199,7 @@ impl Connection {
         }
     }
 
-    /// Gives up a request that has no answer in time. If the answer has arrived just now, returns the answer.
+    /// Gives up a request that has no answer in time. If the answer has arrived in the meantime, returns the answer.
     fn give_up(&self, number: u64) -> Result<AnsweredWith> {
         let mut state = self.lock();
         if state.pending.get(&number).is_some_and(|pending| pending.answer.is_some()) {
@@ -219,7 +220,8 @@ impl Connection {
             (state.socket.clone(), state.generation, !state.untold.is_empty())
         };
         let Some(socket) = socket else { return self.connect_again(deadline) };
-        // The wait is short, because a request that did not fit into the full socket may still have to be sent.
+        // If messages did not fit into the full socket, the wait is short, so that the thread can soon try to send
+        // them.
         let slice = deadline.at_most(if untold { ROOM } else { Duration::from_millis(100) });
         self.read_message(&socket, generation, slice);
     }
@@ -227,7 +229,8 @@ impl Connection {
     /// Waits for one message of this connection and hands it to the thread that asked. Only the reader calls this.
     pub(super) fn read_message(&self, socket: &OwnedFd, generation: u64, slice: Deadline) {
         let mut buffer = [0; MAX_MESSAGE + 1];
-        // The answer has nearly always not arrived yet. A read without waiting first would be a needless system call.
+        // The answer has rarely arrived at this point. So the thread waits first; an immediate read would usually find
+        // nothing and waste a system call.
         if !event::wait_readable(socket, slice).unwrap_or(true) {
             return;
         }
@@ -237,22 +240,22 @@ impl Connection {
         let mut state = self.lock();
         match received {
             Ok(None) => {}
-            // Another thread took the free descriptors. The message itself has arrived, so only its request fails.
+            // Another thread of this process has used the free descriptors, so the kernel dropped the message's
+            // descriptors. The message itself has arrived, so only the request that it answers fails.
             Ok(Some(Received::Stripped(length))) => self.hand_out_stripped(&mut state, &buffer[..length]),
             Ok(Some(Received::Message(length, fds))) => match Answer::decode(&buffer[..length], fds.len()) {
                 Ok((number, answer)) => self.hand_out(&mut state, number, answer, fds),
                 Err(_) if state.generation == generation => state.hang_up(),
                 Err(_) => {}
             },
-            // Either the connection has ended, or the message is one that no daemon sends. In both cases the connection
-            // is useless.
+            // Either the connection has ended, or the message is not valid. In both cases the connection is useless.
             _ if state.generation == generation => state.hang_up(),
             _ => {}
         }
         state.fit_room();
     }
 
-    /// Handles an answer whose descriptors were lost. Gives back to the daemon what the answer opened, and gives the
+    /// Handles an answer whose descriptors were lost. Tells the daemon to close what the answer opened, and gives the
     /// asking thread an error.
     fn hand_out_stripped(&self, state: &mut State, message: &[u8]) {
         let decoded = Header::decode(message).and_then(|(h, _)| Answer::decode(message, usize::from(h.descriptors)));
@@ -303,7 +306,7 @@ impl Connection {
 
 impl State {
     /// Sends a message that has no answer, now or as soon as the socket has room. Does nothing if there is no
-    /// connection, because the next connection begins with the list of everything that is open.
+    /// connection: the next connection begins with the list of everything that is open, which replaces this message.
     pub(super) fn tell(&mut self, request: Request) {
         self.tell_as(0, request);
     }
@@ -328,7 +331,7 @@ impl State {
         }
     }
 
-    /// Sends the messages of `untold` until the socket is full. Tells whether none is left.
+    /// Sends the messages of `untold` until the socket is full. Returns true if no message is left.
     pub(super) fn send_untold(&mut self) -> bool {
         let Some(socket) = self.socket.clone() else { return false };
         let settled = self.settled();
@@ -404,8 +407,8 @@ impl State {
         }
     }
 
-    /// Handles an answer that came after the asking thread had given up: gives back to the daemon what the answer
-    /// opened.
+    /// Handles an answer that came after the asking thread had given up: tells the daemon to close or remove what the
+    /// answer opened.
     fn handle_late(&mut self, number: u64, answer: &Answer) {
         let request = self.given_up.remove(&number).map(|pending| pending.request);
         match (&request, answer) {
@@ -416,8 +419,9 @@ impl State {
         self.return_opened(request.as_ref(), answer);
     }
 
-    /// Gives back to the daemon what an answer opened that no thread can use. An item that was open before the request
-    /// stays open, because the call that sent the request asks the daemon for the item again, or closes it.
+    /// No thread can use what this answer opened, so the daemon is told to close or remove it. An item that was open
+    /// before the request stays open, because the call that sent the request asks the daemon for the item again, or
+    /// closes it.
     fn return_opened(&mut self, request: Option<&Request>, answer: &Answer) {
         if !request.is_some_and(|request| keeps_item(request, answer)) {
             self.open_list.take(answer, None);
@@ -434,7 +438,7 @@ impl State {
     }
 }
 
-/// Tells whether the answer gives an item that this process had open before it sent the request.
+/// Tells whether the item in the answer is one that this process had open before it sent the request.
 fn keeps_item(request: &Request, answer: &Answer) -> bool {
     let of_open = matches!(
         request,
@@ -443,7 +447,8 @@ fn keeps_item(request: &Request, answer: &Answer) -> bool {
     of_open && matches!(answer, Answer::Item(given) if given.writable)
 }
 
-/// Gives the field of a request that says how long the daemon may wait before it answers.
+/// Gives the field of the request in which the daemon is told how long it may wait before it answers; `None` if the
+/// request has no such field.
 fn wait_of(request: &mut Request) -> Option<&mut u64> {
     match request {
         Request::Open { wait_ms, .. }
@@ -518,7 +523,8 @@ mod tests {
             numbers
         };
         assert_eq!(numbers_after(&[]), [5, 7]);
-        // The item that an earlier call may have made is destroyed before another one of its key can be made.
+        // The earlier call may have made an item with this key. That item is destroyed before another item with the
+        // same key can be made.
         assert_eq!(numbers_after(&[(3, create("x"))]), [3, 7]);
         let destroy = Request::Item(ItemRequest::Destroy { item: SegmentId(9) });
         assert_eq!(numbers_after(&[(3, create("z")), (4, destroy)]), [3]);

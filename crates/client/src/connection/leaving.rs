@@ -1,8 +1,8 @@
-//! Ends the session in order.
+//! Ends the session properly, so that the other members do not take its member for dead.
 //!
-//! After a member has left, the other members take over what it had in shared memory. So the session leaves only if it
-//! has nothing open that the program may still use. From that moment on, no thread of this process can open anything
-//! more through the session.
+//! After a member has left, the other members treat everything that it had in shared memory as free. So the session
+//! leaves only if it has nothing open that the program may still use. From the moment at which the session begins to
+//! leave, no thread of this process can open anything through it.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::{Error, Result};
 
 /// The longest time that a leaving session tries to tell the daemon that it leaves.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// The longest wait for calls of other threads that are taking an end of a port or a cooperative item. Such a call
-/// checks at least every 50 ms whether the session is to leave.
+/// The longest time for which a session that is closing waits for other threads' calls that are taking an end of a port
+/// or a cooperative item. Such a call checks at least every 50 ms whether the session is closing, and then fails.
 const STOPPING: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// What keeps a session from leaving.
 pub(crate) enum StillOpen {
-    /// A series that the session publishes or observes, or a version of one.
+    /// A series that the session publishes or observes, or a version of such a series.
     Series,
     /// This number of items.
     Items(usize),
@@ -71,7 +71,8 @@ impl Connection {
         state.closing > 0 || state.leaving || state.over.is_some()
     }
 
-    /// Closes the ports by `close_ports`, and ends the session as [`Connection::end`] does if nothing else is open.
+    /// Closes the ports by calling `close_ports`. Then, if nothing else is open, ends the session as
+    /// [`Connection::end`] does.
     pub(crate) fn leave(&self, close_ports: impl FnOnce()) -> std::result::Result<(), StillOpen> {
         self.lock().closing += 1;
         let deadline = Deadline::after(STOPPING);
@@ -91,8 +92,8 @@ impl Connection {
         if let Some(open) = self.still_open(&state).or(taking.then_some(StillOpen::Call)) {
             return Err(open);
         }
-        // This thread has held the lock since it checked what is open. So no answer can open anything more before the
-        // session leaves.
+        // This thread has held the lock since it checked what is open. So no answer to a request can open anything
+        // before the session leaves.
         let first = !std::mem::replace(&mut state.leaving, true);
         drop(state);
         if first {
@@ -115,7 +116,7 @@ impl Connection {
         }
     }
 
-    /// Ends the session in order, and tells the daemon about it if the daemon answers soon. No request is possible
+    /// Ends the session properly, and tells the daemon about it if the daemon answers soon. No request is possible
     /// afterwards. If the daemon does not get the message, the member counts as alive until its process ends.
     pub(crate) fn end(&self) {
         if self.is_ours() && !std::mem::replace(&mut self.lock().leaving, true) {
@@ -130,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection without a message to the daemon. For the daemon the member has died.
+    /// Ends the connection without a message to the daemon. The daemon then treats the member as dead.
     pub(crate) fn abandon(&self) {
         if self.is_ours() {
             self.liveness.resign();

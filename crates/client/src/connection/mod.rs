@@ -5,9 +5,10 @@
 //! for example because the broker was restarted, the reader connects again with the session's token and sends all
 //! unanswered requests again. The daemon remembers what it has done already, so nothing happens twice. While no request
 //! is in flight, one watching thread of the process notices the end of a connection and connects again. So a new daemon
-//! learns everything that living members hold, and members hear of deaths.
+//! soon learns what all living members have open, and a member that sends no requests still learns from the new daemon
+//! which members are dead.
 //!
-//! The submodules: `asking` sends requests and hands out the answers; `leaving` ends the session in order; `open_list`
+//! The submodules: `asking` sends requests and hands out the answers; `leaving` ends the session properly; `open_list`
 //! lists what this process has open; `progress` reports the task's progress; `room` reserves descriptors for the
 //! answers; `reconnecting` connects again; `watching` is the watching thread.
 
@@ -46,16 +47,18 @@ struct State {
     generation: u64,
     next: u64,
     pending: BTreeMap<u64, Pending>,
-    /// Messages, with their request numbers, that did not fit into the full socket yet. No thread waits for an answer
-    /// to them.
+    /// Messages that were not sent yet because the socket was full, with their request numbers. No thread waits for an
+    /// answer to them.
     untold: VecDeque<(u64, Request)>,
-    /// The sent requests for whose answers no thread waits, because the thread gave up, or because the session only makes
-    /// the daemon remove something. If the connection is lost, some are sent again, see [`Pending`].
+    /// The sent requests for whose answers no thread waits, because the thread gave up, or because the session only
+    /// makes the daemon remove something. If the connection is lost, some of them are sent again (see the field `lasts`
+    /// of [`Pending`]).
     given_up: BTreeMap<u64, Pending>,
-    /// On a new connection, other requests are sent only when the given-up requests are answered, or when this
-    /// deadline has passed. An answer may tell the session to remove what stands in the way of a later request.
+    /// On a new connection, the given-up requests are sent first. Other requests are held back until these are
+    /// answered, or until this deadline has passed: an answer may tell the session to remove an object whose name a
+    /// later request needs.
     held_back: Deadline,
-    /// Descriptors without another use. Each reserves a place in the descriptor table for a descriptor that an answer
+    /// Copies of descriptors. Each copy only keeps a place in the descriptor table free for a descriptor that an answer
     /// will bring.
     room: Vec<OwnedFd>,
     open_list: OpenList,
@@ -68,20 +71,20 @@ struct State {
     /// The number of threads that check at this moment whether the session can leave. While it is not 0, no call may
     /// begin to take an end of a port or a cooperative item.
     closing: usize,
-    /// True if the session is leaving. Then no request but the farewell is possible, and a daemon that is gone is not
+    /// True if the session is leaving. Then the farewell is the only possible request, and a daemon that is gone is not
     /// started again.
     leaving: bool,
     /// The error with which every request fails; `None` while requests are possible.
     over: Option<Error>,
-    /// The number of the daemon's keeper. A daemon with another keeper has lost all descriptors.
+    /// The number of the daemon's keeper. A daemon whose keeper has another number has lost all descriptors.
     incarnation: u64,
-    /// The requests that give descriptors back to the daemon, and that were not sent on the present connection yet.
+    /// The requests that offer lost descriptors to the daemon, and that were not sent on the present connection yet.
     not_given_back: VecDeque<Request>,
-    /// The requests that give descriptors back, that were sent on the present connection, and that the daemon has not
-    /// answered yet.
+    /// The requests that offer lost descriptors to the daemon, that were sent on the present connection, and that are
+    /// not answered yet.
     offered: BTreeMap<u64, Request>,
-    /// The requests that give descriptors back, and that the daemon refused because it had no descriptor left. They
-    /// are sent again after a pause.
+    /// The requests that offer lost descriptors to the daemon, and that the daemon refused because it had no free
+    /// descriptor. They are sent again after a pause.
     refused: Vec<Request>,
     /// The error of the last failed attempt to connect again.
     trouble: Option<Error>,
@@ -142,7 +145,8 @@ impl Connection {
             let text = format!("the daemon at {} sent no liveness table of this layout", path.display());
             return Err(Error::new(Status::Incompatible, text));
         };
-        // If this session connects again, the daemon must give it the same member id.
+        // When this session connects again, its hello names this member id, so that the daemon gives the session the
+        // same id.
         who.member = welcome.member;
         let state = State::new(Some(Arc::new(welcome.socket)), welcome.incarnation);
         Ok(Arc::new_cyclic(|this| Self {
@@ -180,8 +184,8 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the threads that wait for the reader. Nearly always no thread waits, so the call first checks whether one
-    /// does, and saves a system call.
+    /// Wakes the threads that wait for the reader. Usually no thread waits. So the call first checks whether a thread
+    /// waits, and otherwise saves the system call.
     fn wake_others(&self, state: &State) {
         if state.asleep > 0 {
             self.changed.notify_all();

@@ -1,5 +1,5 @@
-//! The list of what this process has open. The daemon counts the openings. On a new connection the list is sent again,
-//! and a daemon that lost its descriptors gets them back from this list.
+//! The list of what this process has open. The daemon counts the openings. On a new connection this process sends the
+//! list again. A daemon that has lost its descriptors gets the descriptors that are in this list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,7 +39,7 @@ struct OpenSegmentCount {
     count: u32,
     kind: SegmentKind,
     /// The descriptor that is given to a daemon that lost the segment's descriptor. A read-only descriptor is enough,
-    /// because the daemon opens the memory anew.
+    /// because the daemon opens the memory for writing itself.
     descriptor: Option<OwnedFd>,
 }
 
@@ -65,7 +65,8 @@ impl Connection {
         }
     }
 
-    /// Makes the daemon destroy an item that it made for a call of this process that then failed.
+    /// A call of this process has failed after the daemon had made an item for it. Tells the daemon to destroy this
+    /// item.
     pub(crate) fn unmake(&self, given: &ItemGiven) {
         if given.created && self.is_ours() {
             let destroy = Request::Item(ItemRequest::Destroy { item: given.item });
@@ -78,8 +79,8 @@ impl Connection {
         self.lock().open_list.items.remove(&item);
     }
 
-    /// Counts a cooperative item that this session holds now. The daemon does not know who holds such an item. The
-    /// caller has a [`super::Taking`].
+    /// Adds one to the number of cooperative items that this session holds, because the daemon does not know which
+    /// member holds such an item. The caller must have a [`super::Taking`].
     pub(crate) fn holds_item(&self) {
         self.held.fetch_add(1, Ordering::AcqRel);
     }
@@ -88,7 +89,7 @@ impl Connection {
         self.held.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Remembers an endpoint, so that it can be given to a daemon that forgot it.
+    /// Remembers an endpoint that this session made, so that it can be given to a new daemon that does not know it.
     pub(crate) fn keep_endpoint(&self, number: u64, workflow: String, listener: Arc<OwnedFd>) {
         self.lock().open_list.endpoints.push(Endpoint { number, workflow, listener });
         self.watch();
@@ -99,8 +100,9 @@ impl Connection {
         self.lock().open_list.endpoints.retain(|endpoint| !Arc::ptr_eq(&endpoint.listener, listener));
     }
 
-    /// Remembers a series that this session publishes, so that it can be given to a daemon that forgot it. Also notes
-    /// that this process has the series' pool open. Fails if another thread has closed the session meanwhile.
+    /// Remembers a series that this session publishes, so that its pool can be given to a new daemon that does not have
+    /// it. Also notes that this process has the series' pool open. Fails if another thread has closed the session
+    /// meanwhile.
     pub(crate) fn keep_series(&self, segment: SegmentId, pool: Arc<OwnedFd>) -> Result<()> {
         let mut state = self.lock();
         state.check_open()?;
@@ -130,8 +132,8 @@ impl Connection {
         });
     }
 
-    /// Makes a change of the state that sends a message to the daemon. If the socket is full, wakes the watching
-    /// thread, which sends the message later.
+    /// Runs `change`, which changes the state and sends a message to the daemon. If the socket is full, wakes the
+    /// watching thread, which sends the message later.
     fn tell_with(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         let had_room = state.untold.is_empty();
@@ -160,10 +162,10 @@ impl State {
         }
     }
 
-    /// Gives back to the daemon what an answer opened, if the answer came after the asking thread gave up. If the
-    /// request made an item, the item is destroyed. If the request made a segment, the segment is removed, unless
-    /// another member has used it meanwhile. That is possible, because this process may have read the answer long
-    /// after the daemon sent it.
+    /// Tells the daemon to close or remove what an answer opened. The asking thread gave up before the answer came. If
+    /// the request made an item, the item is destroyed. If the request made a segment, the segment is removed, unless
+    /// another member has used it meanwhile. Another member can have used the segment, because this process may have
+    /// read the answer long after the daemon sent it.
     pub(super) fn refuse(&mut self, answer: &Answer) {
         match answer {
             Answer::Segment { segment, kind, created, name, .. } => {
@@ -192,8 +194,8 @@ impl State {
     }
 
     /// If this answer says that a workflow has ended, forgets the workflow's endpoints, because their sockets must not
-    /// stay open. After another answer the workflow lives on, and the session still gives its endpoints back to a
-    /// daemon that lost them.
+    /// stay open. After any other answer the workflow still exists, and the session continues to give its endpoints to
+    /// a daemon that has lost them.
     pub(super) fn forget_endpoints(&mut self, number: u64, answer: &Answer) {
         let pending = self.pending.get(&number).or_else(|| self.given_up.get(&number));
         let Some(Request::EndWorkflow { name }) = pending.map(Pending::request) else { return };
@@ -210,7 +212,7 @@ impl State {
     }
 
     /// Ends a workflow whose maker gave up before the daemon answered. If a request to end the workflow is unanswered,
-    /// no further one is sent, because after the first one the name may belong to another workflow.
+    /// no second request is sent, because after the first request the name may belong to another workflow.
     pub(super) fn refuse_workflow(&mut self, name: &str) {
         let pending = self.pending.values().map(Pending::request);
         let mut unanswered = pending.chain(self.given_up.values().map(Pending::request));
@@ -219,10 +221,10 @@ impl State {
         }
     }
 
-    /// Begins the messages of a new connection with the list of everything that this process has open. The daemon
-    /// closes everything else that it counts as open for this member. So the requests that may have made items are sent
-    /// again before the list's end. Until then, the daemon counts these items as new, and no other member can have
-    /// opened them.
+    /// Begins the messages of a new connection with the list of everything that this process has open. At the end of
+    /// the list, the daemon closes everything that it counts as open for this member and that is not in the list. A
+    /// request that was sent on the former connection may have made an item that is not in the list. So these requests
+    /// are sent again before the list ends. The daemon then adds their items to the list, and does not close them.
     pub(super) fn tell_open(&mut self) {
         let OpenList { segments, items, .. } = &self.open_list;
         let segments = segments.iter().map(|(segment, open)| Request::Hold { segment: *segment, count: open.count });
@@ -240,9 +242,9 @@ impl State {
         self.untold.push_back((0, Request::Item(ItemRequest::Hold { item: SegmentId(0) })));
     }
 
-    /// Gives the numbers of the requests that were sent on a former connection and may have made items there, first
-    /// those that were given up. Leaves out a request of a waiting thread if the session may first have to destroy an
-    /// item of the same key, which it made for a call that had given up.
+    /// Gives the numbers of the requests that were sent on a former connection and may have made items. The requests
+    /// that were given up come first; the requests of waiting threads follow. A request of a waiting thread is left out
+    /// if a given-up request may have made an item with the same key, because the session must first destroy that item.
     fn makers_of_items(&self) -> Vec<u64> {
         let key_of = |pending: &Pending| match pending.request() {
             Request::Item(ItemRequest::Create { key, .. }) => Some(key.clone()),
@@ -250,7 +252,7 @@ impl State {
         };
         let given_up = self.given_up.iter().filter_map(|(number, pending)| Some((*number, key_of(pending)?)));
         let (mut numbers, keys): (Vec<u64>, BTreeSet<String>) = given_up.unzip();
-        // A request to destroy an item does not say which key the item has.
+        // A request to destroy an item does not say which key the item has, so it may concern any key.
         let destroys = |pending: &Pending| matches!(pending.request(), Request::Item(ItemRequest::Destroy { .. }));
         if !self.given_up.values().any(destroys) {
             let sent = self.pending.iter().filter(|(_, pending)| pending.sent_on != 0 && !pending.is_answered());
@@ -272,19 +274,20 @@ impl OpenList {
         self.items.len()
     }
 
-    /// Notes what the daemon counts as open because of this answer: segments, or an item of this task. `descriptor` is
-    /// the last descriptor that came with the answer.
+    /// With this answer the daemon counts segments, or an item of this task, as open. Notes these as open in this list,
+    /// too. `descriptor` is the last descriptor that came with the answer.
     pub(super) fn take(&mut self, answer: &Answer, descriptor: Option<&OwnedFd>) {
         match answer {
             Answer::Segment { segment, kind, .. } => {
-                // If a daemon lost the pool of a series, it takes the pool back only from the publisher. So no other
-                // member keeps a descriptor of the pool.
+                // A daemon that has lost the pool of a series accepts the pool only from the publisher. So an observer
+                // keeps no descriptor of the pool.
                 let kept = descriptor.filter(|_| *kind != SegmentKind::Series);
                 self.add_segment(*segment, *kind, kept);
             }
             Answer::Series(entry) => {
                 self.add_segment(entry.segment, SegmentKind::Series, None);
-                // Perhaps no other member has the pin page, so the observer keeps a descriptor of this page.
+                // Perhaps no other member has a descriptor of the pin page. So the observer keeps a descriptor, for a
+                // daemon that loses the page.
                 self.add_segment(entry.pin, SegmentKind::Series, descriptor);
             }
             Answer::Item(given) if is_owned(given) => {
@@ -306,7 +309,8 @@ impl OpenList {
         }
     }
 
-    /// Gives the requests that give back all descriptors to a daemon that lost them with its keeper.
+    /// Gives the requests that offer all kept descriptors to a daemon whose former keeper died, and which therefore
+    /// lacks them.
     pub(super) fn offers(&self) -> Vec<Request> {
         let segments = self.segments.iter().filter(|(_, open)| open.descriptor.is_some()).map(|(id, _)| *id);
         let pages = self.offered.values().flat_map(|series| series.pages.iter().map(|(page, _)| *page));
@@ -316,7 +320,8 @@ impl OpenList {
         endpoints.chain(offers).collect()
     }
 
-    /// Gives the descriptor that goes with one of the `offers`; `None` if this process has closed it meanwhile.
+    /// Gives the descriptor that must be sent with this request of `offers`; `None` if this process has closed the
+    /// object meanwhile.
     pub(super) fn descriptor_of(&self, offer: &Request) -> Option<BorrowedFd<'_>> {
         let segment = match offer {
             Request::Offer { segment } => segment,
@@ -333,7 +338,7 @@ impl OpenList {
     }
 }
 
-/// Tells whether this member owns the item and is the only one that has it open.
+/// Tells whether this member owns the item and is the only member that has it open.
 fn is_owned(given: &ItemGiven) -> bool {
     given.writable && given.level != ItemLevel::Cooperative
 }

@@ -1,6 +1,7 @@
 //! Reports of the task's progress. A report is sent to the daemon at most every 20 ms, and no call waits for it.
 //!
-//! If the last message is too recent, or if the socket is full, the watching thread sends the report later.
+//! If the last report was sent less than 20 ms ago, or if the socket is full, the watching thread sends the new report
+//! later.
 
 use std::time::{Duration, Instant};
 
@@ -36,8 +37,8 @@ impl Connection {
         }
         let first = state.progress.last.replace((done, of)).is_none();
         let was_untold = std::mem::replace(&mut state.progress.untold, true);
-        // If an earlier report is still unsent, the watching thread need not be woken. It is going to send the newest
-        // report anyway.
+        // If an earlier report is still unsent, the watching thread is already going to send the newest report, so it
+        // need not be woken.
         let waits = state.tell_progress(Instant::now()).is_some() && !was_untold;
         drop(state);
         if first {

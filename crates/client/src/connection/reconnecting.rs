@@ -13,13 +13,14 @@ use super::{Connection, ReaderTurn, State};
 use crate::handshake::{self, HelloFailure, Welcome};
 use crate::{Error, discovery, interrupt};
 
-/// If a private daemon (one that this library started) is gone for longer than this, the process starts it again.
+/// If a private daemon (a daemon that this library started) does not run for longer than this, the process starts a
+/// daemon again.
 const RESTART_AFTER: Duration = Duration::from_millis(200);
 
-/// The largest number of unanswered messages that give descriptors back. The daemon hangs up if its answers do not fit
-/// into the socket.
+/// The largest number of unanswered requests that offer lost descriptors to the daemon. There is a limit because the
+/// daemon hangs up if its answers do not fit into the socket.
 const UNANSWERED: usize = 64;
-/// The longest wait for the daemon's answers to messages that give descriptors back.
+/// The longest wait for the daemon's answers to the requests that offer it lost descriptors.
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// The result of one attempt to connect.
@@ -62,7 +63,7 @@ impl Connection {
         }
     }
 
-    /// Tries once to connect again. Does nothing while another thread tries this, or reads.
+    /// Tries once to connect again. Does nothing if another thread is connecting already, or is reading.
     pub(super) fn try_again(&self, deadline: Deadline) -> ConnectAttempt {
         {
             let mut state = self.lock();
@@ -111,8 +112,8 @@ impl Connection {
         debug_assert_eq!(welcome.member, self.who.member, "a daemon that knows the token knows whose it is");
         let Welcome { socket, descriptors, incarnation, .. } = welcome;
         let another = incarnation != state.incarnation;
-        // If the daemon has a new liveness table, the new table replaces the old one here. This member's lock on the
-        // roll stays the same for all connections of the session.
+        // If the daemon has a new liveness table, this replaces the old table in this process. This member's lock on
+        // the roll stays the same for all connections of the session.
         let replaced =
             if another || !self.liveness.sees_own_lock() { self.liveness.replace(descriptors) } else { Ok(true) };
         match replaced {
@@ -151,7 +152,8 @@ impl Connection {
         // sent again are kept.
         state.given_up.retain(|_, pending| pending.lasts);
         state.held_back = Deadline::after(MOMENT);
-        // The list of what is open replaces the messages that were left for the former connection.
+        // Messages that were not sent on the former connection are dropped; the list of everything that is open
+        // replaces them.
         state.untold.clear();
         state.tell_open();
         state.tell_progress_again();
@@ -162,9 +164,9 @@ impl Connection {
         ConnectAttempt::Done
     }
 
-    /// Waits until the daemon has answered the requests that give descriptors back, and the given-up requests that
-    /// were sent again. This thread reads the answers itself, because perhaps no other thread reads from the
-    /// connection for a long time. A request that is never answered is sent again on the next connection.
+    /// Waits until the daemon has answered the requests that offer it lost descriptors, and the given-up requests that
+    /// were sent again. This thread reads the answers itself, because perhaps no other thread reads from the connection
+    /// for a long time. A request that is never answered is sent again on the next connection.
     fn await_offered(&self, socket: &OwnedFd, generation: u64, deadline: Deadline) {
         let waits = || {
             let state = self.lock();
@@ -176,8 +178,8 @@ impl Connection {
         }
     }
 
-    /// Sends the requests again that the daemon refused because it had no descriptor left, and waits a moment for the
-    /// answers. Does nothing while another thread reads. Tells whether such requests are left.
+    /// Sends again the requests in `refused`, which the daemon refused because it had no free descriptor, and waits a
+    /// moment for the answers. Does nothing while another thread reads. Returns whether refused requests are left.
     pub(super) fn offer_again(&self) -> bool {
         let mut state = self.lock();
         if state.refused.is_empty() {
@@ -199,8 +201,8 @@ impl Connection {
     }
 
     /// Waits for the answer to one of the requests in `offered`, on a connection that no other thread uses yet. Tells
-    /// whether an answer came before the deadline. The answer may be an error, because another member may have given
-    /// the same descriptor back first.
+    /// whether an answer came before the deadline. An error counts as an answer, too: another member may have offered
+    /// the same descriptor first.
     fn is_answered(&self, socket: &OwnedFd, deadline: Deadline) -> bool {
         let mut buffer = [0; MAX_MESSAGE + 1];
         loop {
@@ -217,8 +219,8 @@ impl Connection {
 }
 
 impl State {
-    /// Notes that a request of `offered` is answered. Tells whether the answer is to one of these requests. If the
-    /// daemon had no descriptor left for what came with the request, the request is sent again later.
+    /// If the answer with this number is to a request of `offered`, notes that this request is answered, and returns
+    /// true. If the daemon refused the request because it had no free descriptor, the request is sent again later.
     pub(super) fn take_answer_to_offer(&mut self, number: u64, answer: &Answer) -> bool {
         let Some(offer) = self.offered.remove(&number) else { return false };
         if matches!(answer, Answer::Failed { status: Status::NoSpace, .. }) {
@@ -227,11 +229,12 @@ impl State {
         true
     }
 
-    /// Sends messages of `not_given_back`. Tells whether some are left, which must wait until the daemon has answered.
+    /// Sends requests of `not_given_back`. Returns whether requests are left; these must wait until the daemon has
+    /// answered some of those that were sent.
     fn offer_some(&mut self, socket: &OwnedFd) -> bool {
         while self.offered.len() < UNANSWERED {
             let Some(offer) = self.not_given_back.pop_front() else { return false };
-            // If this process has closed the descriptor meanwhile, there is nothing to give back.
+            // If this process has closed the object meanwhile, it has no descriptor to offer.
             let Some(descriptor) = self.open_list.descriptor_of(&offer) else { continue };
             if !matches!(socket::send(socket, &offer.encode(self.next, 0), &[descriptor]), Ok(true)) {
                 self.not_given_back.push_front(offer);

@@ -1,6 +1,6 @@
-//! Reserves descriptors for an answer before its request is sent. If the process has no descriptor left, the call fails
-//! and the daemon has done nothing. Each reserved place in the descriptor table is occupied by a copy of some
-//! descriptor. The copies are closed just before the answer is read.
+//! Reserves descriptors for an answer before its request is sent. If the process has no free descriptor, the call fails
+//! before the daemon has done anything. To reserve a place in the descriptor table, this module fills it with a copy of
+//! any descriptor. The copies are closed just before the answer is read.
 
 use crossdock_layout::wire::{ItemRequest, Request};
 use crossdock_os::{event, file};
@@ -9,8 +9,8 @@ use super::State;
 use crate::Result;
 use crate::handshake::no_descriptor;
 
-/// The number of descriptors that the answer to this request may bring, and one more. The extra one is a copy that this
-/// process keeps for a daemon that loses the descriptor.
+/// The number of descriptors that the answer to this request may bring, plus one for a copy that this process keeps.
+/// The copy is sent to the daemon if the daemon loses its descriptor.
 pub(super) fn wanted(request: &Request) -> usize {
     match request {
         Request::Open { .. } | Request::Attach { .. } => 2,
@@ -46,8 +46,8 @@ impl State {
         Ok(())
     }
 
-    /// Adapts the number of reserved places to the number of expected descriptors. If there are too few free
-    /// descriptors, it reserves as many as possible.
+    /// Adapts the number of reserved places to the number of expected descriptors. If the process has too few free
+    /// descriptors, reserves as many as possible.
     pub(super) fn fit_room(&mut self) {
         let awaited = self.awaited();
         self.room.truncate(awaited);

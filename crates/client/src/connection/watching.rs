@@ -2,12 +2,12 @@
 //!
 //! The thread sleeps in `poll` on the sockets of all sessions that have something open. The end of a connection wakes
 //! the thread; messages do not. When a daemon is gone, the thread connects again as soon as there is a new daemon,
-//! gives back what the session holds, and takes over the new liveness table. If the daemon has no descriptor left for
-//! what it gets back, the thread offers it again and again. The thread also sends the progress reports that
-//! `progress` could not send at once, and the messages that did not fit into a full socket. It starts when the process
-//! opens its first object or reports its first progress, and ends with the last session. It blocks all signals. Forked
-//! children do not have it; their sessions start a thread of their own. If the thread cannot be started, the next
-//! request notices the end of the connection.
+//! sends it the descriptors that the session holds, and uses the new liveness table. If the daemon has no room for such
+//! a descriptor, the thread sends the descriptor again after a pause. The thread also sends the progress reports that
+//! `progress` could not send at once, and the messages that did not fit into a full socket. The thread starts when the
+//! process opens its first object or reports its first progress, and ends with the last session. It blocks all signals.
+//! A forked child does not have this thread; the child's own sessions start another watching thread. If the thread
+//! cannot be started, the next request notices the end of the connection.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -20,7 +20,8 @@ use crossdock_os::{Deadline, child, event};
 use super::reconnecting::ConnectAttempt;
 use super::{Connection, State};
 
-/// The longest pause between two attempts to connect again: `PAUSE` at first, and `LONG_PAUSE` after `A_WHILE`.
+/// The longest pause between two attempts to connect again. During the time `A_WHILE` after the connection broke it is
+/// `PAUSE`, later it is `LONG_PAUSE`.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONG_PAUSE: Duration = Duration::from_millis(250);
 const A_WHILE: Duration = Duration::from_secs(10);
@@ -28,7 +29,8 @@ const A_WHILE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The pause between two attempts to send the messages that did not fit into a full socket.
 const ROOM: Duration = Duration::from_millis(20);
-/// The pause between two attempts to give back what the daemon refused because it had no descriptor left.
+/// The pause between two attempts to send the daemon a descriptor that it lost. The daemon refused the descriptor
+/// before because the daemon had no free place for it.
 const REFUSED: Duration = Duration::from_millis(100);
 const STACK: usize = 128 << 10;
 
@@ -50,7 +52,7 @@ struct WatchedSession {
     connection: Weak<Connection>,
     /// When the connection broke, and when the next attempt to connect is due; `None` while the connection works.
     broken: Option<Outage>,
-    /// The time at which the session tries again to give back what the daemon refused; `None` if the daemon refused
+    /// The time at which the session sends again the descriptors that the daemon refused; `None` if the daemon refused
     /// nothing.
     offer_due: Option<Instant>,
 }
@@ -71,7 +73,7 @@ impl Connection {
         self.watched.store(watches, Ordering::Relaxed);
     }
 
-    /// Tells the watching thread that the session is over.
+    /// Tells the watching thread that the session is over, so that it no longer watches the session.
     pub(super) fn watch_no_more(&self) {
         self.wake_watcher();
     }
@@ -100,7 +102,7 @@ impl Connection {
     }
 }
 
-/// Gives the watcher of this process. The first call makes the watcher. `None` if there is no free descriptor for the
+/// Gives the watcher of this process, which the first call makes. `None` if the process has no free descriptor for the
 /// watcher.
 fn watcher() -> Option<&'static Watcher> {
     WATCHER.get_or_make(|| Some(Watcher { wake: event::eventfd().ok()?, known: Mutex::default() }))

@@ -1,5 +1,5 @@
-//! What a session knows about cooperative items without asking the daemon: their memory, which stays mapped, and the
-//! numbers of the parties that can own them.
+//! What a session knows about cooperative items, so that it need not ask the daemon: the items' memory, which stays
+//! mapped, and the numbers that stand for parties in the owner word.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +15,7 @@ use crate::segment::SegmentOpening;
 pub(super) struct MappedItem {
     pub memory: Arc<ItemMemory>,
     pub given: ItemGiven,
-    /// The numbers that mean this rank, or any rank of this task, in the item's owner word (the word of shared memory
-    /// that names the owner).
+    /// The numbers by which the item's owner word names this rank as the owner, or any rank of this task.
     pub own: PartyNumbers,
     pub _opening: SegmentOpening,
 }
@@ -29,7 +28,8 @@ pub(crate) struct CooperativeItems(Mutex<State>);
 struct State {
     known: BTreeMap<String, MappedItem>,
     words: BTreeMap<Party, u32>,
-    /// The numbers that this session registered, by which items can be transferred to it.
+    /// The numbers that this session has registered. Other tasks can transfer items to these numbers, for example to
+    /// `#7`.
     registered: BTreeSet<u64>,
 }
 

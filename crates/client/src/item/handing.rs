@@ -12,8 +12,8 @@ use crate::{Error, Result};
 
 impl Item {
     /// Gives the item to another task. `to` is a task such as `detect` (any rank of it), a rank such as `detect/3`, or
-    /// a number such as `#7` (the task that registers number 7). The task need not exist yet. If a task waits for the
-    /// item, it has the item when this call returns.
+    /// a number such as `#7` (the task that registers number 7). The task need not exist yet. If a task of this kind is
+    /// waiting for the item, it has the item when this call returns.
     ///
     /// # Errors
     /// As for [`Item::transfer_mut`]. After an error the item is closed and still belongs to this task.
@@ -22,8 +22,8 @@ impl Item {
     }
 
     /// Works as [`Item::transfer`], for a caller that cannot move the `Item` out of where it lies. After a transfer
-    /// every further call on this `Item` fails. After an error the `Item` is as before, but its bytes may have another
-    /// address.
+    /// every further call on this `Item` fails. After an error this task still has the item, but the item's bytes may
+    /// have another address.
     ///
     /// # Errors
     /// `INVALID` if `to` has none of the three forms, or is this task itself. `DENIED` if that task has no grant to own
@@ -77,13 +77,13 @@ impl Item {
         self.give_up(request, gone)
     }
 
-    /// Checks that this process opened the item itself. A forked child has the same member id as its parent, so the words
-    /// in a cooperative item's memory cannot tell the two apart.
+    /// Checks that this process opened the item itself. A forked child has the same member id as its parent, so the
+    /// member id in a cooperative item's memory does not show which of the two processes holds the item.
     pub(super) fn check_process(&self) -> Result<()> {
         self.open.session.connection().check_process()
     }
 
-    /// Unmaps the memory and then sends the request. If the daemon refuses, opens the item again.
+    /// Unmaps the memory and then sends the request. If the daemon refuses the request, opens the item again.
     fn give_up(&mut self, request: ItemRequest, gone: String) -> Result<()> {
         self.state = State::Spent(gone);
         match self.open.session.ask_item(request, None) {
@@ -98,8 +98,8 @@ impl Item {
         }
     }
 
-    /// Opens the item again after a request to hand it on or to share it failed. Returns the shared item if the daemon
-    /// has shared it, and only this process failed to map it. In all other cases returns `None`.
+    /// Opens the item again, after a request about it has failed. If the daemon has in fact shared the item, returns
+    /// the shared item; in all other cases returns `None`.
     fn open_again(&mut self) -> Option<SharedItem> {
         let answer = self.open.session.ask_item(ItemRequest::Reopen { item: self.id() }, None);
         let is_shared = |answer: &Answered| matches!(&answer.0, Answer::Item(given) if !given.writable);
@@ -155,8 +155,8 @@ impl Item {
     }
 
     /// Gives the item another size. The bytes up to the smaller of the two sizes stay as they are; new bytes are zero.
-    /// If the description does not fit the new size, the item is described as plain bytes. Afterwards the data may be
-    /// at another address.
+    /// If the description of the contents does not fit the new size, it is replaced by "plain bytes". The data may be
+    /// at another address after the call.
     ///
     /// # Errors
     /// `INVALID` if `size` is 0 or the item is cooperative. `NO_SPACE` if the quota or the node's memory does not
@@ -174,12 +174,12 @@ impl Item {
         if let State::Own(memory) = &mut self.state
             && size > old
         {
-            // The bytes behind the data are set to zero before the request, because they belong to the item as soon as
-            // the daemon has given it the larger size, even if this process dies before it gets the answer.
+            // The bytes behind the data are set to zero before the request. As soon as the daemon has given the item
+            // the larger size, these bytes belong to the item, even if this process dies before it gets the answer.
             memory.clear_behind();
         }
-        // The mapping is removed before the daemon shrinks the item. Otherwise an access to the removed part would be a
-        // fault.
+        // The mapping is removed before the daemon shrinks the item. Otherwise an access to the removed part of the
+        // data would be a fault.
         self.state = State::Spent(format!("item '{}' is being resized", self.key()));
         let opened = self.open.session.ask_item(ItemRequest::Resize { item: self.id(), size }, None);
         let memory = opened.and_then(super::session::taken).and_then(|(given, descriptor)| {
@@ -203,7 +203,7 @@ impl Item {
         }
     }
 
-    /// Requests the old size again after memory was too short for the new size. Otherwise the daemon would count bytes
+    /// Requests the old size after there was not enough memory for the new size. Otherwise the daemon would count bytes
     /// that do not exist. Returns `true` if the item is open with its old size.
     fn shrink_back(&mut self, old: u64) -> bool {
         let again = self.open.session.ask_item(ItemRequest::Resize { item: self.id(), size: old }, None);
@@ -217,7 +217,8 @@ impl Item {
         false
     }
 
-    /// Lets other tasks read the item. Until the item is unshared, no task can write it, not even the owner.
+    /// Lets other tasks read the item. Until the owner takes the item back ([`SharedItem::unshare`]), no task can write
+    /// it, not even the owner.
     ///
     /// # Errors
     /// `INVALID` if the item is cooperative. `NO_SPACE` if the daemon has to copy the item and has no room for the
@@ -228,7 +229,8 @@ impl Item {
     }
 
     /// Works as [`Item::share`], for a caller that cannot move the `Item` out of where it lies. After a success every
-    /// further call on this `Item` fails. After an error the `Item` still has the item, perhaps at another address.
+    /// further call on this `Item` fails. After an error the `Item` still has the item, but the item's bytes may have
+    /// another address.
     ///
     /// # Errors
     /// As for [`Item::share`].

@@ -4,8 +4,9 @@
 //! item; no other task can reach it. A transfer is one atomic step without a copy. The daemon asks the kernel whether
 //! the former owner still has the memory open or mapped. If so, the new owner gets a copy instead.
 //!
-//! An [`Item`] is *spent* after its task has handed it on. It has no bytes any more, and every call fails with an error
-//! that names the new owner. After a method that takes the item by value, a later use does not compile.
+//! An [`Item`] is *spent* after its task has handed it on. A spent `Item` has no bytes, and every call on it fails with
+//! an error that names the new owner. Methods such as [`Item::transfer`] take the `Item` by value, so a later use of it
+//! does not compile.
 
 mod cooperative;
 mod handing;
@@ -31,7 +32,7 @@ use crate::connection::Connection;
 use crate::{Error, Mode, Region, Result, Session};
 
 /// An item that this task owns and has open. When this value is dropped, the item is closed. The item still belongs to
-/// this task, which may open it again.
+/// this task, so the task may open it again.
 #[derive(Debug)]
 pub struct Item {
     open: OpenItem,
@@ -42,14 +43,14 @@ pub struct Item {
 enum State {
     /// Only this process has the item mapped.
     Own(ItemMemory),
-    /// The item is cooperative: each task that has opened the item keeps it mapped. This member is its holder now.
+    /// The item is cooperative, so each task that has ever opened it keeps it mapped. This member is the item's holder.
     Cooperative(Arc<ItemMemory>, HeldItem),
     /// The value has no item any more. The text says why, for example which task got the item.
     Spent(String),
 }
 
-/// Shows that this member holds a cooperative item. As long as this value exists, the session does not leave in order:
-/// the other members would take the holder for gone, and one of them would take the item.
+/// Shows that this member holds a cooperative item. As long as this value exists, the session does not leave. If it
+/// left, the other members would believe that the holder is gone, and one of them would take the item.
 #[derive(Debug)]
 struct HeldItem {
     token: HolderToken,
@@ -102,7 +103,8 @@ impl Item {
         self.memory().map(drop)
     }
 
-    /// The address of the item's data in this process; null if the item is spent. It may change with a resize.
+    /// The address of the item's data in this process; null if the item is spent. Resizing the item may change the
+    /// address.
     #[must_use]
     pub fn base(&self) -> *mut u8 {
         self.memory().map_or(std::ptr::null_mut(), ItemMemory::base)
@@ -160,11 +162,11 @@ impl Item {
         self.open.region_in(self.state.memory()?)
     }
 
-    /// Opens the heap in the item. `mode` says whether the heap must exist, must not exist yet, may be made, or is made
-    /// anew.
+    /// Opens the heap in the item. `mode` says whether the heap must exist, must not exist yet, may be made, or is
+    /// replaced by an empty heap.
     ///
     /// # Errors
-    /// `EXISTS` if `mode` forbids an existing heap and there is one; otherwise as [`Item::region`] and
+    /// `EXISTS` if `mode` forbids an existing heap and the item has a heap; otherwise as [`Item::region`] and
     /// [`Item::describe`].
     pub fn open_region(&mut self, mode: Mode) -> Result<Region> {
         self.check_process()?;
@@ -202,7 +204,8 @@ impl Drop for Item {
                 drop(memory);
                 self.open.session.connection().release_item(self.id());
             }
-            // A forked child does not hold the item, so only the process that made the session gives the item up.
+            // Only the process that made the session holds the item; a forked child does not. So only that process
+            // gives the item up.
             State::Cooperative(memory, _) if self.open.session.connection().check_process().is_ok() => {
                 let _ = memory.let_go(self.open.session.member());
             }

@@ -35,7 +35,7 @@ impl OpenItem {
         self.given.item
     }
 
-    /// The number of bytes of data. This number remains when the item has gone to another owner.
+    /// The number of bytes of data. The number stays as it is when the item has gone to another owner.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.given.size
@@ -77,7 +77,7 @@ impl OpenItem {
         Ok(self.heap.insert(heap).region.clone())
     }
 
-    /// Closes the heap before the item is transferred. It fails if the heap is in use.
+    /// Closes the heap, before the item is transferred. Fails if the program still uses the heap.
     pub(super) fn close_region(&mut self) -> Result<()> {
         match self.heap.take() {
             Some(heap) if Arc::strong_count(&heap.region) > 1 => {
@@ -89,7 +89,7 @@ impl OpenItem {
         }
     }
 
-    /// Forgets the heap without a check, because the item is closed even if the heap is in use.
+    /// Forgets the heap without a check whether the program still uses it, because the item is closed in any case.
     pub(super) fn drop_region(&mut self) {
         self.heap = None;
     }

@@ -56,7 +56,8 @@ pub struct ItemInfo {
     pub level: ItemLevel,
     /// What happens to the item when its owner dies or leaves.
     pub on_death: OnDeath,
-    /// The milliseconds since the item got its present owner, or since the daemon was restarted.
+    /// The milliseconds since the item got its present owner; if the daemon was restarted later, the milliseconds since
+    /// the restart.
     pub since_ms: u64,
     /// The number of times that the item got another owner.
     pub transfers: u64,

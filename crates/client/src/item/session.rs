@@ -17,11 +17,11 @@ use crate::segment::SegmentOpening;
 use crate::session_objects::OpenHeap;
 use crate::{Error, Result, SegmentKind, Session};
 
-/// The least time that a session waits for an item that the daemon prepares, even if the caller's timeout is shorter.
-/// The daemon may need the time, for example to copy the item.
+/// The shortest time for which a session waits while the daemon prepares an item, even if the caller's timeout is
+/// shorter. The daemon may need the time, for example to copy the item.
 const READY: Duration = Duration::from_secs(60);
-/// While the daemon prepares an item, it gets at least this time to answer another question. A daemon that does not
-/// answer counts as stopped, and the call fails.
+/// While a call waits for an item that the daemon prepares, it also asks the daemon whether the daemon is still
+/// running. If the daemon does not answer within this time, it counts as stopped, and the call fails.
 const ALIVE: Duration = Duration::from_secs(1);
 /// How often a call that waits for a cooperative item checks whether another thread closes the session.
 const LOOK: Duration = Duration::from_millis(50);
@@ -79,12 +79,14 @@ impl Session {
                 return Ok(item);
             }
         }
-        // This session knows no item of this key, or the item that it knew is gone.
+        // This session does not know an item with this key, or the item that it knew was destroyed. So it asks the
+        // daemon.
         self.access_any_item(&[key], timeout.map(|_| deadline.left()))
     }
 
-    /// Opens the first of these items (at most 24) that this task owns or gets. A cooperative item in the list is
-    /// chosen even if another member has it; the call then waits for this item alone.
+    /// Opens one of these items (at most 24): the first that this task owns, or else the first that it gets. If the
+    /// list has a cooperative item, the call may choose that item although another member has it, and then waits only
+    /// for that item.
     ///
     /// # Errors
     /// As for [`Session::access_item`].
@@ -121,8 +123,9 @@ impl Session {
         self.remove_segment(crossdock_layout::wire::SegmentKind::Item, key)
     }
 
-    /// Lets other tasks transfer items to this rank of this task as `#number`. A task may transfer an item to the
-    /// number even before the number is registered. The number belongs to this rank as long as the workflow exists.
+    /// Registers a number for this rank of this task. Other tasks can then transfer items to this rank by the name
+    /// `#number`. A task may transfer an item to the number even before the number is registered. The number belongs to
+    /// this rank as long as the workflow exists.
     ///
     /// # Errors
     /// `EXISTS` if another rank or task has the number. `DENIED` if this task may own no item. `NO_SPACE` if this rank
@@ -142,8 +145,8 @@ impl Session {
         self.connection().ask_to_prepare(request, wait, alive, self.late(Some(wait.max(READY))))
     }
 
-    /// Opens the item that the daemon gave, in `answer`, to this member as the owner. If the item is cooperative, the
-    /// call may still wait until the member that has the item gives it up.
+    /// Opens the item in the daemon's answer, which this member now owns. If the item is cooperative, another member
+    /// may still have it; then the call waits until that member gives it up.
     fn opened_item(&self, answer: Answered, wait: Option<(Option<Duration>, Deadline)>) -> Result<Item> {
         let (given, descriptor) = taken(answer)?;
         if given.level != ItemLevel::Cooperative {
@@ -177,7 +180,7 @@ impl Session {
     }
 
     /// Takes a cooperative item whose memory this session has mapped. Waits in shared memory, without the daemon, until
-    /// this member has the item. The result is `None` if the item was gone already when the call began.
+    /// this member has the item. Returns `None` if the item had been destroyed before the call began.
     pub(super) fn take_known(&self, key: &str, known: MappedItem, timeout: Option<Duration>) -> Result<Option<Item>> {
         let mut own = known.own.clone();
         for number in self.items().registered() {
@@ -200,8 +203,8 @@ impl Session {
             ItemWaitOutcome::Gone => {
                 drop(taking);
                 self.items().forget(key, known.given.item);
-                // The daemon may not know yet that the item's owner died. This request makes the daemon destroy the
-                // item.
+                // The item may be gone because its owner died. The daemon may not know this yet, so this request tells
+                // it to destroy the item.
                 let _ = self.ask_item(ItemRequest::Destroy { item: known.given.item }, None);
                 if was_gone { Ok(None) } else { Err(gone(key)) }
             }
@@ -217,7 +220,8 @@ impl Session {
                 };
                 let who = match holder {
                     MemberId::NONE => "it belongs to a task that has not opened it".to_owned(),
-                    // A program may poll often, so the error says nothing that the daemon has to be asked for.
+                    // A program may poll often, so this error contains only what is known without a request to the
+                    // daemon.
                     _ if timeout.is_none() => format!("it is held by {holder}"),
                     _ => format!("it is held by {}", self.describe_member(holder)),
                 };
@@ -240,7 +244,7 @@ impl Session {
         Ok(word)
     }
 
-    /// Opens, for reading, the shared item that the daemon gave in `answer`.
+    /// Opens a shared item for reading, after the daemon has given the item in `answer`.
     pub(super) fn opened_view(&self, answer: Answered) -> Result<ItemView> {
         let (given, descriptor) = taken(answer)?;
         let opening = SegmentOpening::new(self.connection().clone(), given.file);

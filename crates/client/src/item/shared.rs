@@ -17,8 +17,8 @@ use crate::{Error, Region, Result, SegmentKind, Session};
 #[derive(Debug)]
 pub struct ItemView {
     open: OpenItem,
-    // Fields are dropped in their order. So the memory is unmapped before `_opening` tells the daemon that the view is
-    // closed.
+    // Rust drops fields from the first to the last. So the memory is unmapped before `_opening` tells the daemon that
+    // the view is closed.
     memory: ItemMemory,
     _opening: SegmentOpening,
 }
@@ -35,7 +35,7 @@ impl ItemView {
         Self { open: OpenItem::new(session, given), memory, _opening: opening }
     }
 
-    /// The item's data. A store through the address is a fault.
+    /// The item's data. They are mapped read-only, so a write to them is a fault.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.memory.bytes()
@@ -109,8 +109,9 @@ impl SharedItem {
         self.view.as_ref().map_or(&[], ItemView::bytes)
     }
 
-    /// Takes the item back in order to write it. Until the timeout, the call waits for the readers to close the item. A
-    /// reader that still has the item open then keeps the old bytes, and this task continues with a copy.
+    /// Takes the item back in order to write it. Until the timeout, the call waits for the readers to close the item.
+    /// If a reader still has the item open at the timeout, that reader keeps the old bytes, and this task continues
+    /// with a copy.
     ///
     /// # Errors
     /// `NO_SPACE` if a reader still has the item and there is no room for the copy. `BUSY` while the item's heap is in
@@ -120,8 +121,8 @@ impl SharedItem {
     }
 
     /// Works as [`SharedItem::unshare`], for a caller that cannot move the `SharedItem` out of where it lies. After a
-    /// success every further call on this `SharedItem` fails. After an error this `SharedItem` still has the item. If
-    /// this process could not open the item again, the item is closed and still belongs to this task.
+    /// success every further call on this `SharedItem` fails. After an error this `SharedItem` still has the item. But
+    /// if this process could not open the item again, the item is closed; it still belongs to this task.
     ///
     /// # Errors
     /// As for [`SharedItem::unshare`].
@@ -136,8 +137,8 @@ impl SharedItem {
         let request = ItemRequest::Unshare { item: self.item, wait_ms: milliseconds(timeout) };
         let answer = self.session.ask_item(request, Some(timeout.unwrap_or_default()));
         answer.and_then(|answer| self.open_own(answer)).or_else(|error| {
-            // The request failed. Either the item is still shared, or it was taken back but this process had no room to
-            // open it. A request to reopen the item shows which of the two is the case.
+            // The request failed. Either the item is still shared, or the daemon has taken it back and this process
+            // could not map it. The answer to a request to reopen the item shows which of the two is true.
             let reopen = || self.session.ask_item(ItemRequest::Reopen { item: self.item }, None);
             let opened = match reopen() {
                 Ok(answer) if matches!(&answer.0, Answer::Item(given) if given.writable) => self.open_own(answer),
@@ -147,14 +148,15 @@ impl SharedItem {
                 }
             };
             if opened.is_err() && self.view.is_none() {
-                // This value has no view, so it cannot close the item later.
+                // This value has no view of the item, so dropping the value will not close the item. So the item is
+                // closed here.
                 self.session.connection().release_item(self.item);
             }
             opened
         })
     }
 
-    /// Opens the item that the daemon gave back, for writing.
+    /// Opens the item for writing, after the daemon has ended the sharing.
     fn open_own(&self, answer: Answered) -> Result<Item> {
         let (given, descriptor) = taken(answer)?;
         let memory = ItemMemory::open(&descriptor, given.size, Backing::Own)

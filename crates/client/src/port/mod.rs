@@ -2,9 +2,9 @@
 //! `docs/papers.md`).
 //!
 //! A port is a segment with a ring of cells. Both ends map it, and messages do not pass through the daemon. When a
-//! consumer releases a message, the producer gets its cell back as a credit ([`Port::reclaim`]). So buffers are used
-//! again, and nothing is overwritten while it is read. Every wait has a deadline, and ends at once when the last peer
-//! dies.
+//! consumer releases a message, the producer gets its cell back as a credit ([`Port::reclaim`]). So the producer can
+//! use its buffers again, and never overwrites a buffer that a consumer still reads. Every wait has a deadline, and
+//! ends at once when the last peer dies.
 
 mod open;
 mod poll_descriptor;
@@ -29,7 +29,7 @@ use crate::{Error, Region, Result};
 /// The time that a call waits if its timeout is `None`.
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(60);
 
-/// One end of a port. Threads may share it. When this value is dropped, the member leaves the port in order. The calls
+/// One end of a port. Threads may share it. When this value is dropped, the member leaves the port properly. The calls
 /// that need no session are those of [`queue::End`].
 #[derive(Debug)]
 pub struct Port {
@@ -46,13 +46,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Leaves the port in order, and drops the regions that were kept for its messages.
+    /// Leaves the port properly, and drops the regions that were kept open for its messages.
     pub(crate) fn close(&self) {
         self.end.close();
         self.recent_regions.end();
     }
 
-    /// Gives up the end without leaving in order. The peers take this member for dead.
+    /// Gives up the end without leaving properly, so the peers take this member for dead.
     pub(crate) fn abandon(&self) {
         self.end.abandon();
         self.recent_regions.end();
@@ -88,7 +88,7 @@ impl Port {
     ///
     /// # Errors
     /// `TIMED_OUT` if no cell becomes free before the timeout (the text names the member that has the cells). If no
-    /// cell is free and no consumer is left: `CLOSED` if the consumers left in order, `PEER_DIED` if one of them died.
+    /// cell is free and no consumer is left: `CLOSED` if the consumers left properly, `PEER_DIED` if one of them died.
     /// `CLOSED` also if this end is closed. `INVALID` at a consumer's end. `CORRUPT` if the port's memory holds what no
     /// correct member writes. After an error nothing was sent.
     #[inline]
@@ -109,8 +109,9 @@ impl Port {
 
     /// For a producer: waits until the port has room for the next message. Then gives the handle of the oldest released
     /// message that was not reclaimed yet. No consumer reads the data of that handle any more. Each handle is given
-    /// once. Gives `None` if there is room but no handle to give (at first, or when messages carried no handle). If the
-    /// producer sends without this call, the handle that it would have got is lost.
+    /// only once. Gives `None` if there is room but no such handle: in the first lap of the ring, or if the released
+    /// message had no handle. If the producer sends a message without calling `reclaim` before, the handle that
+    /// `reclaim` would have given is lost.
     ///
     /// # Errors
     /// As [`Port::send`].
@@ -123,13 +124,13 @@ impl Port {
         Ok(credit)
     }
 
-    /// Receives a message. If there is none, waits for one. The message belongs to this consumer until it is released.
-    /// A `timeout` of `None` waits up to [`DEFAULT_WAIT`]; zero does not wait (`NOT_YET`). Messages that a producer
-    /// sent before it left or died are received first.
+    /// Receives a message. If there is no message, waits for a message. The message belongs to this consumer until it
+    /// is released. A `timeout` of `None` waits up to [`DEFAULT_WAIT`]; zero does not wait (`NOT_YET`). Messages that a
+    /// producer sent before it left or died are received first.
     ///
     /// # Errors
     /// `TIMED_OUT` if no message comes before the timeout (the text names the producers). If no producer is left:
-    /// `CLOSED` if the producers left in order, `PEER_DIED` if one of them died. `CLOSED` also if this end is closed.
+    /// `CLOSED` if the producers left properly, `PEER_DIED` if one of them died. `CLOSED` also if this end is closed.
     /// `INVALID` at a producer's end. `CORRUPT` if the port's memory holds what no correct member writes.
     #[inline]
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Message> {
@@ -139,8 +140,8 @@ impl Port {
         Ok(message)
     }
 
-    /// Releases a message: gives its cell, and with it the data, back to the producer. Messages can be released in any
-    /// order, each one once. The call never waits.
+    /// Releases a message: the producer may now use its cell and its data again. Messages can be released in any order,
+    /// each message once. The call never waits.
     ///
     /// # Errors
     /// `INVALID` if this end did not receive the message, or has released it already.
@@ -169,10 +170,10 @@ impl Port {
         Ok(self.poll_descriptor()?.as_fd())
     }
 
-    /// Makes the descriptor become readable at the next event. Gives `true` if something can be done now; then the
-    /// descriptor does not become readable. How to use it: call `arm`. When it gives `true`, or when the descriptor
-    /// becomes readable, receive or send with zero timeouts until `NOT_YET`. Then call `arm` again. The descriptor may
-    /// become readable without an event, but no event is missed.
+    /// Makes the descriptor become readable at the next event. Gives `true` if a message can be received or sent now;
+    /// in this case the descriptor does not become readable. How to use the descriptor: call `arm`. When `arm` gives
+    /// `true`, or when the descriptor becomes readable, receive or send with a timeout of zero until the result is
+    /// `NOT_YET`. Then call `arm` again. The descriptor may become readable without an event, but no event is missed.
     ///
     /// # Errors
     /// `NO_SPACE` if this process has no free descriptor, `SYSTEM` if the kernel refuses the eventfd or the thread
@@ -189,7 +190,7 @@ impl Port {
     }
 
     /// Undoes [`Port::arm`]: until the next `arm`, the descriptor does not become readable. In a forked child nothing
-    /// happens, because the descriptor is its parent's.
+    /// happens, because the descriptor belongs to its parent.
     pub fn disarm(&self) {
         if self.shared.end.check_process().is_err() {
             return;
@@ -199,7 +200,8 @@ impl Port {
         }
     }
 
-    /// Waits until a living member is at the other side of the port. `None` stands for the default timeout.
+    /// Waits until a living member has an end of the other side of the port open. `None` stands for the default
+    /// timeout.
     ///
     /// # Errors
     /// `TIMED_OUT` if the timeout passes first; `NOT_YET` if the timeout is zero and no such member is there.
@@ -207,7 +209,7 @@ impl Port {
         self.named(self.shared.end.wait_peer(timeout.unwrap_or(DEFAULT_WAIT)))
     }
 
-    /// Leaves the port in order. Peers get all messages that were sent, and then `CLOSED`. Messages that this consumer
+    /// Leaves the port properly. Peers get all messages that were sent, and then `CLOSED`. Messages that this consumer
     /// received but did not release go to the next consumer. A thread that still waits on this `Port` gets `CLOSED`.
     pub fn close(self) {
         drop(self);
@@ -247,13 +249,13 @@ impl std::ops::Deref for Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        // A forked child does nothing here, because a thread of its parent may have held one of the locks that are
-        // taken below.
+        // A forked child does nothing here, because a thread of its parent may have held one of the locks that the code
+        // below takes. In the child, such a lock stays locked for ever.
         if self.shared.end.check_process().is_err() {
             return;
         }
-        // If the program asked for a descriptor to poll, a thread serves it and keeps the port's memory mapped. The
-        // thread ends when it sees that the port is closed.
+        // If the program has asked for a descriptor to poll, a thread signals it and keeps the port's memory mapped.
+        // This thread must see that the port is closed, so that it ends.
         self.shared.close();
         if let Some(poll_descriptor) = self.shared.poll_descriptor.get() {
             poll_descriptor.dismiss();

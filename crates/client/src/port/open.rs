@@ -15,8 +15,8 @@ use crate::segment::{OpenRequest, OpenedSegment};
 use crate::{Error, Reason, Result, Session};
 
 /// The longest wait for the member that formats a new port. Formatting takes microseconds, but that member may be
-/// stopped. A caller with a timeout waits until its deadline, but at least for the second of these times, because that
-/// member may have to wait for its CPU.
+/// stopped. The first time is for a caller without a timeout. A caller with a timeout waits until its deadline, but at
+/// least for the second time, because the formatting member may have to wait for a CPU.
 const FORMAT_WAIT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(1));
 
 impl Session {
@@ -53,8 +53,8 @@ impl Session {
         // All waits of this call share one deadline.
         let deadline = Deadline::after(timeout.unwrap_or_default());
         let mut wanted = request(name, OpenMode::OpenOrCreate, access, shape, options.persistent);
-        // If the port is on this node, the wait for a free end happens in shared memory. If the port is on another
-        // node, the daemon waits.
+        // The daemon gets the timeout too. If the port is on another node, the daemon waits for a free end. If the port
+        // is on this node, this process itself waits for a free end, in shared memory.
         wanted.timeout = timeout;
         let opened = self.open_segment(&wanted)?;
         let shape = agreed(name, &opened, options)?;
@@ -85,8 +85,8 @@ impl Session {
         self.remove_segment(SegmentKind::Port, name)
     }
 
-    /// Describes the present state of a port. It reads the port without taking an end of it. The launcher and `inspect`
-    /// use it.
+    /// Describes the present state of a port. The call reads the port's memory without taking an end of the port. The
+    /// launcher and `inspect` use it.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such segment, or if this session may not see it. `DENIED` if the grant of this task
@@ -114,15 +114,15 @@ fn request(name: &str, mode: OpenMode, access: Rights, shape: Shape, persistent:
         access,
         size: shape.size(),
         reserve: shape.size(),
-        // The daemon keeps the maker's options with the segment. So they are known even before a member has formatted
-        // the port.
+        // The daemon keeps the maker's options with the segment. So the options are known even before a member has
+        // formatted the port.
         attribute: u64::from(shape.capacity) << 8 | shape.pattern as u64,
         persistent,
         timeout: None,
     }
 }
 
-/// Gives the options that the port was made with. Fails if the wanted options differ from them.
+/// Gives the options with which the port was made. Fails if the options that the caller wants are different.
 fn agreed(name: &str, opened: &OpenedSegment, wanted: &PortOptions) -> Result<Shape> {
     let pattern = queue::Pattern::from_number((opened.attribute & 0xff) as u32);
     let capacity = u32::try_from(opened.attribute >> 8).unwrap_or(0);

@@ -1,8 +1,8 @@
 //! A port's descriptor for event loops: an eventfd, and a thread that waits at the port in place of the event loop.
 //!
-//! The first `arm` starts the thread. It sleeps on the same words of shared memory as every waiting member, so peers
-//! need not know about descriptors. A peer's death makes the descriptor readable, as a message does. Programs that
-//! never ask for a descriptor have no such thread.
+//! The first `arm` starts the thread. The thread sleeps on the same counters in shared memory as every waiting member,
+//! so it makes no difference to the peers whether a member uses a descriptor. A peer's death makes the descriptor
+//! readable, as a message does. Programs that never ask for a descriptor have no such thread.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -94,8 +94,8 @@ fn watch(shared: &Arc<Shared>) {
     let Some(poll_descriptor) = shared.poll_descriptor.get() else { return };
     while poll_descriptor.wait_for_arming() {
         // A message or a credit ends this wait at once. When the port is closed, the wait ends at once, too, because
-        // leaving wakes both sides. A death does not always wake this thread, so the thread looks for deaths as often as
-        // each waiting member does.
+        // leaving wakes both sides. A death does not always wake this thread, so the thread checks after each pause of
+        // `LOOK` whether a peer has died.
         if shared.end.wait_for_event(LOOK) || shared.end.is_closed() {
             poll_descriptor.ring();
         }

@@ -2,8 +2,8 @@
 //! the port did not keep the region open, the consumer would map the region again, and ask the daemon for it, with
 //! every message.
 //!
-//! The port owns these regions, and not the session. A region holds its session, so a session that owned regions would
-//! never end. The regions are dropped with the port, or when the messages' handles point into other regions.
+//! The port owns these regions; the session does not. A region keeps its session alive, so a session that owned regions
+//! would never end. The regions are dropped with the port, or when the messages' handles point into other regions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use crossdock_layout::{Handle, SegmentId};
 use crate::Region;
 
 /// The largest number of regions that a port keeps. It is enough for producers that alternate between a few regions.
-/// Each further region would cost address space in every consumer.
+/// Each region more than that would cost address space in every consumer.
 const MOST: usize = 4;
 
 /// The regions into which the last messages' handles point.
@@ -22,7 +22,7 @@ pub(super) struct RecentRegions {
     /// The segment of the last handle that this `Port` received or reclaimed. A newly opened region is kept only
     /// if it lies in this segment.
     last: AtomicU64,
-    /// The kept regions. The one that was opened last is at the end.
+    /// The kept regions, from the region that was opened first to the region that was opened last.
     regions: Mutex<Vec<Region>>,
     closed: std::sync::atomic::AtomicBool,
 }
@@ -47,12 +47,12 @@ impl RecentRegions {
         }
         regions.push(region.clone());
         let oldest = (regions.len() > MOST).then(|| regions.remove(0));
-        // Dropping a region sends a request to the daemon, so this must not happen while the lock is held.
+        // The lock is released first, because dropping the oldest region sends a request to the daemon.
         drop(regions);
         drop(oldest);
     }
 
-    /// Drops all regions when the port is closed, and keeps no further ones.
+    /// Drops all regions, because the port is closed. From then on, the port keeps no region open.
     pub(super) fn end(&self) {
         let mut regions = self.lock();
         self.closed.store(true, Ordering::Relaxed);

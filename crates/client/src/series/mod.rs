@@ -3,8 +3,8 @@
 //! observers and versions are in the crate `core`.
 //!
 //! The publisher works on ordinary memory and publishes it. An observer asks for the latest, the next or a certain
-//! version. It reads the version as contiguous arrays that neither change nor can be written. The daemon is asked only
-//! to register publishers and observers.
+//! version. It reads the version as contiguous arrays that neither change nor can be written. The daemon takes part
+//! only when a publisher or an observer is registered, or when the pool grows.
 
 mod registration;
 
@@ -40,7 +40,7 @@ impl Session {
     /// suffice.
     pub fn publisher(&self, name: &str, options: &SeriesOptions) -> Result<Publisher> {
         check_name("series", name)?;
-        // The publisher takes memory before the daemon knows the series. The daemon counts this memory against the
+        // The publisher allocates memory before the daemon knows the series. The daemon counts this memory against the
         // quota when the series is registered.
         let host = Arc::new(SessionHost::patient(self, PATIENCE));
         let identity = Identity { name: name.into(), workflow: self.workflow().into(), member: self.member() };
@@ -52,7 +52,7 @@ impl Session {
         Ok(publisher)
     }
 
-    /// Begins a series that repeats the versions of a series on another node. The node daemon uses it.
+    /// Begins a series that publishes the same versions as a series on another node. The node daemon uses it.
     ///
     /// # Errors
     /// As [`Session::publisher`].

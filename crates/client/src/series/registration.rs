@@ -1,4 +1,4 @@
-//! The requests that series send to the daemon: to register a series that this process publishes, and to become an
+//! The requests to the daemon that concern series: to register a series that this process publishes, and to become an
 //! observer of a series.
 
 use std::os::fd::OwnedFd;
@@ -16,8 +16,8 @@ use crate::segment::SegmentOpening;
 use crate::session::check_name;
 use crate::{Error, Result, Session};
 
-/// The longest time that a dropped publisher tries to end its registration with the daemon. If the daemon does not
-/// answer in this time, the registration ends with the member.
+/// The longest time for which a publisher that is dropped tries to end its registration with the daemon. If the daemon
+/// does not answer in this time, the registration ends when the member ends.
 const FAREWELL: Duration = Duration::from_millis(300);
 
 /// The registration of a series that this process publishes.
@@ -27,13 +27,14 @@ pub(crate) struct PublisherRegistration {
     over: AtomicBool,
 }
 
-/// The registration of a series that this process observes, with its pool and a pin page. It ends when the value is
-/// dropped.
+/// The registration of a series that this process observes, with its pool and a pin page. The registration ends when
+/// this value is dropped.
 pub(super) struct ObserverRegistration {
     pub entry: SeriesEntry,
     pub pool: OwnedFd,
     pub page: OwnedFd,
-    /// The openings that the daemon counts. They end in the order of this list, in which the pin page is first.
+    /// The openings that the daemon counts. They are closed from the first to the last of this list; the pin page is
+    /// the first.
     pub openings: Vec<SegmentOpening>,
 }
 
@@ -60,8 +61,8 @@ impl Drop for PublisherRegistration {
 }
 
 impl Session {
-    /// Registers a new series with the daemon. The caller has checked the name. From then on the series' reserved
-    /// bytes count against the quota.
+    /// Registers a new series with the daemon. The caller has checked the name. After the registration, the series'
+    /// reserved bytes count against the quota.
     pub(super) fn register_publisher(&self, name: &str, offer: Offer) -> Result<PublisherRegistration> {
         let register = || self.try_to_register(name, &offer.pool, offer.size, offer.reserved, offer.observers);
         // `NOT_FOUND` has two possible causes. If the daemon's keeper died meanwhile, the daemon has lost the pool that
@@ -88,7 +89,8 @@ impl Session {
         Ok(PublisherRegistration { connection: connection.clone(), segment, over: AtomicBool::new(false) })
     }
 
-    /// Asks for the next pin page of a series that this session publishes; `None` if there is no further page yet.
+    /// Asks for the next pin page of a series that this session publishes; `None` if the daemon has not made another
+    /// page yet.
     pub(crate) fn pin_page(
         &self,
         segment: SegmentId,
@@ -131,7 +133,7 @@ impl Session {
         let (Some(pool), Some(page)) = (descriptors.next(), descriptors.next()) else {
             return Err(crate::session::unexpected());
         };
-        // The memory is checked, because another member gave it to the daemon, and only the daemon can be trusted.
+        // The memory comes from another member, which cannot be trusted. So this process checks the memory.
         let checked = memfd::check(&pool, entry.size).and_then(|()| memfd::check(&page, PIN_PAGE));
         checked.map_err(|error| Error::new(Status::Corrupt, format!("series '{name}' cannot be used: {error}")))?;
         Ok(ObserverRegistration { entry, pool, page, openings })

@@ -21,22 +21,25 @@ pub struct World {
     pub size: u64,
 }
 
-/// The index of the word with the member whose death the roll proves.
+/// The index of the word that holds a member's id. The roll proves this member's death.
 const ROLL: usize = 7999;
 
-/// The index of the word that tells who held the region's lock while a member asked its host.
+/// The index of the word that names the member that held the region's lock while any member asked its host; 0 if none
+/// did.
 const HELD: usize = 7998;
 
-/// The index of the word with the number of bytes above which the daemon does not answer; 0 if it always answers.
+/// The index of the word that holds a number of bytes. The daemon does not answer a request for more bytes; 0 means
+/// that it always answers.
 const LOST: usize = 7997;
 
-/// The index of the word with the member that takes the region's lock when the daemon does not answer; 0 if none does.
+/// The index of the word that names the member that takes the region's lock when the daemon does not answer; 0 if no
+/// member does.
 const TAKER: usize = 7996;
 
 /// The offset of the word that names the holder of the region's lock.
 const HOLDER: u64 = (std::mem::offset_of!(RegionHeader, lock) + std::mem::offset_of!(Lock, holder)) as u64;
 
-/// The host of one member: it gives the member the liveness table and the quota of the test's world.
+/// The `Host` of one member: it gives the member the liveness table and the quota of the test's world.
 struct Window {
     world: Arc<World>,
     proofs: RollProofs,
@@ -54,7 +57,7 @@ impl World {
         world
     }
 
-    /// Gives another `Arc` of this world.
+    /// Gives an `Arc` of this world to a caller that has only a reference.
     pub fn again(&self) -> Arc<Self> {
         self.this.upgrade().unwrap()
     }
@@ -70,12 +73,14 @@ impl World {
         unsafe { self.table.start().add(size_of::<LivenessTable>()).cast().as_ref() }
     }
 
-    /// If a member asks for more than this number of bytes, its connection to the daemon is lost; 0 if it never is.
+    /// If a member asks for more than this number of bytes, its connection to the daemon is lost; 0 means that the
+    /// connection is never lost.
     pub fn lost_above(&self) -> &AtomicU64 {
         self.word(LOST)
     }
 
-    /// The member that takes the region's lock and is stopped when the daemon does not answer; 0 if none does.
+    /// The member that takes the region's lock, and never releases it, when the daemon does not answer; 0 if no member
+    /// does.
     pub fn taker(&self) -> &AtomicU64 {
         self.word(TAKER)
     }
@@ -110,8 +115,8 @@ impl World {
         })
     }
 
-    /// Runs `work` as member `counter` in a child process. The child ends with the number that `work` gives, and does
-    /// not leave the region in order. Gives the process id.
+    /// Runs `work` as member `counter` in a child process. The child exits with the number that `work` returns, without
+    /// leaving the region. Gives the process id.
     pub fn spawn(self: &Arc<Self>, counter: u64, work: impl FnOnce(Arc<Region>) -> i32) -> i32 {
         self.spawn_bare(counter, || work(self.attach(counter)))
     }
@@ -145,8 +150,8 @@ impl World {
         end
     }
 
-    /// Waits for a child of `spawn`. The liveness table does not show its death, as while no daemon runs. Gives the exit
-    /// code, or the negative number of the signal.
+    /// Waits for a child of `spawn`. As when no daemon runs, the liveness table does not show the child's death. Gives
+    /// the exit code, or the negative number of the signal.
     pub fn wait_unseen(&self, pid: i32) -> i32 {
         let mut status = 0;
         // SAFETY: the call waits for a child of this process.
@@ -156,13 +161,14 @@ impl World {
 }
 
 impl World {
-    /// From now on the roll proves that this member is dead, although the liveness table does not show it.
+    /// Releases the member's lock on the roll: from now on the roll proves that the member is dead, even if the
+    /// liveness table does not show it.
     pub fn leave_roll(&self, counter: u64) {
         self.word(ROLL).store(member(counter).0, Ordering::Release);
     }
 
-    /// The member that held the region's lock while a member asked its host about the quota or about another member; 0
-    /// if there was none.
+    /// The member that held the region's lock while any member asked its host about the quota or about another member;
+    /// 0 if no member held it.
     pub fn held(&self) -> u64 {
         self.word(HELD).load(Ordering::Acquire)
     }
@@ -173,14 +179,16 @@ impl World {
         self.word(HELD).fetch_max(u64::from_le_bytes(holder), Ordering::AcqRel);
     }
 
-    /// Runs `work`, and gives how often a member gave the region's lock back meanwhile, as far as another thread saw it.
+    /// Runs `work` while another thread waits for the region's lock. Returns how often a member released the lock
+    /// during `work`, as far as this thread noticed it.
     pub fn unlocks_during(&self, region: &Region, work: impl FnOnce()) -> u32 {
         let done = AtomicBool::new(false);
         // SAFETY: the header is at the region's beginning, and consists of atomics.
         let lock = unsafe { &(*region.base().cast::<RegionHeader>()).lock };
         let before = lock.gate.load(Ordering::Acquire);
         std::thread::scope(|scope| {
-            // A member that gives the lock back while another one waits for it increments the gate.
+            // If a member releases the lock while another member waits for it, it increments `gate`. So this thread
+            // acts as a member that always waits.
             scope.spawn(|| {
                 while !done.load(Ordering::Acquire) {
                     lock.waiting.store(1, Ordering::SeqCst);
@@ -198,7 +206,7 @@ impl World {
         Arc::new(self.window())
     }
 
-    /// Asks whether this member is dead, as a port does that waits for it.
+    /// Tells whether this member is dead, by the check that a port makes while it waits for a member.
     pub fn is_dead(self: &Arc<Self>, counter: u64) -> bool {
         self.window().is_dead(member(counter))
     }
@@ -214,7 +222,7 @@ impl LivenessSource for Window {
             self.proofs.note(member);
             return true;
         }
-        // The test itself marks dead members in the table, so there is no other source to ask.
+        // The test marks each dead member in the table, so the table is the only source.
         self.world.liveness().members[member.slot()].load(Ordering::Acquire) != member.0
     }
 }

@@ -1,6 +1,6 @@
-//! Kill tests of regions: a member dies at every fault point. After that the other members must go on, all memory
-//! must become free again, and all names must be usable again. The same must be true if the member that heals the
-//! region is killed as well.
+//! Kill tests of regions: a member dies at every fault point. After that the other members must be able to continue,
+//! all memory must become free, and all names must be usable. The same must be true if the member that heals the region
+//! is killed as well.
 #![cfg(feature = "fault-points")]
 
 #[path = "../common/mod.rs"]
@@ -25,14 +25,14 @@ use work::{Ledger, vector, work};
 
 const SIZE: u64 = 6 << 20;
 const SIGKILL: i32 = -9;
-/// Indices of the words that the processes share. Word 0 has the number of the block that is just being freed. The
-/// words after it have the blocks that were allocated.
+/// Indices of the words of memory that the processes share. Word 0 has the index of the word whose block is just being
+/// freed. The following words are the list of allocated blocks.
 const FREEING: usize = 0;
-/// The number of blocks that the surviving member (the peer) has allocated. They come first in the list of allocated
-/// blocks.
+/// The number of blocks that the surviving member (the peer) has allocated. These blocks come first in the list of
+/// allocated blocks.
 const PEERS: usize = 1100;
 
-/// Makes a world with a second member, the peer, which owns a slice without a free block.
+/// Makes a world with one member, the peer, which survives and which owns a slice without a free block.
 fn setup() -> (Arc<World>, Arc<Region>) {
     let world = World::new(SIZE);
     let peer = world.attach(1);
@@ -54,8 +54,8 @@ fn die_at(world: &Arc<World>, point: &str, nth: u32) -> i32 {
     end
 }
 
-/// Checks that the peer, the member that survived, can allocate at once, heal the region and free all allocated
-/// blocks, and that nothing is left in use after that.
+/// Checks that the peer can allocate blocks without a long wait, heal the region and free all allocated blocks. After
+/// that, no block and no object may be left.
 fn check_whole(world: &Arc<World>, peer: &Arc<Region>, what: &str) {
     let start = Instant::now();
     let block = peer.allocate(64, 16).unwrap();
@@ -111,7 +111,7 @@ fn check_directory(region: &Arc<Region>, what: &str) {
     }
 }
 
-/// Fills the region with blocks of a slice's size, and gives their number.
+/// Fills the region with blocks that are as large as a slice, and returns how many fitted.
 fn fill(region: &Arc<Region>) -> usize {
     let mut count = 0;
     while region.allocate(65536, 16).is_ok() {
@@ -156,8 +156,7 @@ fn a_death_of_the_healer_is_healed() {
     let mut reached = BTreeSet::new();
     let firsts = POINTS.iter().filter(|p| !p.starts_with("heal.") && !p.starts_with("region.format"));
     for (i, first) in firsts.enumerate() {
-        // Tests all pairs of fault points of which the second lies in the healing code, and a third of the other
-        // pairs.
+        // Tests every pair whose second fault point lies in the healing code, and one in three of the other pairs.
         for (_, second) in seconds.iter().enumerate().filter(|(j, p)| p.starts_with("heal.") || (i + j) % 3 == 0) {
             let (world, peer) = setup();
             assert_eq!(die_at(&world, first, 1), SIGKILL, "{first}");
@@ -251,7 +250,7 @@ fn who_opens_a_container_after_a_death_finds_the_change_finished() {
     }
 }
 
-/// The header of a vector: the distance to the region's first byte, the pointer, the size, the capacity.
+/// Gives the header of a vector: the distance to the region's first byte, the pointer, the size and the capacity.
 fn header_of(region: &Region, at: u64) -> [u64; 4] {
     // SAFETY: the call reads the vector's header in this test's own region.
     unsafe { region.base().add(at as usize).cast::<[u64; 4]>().read_volatile() }
@@ -293,8 +292,8 @@ fn who_changes_a_container_after_the_roll_proved_a_death_finds_the_dead_members_
     }
 }
 
-/// If a member dies while it removes elements of a vector, each of these elements is valid: it has its old contents or
-/// is empty.
+/// If a member dies while it removes elements of a vector, each of these elements must still be valid afterwards: it
+/// has its old contents, or it is empty.
 #[test]
 fn a_death_while_a_vector_loses_elements_leaves_no_damaged_ones() {
     for point in ["replace.noted", "replace.begun", "replace.written", "retire.freed", "lock.leaving"] {
@@ -309,8 +308,8 @@ fn a_death_while_a_vector_loses_elements_leaves_no_damaged_ones() {
             peer.ndarray_reshape(first + 128 * i, 8, Order::C, &[3, 5]).unwrap();
         }
         let pid = world.spawn(2, |region| {
-            // These calls get the member's heap slot, and take the lock for that. The fault point is armed after them,
-            // so that the member dies in the call of `vector_resize`.
+            // With these calls the member gets its heap slot, for which it needs the lock. The fault point is armed
+            // only after them, so that the member dies in `vector_resize`.
             region.deallocate(region.allocate(64, 64).unwrap()).unwrap();
             fault::arm(point, 1);
             region.vector_resize(list, 128, 0).unwrap();
@@ -328,8 +327,8 @@ fn a_death_while_a_vector_loses_elements_leaves_no_damaged_ones() {
     }
 }
 
-/// A member frees a block that a dead member was changing, and gets the block again for another purpose. Healing must
-/// not write to the block after that.
+/// A member died while it changed a block. Another member frees this block, and then allocates it for another purpose.
+/// Healing after that must not write to the block.
 #[test]
 fn who_frees_an_object_after_a_death_finds_the_dead_members_change_finished() {
     for point in ["replace.begun", "replace.writing", "replace.written", "retire.marked", "retire.freed"] {
@@ -367,8 +366,8 @@ fn a_small_block_that_a_dead_member_freed_stays_freed_if_a_large_block_lies_ther
     let world = World::new(SIZE);
     let (owner, peer) = (world.attach(1), world.attach(4));
     let vector = ten_numbers(&peer);
-    // `first` is a small block at the beginning of a slice, where a large block can begin, too. No other block of the
-    // slice is in use, so the slice can become a part of a large block when `first` is free.
+    // `first` is a small block at an offset in its slice at which a large block could also begin. It is the only block
+    // of its slice that is in use. So when `first` is freed, a large block can begin in this slice.
     let large = owner.allocate(100_000, 64).unwrap();
     let mut small = std::iter::repeat_with(|| owner.allocate(20_000, 64).unwrap());
     let first = small.find(|block| block % SLICE == large % SLICE).unwrap();
@@ -430,7 +429,7 @@ fn who_opens_an_object_whose_constructor_died_does_not_wait_without_a_timeout() 
     }
 }
 
-/// The members that hold the heap slots of a region; 0 for a slot without a holder.
+/// Gives the holders of the first eight heap slots of a region; 0 for a slot without a holder.
 fn holders(region: &Region) -> Vec<u64> {
     let at = Geometry::of(SIZE).unwrap().slots_at as usize;
     // SAFETY: the table of slots begins at this offset, has at least eight slots here, and consists of atomics.
@@ -439,8 +438,8 @@ fn holders(region: &Region) -> Vec<u64> {
 }
 
 /// If a stopped member holds the lock, a member that leaves the region waits for the lock once, and not once for each
-/// of its threads. The leaving member keeps its slots, because the object that it was constructing is recorded in one
-/// of them.
+/// of its threads. The leaving member's heap slots stay taken, because one of them records the object that the member
+/// was constructing.
 #[test]
 fn who_leaves_without_the_lock_keeps_the_slots_until_its_death_is_healed() {
     let world = World::new(SIZE);
@@ -470,8 +469,9 @@ fn who_leaves_without_the_lock_keeps_the_slots_until_its_death_is_healed() {
     assert_eq!(other.statistics().used, 0);
 }
 
-/// The directory entry of a dead member names a heap slot that a living member holds now. The slot's records are the
-/// living member's, so the entry stays as it is while that member holds the slot.
+/// A dead member was constructing an object, and its directory entry names a heap slot that a living member holds now.
+/// The records in this slot are those of the living member. So healing leaves the entry as it is while that member
+/// holds the slot.
 #[test]
 fn an_object_of_a_dead_member_is_not_removed_in_the_slot_of_a_living_one() {
     let world = World::new(SIZE);

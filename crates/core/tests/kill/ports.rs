@@ -1,4 +1,4 @@
-//! Deaths of which a process learns only from a port or from an item.
+//! Kill tests in which a process learns of a death only from a port or from an item, and not from the liveness table.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -42,30 +42,30 @@ impl Port {
     }
 }
 
-/// What `change_after` does before and after the death, for one pattern of a port.
+/// One case of the test `change_after`: a pattern of the port, and what happens before and after the death.
 struct Case<T> {
     pattern: Pattern,
-    /// The end that the dead member had. If it is a consumer's, the member received a message.
+    /// Whether the dead member was a producer or a consumer of the port. A consumer had received a message.
     dying: Side,
-    /// The end by which the other process heals the dead member's end.
+    /// The end that another process opens; by opening it, this process heals the dead member's end.
     healer: Side,
-    /// Opens ends in this process and sends a message.
+    /// Runs in this process before the death: opens ends of the port and sends a message.
     before: fn(&dyn Fn(Side) -> End, &Message) -> T,
-    /// Gets from the port what the dead member left.
+    /// Runs in this process after the death: gets from the port what the dead member left.
     learn: fn(&dyn Fn(Side) -> End, T),
 }
 
 /// How this process changes the vector after the death.
 #[derive(Clone, Copy, Debug)]
 enum Change {
-    /// By a call of the library.
+    /// By a call of the library: `vector_resize`.
     Resize,
-    /// By a store to the header, as the inline operations of C++ do.
+    /// By a store to the vector's header, as the inline operations of C++ make it.
     Store,
 }
 
-/// Changes a vector after a death at `point`, of which this process learns only from the port. The healing of the
-/// region must not undo this change.
+/// Another member dies at `point` while it changes a vector, and this process learns of the death only from the port.
+/// Then this process changes the vector. Healing the region later must not undo this second change.
 fn change_after<T>(case: &Case<T>, point: &str, change: Change) {
     let what = format!("{}, {point}, {change:?}", case.pattern.word());
     let (world, port) = (World::new(SIZE), Port::new(case.pattern));
@@ -186,8 +186,8 @@ fn an_error_that_another_process_caused_tells_of_the_producers_death() {
     });
 }
 
-/// A cooperative item in memory that the processes of the test share. It belongs to the party 1, and the member that
-/// dies has it.
+/// A cooperative item in memory that the processes of the test share. It belongs to the party 1; its holder is the
+/// member that dies.
 struct Item {
     world: Arc<World>,
     memory: ItemMemory,
@@ -206,7 +206,7 @@ impl Item {
         self.memory.take(&[party], member(counter), host.liveness(), Deadline::after(within))
     }
 
-    /// The heap in the item, as this member has it.
+    /// Opens the heap in the item as the member with this counter.
     fn heap(&self, counter: u64) -> Arc<Region> {
         let parts = MappedRegionParts {
             name: "test".into(),
@@ -218,8 +218,8 @@ impl Item {
         Region::over(self.memory.data_again().unwrap(), None, parts).unwrap()
     }
 
-    /// After the death of the item's holder, of which only the roll tells: this process takes the item. If `healed` is
-    /// true, another process, whose party does not own the item, has healed it before.
+    /// Releases the dead holder's lock on the roll; nothing else shows the death. Then this process takes the item. If
+    /// `healed` is true, another process heals the item before that; the party of that process does not own the item.
     fn take_after_death(&self, healed: bool) {
         self.world.leave_roll(DEAD);
         if healed {
@@ -260,7 +260,8 @@ fn who_takes_a_dead_holders_item_finds_the_holders_other_changes_finished() {
 
 #[test]
 fn who_takes_a_dead_holders_item_finds_the_holders_changes_of_its_heap_finished() {
-    // The case in which this process proves the death itself comes last: after that, it heals each region that it opens.
+    // With `healed` false, this process itself proves the death, and after that it heals each region that it opens. So
+    // this case comes last.
     for healed in [true, false] {
         for point in ["replace.begun", "replace.writing", "retire.freed"] {
             let world = World::new(SIZE);

@@ -10,7 +10,8 @@ use crossdock_core::region::Region;
 use crate::common::World;
 use crate::{FREEING, PEERS};
 
-/// A list of the blocks that a member has allocated. It lies in memory that outlives the member.
+/// A list of the blocks that a member has allocated. The list lies in shared memory, so it is still there after the
+/// member's death.
 pub struct Ledger<'a> {
     pub world: &'a World,
     /// The index of the next free word of the list.
@@ -52,10 +53,11 @@ pub fn work(world: &World, region: Arc<Region>) {
     // Allocates small and large blocks, so that the region grows.
     let mixed: Vec<usize> = (0..40).map(|i| ledger.allocate(&region, 20 + 37 * i)).collect();
     let large: Vec<usize> = [200_000, 3 << 20, 70_000].map(|size| ledger.allocate(&region, size)).into();
-    // Frees blocks in a slice whose owner has noted that it is full.
+    // Frees blocks of the peer, in a slice that the peer has marked as full.
     ledger.free(&region, 1);
     ledger.free(&region, 2);
-    // Fills a slice of this member. Another member frees blocks in it, and this member finds the slice again.
+    // Fills a slice of this member. Then another member frees blocks in this slice, so this member finds free blocks in
+    // it.
     let many: Vec<usize> = (0..1030).map(|_| ledger.allocate(&region, 64)).collect();
     ledger.free(&helper, many[3]);
     ledger.free(&helper, many[4]);
@@ -63,8 +65,8 @@ pub fn work(world: &World, region: Arc<Region>) {
     for index in many.iter().skip(5).chain(&more).chain(&mixed).chain(&large) {
         ledger.free(&region, *index);
     }
-    // Some slices now have no block in use. They return to the region's pool of free slices when this member looks for
-    // free blocks in its slices the next time.
+    // Some slices of this member now have no block in use. When the member looks for free blocks in its slices the next
+    // time, it returns these slices to the region's pool of free slices.
     let again: Vec<usize> = (0..1200).map(|_| ledger.allocate(&region, 64)).collect();
     for index in again {
         ledger.free(&region, index);
@@ -76,7 +78,7 @@ pub fn work(world: &World, region: Arc<Region>) {
     let gone = claim(&region, "gone", &vector());
     region.vector_resize(gone, 8, 50).unwrap();
     region.abandon(gone).unwrap();
-    // Makes a vector that grows from a small block to large ones.
+    // Makes a vector that grows, first in small blocks and then in large blocks.
     let grown = claim(&region, "grown", &vector());
     region.commit(grown).unwrap();
     for n in [10u64, 100, 9_000, 20_000] {
@@ -86,7 +88,7 @@ pub fn work(world: &World, region: Arc<Region>) {
     region.commit(array).unwrap();
     region.ndarray_reshape(array, 4, Order::C, &[10, 20]).unwrap();
     region.ndarray_reshape(array, 4, Order::Fortran, &[20, 10]).unwrap();
-    // Makes nested vectors. One of them gets a prepared block as its elements.
+    // Makes nested vectors. The elements of one of them are put into a block that was prepared before.
     let nested = claim(&region, "nested", &TypeRef::new("{i64,vector<vector<f64>>}").unwrap());
     region.commit(nested).unwrap();
     region.vector_resize(nested + 8, 32, 3).unwrap();
@@ -96,13 +98,13 @@ pub fn work(world: &World, region: Arc<Region>) {
     let block = region.prepare(500, 64).unwrap();
     let field = inner + 32 + 8;
     region.replace(field, &[block.wrapping_sub(field), 5, 62], block, 0).unwrap();
-    // The outer vector moves. Then it loses elements that own blocks.
+    // The first call moves the elements of the outer vector. The second call removes elements that own blocks.
     region.vector_resize(nested + 8, 32, 40).unwrap();
     region.vector_resize(nested + 8, 32, 1).unwrap();
     region.remove("grown").unwrap();
     region.remove("nested").unwrap();
     region.remove("plain-2").unwrap();
-    // Leaves prepared blocks and objects under construction behind. After this member's death, the member that heals
+    // Ends while prepared blocks and objects under construction exist. After this member's death, the member that heals
     // the region must free them.
     region.prepare(100, 16).unwrap();
     region.prepare(100_000, 16).unwrap();

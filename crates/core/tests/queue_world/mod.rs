@@ -1,5 +1,5 @@
 //! Lets tests use a port without a daemon: the test itself makes the port's memfd and the liveness table, and starts
-//! processes that die.
+//! the processes that are to die.
 //!
 //! A child is a process of this test's own binary. It runs the one ignored test `child`, with its role in the
 //! environment, and opens the parent's memfds through `/proc`. The parent does the daemon's work: a thread waits for
@@ -32,7 +32,7 @@ impl LivenessSource for Table {
         unsafe { self.0.start().cast().as_ref() }
     }
 
-    /// The test itself marks dead members in the table, so there is no other source to ask.
+    /// The test marks each dead member in the table, so the table is the only source.
     fn has_left(&self, member: MemberId) -> bool {
         self.table().members[member.slot()].load(std::sync::atomic::Ordering::Acquire) != member.0
     }
@@ -44,7 +44,7 @@ impl Host for Table {
     }
 }
 
-/// One port, and everything that the test of it needs.
+/// A port, and everything else that a test of ports needs.
 pub struct World {
     pub shape: Shape,
     port: OwnedFd,
@@ -72,8 +72,8 @@ impl World {
         Self { shape, port, table, board, host, board_map, next: AtomicU64::new(1) }
     }
 
-    /// For a child process: opens the parent's port and liveness table, and gives them with the child's member id and
-    /// role. Gives `None` in a process that is no child.
+    /// In a child process: opens the parent's port and liveness table, and returns them, the child's member id and its
+    /// role. In a process that is not a child, returns `None`.
     pub fn of_parent() -> Option<(Self, MemberId, String)> {
         let text = std::env::var("CROSSDOCK_TEST_CHILD").ok()?;
         let words: Vec<_> = text.split(' ').collect();
@@ -95,7 +95,7 @@ impl World {
         member
     }
 
-    /// Marks the member as dead, as the daemon does when the kernel says that its process has ended.
+    /// Marks the member as dead, as the daemon does when the kernel reports the end of the member's process.
     pub fn bury(&self, member: MemberId) {
         bury(&self.host, member);
     }
@@ -122,7 +122,8 @@ impl World {
         unsafe { std::slice::from_raw_parts(self.board_map.start().as_ptr().cast(), BOARD_BYTES / 8) }
     }
 
-    /// Starts a child process with this role. If `fault` is given, the child dies at that fault point.
+    /// Starts a child process with the role `part`. If `fault` is given, the child dies when it reaches that fault
+    /// point.
     pub fn spawn(&self, part: &str, fault: Option<&str>) -> Child {
         let member = self.member();
         let (pid, fds) = (std::process::id(), [&self.port, &self.table, &self.board].map(AsRawFd::as_raw_fd));
@@ -170,7 +171,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Waits for the child's end. Gives whether a signal killed it, and the time at which it was marked dead.
+    /// Waits for the child's end. Returns whether a signal killed the child, and the time at which the child's member
+    /// was marked as dead.
     pub fn wait(self) -> (bool, Instant) {
         use std::os::unix::process::ExitStatusExt;
         let (status, died) = self.end.recv_timeout(LONG).expect("the child ends in time");
@@ -178,7 +180,7 @@ impl Child {
         (status.signal() == Some(9), died)
     }
 
-    /// Waits until the child has stored a value other than 0 in this word, or has ended.
+    /// Waits until this word is not 0 because the child has stored a value in it, or until the child has ended.
     pub fn until_stored(&self, word: &AtomicU64) {
         let start = Instant::now();
         while word.load(SeqCst) == 0 && !self.gone.load(SeqCst) {

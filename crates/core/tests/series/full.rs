@@ -42,8 +42,8 @@ fn by_the_policy_fail_a_full_pool_is_an_error_and_nothing_is_lost() {
             assert!(as_numbers(version.bytes("u").unwrap()).iter().all(|n| n == step));
         }
         drop(held);
-        // The last publish found no room, but its changes are not lost. The next publish carries them, even if the
-        // program names only other bytes as touched.
+        // The last publish failed because the pool was full, but its changes are not lost. The next version contains
+        // them, even if the program's hint for this version names only other bytes.
         numbers(&mut publisher, "u")[0] = 99;
         publisher.touched("u", 0..8).unwrap();
         assert_eq!(publisher.publish(&[]).unwrap(), 4);

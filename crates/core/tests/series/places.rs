@@ -1,5 +1,5 @@
-//! Tests of where a version's bytes are written: in place, by several threads, and in a process that has no mappings
-//! left.
+//! Tests of where a version's bytes lie: versions that are written in place, versions that several threads write, and
+//! versions in a process that has no mappings left.
 
 use crossdock_core::series::{Detect, Method, Spec};
 use crossdock_layout::Status;
@@ -29,7 +29,8 @@ fn a_begun_version_is_written_in_place_and_published_without_a_copy() {
         assert!(as_numbers(version.bytes("u").unwrap()).iter().all(|n| *n == step));
     }
     assert!(as_numbers(first.bytes("u").unwrap()).iter().all(|n| *n == 1));
-    // The next version is published without a call of `begin`. Only one page has changed, and the version has it.
+    // The next version is published without a call of `begin`. Only one page has changed, and the version must contain
+    // the change.
     numbers(&mut publisher, "u")[600] = 77;
     publisher.publish(&[]).unwrap();
     let version = observer.latest().unwrap();
@@ -51,7 +52,7 @@ fn a_begun_version_in_scattered_slots_is_one_array() {
         world.publisher(Spec { chunk: Some(4096), capacity: Some(64 * 4096), detect: Detect::Hints, ..spec(16 * 512) });
     let mut observer = series.observe(0);
     publisher.publish(&[]).unwrap();
-    // Every second slot belongs to a version that the observer holds. So the free slots do not follow each other.
+    // The observer holds versions that use every second slot. So no two free slots are neighbours.
     let mut held = Vec::new();
     for step in 0..16u64 {
         numbers(&mut publisher, "u")[step as usize * 512] = step;
@@ -112,8 +113,8 @@ fn a_process_without_more_mappings_gets_a_copy() {
     publisher.publish(&[]).unwrap();
     let mut holder = series.observe(1);
     let mut held = Vec::new();
-    // Every second page still lies in the slot of an older version that the observer holds. So the newest version's
-    // slots do not follow each other.
+    // Only every second page changes. So the slots of neighbouring pages of the newest version are not neighbours in
+    // the pool.
     for page in (0..100u64).step_by(2) {
         numbers(&mut publisher, "u")[page as usize * 512] = page;
         publisher.touched("u", page * 4096..page * 4096 + 1).unwrap();

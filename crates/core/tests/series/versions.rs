@@ -1,5 +1,5 @@
-//! Tests of the contents of versions: a version has what the variables held at the publish, and versions share the
-//! chunks that did not change.
+//! Tests of the contents of versions: a version has the contents that the variables had when it was published, and
+//! versions share the chunks that did not change.
 
 use crossdock_core::series::{Detect, Method, Publisher, Report, Spec, Value, Variable, diff};
 use crossdock_layout::Status;
@@ -62,15 +62,16 @@ fn hints_do_not_hide_the_changes_of_an_earlier_step_whose_publish_failed() {
     }
     publisher.publish(&good).unwrap();
     check_ends(&mut publisher, &series, [4, 2]);
-    // From now on the hints alone say what changed.
+    // From now on the publisher knows only from hints what has changed.
     numbers(&mut publisher, "u")[0] = 5;
     publisher.touched("u", 0..8).unwrap();
     publisher.publish(&good).unwrap();
     check_ends(&mut publisher, &series, [5, 2]);
     let version = series.observe(0).latest().unwrap();
     assert_eq!((version.method(), version.copied()), (Some(Method::Hints), 1));
-    // If a language binding refuses a publish itself, it calls `give_up_step`. This ends the step like a publish that
-    // fails: the hints of the next step do not hide the changes of this step.
+    // If a language binding itself refuses to publish, it calls `give_up_step`. This has the effect of a failed
+    // publish: the next version also contains the changes of this step, although the hints of the next step do not name
+    // them.
     *numbers(&mut publisher, "u").last_mut().unwrap() = 6;
     publisher.give_up_step();
     numbers(&mut publisher, "u")[0] = 7;
@@ -140,7 +141,7 @@ fn versions_share_what_did_not_change_and_memory_goes_back_when_no_observer_hold
         publisher.publish(&[]).unwrap();
         publisher.publish(&[]).unwrap();
         if publisher.statistics().method == Method::CopyAll {
-            continue; // this machine does not have the method, so everything is copied
+            continue; // this machine lacks the method, so the publisher copied everything
         }
         let used = || publisher_used(&series);
         let baseline = used();
@@ -253,17 +254,17 @@ fn what_is_chosen_follows_what_the_program_does() {
     assert_eq!(publisher.statistics().method, Method::CopyAll);
     (12..30).for_each(|step| step_of(&mut publisher, 4, step));
     let sparse = publisher.statistics();
-    // Without write protection, only comparing can find a small number of changes. The publisher chooses comparing
-    // only if it costs less than twice as much as copying. On a busy machine the measured cost of comparing may be
-    // higher.
+    // Without write protection, only comparing can find a small number of changes. The publisher does not choose
+    // comparing if comparing a byte costs about twice as much as copying a byte. On a busy machine, the measured cost
+    // may be that high.
     let compares_badly = sparse.costs.compare_byte > 1.9 * sparse.costs.copy_byte;
     assert!(sparse.method != Method::CopyAll || compares_badly, "{sparse:?}");
     (30..60).for_each(|step| step_of(&mut publisher, 2048, step));
     let dense = publisher.statistics();
     assert_eq!(dense.method, Method::CopyAll, "{dense:?}");
-    // Four switches are expected: to the trial after the first publish and back, and later once to another method and
-    // back. The costs are measured, so on a busy machine there are a few more. If the method changed back and forth all
-    // the time, there would be one switch for every few of the 59 publishes.
+    // Four changes of the method are expected: to the trial after the first publish and back, and later once to another
+    // method and back. The costs are measured, so on a busy machine there are a few more. If the method changed back
+    // and forth all the time, there would be one change for every few of the 59 publishes.
     assert!(dense.switches <= 12, "{dense:?}");
 }
 

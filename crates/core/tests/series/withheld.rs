@@ -1,5 +1,5 @@
-//! Tests of the default policy for a full pool, when observers hold all versions: the publisher goes on and loses no
-//! changes.
+//! Tests of the default policy for a full pool. If observers hold so many versions that the pool is full, the publisher
+//! continues and loses no changes.
 
 use std::time::{Duration, Instant};
 
@@ -101,7 +101,7 @@ fn a_begun_version_is_withheld_in_the_same_way() {
             held.push(observer.latest().unwrap());
         }
         let own = publisher.memory("u").unwrap();
-        // The pool is full. So the version that begins here is withheld, and the version after this one is abandoned.
+        // The pool is full. So the version that begins here is withheld. The version that begins after it is abandoned.
         publisher.begin().unwrap();
         assert_ne!(publisher.memory("u").unwrap(), own);
         numbers(&mut publisher, "u").fill(4);
@@ -114,8 +114,8 @@ fn a_begun_version_is_withheld_in_the_same_way() {
         assert!(numbers(&mut publisher, "u").iter().all(|n| *n == 4));
         publisher.begin().unwrap();
         numbers(&mut publisher, "u").fill(5);
-        // This version was begun when the pool had no room. Now an old version is released, so there is room when the
-        // begun version is published.
+        // This version was begun while the pool had no room. Now an old version is released, so there is room when this
+        // version is published.
         held.remove(0);
         assert_eq!(publisher.publish(&[]).unwrap(), 4);
         assert!(seen(&observer.latest().unwrap()).iter().all(|n| *n == 5), "{detect:?}");
@@ -178,7 +178,7 @@ fn versions_that_are_kept_go_before_one_is_withheld() {
 fn a_full_table_withholds_too() {
     let world = World::new();
     let (mut publisher, series) = world.publisher(Spec { max_observers: 4, ..spec(512) });
-    // Four observers may hold 60 versions in all, but the version table has room for only 27.
+    // The four observers together may hold 60 versions, but the version table has room for only 27 versions.
     let mut observers: Vec<_> = (0..4).map(|index| series.observe(index)).collect();
     let (mut held, mut withheld) = (Vec::new(), 0);
     for step in 1..=60usize {

@@ -25,7 +25,7 @@ pub const PUBLISHER: MemberId = MemberId::new(1, 1);
 /// Memory that the test's processes share: the liveness table, the quota, and words of the test's own.
 pub struct World {
     memory: Mapping,
-    /// The pin pages of the series that the test made last.
+    /// The pin pages of the last series that the test made.
     pages: Mutex<Vec<OwnedFd>>,
 }
 
@@ -79,9 +79,8 @@ impl World {
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
-            // When the thread that made this child ends, for example because the test failed, the kernel kills the
-            // child.
-            // SAFETY: the call changes a setting of this process only.
+            // The call makes the kernel kill this child when the thread that forked it ends, for example because the
+            // test failed. SAFETY: the call changes a setting of this process only.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
             // SAFETY: `_exit` ends the child process at once.
@@ -183,7 +182,7 @@ impl Host for World {
     }
 }
 
-/// A series as the daemon knows it: its pool and its pin pages.
+/// The parts of a series that a daemon would hold: its pool and its pin pages.
 pub struct Series {
     pub world: Arc<World>,
     pub offer: Offer,
@@ -230,8 +229,8 @@ pub fn spec(count: u64) -> Spec {
     Spec::of(vec![Variable::new("u", "u64", &[count])])
 }
 
-/// Gives the setting that says whether pages may move, as a method of finding changes needs it. Only the method of
-/// private copies needs permission to move pages.
+/// Gives the setting for the pages of a variable that `detect` needs. Only private copies need the permission to move
+/// pages.
 pub fn pages(detect: Detect) -> Pages {
     if detect == Detect::PrivateCopies { Pages::MayMove } else { Pages::Stay }
 }
@@ -239,8 +238,8 @@ pub fn pages(detect: Detect) -> Pages {
 /// A variable's memory as a slice of numbers.
 pub fn numbers<'a>(publisher: &'a mut Publisher, variable: &str) -> &'a mut [u64] {
     let (start, bytes) = (publisher.memory(variable).unwrap(), publisher.bytes(variable).unwrap());
-    // SAFETY: the slice is the variable's own memory, which no other thread writes; the borrow keeps the publisher from
-    // changing it.
+    // SAFETY: the slice is the variable's own memory. No other thread writes it, and the slice borrows the publisher,
+    // so the publisher cannot change the memory meanwhile.
     unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes as usize / 8) }
 }
 

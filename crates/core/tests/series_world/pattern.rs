@@ -1,4 +1,5 @@
-//! A pattern of numbers by which the tests notice a version that mixes two steps. Each number says which step wrote it.
+//! A pattern of numbers. By it the tests notice if a version is a mixture of two steps. Each number says which step
+//! wrote it.
 //!
 //! Step `s` writes all pages if `s` is a multiple of four; otherwise it writes every seventh page. In each page that it
 //! writes, all numbers are computed from `s` and their positions.
@@ -9,7 +10,8 @@ pub fn writes(step: u64, page: u64) -> bool {
     step % 4 == 0 || step == 1 || page % 7 == step % 7
 }
 
-/// Finds the last step up to `sequence` that wrote this page. Version `sequence` must show the numbers of that step.
+/// Finds the last step, not later than step `sequence`, that wrote this page. In the version `sequence`, the page must
+/// have the numbers of that step.
 pub fn writer(sequence: u64, page: u64) -> u64 {
     (1..=sequence).rev().find(|step| writes(*step, page)).unwrap_or(0)
 }
@@ -18,8 +20,8 @@ fn number(step: u64, at: usize) -> u64 {
     step.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at as u64
 }
 
-/// Writes what step `step` changes. If `all` is true, the memory is that of a fresh version, so the function writes
-/// all pages.
+/// Writes the pages that the step `step` changes. If `all` is true, the memory is that of a begun version, which has no
+/// earlier contents; then the function writes all pages.
 pub fn write(numbers: &mut [u64], step: u64, all: bool) {
     for (page, words) in numbers.chunks_mut(WORDS).enumerate() {
         let by = if all { writer(step, page as u64) } else { step };

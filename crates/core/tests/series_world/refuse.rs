@@ -15,7 +15,7 @@ pub enum Refuse {
     PagemapScan,
 }
 
-/// Denies this process the system calls of `what` for the rest of its life.
+/// From now on, denies this process the system calls of `what`. This cannot be undone.
 pub fn take_away(what: Refuse) {
     const LOAD: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;
@@ -24,7 +24,8 @@ pub fn take_away(what: Refuse) {
     const ERRNO: u32 = 0x0005_0000;
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let userfaultfd = libc::SYS_userfaultfd as u32;
-    // The filter's instructions load the number of the system call and the low half of its second argument.
+    // `LOAD` with the offset 0 loads the number of the system call. With the offset 24 it loads the lower half of the
+    // call's second argument.
     let filter = match what {
         Refuse::Nothing => return,
         Refuse::Userfaultfd => vec![

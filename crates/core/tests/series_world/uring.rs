@@ -1,4 +1,4 @@
-//! io_uring by raw system calls, with one registered buffer and reads into it.
+//! A small interface to io_uring by raw system calls: it registers one buffer and reads into this buffer.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,7 +43,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Makes a ring; `None` if the machine has no io_uring.
+    /// Makes an io_uring; `None` if the machine does not have io_uring.
     pub fn new() -> Option<Self> {
         let mut parameters = Parameters::default();
         // SAFETY: the call fills the parameters, which are as long as the kernel's.
@@ -66,7 +66,7 @@ impl Ring {
         Some(Self { ring, file, parameters, submissions, completions, entries })
     }
 
-    /// Registers memory as the ring's buffer. From now on the kernel keeps these pages.
+    /// Registers memory as the ring's buffer. From now on, the kernel uses the pages that the memory has now.
     pub fn register(&self, start: *mut u8, length: usize) {
         let buffer = libc::iovec { iov_base: start.cast(), iov_len: length };
         // SAFETY: the call registers one buffer, which stays mapped as long as it is registered.

@@ -1,44 +1,45 @@
 //! Checks whether a history is linearizable. Items do not depend on each other, so each item is checked alone.
 //!
-//! The check is the search of Wing and Gong, with Lowe's table of known states. At each step the search tries every
-//! operation that may come next in the order. It checks whether the item in its present state could have given the
-//! operation's answer. If no operation fits, the search goes back one step. An operation without an answer (its process
-//! was killed) may have happened at any time after its call, or never. A killed process loses the items that it had
-//! open at some time after the kill, with everything that it had written.
+//! The check is the search of Wing and Gong, with Lowe's table of known states. The search builds an order of the
+//! operations. At each step it tries every operation that may come next in this order, and checks whether the operation
+//! can have got its answer while the item was in its present state. If no operation fits, the search goes back one
+//! step. An operation without an answer (its process was killed) may have happened at any time after its call, or
+//! never. At some time after the kill of a process, the items that the process had open become free, and keep what it
+//! wrote.
 //!
 //! If the tasks run on several nodes, the check accepts three answers that it would refuse on one node. All other
 //! answers must fit, on any number of nodes.
 //!
 //! - An access that gets no item because its time is over, or because a node or the catalog could not be asked, says
 //!   nothing about the item.
-//! - "Not yet" says only that the item exists. The item may already belong to the asking task, which does not have it
-//!   open, and still be on its way to that task's node.
-//! - "Exists" may still be the answer of a create in the five seconds ([`TAKEN`]) after the item was destroyed, or after
-//!   another task has failed to make it, because the catalog still has the name, or the asking node does not know yet
-//!   that the name is free.
+//! - "Not yet" says only that the item exists. The answer may come although the item belongs to the asking task and no
+//!   process has it open, because the item may still be on its way to that task's node.
+//! - A create may get "exists" although the item was destroyed, or although another task has failed to make it, if this
+//!   was less than five seconds ago ([`TAKEN`]). The catalog may still have the name, or the asking node may not know
+//!   yet that the name is free.
 
 use std::collections::{BTreeMap, HashSet};
 
 use crate::event::{Event, Kind, Outcome};
 
-/// How long after the end of an item its name may still be taken, in nanoseconds.
+/// For this time after an item was destroyed, its name may still count as taken, in nanoseconds.
 const TAKEN: u64 = 5_000_000_000;
 
 /// The state of an item that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
     owner: u64,
-    /// The process that has the item open, and the time when this process is killed.
+    /// The process that has the item open, and the time at which this process was killed.
     holder: Option<(u64, u64)>,
     value: u64,
 }
 
-/// Gives the item's state after an operation; `None` if the operation could not have given its answer in the state
-/// before it. An operation without an answer changes the state as if it had succeeded. `taken` says that the item's name
-/// may be taken although the item does not exist.
+/// Gives the item's state after an operation; `None` if the operation cannot have got its answer in the state `state`.
+/// An operation without an answer changes the state as if it had succeeded. `taken` says that the item's name may still
+/// count as taken although the item does not exist.
 fn step(state: Option<State>, e: &Event, across: bool, taken: bool) -> Option<Option<State>> {
     let holds = state.is_some_and(|s| s.holder.is_some_and(|(who, _)| who == e.who));
-    // Whether the item has no holder, or its holder is killed before the operation returns.
+    // True if the item has no holder, or if its holder was killed before the operation returned.
     let free = |s: &State| s.holder.is_none_or(|(_, killed)| killed < e.returned.unwrap_or(u64::MAX));
     let mine = state.filter(|s| s.owner == e.task() && free(s) && !holds);
     let held = |s: State| State { holder: Some((e.who, e.killed)), ..s };
@@ -83,7 +84,7 @@ pub fn check(events: &[Event], across: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Tells whether the name of an item that does not exist may be taken during this operation.
+/// Tells whether the item's name may still count as taken during this operation, although the item does not exist.
 fn may_be_taken(events: &[Event], e: &Event) -> bool {
     let leaves_the_name = |of: &&Event| match of.kind {
         Kind::Destroy => true,
@@ -95,10 +96,10 @@ fn may_be_taken(events: &[Event], e: &Event) -> bool {
     events.iter().filter(leaves_the_name).any(|of| before(&of))
 }
 
-/// Searches for an order of the operations on one item in which all answers are right. Fails if there is none.
+/// Searches for an order of the operations on one item in which all answers are right. Fails if there is no such order.
 fn linearize(events: &[Event], across: bool) -> Result<(), String> {
-    // An order of operations that is not complete yet: the first operation that is missing in it, the later operations
-    // that are in it, and the item's state after them.
+    // An incomplete order of operations: the first operation that it does not contain, the later operations that it
+    // contains, and the item's state after all operations that it contains.
     type Known = (usize, Vec<usize>, Option<State>);
     let mut seen: HashSet<Known> = HashSet::new();
     let mut open: Vec<Known> = vec![(0, Vec::new(), None)];
@@ -109,7 +110,8 @@ fn linearize(events: &[Event], across: bool) -> Result<(), String> {
         if first == events.len() {
             return Ok(());
         }
-        // If an operation was called after another one had its answer, it comes after that one in the order.
+        // If one operation was called after another operation had its answer, the first of the two must come later in
+        // the order. So only operations that were called before `bound` can be next.
         let mut bound = u64::MAX;
         let mut candidates = Vec::new();
         for (n, event) in events.iter().enumerate().skip(first) {
@@ -153,7 +155,7 @@ fn linearize(events: &[Event], across: bool) -> Result<(), String> {
     Err(format!("no order explains what happened near operation {furthest}:\n{}", near.join("\n")))
 }
 
-/// Tests the checker before it is trusted: it must accept right histories and reject wrong ones.
+/// Tests the checker before its result is used: it must accept right histories and reject wrong histories.
 pub fn selftest() {
     let mut time = 0;
     let mut event = |who: u64, kind, outcome| {
@@ -175,7 +177,7 @@ pub fn selftest() {
     ];
     assert_eq!(check(&good, false), Ok(()));
     assert_eq!(check(&good, true), Ok(()));
-    // An access that overlaps the transfer may come before or after it.
+    // An access that overlaps the transfer in time may come before or after the transfer in the order.
     good[6].called = good[4].called - 1;
     assert_eq!(check(&good, false), Ok(()));
     assert_eq!(check(&good, true), Ok(()));
@@ -197,7 +199,7 @@ pub fn selftest() {
     wrong(&|e| e[8].outcome = Some(NotYet), "an item that was destroyed and counts as existing");
     wrong(&|e| e[7].who = a, "destroyed by another");
     wrong(&|e| e.retain(|e| e.kind != Kind::Transfer(1)), "an owner out of nowhere");
-    // On several nodes a name is taken for a moment after its item was destroyed.
+    // On several nodes, the name of a destroyed item may still count as taken for a moment.
     for (late, expected) in [(1, true), (TAKEN + 100, false)] {
         let mut events = good.clone();
         let (called, returned) = (events[8].called + late, Some(events[8].called + late + 5));
@@ -205,7 +207,7 @@ pub fn selftest() {
         assert!(check(&events, false).is_err(), "a taken name on one node");
         assert_eq!(check(&events, true).is_ok(), expected, "a name that is taken {late} ns later");
     }
-    // The process was killed during its write. The write may have happened or not, and the process loses the item.
+    // The process was killed during its write. The write may have happened or not, and the item becomes free.
     let mut killed = good.clone();
     killed[2].returned = None;
     killed[2].outcome = None;
@@ -220,9 +222,9 @@ pub fn selftest() {
     }
 }
 
-/// Tests the checker with changed copies of a recorded history. In each copy, a find of an item that existed all the
-/// time has the answer "not found" instead of the right one, so the checker must reject the copy. Returns the number of
-/// copies.
+/// Tests the checker with changed copies of a recorded history. In each copy, one `find` of an item that existed all
+/// the time has the answer "not found" instead of the item's owner. So the checker must reject each copy. Returns the
+/// number of copies.
 pub fn selftest_with(events: &[Event], across: bool) -> usize {
     let surely_exists = |find: &Event| {
         let ends = |of: &Event| matches!(of.kind, Kind::Create | Kind::Destroy) && of.outcome != Some(Outcome::Exists);

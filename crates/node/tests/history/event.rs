@@ -1,4 +1,5 @@
-//! The events of a history: one line when an operation is called, and one when it is answered.
+//! The events of a history. The log file of a process gets one line when an operation is called, and one line when it
+//! is answered.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -19,7 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Gives the operation as words of a log line; the number is 0 for an operation without one.
+    /// Gives the operation as two fields of a log line: its name and its number (0 if it has no number).
     fn words(self) -> (&'static str, u64) {
         match self {
             Self::Create => ("create", 0),
@@ -41,10 +42,10 @@ pub enum Outcome {
     Saw(u64),
     Exists,
     NotFound,
-    /// The item belongs to another task, or is in use.
+    /// The item belongs to another task, or another process has it open.
     NotYet,
-    /// The item's node, or the catalog, could not be asked, or a wait for another node or for a copy has ended. The call
-    /// has changed nothing and says nothing about the item.
+    /// The item's node or the catalog could not be asked, or the call's time was over while it waited for another node
+    /// or for a copy. The call has changed nothing and says nothing about the item.
     Failed,
 }
 
@@ -74,7 +75,7 @@ pub struct Event {
     pub called: u64,
     pub returned: Option<u64>,
     pub outcome: Option<Outcome>,
-    /// The time when the process of this event was killed.
+    /// The time at which the process that made the call was killed.
     pub killed: u64,
 }
 
@@ -84,7 +85,7 @@ impl Event {
     }
 }
 
-/// Gives the number of a process: its task, and how many processes of that task came before it.
+/// Makes the number of a process from its task and its incarnation: how many processes of that task came before it.
 pub fn id(task: u64, incarnation: u64) -> u64 {
     task * 10_000 + incarnation
 }
@@ -110,7 +111,8 @@ impl Dice {
     }
 }
 
-/// Writes down what one process does. Each line is in the file when the call returns, so a kill loses none.
+/// Writes the operations of one process to a file. Each line is in the file when the call returns, so a kill of the
+/// process loses no line.
 pub struct Log {
     file: std::fs::File,
     who: u64,
@@ -159,7 +161,8 @@ pub fn read(path: &Path) -> Vec<Event> {
     let mut events: BTreeMap<(u64, u64), Event> = BTreeMap::new();
     for line in std::fs::read_to_string(path).unwrap().lines() {
         let words: Vec<&str> = line.split(' ').collect();
-        // A kill may leave an incomplete line. Such a line is skipped: its operation was not called or not answered.
+        // A kill may leave an incomplete line. Such a line is skipped. Its operation then counts as not called, or as
+        // not answered.
         let [what, call, who, a, b, c, d] = words[..] else { continue };
         let number = |text: &str| text.parse::<u64>().unwrap_or(u64::MAX);
         let (call, who) = (number(call), number(who));

@@ -1,11 +1,13 @@
 //! Eight tasks do random operations on a few items, first on one node, then on three nodes of a site. Tasks and brokers
-//! are killed. A task that was killed begins again on any of the nodes, and brokers of a site are also stopped for some
-//! time. All answers are written down, and this history must be linearizable: as if every operation had happened at one
-//! instant between its call and its answer, with exactly one owner of each item at any time.
+//! are killed. A task that was killed begins again on any of the nodes, and in the run with three nodes, brokers are
+//! also stopped for some time. The test records all answers. This history must be linearizable: there must be one
+//! instant for each operation, between its call and its answer, so that the answers are right if the operations happen
+//! at these instants. Each item has one owner at any time.
 //!
 //! `CROSSDOCK_SEED=N` chooses another sequence of operations and kills. `CROSSDOCK_SECONDS=N` sets the length of the
-//! run. `CROSSDOCK_NODES=N` makes only the run with so many nodes (at most 3). `CROSSDOCK_HISTORY=FILE` checks a history
-//! that a failed run left behind, instead of making one; `CROSSDOCK_NODES` says on how many nodes it was made.
+//! run. `CROSSDOCK_NODES=N` makes only one run, with N nodes (at most 3). `CROSSDOCK_HISTORY=FILE` makes no new
+//! history, but checks a history that a failed run left behind; `CROSSDOCK_NODES` says on how many nodes this history
+//! was made.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -84,11 +86,11 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} has to be a number")))
 }
 
-/// How many processes were killed, and how often an item was opened on another node than before.
+/// How many processes were killed, and how often an item changed its node.
 struct Kills {
     tasks: usize,
     brokers: usize,
-    /// How often the next process that opened an item was on another node than the former one.
+    /// How often two processes that opened an item one after the other were on different nodes.
     crossed: usize,
 }
 
@@ -98,7 +100,7 @@ struct Worker {
     incarnation: u64,
 }
 
-/// Runs the tasks and the kills. Returns the recorded events.
+/// Runs the tasks for this time, and kills tasks and brokers at random. Returns the recorded events.
 fn record(seed: u64, time: Duration, nodes: u64) -> (Vec<Event>, Kills) {
     let daemons = match nodes {
         1 => vec![Daemon::start()],
@@ -161,8 +163,8 @@ fn record(seed: u64, time: Duration, nodes: u64) -> (Vec<Event>, Kills) {
     }
     for daemon in daemons {
         support::until("the daemon notices the last deaths", || daemon.session().list().unwrap().members.len() == 1);
-        // In a site, the catalog's journal stays behind when the daemons end, so only the single daemon is checked to
-        // leave nothing.
+        // `stop` checks that a daemon leaves no files. In a site this check would fail, because the catalog's journal
+        // stays when the daemons end.
         if nodes == 1 {
             daemon.stop();
         }

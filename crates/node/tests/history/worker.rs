@@ -33,7 +33,7 @@ pub fn run(task: u64, incarnation: u64, seed: u64, across: bool, socket: &Path, 
     loop {
         let key = dice.below(KEYS);
         next += 1;
-        // Every write has another value, so that a read shows which write it saw.
+        // Each write writes a different value, so that a value that is read shows which write it comes from.
         let value = who * 1_000_000 + next;
         match (held.remove(&key), dice.below(16)) {
             (None, 0..=2) => create(&session, &mut log, &mut held, key),
@@ -57,7 +57,8 @@ pub fn run(task: u64, incarnation: u64, seed: u64, across: bool, socket: &Path, 
     }
 }
 
-/// Tells whether another node or the catalog could not be asked. This does not happen on one node.
+/// Tells whether this error means that another node or the catalog could not be asked. Such an error does not occur if
+/// there is only one node.
 fn is_network(error: &crossdock_client::Error) -> bool {
     matches!(error.status, Status::Disconnected | Status::TimedOut)
 }
@@ -106,11 +107,13 @@ fn access(session: &Session, log: &mut Log, held: &mut BTreeMap<u64, Item>, key:
         Err(error) => match error.status {
             Status::NotFound => log.answer(call, Outcome::NotFound),
             Status::NotYet => log.answer(call, Outcome::NotYet),
-            // Across nodes the end of a wait says nothing about the item: it may be on its way.
+            // If there are several nodes, a timeout says nothing about the item, because the item may be on its way
+            // between two nodes.
             Status::TimedOut if across => log.answer(call, Outcome::Failed),
             // The item may already belong to this task, but the daemon has not copied the item in time.
             Status::TimedOut if error.to_string().contains("it is being copied") => log.answer(call, Outcome::Failed),
-            // This error comes at the deadline of a wait. It only says that the item did not exist at that moment.
+            // The call waited for the item until its timeout. The error only says that the item did not exist when the
+            // wait ended.
             Status::TimedOut if error.to_string().contains("there was no item") => log.answer(call, Outcome::NotFound),
             Status::TimedOut => log.answer(call, Outcome::NotYet),
             _ if is_network(&error) => log.answer(call, Outcome::Failed),
@@ -125,7 +128,7 @@ fn write(log: &mut Log, key: u64, item: &mut Item, value: u64) {
     log.answer(call, Outcome::Done);
 }
 
-/// Gives the item up: by release, transfer or destroy.
+/// Gives the item up: releases, transfers or destroys it, as `kind` says.
 fn end(log: &mut Log, key: u64, kind: Kind, item: Item) {
     let call = log.call(key, kind);
     match kind {

@@ -1,4 +1,4 @@
-//! The guarantees: what must hold because the broker has told clients so.
+//! Checks of the guarantees: what the broker has told clients must stay true.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crossdock_node::broker::MAIN_ENDPOINT;
 use crate::world::{MEMORY, World};
 
 impl World {
-    /// Checks the guarantees in the broker's state, the keeper, the liveness table and the connections.
+    /// Checks that the broker's state, the keeper, the liveness tables and the connections fulfil the guarantees.
     pub fn check(&self) {
         let Some(broker) = &self.broker else { return };
         broker.check_at_rest();
@@ -64,7 +64,7 @@ impl World {
         let slots: BTreeSet<_> = living.iter().map(|m| m.slot()).collect();
         assert_eq!(slots.len(), living.len(), "two members in one slot");
 
-        // What the broker has told a client is still true, however often the broker was killed since.
+        // What the broker has told a client must still be true, however often the broker was killed since then.
         for (id, promise) in &model.promises {
             let found = lasting.segments.get(id).filter(|s| s.removed.is_none());
             let found = found.unwrap_or_else(|| panic!("{id} '{}' was lost", promise.name));
@@ -92,12 +92,13 @@ impl World {
         }
     }
 
-    /// Checks that a member which is declared dead cannot use its mappings any more, whatever it did before.
+    /// Checks that a member which the broker declares dead has really ended: the kernel has released its lock on the
+    /// roll.
     pub fn check_death(&self, member: MemberId) {
         assert!(!self.is_on_roll(member), "{member} is alive and was declared dead");
     }
 
-    /// Checks that nothing is left after the end of all clients.
+    /// Checks that nothing is left after all clients have ended.
     pub fn check_nothing_left(&self) {
         let Some(broker) = &self.broker else { panic!("no broker at the end") };
         let lasting = broker.lasting();

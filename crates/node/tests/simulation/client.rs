@@ -11,7 +11,7 @@ use crossdock_node::broker::{Descriptor, Peer};
 pub struct Asked {
     pub request: Request,
     pub descriptors: Vec<Descriptor>,
-    /// The deadline of the answer; `None` until the request has reached the daemon.
+    /// The time by which the broker must answer; `None` until the request has reached the broker.
     pub due: Option<u64>,
 }
 
@@ -22,7 +22,7 @@ pub struct Publishing {
     pub size: u64,
     /// The pin pages that the publisher knows, each with the simulated inode number of its memory.
     pub pages: BTreeMap<SegmentId, u64>,
-    /// The number of the page that the publisher asks for next.
+    /// The index of the pin page that the publisher asks for next.
     pub next: u32,
     /// The simulated inode number of the pool's memory.
     pub number: u64,
@@ -37,10 +37,10 @@ pub struct Client {
     pub workflow_name: String,
     /// Whether the client's process is alive.
     pub alive: bool,
-    /// True if the client has left in order, or the broker has told it that its session is over. Such a client does
+    /// True if the client has left properly, or if the broker has told it that its session is over. Such a client does
     /// nothing any more.
     pub over: bool,
-    /// True if the client has left in order, and has closed everything.
+    /// True if the client has left properly, and has closed everything.
     pub left: bool,
     /// True if the client has broken the rules, so that the broker must drop it.
     pub lied: bool,
@@ -51,11 +51,11 @@ pub struct Client {
     pub asked: BTreeMap<u64, Asked>,
     pub answered: BTreeSet<u64>,
     pub open: BTreeMap<SegmentId, u32>,
-    /// The client's observers by their ids: the series, the pin page and the slot of each.
+    /// Map from the id of each observer of this client to its series, its pin page and its slot.
     pub pins: BTreeMap<SegmentId, (SegmentId, SegmentId, u32)>,
     pub series: BTreeMap<SegmentId, Publishing>,
     pub incarnation: u64,
-    /// The items that the client owns, as the broker has told it.
+    /// The items that the client owns, according to the broker's answers.
     pub items: BTreeMap<SegmentId, crate::items::Own>,
     /// Files that the client has open although it said that it had closed them.
     pub clings: BTreeSet<SegmentId>,
@@ -65,7 +65,8 @@ impl Client {
     pub fn new(number: usize, endpoint: u64, workflow: u64, workflow_name: &str) -> Self {
         let mut token = [1; 16];
         token[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
-        // For some clients the start time of the process is unknown, so that it cannot be watched.
+        // For every seventh client, the broker does not know the start time of the client's process. So the broker
+        // cannot watch this process by a pidfd.
         let started = if number % 7 == 6 { 0 } else { 1000 + number as u64 };
         Self {
             peer: Peer { pid: 100 + number as u32, started, uid: 5 },

@@ -1,4 +1,4 @@
-//! The daemon around the broker: it carries out effects, writes the journal, and is killed.
+//! The simulated daemon around the broker: it carries out the broker's effects, writes the journal, and is killed.
 
 use std::collections::BTreeSet;
 
@@ -47,8 +47,8 @@ impl World {
         let (broker, effects) = Broker::new(limits, lasting, 1, &self.kept, &self.listening, self.now);
         self.broker = Some(broker);
         self.perform(effects, &[]);
-        // When a broker starts, every publisher asks for its pin pages again, because the counts in the liveness table
-        // change.
+        // When a broker starts, it changes the counts of pin pages in the liveness table. So every publisher asks for
+        // its pin pages again, and the test treats all pages as known to their publishers.
         self.told_of.extend(self.kept.iter().copied());
         self.begin_table();
         self.notice_deaths();
@@ -61,7 +61,7 @@ impl World {
     }
 
     /// Gives the descriptors of a client's message as the broker sees them. With the planted bug
-    /// [`Sabotage::AdoptAnything`], offered memory appears to have the number of the segment's lost memory.
+    /// [`Sabotage::AdoptAnything`], any offered memory appears to have the inode number of the segment's lost memory.
     pub fn seen(&self, descriptors: &[Descriptor], message: &[u8]) -> Vec<Descriptor> {
         let offer = Request::decode(message, descriptors.len()).ok().map(|(_, request)| request);
         match (offer, descriptors) {

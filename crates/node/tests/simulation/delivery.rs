@@ -49,10 +49,11 @@ impl World {
         if let Some(asked) = self.clients[client].asked.get_mut(&number) {
             let wait = match asked.request {
                 Request::Observe { wait_ms, .. } => wait_ms,
-                // The request may wait until memory that was lost with the keeper is offered again.
+                // The request may have to wait until a member offers the segment's memory, which was lost with the
+                // keeper.
                 Request::Open { wait_ms, .. } => wait_ms.max(2000),
                 Request::Attach { .. } => 2000,
-                // The item may have to be copied before it can be given.
+                // The daemon may have to copy the item before it can give the item to the client.
                 Request::Item(
                     ItemRequest::Create { .. }
                     | ItemRequest::Access { .. }
@@ -61,7 +62,8 @@ impl World {
                 ) => 61_000,
                 _ => 0,
             };
-            // If the client has given up this connection, it repeats the request on its next one.
+            // If the client has given up this connection, the request has no deadline yet, because the client repeats
+            // it on its next connection.
             if present {
                 asked.due = Some(self.now + wait);
             }

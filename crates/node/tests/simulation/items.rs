@@ -1,5 +1,5 @@
 //! Items in the simulation: clients that open files, some of which keep them open secretly; a kernel that answers
-//! truthfully; and the check that no task gets an item while another one has it open.
+//! truthfully; and the check that no task gets an item while another task has it open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::sabotage::Sabotage;
 use crate::world::{NAMES, World};
 
-/// An item that a client owns, as the broker has told the client.
+/// An item that a client owns, according to the broker's answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
     pub file: SegmentId,
@@ -25,12 +25,13 @@ pub struct Own {
 /// What the broker has told clients about items.
 #[derive(Default)]
 pub struct ItemModel {
-    /// Items that must exist, with their workflows: they were made, no request to destroy them was sent, and they do
-    /// not end with their owner.
+    /// Map from each item that must exist to its workflow. Such an item was made, no request to destroy it was sent,
+    /// and it does not end with its owner.
     promised: BTreeMap<SegmentId, u64>,
     /// Items for which a request was sent that may end them.
     doubtful: BTreeSet<SegmentId>,
-    /// Items that were transferred, with the new owner that the broker must know until another record changes it.
+    /// For each transferred item: its workflow, and its new owner. The journal must have this owner until a later
+    /// record changes the owner.
     moved: BTreeMap<SegmentId, (u64, Party)>,
 }
 
@@ -64,8 +65,7 @@ impl ItemModel {
 }
 
 impl World {
-    /// Tells whether a process has this file open, as the kernel counts. The process of the client `but` does not
-    /// count.
+    /// Tells whether any process, other than that of the client `but`, has this file open, as the kernel would say.
     fn is_open(&self, file: SegmentId, but: Option<usize>) -> bool {
         let clings = self.clients.iter().enumerate().filter(|(n, c)| c.alive && Some(*n) != but).any(|(_, c)| {
             let own = c.items.values().any(|own| own.file == file && own.open);
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// Ends one of the running copies, or several.
+    /// Ends one or several of the copies of items that are in progress.
     pub fn end_copies(&mut self) {
         while !self.copies.is_empty() {
             let at = self.random.below(self.copies.len());
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// Checks, when the daemon gives an item's file to a client, that no other task can write to it.
+    /// Is called when the daemon gives an item's file to a client. Checks that no other process can write to the file.
     pub fn hand_item(&self, connection: u64, file: SegmentId, writable: bool) {
         assert!(self.kept.contains(&file), "{file} is given out but not kept");
         let Some(pipe) = self.pipes.get(&connection) else { return };
@@ -177,8 +177,8 @@ impl World {
                 8 => ItemRequest::Find { key },
                 9 => ItemRequest::Register { number: r.below(3) as u64 },
                 10 => ItemRequest::Word { party: Party::task("t") },
-                // The client asks to transfer any item: one of another client, one that no client has open, or one that
-                // does not exist.
+                // The client asks to transfer an item with a random number. The item may belong to another client, may
+                // be open in no client, or may not exist.
                 _ => ItemRequest::Transfer { item: SegmentId(1 + r.below(60) as u64), to: Party::task("t") },
             }
         } else {
@@ -209,8 +209,8 @@ impl World {
         Some((Request::Item(request), vec![]))
     }
 
-    /// Notes what a client closes before it sends a request about its item. If `clings` is set, the client keeps the
-    /// file open.
+    /// Notes that a client closes its item's file before it sends a request about the item. If `clings` is true, the
+    /// client secretly keeps the file open.
     fn close(&mut self, number: usize, item: SegmentId, clings: bool, request: &ItemRequest) {
         let client = &mut self.clients[number];
         let own = client.items.get_mut(&item).expect("picked from these");
@@ -231,7 +231,7 @@ impl World {
         }
     }
 
-    /// Closes one opening for reading, and tells the broker.
+    /// The client closes one of its openings of a file for reading, and tells the broker.
     fn close_one(&mut self, number: usize, file: SegmentId) {
         let client = &mut self.clients[number];
         let Some(count) = client.open.get_mut(&file) else { return };
@@ -287,15 +287,15 @@ impl World {
                 } else {
                     let own = Own { file: given.file, open: true, shared: false, busy: false };
                     client.items.insert(given.item, own);
-                    // If this client itself has secretly kept the file open, it is allowed to have the file open from
-                    // now on, because it owns the item.
+                    // Perhaps this client has secretly kept the file open since it owned the item before. Now it owns
+                    // the item again, so it may have the file open.
                     client.clings.remove(&given.file);
                 }
             }
             (ItemRequest::Transfer { item, to }, Answer::Done { .. }) => {
                 let had = self.clients[number].items.remove(item).is_some();
-                // The new owner must be in the journal before the answer, unless another request has changed the owner
-                // since.
+                // The journal has the new owner before the client gets this answer. If it has another owner now, a
+                // later request has changed the owner, and the model expects nothing.
                 let lasting = self.broker.as_ref().map(|b| b.lasting());
                 let there = lasting.and_then(|l| l.items.all.get(item)).is_some_and(|i| i.owner == *to);
                 if had && there {
@@ -329,13 +329,13 @@ impl World {
         }
     }
 
-    /// Gives the messages by which a returning client lists the items that it has open.
+    /// Gives the messages by which a client that connects again lists the items that it has open.
     pub fn held_items(&self, number: usize) -> Vec<Request> {
         let items = self.clients[number].items.keys().copied().chain([SegmentId(0)]);
         items.map(|item| Request::Item(ItemRequest::Hold { item })).collect()
     }
 
-    /// Checks the guarantees of items in the broker's state, and in what clients have open.
+    /// Checks that the broker's state, and the files that clients have open, fulfil the guarantees about items.
     pub fn check_items(&self) {
         let Some(broker) = &self.broker else { return };
         let lasting = broker.lasting();
@@ -373,7 +373,7 @@ impl World {
     }
 }
 
-/// Tells whether the planted bug loses this record.
+/// Tells whether the planted bug makes the journal lose this record.
 pub fn forgotten(sabotage: Sabotage, record: &Record) -> bool {
     matches!(record, Record::Item(ItemRecord::Owner { .. })) && sabotage == Sabotage::ForgetOwners
 }

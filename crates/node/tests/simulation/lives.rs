@@ -1,9 +1,9 @@
-//! Which members live, as the kernel sees it; and what the daemons' liveness tables say about them.
+//! Which members are alive according to the kernel, and what the daemons' liveness tables say about them.
 //!
-//! A client's lock on the roll lasts from its first welcome until its process is dead, or until it has left in order.
-//! The lock counts already while the welcome is in flight. A member whose connection has ended keeps its lock. Each
-//! member may still use the table of the daemon to which it was last connected, so all tables are checked, also the
-//! oldest one.
+//! A client has its lock on the roll from its first welcome until its process is dead, or until it has left properly.
+//! The lock comes with the welcome, and is held while the welcome is still in flight. A member whose connection has
+//! ended keeps its lock. Each member may still use the table of the daemon to which it was last connected, so all
+//! tables are checked, even the oldest table.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub type Table = BTreeMap<usize, u64>;
 
 impl World {
     /// Tells whether this table proves a member's death. With the bug [`Sabotage::AbsenceIsDeath`], a member that is
-    /// not in the table counts as dead. This was the rule in an earlier version.
+    /// not in the table counts as dead. An earlier version of crossdock had this rule.
     fn says_dead(&self, table: &Table, member: MemberId) -> bool {
         let word = table.get(&member.slot()).copied().unwrap_or(0);
         if self.sabotage == Sabotage::AbsenceIsDeath { word != member.0 } else { is_proof(word, member) }
@@ -67,8 +67,8 @@ impl World {
         in_hand || self.pipes.values().any(on_its_way)
     }
 
-    /// Reports deaths to the broker as the kernel shows them: by pidfds for watched members, and by the roll for
-    /// members that are away.
+    /// Reports deaths to the broker, as the kernel would show them: for watched members by pidfds, for members without
+    /// a connection by the roll.
     pub fn notice_deaths(&mut self) {
         let Some(broker) = &self.broker else { return };
         let lasting = broker.lasting();
@@ -84,8 +84,8 @@ impl World {
         }
     }
 
-    /// Ends a client's connection, as when the client has reached its limit of descriptors. The client lives on, with
-    /// all of its mappings.
+    /// Ends a client's connection although the client still lives and keeps all of its mappings. This happens, for
+    /// example, when the client has reached its limit of descriptors.
     pub fn cut_off(&mut self) {
         let ready: Vec<_> =
             (0..self.clients.len()).filter(|c| self.clients[*c].can_act() && self.clients[*c].welcome).collect();
@@ -115,7 +115,7 @@ impl World {
         assert!(slots.windows(2).all(|pair| pair[0] != pair[1]), "two who live have one slot: {living:?}");
     }
 
-    /// Checks at the end that the present table marks all members as dead.
+    /// Is called at the end, when all members are dead. Checks that the present table marks all of them as dead.
     pub fn check_all_dead(&self) {
         let table = self.tables.last().expect("a daemon's table");
         for member in &self.model.told_members {

@@ -1,6 +1,6 @@
-//! The seeded simulator. It runs the real state machine under random schedules of clients, kills, restarts, lost
-//! daemons and clients that break the rules. After every step a model checks the guarantees. The model shares no code
-//! with the broker.
+//! A simulator whose random choices follow from a seed. It runs the real state machine of the broker under random
+//! schedules: clients send requests and break the rules, and clients, brokers and whole daemons are killed and started
+//! again. After every step a model checks the guarantees. The model shares no code with the broker.
 //!
 //! `CROSSDOCK_SCHEDULES=1000000 cargo test --profile simulation -p crossdock-node --features schedules --test simulation`
 //! runs more schedules.
@@ -54,7 +54,8 @@ fn the_guarantees_hold_in_every_schedule() {
     }
 }
 
-/// Tests the checks themselves: each of these bugs, planted between the broker and its environment, must be found.
+/// Tests the checks themselves: the simulator plants each of these bugs between the broker and its environment, and the
+/// checks must find it.
 #[test]
 fn every_planted_bug_is_found() {
     let quiet = std::panic::take_hook();

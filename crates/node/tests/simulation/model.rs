@@ -8,14 +8,15 @@ use crossdock_node::broker::Record;
 
 use crate::client::Client;
 
-/// An endpoint whose maker knows from the broker that it exists.
+/// An endpoint that was made: its maker has the broker's answer.
 #[derive(Clone, Debug)]
 pub struct KnownEndpoint {
     pub workflow: u64,
     pub name: String,
 }
 
-/// A segment whose maker knows from the broker that it exists, and which no client has asked to remove since.
+/// A segment that must exist: its maker has the broker's answer, and no client has asked to remove the segment since
+/// then.
 #[derive(Clone, Debug)]
 pub struct Promise {
     pub workflow: u64,
@@ -35,9 +36,9 @@ pub struct KnownWorkflow {
 pub struct Model {
     /// What the broker has told clients about items.
     pub items: crate::items::ItemModel,
-    /// How often each kind of event happened. This shows whether the random choices lead to events of every kind.
+    /// How often each kind of event happened. The counts show whether the random choices lead to events of every kind.
     pub counts: BTreeMap<String, usize>,
-    /// The endpoints whose makers know from the broker that they exist.
+    /// The endpoints that were made, and whose makers have the broker's answer.
     pub endpoints: BTreeMap<u64, KnownEndpoint>,
     pub told_segments: BTreeSet<SegmentId>,
     told_as_new: BTreeSet<SegmentId>,
@@ -47,34 +48,36 @@ pub struct Model {
     pub planted_grant: bool,
     pub planted_quota: bool,
     pub told_members: BTreeSet<MemberId>,
-    /// For each segment, the simulated inode number of its memory, as the journal has it.
+    /// For each segment: the simulated inode number of its memory, which the journal records.
     pub numbers: BTreeMap<SegmentId, u64>,
     pub promises: BTreeMap<SegmentId, Promise>,
     /// The largest ids that the journal ever had.
     last_segment: u64,
     last_member: u64,
     pub workflows: BTreeMap<u64, KnownWorkflow>,
-    /// The workflows that have ended. `may_end` has the workflows that a client has asked to end, and those whose owner
-    /// has ended.
+    /// The workflows that have ended. The next field, `may_end`, has the workflows that a client has asked to end, and
+    /// the workflows whose owner has ended.
     pub ended: BTreeSet<u64>,
     may_end: BTreeSet<u64>,
     gone: BTreeSet<MemberId>,
-    /// The segment that each request made, as the journal has it.
+    /// Map from a request (its member and its number) to the segment that it made according to the journal.
     done: BTreeMap<(MemberId, u64), SegmentId>,
     removed: BTreeSet<SegmentId>,
-    /// The members of each workflow, as the journal has them. `runs` has the latest run of each workflow.
+    /// The present members of each workflow, according to the journal. The next field, `runs`, has the latest run of
+    /// each workflow.
     present: BTreeMap<u64, BTreeSet<MemberId>>,
     runs: BTreeMap<u64, u64>,
-    /// Ports that end with their run: for each its workflow and the number of the run.
+    /// Map from each port that ends with its run to the port's workflow and the number of the run.
     ports: BTreeMap<SegmentId, (u64, u64)>,
     grants: BTreeMap<u64, Vec<Grant>>,
-    /// Segments with ids up to this number were lost with a keeper. They may come back or not.
+    /// A keeper died when this was the largest id of a segment. The segments up to this id were lost then; members may
+    /// offer them again or not.
     pub lost_segments: u64,
     pub lost_endpoints: u64,
 }
 
 impl Model {
-    /// Gives the names of workflows that a launcher made, and that no event has ended.
+    /// Gives the names of the workflows that launchers made and that still exist.
     pub fn living_workflows(&self) -> Vec<String> {
         let living = self.workflows.iter().filter(|(n, w)| w.owner != MemberId::NONE && !self.may_end.contains(n));
         living.map(|(_, w)| w.name.clone()).collect()
@@ -88,7 +91,7 @@ impl Model {
         self.endpoints.clear();
     }
 
-    /// Notes a record of the journal. Checks that ids only grow, whatever was killed before.
+    /// Notes a record of the journal. Checks that each new id is greater than all ids before it, even after kills.
     pub fn recorded(&mut self, record: &Record) {
         match record {
             Record::Segment { segment, size, cause, workflow, kind, persistent, .. } => {
@@ -140,7 +143,8 @@ impl Model {
             }
             Record::Removed { segment, .. } => {
                 self.removed.insert(*segment);
-                // A port loses its name without a request only when its run ends.
+                // If no client has asked to remove a port, the port may lose its name only because its run has ended.
+                // So the model forgets its promise only in this case.
                 let of = self.ports.get(segment).map(|(workflow, _)| *workflow);
                 let over = |number| self.present.get(&number).is_none_or(BTreeSet::is_empty);
                 if of.is_some_and(over) {
@@ -170,8 +174,8 @@ impl Model {
         self.may_end.contains(&workflow)
     }
 
-    /// Notes that a request that may remove something reaches the broker. From now on the model does not expect that
-    /// the named object exists.
+    /// Notes that a request has reached the broker. If the request may remove an object, the model no longer expects
+    /// that the object exists.
     pub fn delivered(&mut self, client: &Client, request: &Request) {
         match request {
             Request::Remove { kind, name, .. } | Request::Open { kind, name, mode: OpenMode::Recreate, .. } => {
@@ -199,8 +203,8 @@ impl Model {
         }
     }
 
-    /// Notes that a client is dead, is leaving, or has broken the rules. What ends with the client is not expected any
-    /// more.
+    /// Notes that a client is dead, is leaving, or has broken the rules. The model no longer expects that the client's
+    /// workflows exist.
     pub fn left(&mut self, client: &Client) {
         self.gone.insert(client.member);
         let owned: Vec<_> = self.workflows.iter().filter(|(_, w)| w.owner == client.member).map(|(n, _)| *n).collect();
@@ -218,7 +222,8 @@ impl Model {
         self.told_members.insert(member);
     }
 
-    /// Notes that a series is complete. Whatever is killed, it must stay until it is removed or published anew.
+    /// Notes that a series is complete. From now on the series must exist, whatever is killed, until it is removed or
+    /// until another series of its name is published.
     pub fn promise_series(&mut self, client: &Client, segment: SegmentId, name: &str) {
         self.told_segments.insert(segment);
         let taken = self.removed.contains(&segment) || self.may_end.contains(&client.workflow);
@@ -228,12 +233,13 @@ impl Model {
         }
     }
 
-    /// Tells whether the segment may have been lost with a keeper, so that it may come back or not.
+    /// Tells whether the segment may have been lost with a keeper. A member may offer such a segment again or not.
     pub fn may_be_lost(&self, segment: SegmentId) -> bool {
         segment.0 <= self.lost_segments
     }
 
-    /// Checks that a client which is refused as dead has really ended.
+    /// Is called when the broker refuses a client because it takes the client for dead. Checks that the client has
+    /// really ended.
     pub fn refused(&self, client: &Client) {
         assert!(self.may_be_dead(client), "{} is alive and was not let back in", client.member);
     }
@@ -297,7 +303,8 @@ impl Model {
                 self.told_segments.insert(*segment);
             }
             (Request::Open { mode, name, .. }, Answer::Failed { status, text }) => {
-                // A request that was once done, and whose result was not removed, must not fail when it is repeated.
+                // If a request has made a segment, and the segment was not removed, a repetition of the request must
+                // not fail.
                 if let Some(done) = self.done.get(&(client.member, number)).filter(|s| !self.removed.contains(s)) {
                     let excused = self.may_end.contains(&client.workflow) || done.0 <= self.lost_segments;
                     assert!(excused, "{mode:?} {name} made {done}, but was told {status}: {text}");

@@ -1,4 +1,4 @@
-//! What clients do: connect, send requests, close, leave, die, and break the rules.
+//! What clients do: they connect, send requests, close objects, leave, die, and break the rules.
 
 use std::collections::VecDeque;
 
@@ -37,7 +37,8 @@ impl World {
 
     pub fn new_client(&mut self) {
         let number = self.clients.len();
-        // Most clients connect through endpoints of existing workflows, the others through the main endpoint.
+        // Most clients connect through the endpoint of a task in an existing workflow, the other clients through the
+        // daemon's main endpoint.
         let endpoints: Vec<_> = self.model.endpoints.iter().map(|(n, e)| (*n, e.workflow, e.name.clone())).collect();
         let client = if !endpoints.is_empty() && !self.random.one_in(6) {
             let (endpoint, workflow, name) = endpoints[self.random.below(endpoints.len())].clone();
@@ -180,7 +181,7 @@ impl World {
             _ => {
                 let size = self.model.sizes.get(&any_segment).copied().unwrap_or(4096);
                 let number = self.model.numbers.get(&any_segment).copied().unwrap_or(0);
-                // The client offers memory of a wrong size, other memory than the lost one, or the right memory.
+                // The client offers memory of a wrong size, memory that is not the lost memory, or the right memory.
                 let fd = match r.below(4) {
                     0 => Descriptor::Memory { size: size + 4096, number },
                     1 => Descriptor::Memory { size, number: number + 1 },
@@ -245,7 +246,7 @@ impl World {
         }
     }
 
-    /// Lets a client break the rules in some way. The broker must drop this client and no other one.
+    /// Lets a client break the rules in some way. The broker must drop this client, and no other client.
     pub fn lie(&mut self) {
         let ready: Vec<_> =
             (0..self.clients.len()).filter(|c| self.clients[*c].can_act() && self.clients[*c].welcome).collect();

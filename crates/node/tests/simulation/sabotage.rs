@@ -1,12 +1,12 @@
 //! The bugs that are planted on purpose, to test that the checks find them.
 
-/// A bug in the layer between the broker and the simulated kernel and clients.
+/// A bug in the layer that connects the broker with the simulated kernel and the simulated clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
     None,
     /// The journal loses the records of segments.
     ForgetSegments,
-    /// The journal loses the records of reserved bytes.
+    /// The journal loses the records that say how many bytes are reserved.
     ForgetReserves,
     /// The journal loses the records of workflows' ends.
     ForgetEnds,
@@ -18,7 +18,8 @@ pub enum Sabotage {
     KeepListening,
     /// The liveness table still shows dead members as alive.
     KeepTheDead,
-    /// A broker that starts again counts its ids from the beginning.
+    /// A broker that starts takes the ids after the largest id that still exists, and so gives out ids of removed
+    /// objects again.
     CountAgain,
     /// Some answers are sent twice.
     AnswerTwice,
@@ -32,7 +33,7 @@ pub enum Sabotage {
     QuotaTwice,
     /// The journal loses the outcomes of requests, so that a repeated request is carried out twice.
     ForgetOutcomes,
-    /// The kernel answers for every item that no process has it open.
+    /// The simulated kernel says of every item that no process has it open.
     ProveAll,
     /// The journal loses changes of items' owners.
     ForgetOwners,
@@ -46,16 +47,17 @@ pub enum Sabotage {
     ForgetEndpoints,
     /// Observers can write to the pool of a series.
     WritablePools,
-    /// Some questions about items' files are never answered. Only [`Broker::check_at_rest`] finds this, because no
-    /// client is promised that an item becomes ready.
+    /// The results of some proofs never reach the broker. Only [`Broker::check_at_rest`] finds this, because the broker
+    /// promises no client that an item becomes ready.
     LoseVerdicts,
-    /// A member that the table does not show counts as dead.
+    /// A member that is not in the liveness table counts as dead.
     AbsenceIsDeath,
-    /// A member whose connection has ended counts as dead.
+    /// A member counts as dead as soon as its connection has ended.
     BuryTheCutOff,
-    /// Members whose session is over, but which live, lose their slots to other members.
+    /// If a member's session is over but its process is still alive, another member gets its slot of the liveness
+    /// table.
     FreeGhosts,
-    /// After the keeper's end, any memory that is offered is accepted.
+    /// After the keeper's death, the daemon accepts any memory that a member offers.
     AdoptAnything,
 }
 

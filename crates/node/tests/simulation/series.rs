@@ -97,8 +97,8 @@ impl World {
                 let any = Rights::PUBLISH.with(Rights::OBSERVE);
                 assert!(rights.0 & any.0 != 0, "series {name} is observed with {}", rights.words());
                 assert_eq!(entry.name, *name, "another series than was asked for");
-                // A client that has left meanwhile does not use a slot that arrives now, so another client may have the
-                // same slot.
+                // If this client has left before the answer arrives, it does not use the slot. So another client may
+                // have the same slot.
                 let present = client.can_act() && !self.model.may_be_dead(client);
                 for other in self.clients.iter().filter(|c| present && c.can_act() && !self.model.may_be_dead(c)) {
                     let both = other.pins.contains_key(&entry.pin);
@@ -113,8 +113,8 @@ impl World {
         }
     }
 
-    /// Checks a slot that an observer gets: the liveness table has told the publisher of the page, no other member's
-    /// pins are in the slot, and no other task can write to the page.
+    /// Checks a slot that an observer gets: the liveness table shows the publisher that the page exists, no other
+    /// member's pins are in the slot, and no other task can write to the page.
     pub fn hand_page(&mut self, connection: u64, pool: SegmentId, page: SegmentId, slot: u32) {
         assert!(self.kept.contains(&pool) && self.kept.contains(&page), "{page} of {pool} is given out but not kept");
         assert!(self.told_of.contains(&page), "{page} of {pool} is given out and its publisher was not told of it");
@@ -130,7 +130,7 @@ impl World {
         assert!(before.is_none(), "page {page} goes from endpoint {before:?} to {endpoint}");
     }
 
-    /// Notes that every publisher knows the pin pages that the keeper has now, or will ask for them.
+    /// Notes that the liveness table now shows all publishers which pin pages exist, so that they ask for these pages.
     pub fn tell_of_pages(&mut self) {
         if self.sabotage != Sabotage::TellNoPublisher {
             self.told_of.extend(self.kept.iter().copied());
@@ -173,7 +173,8 @@ impl World {
         }
     }
 
-    /// After the keeper's end: lets a publisher offer its pool and its pages, and an observer its page.
+    /// After the keeper's death: the client offers the pools and pin pages of the series that it publishes, and the pin
+    /// pages that it uses as an observer.
     pub fn offer_series(&mut self, number: usize) {
         let client = &mut self.clients[number];
         let mut offers = Vec::new();
@@ -190,7 +191,7 @@ impl World {
         for (request, descriptors) in offers {
             let id = client.next;
             client.next += 1;
-            // The offers are sent together with all other requests that have no answer yet.
+            // The caller later sends these offers together with all other requests that have no answer yet.
             client.asked.insert(id, Asked { request, descriptors, due: None });
         }
     }

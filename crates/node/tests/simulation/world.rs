@@ -26,23 +26,23 @@ pub struct World {
     pub journal: Vec<Vec<u8>>,
     pub kept: BTreeSet<SegmentId>,
     pub listening: BTreeSet<u64>,
-    /// The liveness table of each daemon so far. The last one is the present one.
+    /// The liveness tables of all daemons so far. The last table is that of the present daemon.
     pub tables: Vec<crate::lives::Table>,
     pub pipes: BTreeMap<u64, Pipe>,
     pub clients: Vec<Client>,
     pub model: Model,
-    /// The pin pages that were announced to their publishers.
+    /// The pin pages of which the liveness table has told their publishers.
     pub told_of: BTreeSet<SegmentId>,
-    /// For each slot of a pin page: the member that may have written its present contents.
+    /// For each slot of a pin page that was given out and not cleared since: the member that got the slot.
     pub pages: BTreeMap<(SegmentId, u32), MemberId>,
-    /// For each pin page: the endpoint of the observers that got slots of it.
+    /// For each pin page: the endpoint of the observers that have slots in the page. All of them use the same endpoint.
     pub page_endpoints: BTreeMap<SegmentId, u64>,
-    /// The copies of items that are running: item and target file.
+    /// The copies of items that are in progress: for each the item and the target file.
     pub copies: Vec<(SegmentId, SegmentId)>,
     pub incarnation: u64,
-    /// The simulated inode number of the memory that was made last.
+    /// The last simulated inode number that was given to a piece of memory.
     pub last_number: u64,
-    /// If set: the number of effects after which the broker is killed.
+    /// If set: the number of effects that are still carried out before the broker is killed.
     pub fuse: Option<usize>,
     pub next_pipe: u64,
 }

@@ -1,5 +1,6 @@
-//! The model of a daemon's host: what `crossdock_relay::region` does, as steps that take no time. The host asks its own
-//! broker through sessions of its own, which end with the broker.
+//! A model of the part of a daemon that carries out the broker's requests (the host). It does what
+//! `crossdock_relay::region` does, in steps that take no time. The host sends requests to its own broker through its
+//! own sessions, which end with the broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +11,18 @@ use crossdock_node::broker::{Event, NodeEvent, NodeFailure};
 use crate::network::Message;
 use crate::world::{NAMES, PARTS, Planted, World};
 
-/// The longest time of one question, of one pull, and of the wait for a name, in milliseconds.
+/// The longest time for the reply to a question, and for the answer about a name, in milliseconds. `PULL` is the
+/// longest time for one pull.
 const ANSWER: u64 = 5_000;
 const PULL: u64 = 3_000;
-/// How often the region's node asks what became of a copy.
+/// The pause between two questions of the region's node whether the copy is still being made.
 const ASK: u64 = 1_000;
-/// The pause before a region is asked for again.
+/// If the region's node did not reply, the pause before it is asked again to freeze the region.
 const AGAIN: u64 = 100;
-/// A freeze ends if the copying node does not answer for this time.
+/// If the copying node does not reply for this time, the region's node ends the freeze.
 const SILENT: u64 = 30_000;
 
-/// Services of the broker that are about the outcome of moves.
+/// The numbers of the broker's services that concern the outcome of moves.
 pub const MOVE_ENDED: u32 = 35;
 pub const MOVE_STATE: u32 = 36;
 /// The number of the service by which a node asks another node to remove an object.
@@ -34,13 +36,13 @@ pub enum Question {
     Part { key: u64, part: usize },
     /// Asks the region's node whether the region is still frozen.
     StillFrozen { key: u64 },
-    /// Asks the region's node to hand the region over, which becomes this segment of the asking node.
+    /// Asks the region's node to hand the region over. The region becomes the segment `becomes` of the asking node.
     HandOver { key: u64, becomes: SegmentId },
-    /// Tells the region's node that the copy is not made any more.
+    /// Tells the region's node that the making of the copy has ended.
     CopyEnded { key: u64 },
     /// Asks the copying node whether it still makes the copy.
     CopyState { key: u64 },
-    /// A question of the asking node's broker to the broker of the asked node.
+    /// A question that the asking node's broker has for the broker of the asked node.
     Broker { service: u32, body: Vec<u8> },
 }
 
@@ -54,24 +56,24 @@ pub enum Reply {
     Refused(Status),
 }
 
-/// What a reply is for.
+/// Which question a reply answers.
 #[derive(Clone, Debug)]
 enum Purpose {
     Freeze(u64),
     Part(u64),
-    /// Whether the region is still frozen. The host asks this after a pull that did not end in time.
+    /// The question whether the region is still frozen. The host asks it after a pull that did not end in time.
     StillFrozen(u64),
     HandOver(u64),
     CopyState(u64),
     CopyEnded,
-    /// The broker's question with this id to this service.
+    /// A question of the broker: its id, and the service that it asks.
     Broker(u64, u32),
 }
 
-/// An order of the broker to bring a region to this node.
+/// The broker's request to bring a region to this node.
 pub struct CopyOrder {
     pub id: u64,
-    /// The region's node, which may be this one.
+    /// The region's node, which may be this node itself.
     pub node: usize,
     pub name: String,
     pub copy: String,
@@ -87,7 +89,7 @@ enum Stage {
         until: u64,
     },
     Filling,
-    /// The host's request with this number has asked the broker to claim the name, or to give it to the copy.
+    /// The host has sent the broker the request with this number: to claim the name, or to give the name to the copy.
     Adopting {
         number: u64,
         named: bool,
@@ -118,7 +120,7 @@ impl Copying {
     }
 }
 
-/// A region of this node that is frozen for another node.
+/// A region of this node that is frozen, so that the node `peer` can copy its bytes.
 struct Frozen {
     peer: usize,
     moves: bool,
@@ -133,7 +135,7 @@ struct Frozen {
 pub struct Host {
     frozen: BTreeMap<u64, Frozen>,
     pub making: BTreeMap<u64, Copying>,
-    /// The questions without a reply: the deadline, and what the reply is for.
+    /// The questions that have no reply yet: for each its deadline, and which question it is.
     asked: BTreeMap<u64, (u64, Purpose)>,
     seen: BTreeSet<u64>,
     /// The broker's answers to questions of other brokers.
@@ -170,7 +172,7 @@ impl World {
         connection
     }
 
-    /// Sends a request of the host to its broker. Gives the answer if it comes at once.
+    /// Sends a request of the host to its broker. Returns the answer if the broker answers at once; otherwise `None`.
     fn host_call(&mut self, n: usize, session: u64, request: &Request) -> Option<Answer> {
         let number = self.host_send(n, session, request)?;
         self.host_answer(n, session, number)
@@ -185,7 +187,7 @@ impl World {
         Some(number)
     }
 
-    /// Tells the broker that the host has closed a segment. There is no answer.
+    /// Tells the broker that the host has closed a segment. The broker does not answer this message.
     fn host_close(&mut self, n: usize, session: u64, segment: SegmentId) {
         let bytes = Request::Detach { segment, count: 1 }.encode(0, 0);
         self.event(n, Event::Message { connection: session, bytes: Some(&bytes), descriptors: &[] });
@@ -216,7 +218,7 @@ impl World {
         self.host_call(n, session, &remove);
     }
 
-    /// Gives the segment of this node's region of this name, if the host can open it.
+    /// Gives the segment of the region of this name on this node, if the host can open the region.
     fn region_named(&mut self, n: usize, name: &str) -> Result<SegmentId, Status> {
         let session = self.host_session(n);
         let found = self.host_open(n, session, name, OpenMode::OpenOnly);
@@ -224,7 +226,7 @@ impl World {
         found
     }
 
-    /// Begins to carry out an order of the broker to bring a region to this node.
+    /// Begins to carry out the broker's request to bring a region to this node.
     pub fn bring_region(&mut self, n: usize, order: CopyOrder) {
         let key = self.fresh();
         let nothing = SegmentId(0);
@@ -233,7 +235,7 @@ impl World {
         self.ask_to_freeze(n, key);
     }
 
-    /// Sends a question of the broker to another node's broker.
+    /// Sends a question that this node's broker has for the broker of another node.
     pub fn ask_for_broker(&mut self, n: usize, to: usize, id: u64, (service, body): (u32, Vec<u8>), wait: u64) {
         if service == MOVE_ENDED && self.planted == Planted::RecordForgotten {
             let answered = NodeEvent::Answered { id, outcome: Ok(Vec::new()) };
@@ -359,7 +361,7 @@ impl World {
         }
     }
 
-    /// Handles the reply to a question, or the end of its time.
+    /// Handles the reply to a question. If the question's deadline has passed, the reply says so.
     pub fn replied(&mut self, n: usize, id: u64, reply: Reply) {
         let Some((_, purpose)) = self.nodes[n].host.asked.remove(&id) else { return };
         let is_silent = matches!(reply, Reply::Refused(Status::TimedOut | Status::Disconnected));
@@ -407,7 +409,7 @@ impl World {
         }
     }
 
-    /// Goes on with a copy whose region is frozen now.
+    /// The region has just been frozen: makes the segment for its copy, and begins to pull the bytes.
     fn frozen(&mut self, n: usize, key: u64, from: SegmentId) {
         let Some(copying) = self.nodes[n].host.making.get(&key) else { return };
         let mirror = mirror(key, &copying.order.copy);
@@ -449,7 +451,7 @@ impl World {
         self.adopt(n, key, !moves || is_here);
     }
 
-    /// Asks the broker to claim the name of the copy; with `named`, also to give it to the copy.
+    /// Asks the broker to claim the name of the copy. If `named` is true, the broker also gives the name to the copy.
     fn adopt(&mut self, n: usize, key: u64, named: bool) {
         let now = self.now();
         let Some(copying) = self.nodes[n].host.making.get(&key) else { return };
@@ -469,7 +471,8 @@ impl World {
         if outcome.is_err() && segment.0 != 0 {
             self.host_close(n, session, segment);
             self.host_remove(n, session, &mirror(key, &copy));
-            // If only the answer was lost, the region has its name already.
+            // Perhaps the broker has given the copy its name, and only the answer was lost. Then the copy was
+            // successful.
             if self.region_named(n, &copy) == Ok(segment) {
                 outcome = Ok(segment);
             }
@@ -491,7 +494,7 @@ impl World {
         self.event(n, Event::Nodes(NodeEvent::RegionCopied { id: order.id, outcome }));
     }
 
-    /// Does what a broker with a planted defect would do when it gets this question.
+    /// When the broker gets this question, does what a broker with the planted defect would do.
     fn planted_defects(&mut self, n: usize, service: u32, body: &[u8]) {
         if service != MOVE_ENDED || self.planted != Planted::NameMeansRegion {
             return;
@@ -506,7 +509,7 @@ impl World {
         }
     }
 
-    /// Changes the answer to a broker's question as a planted defect would.
+    /// If a defect is planted that misreads the answer to a broker's question, changes the answer in that way.
     fn planted_answer(&self, service: u32, body: Vec<u8>) -> Vec<u8> {
         const UNKNOWN: u32 = 0;
         const NOT_MOVED: u32 = 3;
@@ -557,8 +560,8 @@ impl World {
         }
     }
 
-    /// Unfreezes a region if its freeze is over or the copying node is silent for too long. Otherwise asks the copying
-    /// node now and then whether it still makes the copy.
+    /// Ends the freeze of a region if the copy has ended, or if the copying node has not replied for too long.
+    /// Otherwise asks the copying node from time to time whether it still makes the copy.
     fn frozen_step(&mut self, n: usize, key: u64) {
         let now = self.now();
         let Some(frozen) = self.nodes[n].host.frozen.get_mut(&key) else { return };
@@ -576,7 +579,8 @@ impl World {
     }
 }
 
-/// Reads the body of MOVE_ENDED: the segments on the two nodes, and whether the region has moved.
+/// Reads the body of MOVE_ENDED: the region's segment on its former node, its segment on the next node, and whether the
+/// region has moved.
 pub fn move_ended(body: &[u8]) -> [u64; 3] {
     let number = |at: usize, bytes: usize| {
         let mut number = [0; 8];

@@ -1,14 +1,14 @@
 //! A simulation of regions that are moved and copied between nodes. It runs brokers, the gateways' real logic, one
-//! catalog in memory, and a model of the hosts: their members freeze regions, pull their bytes part by part, and give
-//! copies their names, by the protocol of `crossdock_relay`. Links between the nodes lose, repeat and reorder messages,
-//! are cut and slow. Tasks, brokers and whole daemons are killed; nodes are stopped and cut off from the catalog; the
-//! catalog loses its leader.
+//! catalog in memory, and a model of each daemon's host. As in `crossdock_relay`, the hosts freeze regions, pull their
+//! bytes part by part, and give the copies their names. Links between the nodes lose, repeat and reorder messages, are
+//! cut, and become slow. Tasks, brokers and whole daemons are killed; nodes are stopped and cut off from the catalog;
+//! the catalog loses its leader.
 //!
-//! Tasks make regions, write them part by part, move them to their own node, copy them and remove them. When a region
-//! gets its name on a node, and when a task opens it, its bytes are what the last task wrote, and no task of another
-//! node has it open. A copy has the bytes of one moment. At the end all faults are removed: then every request is
-//! answered, every region that was not lost with a daemon or with a lease is on exactly one node and can be opened, and
-//! no unfinished copy is left.
+//! Tasks make regions, write them part by part, move them to their own node, copy them and remove them. The simulation
+//! checks a region when it gets its name on a node, and when a task opens it: its bytes are those that tasks wrote
+//! last, and no task of another node has it open. A copy has the bytes of one moment. At the end all faults are
+//! removed. Then every request is answered, every region that was not lost with a daemon or with a lease is on exactly
+//! one node and can be opened, and no unfinished copy is left.
 
 #[path = "../site_world/catalog.rs"]
 mod catalog;
@@ -23,7 +23,7 @@ use world::{Planted, Totals, run};
 /// How many schedules a usual run has. A run of this many schedules must contain faults of every kind.
 const USUAL: u64 = 400;
 
-/// The seed of a later schedule that has found a defect of the broker. Every run has this schedule, too.
+/// The seed of a schedule beyond a usual run that once found a defect of the broker. Every run includes this schedule.
 const FOUND_DEFECT: u64 = 72_713;
 
 /// Each planted defect must be found by at least this many schedules of a usual run.

@@ -1,5 +1,6 @@
-//! The network between the hosts. Messages wait, get lost, arrive twice and in any order; cuts stop them, and slow links
-//! deliver them late. The host that asks notices by its deadline that no reply comes.
+//! The network between the hosts. Messages wait, get lost, arrive twice and in any order; cuts stop them, and slow
+//! links deliver them late. If no reply comes, the host that asked the question notices this when the question's
+//! deadline passes.
 
 use std::collections::BTreeMap;
 
@@ -23,13 +24,13 @@ struct Sent {
 #[derive(Default)]
 pub struct Network {
     messages: Vec<Sent>,
-    /// Nothing passes from the first node of each pair to the second one.
+    /// Pairs of nodes. No message arrives that the first node of a pair sends to the second node.
     cuts: Vec<(usize, usize)>,
-    /// The slow links, each with the delay of a message in milliseconds.
+    /// Map from each slow link (its sender and its receiver) to the delay of a message in milliseconds.
     slow: BTreeMap<(usize, usize), u64>,
-    /// Says which messages get lost, in schedules that a test writes down.
+    /// Used by the tests in `scripted.rs`: tells which messages get lost.
     pub loses: Option<fn(&Message) -> bool>,
-    /// The messages that got lost in a schedule that a test writes down: the sender, the receiver and the message.
+    /// Used by the tests in `scripted.rs`: the messages that got lost, each with its sender and receiver.
     pub lost: Vec<(usize, usize, Message)>,
 }
 
@@ -61,7 +62,7 @@ impl Network {
         }
     }
 
-    /// Ends all cuts and makes all links fast. Messages in flight arrive now.
+    /// Ends all cuts and makes all links fast. Messages in flight are no longer delayed.
     pub fn heal(&mut self) {
         self.cuts.clear();
         self.slow.clear();
@@ -69,7 +70,7 @@ impl Network {
         self.messages.iter_mut().for_each(|sent| sent.due = sent.at);
     }
 
-    /// Drops the questions of a broker that is gone, and all messages to it.
+    /// The broker of node `n` is gone: drops its questions that are in flight, and all messages to it.
     pub fn forget_node(&mut self, n: usize) {
         self.messages.retain(|sent| sent.to != n && !(sent.from == n && matches!(sent.message, Message::Ask { .. })));
     }
@@ -80,11 +81,11 @@ impl World {
         let at = self.now();
         let delay = self.network.slow.get(&(from, to)).copied().unwrap_or(0);
         let is_part = matches!(message, Message::Reply { reply: Reply::Part { .. }, .. });
-        // Bytes take up to six times as long as a small message.
+        // On a slow link, a part of a region takes up to six times as long as a small message.
         let delay = if is_part { delay * (1 + self.random.below(6) as u64) } else { delay };
         self.totals.slow_parts += u64::from(is_part && delay > 0);
         if from != to && matches!(message, Message::Ask { .. }) && self.random.one_in(8) {
-            // Some repeated questions arrive long after the first ones.
+            // The question is delivered twice. The second delivery may come long after the first delivery.
             let due = at + delay + self.random.pick(&[0, 0, 5000, 30_000]);
             self.network.messages.push(Sent { from, to, at, due, message: message.clone() });
         }

@@ -1,4 +1,4 @@
-//! Schedules that are written down: one message gets lost, or one broker is killed, at a chosen moment of a move.
+//! Tests with fixed schedules: at a chosen moment of a move, a message gets lost, or a broker is killed.
 
 use crossdock_catalog::Faults;
 use crossdock_layout::wire::{InUse, OpenMode, Request, SegmentKind};
@@ -29,7 +29,7 @@ fn is_hand_over(message: &Message) -> bool {
     matches!(message, Message::Ask { question: Question::HandOver { .. }, .. })
 }
 
-/// A region `x` on node a, which a task has written and closed.
+/// Makes a world with a region `x` on node a, which a task has written and closed.
 fn world() -> (World, u64, SegmentId) {
     let mut world = World::new(0, Planted::Nothing);
     pass(&mut world, 3, 20);
@@ -62,7 +62,7 @@ fn begin_move(world: &mut World) {
     world.ask(ON_B, request);
 }
 
-/// Moves the region to node b. Then a task of node b changes it and removes it.
+/// Moves the region to node b. Then a task of node b changes the region and removes it.
 fn move_change_and_remove(world: &mut World, line: u64) {
     begin_move(world);
     pass(world, 20, 20);
@@ -80,7 +80,8 @@ fn settled(world: &mut World, line: u64) -> Vec<(usize, String)> {
     world.places(line)
 }
 
-/// Checks that node a does not open the region again: its bytes are older than those that the task on node b wrote.
+/// Checks that no task can open the region on node a again, because the bytes there are older than the bytes that the
+/// task on node b wrote.
 fn node_a_never_opens_it(world: &mut World, line: u64) {
     for _ in 0..10 {
         world.want(ON_A, "x");
@@ -108,7 +109,8 @@ fn a_region_that_moved_and_was_removed_does_not_come_back_if_its_former_broker_r
     node_a_never_opens_it(&mut world, line);
 }
 
-/// While node a cannot ask node b, it learns from the catalog that node b has given the region's name up.
+/// While node a cannot ask node b, it learns from the catalog that node b no longer has the region's name. Node a must
+/// not conclude that the region has not moved.
 #[test]
 fn a_free_name_does_not_mean_that_the_region_has_not_moved() {
     let (mut world, line, segment) = world();
@@ -132,7 +134,7 @@ fn a_late_answer_does_not_remove_a_later_region_of_the_same_name() {
         Some(|message| is_about_moves(message) || matches!(message, Message::Reply { reply: Reply::Broker(_), .. }));
     move_change_and_remove(&mut world, line);
     let becomes = world.nodes[A].lasting.segments[&segment].handed_over.as_ref().unwrap().becomes;
-    // A task of node a gives the region up, and makes another one of the same name.
+    // A task of node a removes the region by force, and makes another region of the same name.
     world.ask(ON_A, Request::Remove { kind: SegmentKind::Region, in_use: InUse::Force, name: "x".into() });
     pass(&mut world, 5, 20);
     world.ask(ON_A, open_region("x", OpenMode::CreateOnly, Rights::READ.with(Rights::WRITE)));
@@ -168,8 +170,8 @@ fn a_report_about_another_move_changes_nothing() {
     assert_eq!(settled(&mut world, line), [(B, "x".to_owned())]);
 }
 
-/// Node b forgets a move that has not happened only after node a has promised not to hand the region over any more. So
-/// a HAND_OVER that arrives after that does not leave node a with a region about which no node decides.
+/// The move fails. Node b forgets it only after node a has promised not to hand the region over any more. If a
+/// HAND_OVER arrives after that, node a must refuse it. Otherwise no node could decide where the region is.
 #[test]
 fn a_hand_over_that_arrives_after_the_end_of_its_move_is_refused() {
     let (mut world, line, segment) = world();
@@ -189,8 +191,8 @@ fn a_hand_over_that_arrives_after_the_end_of_its_move_is_refused() {
     assert_eq!(settled(&mut world, line), [(A, "x".to_owned())]);
 }
 
-/// The move fails, and node b gives the region's name back, but the catalog fails some times. Meanwhile a task of node b
-/// wants to make another region of this name.
+/// The move fails, so node b must give the region's name back in the catalog, but some of its requests to the catalog
+/// fail. Meanwhile a task of node b wants to make another region of this name.
 #[test]
 fn a_region_that_has_not_moved_keeps_its_name_although_a_task_of_the_other_node_wants_the_name() {
     for fails in 0..10 {
@@ -210,9 +212,9 @@ fn a_region_that_has_not_moved_keeps_its_name_although_a_task_of_the_other_node_
     }
 }
 
-/// Moves the region. After `effects` effects, kills the broker that would carry out the next effect, or its whole
-/// daemon. Returns whether the move had enough effects for the kill, whether the region was handed over, and where the
-/// region is at the end.
+/// Moves the region. After `effects` effects, kills the broker whose effect would be the next one; if `loses_daemon` is
+/// true, kills its whole daemon. Returns whether the move had enough effects for the kill, whether the region was
+/// handed over, and where the region is at the end.
 fn killed_after(effects: usize, loses_daemon: bool, loses: fn(&Message) -> bool) -> (bool, bool, Vec<(usize, String)>) {
     let (mut world, line, segment) = world();
     world.network.loses = Some(loses);
@@ -241,7 +243,8 @@ fn a_region_is_on_one_node_whichever_broker_is_killed_at_any_effect_of_its_move(
 }
 
 /// If the daemon of node b is lost, the region is on node a only if it was not handed over. If the daemon of node a is
-/// lost, the region is on node b only if it has moved. No task gets bytes that are older than the last ones.
+/// lost, the region is on node b only if it has moved. No task gets bytes that are older than the last bytes that were
+/// written.
 #[test]
 fn a_region_is_on_at_most_one_node_whichever_daemon_is_lost_at_any_effect_of_its_move() {
     let mut lost_after_hand_over = 0;

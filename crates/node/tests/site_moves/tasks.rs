@@ -25,7 +25,7 @@ pub struct Task {
     asked: u64,
     /// The regions that the task has open, each with its number in [`World::lines`].
     pub open: BTreeMap<SegmentId, u64>,
-    /// A write that is not finished: the region, the value, and the next part to write.
+    /// A write that the task has begun but not finished: the region, the value, and the next part to write.
     writing: Option<(SegmentId, u64, usize)>,
 }
 
@@ -77,7 +77,7 @@ impl World {
         self.connect(node, connection, token, id, &name, false);
     }
 
-    /// Tells whether a living process of the node is this member.
+    /// Tells whether the process of this member is alive on the node `n`.
     pub fn is_alive(&self, n: usize, member: MemberId) -> bool {
         self.tasks.iter().any(|task| task.node == n && task.id == member)
             || self.nodes[n].sessions.values().any(|session| session.member == member)
@@ -106,7 +106,8 @@ impl World {
         self.ask(t, open_region(name, OpenMode::OpenOnly, Rights::READ.with(Rights::WRITE)));
     }
 
-    /// Kills the process of a task. The daemon heals what the process was writing. Another process takes its place.
+    /// Kills the process of a task. A write that the process had begun is completed, as healing would do. A new process
+    /// takes the place of the killed process.
     pub fn replace_task(&mut self, t: usize) {
         self.finish_write(t);
         let token = self.fresh();
@@ -120,7 +121,8 @@ impl World {
         }
     }
 
-    /// Lets a task of this node open the region, or write it if it has the region open.
+    /// Lets a task of this node open the region. If the task has a region open already, lets it write the region's next
+    /// part.
     pub fn use_region(&mut self, n: usize, name: &str) {
         let Some(t) = self.tasks.iter().position(|task| task.node == n && task.connection != 0) else { return };
         match self.tasks[t].open.is_empty() {
@@ -166,13 +168,14 @@ impl World {
         self.ask(t, Request::Remove { kind: SegmentKind::Region, in_use: InUse::Refuse, name: name.to_owned() });
     }
 
-    /// Notes that the question of another node, which arrives at the node `n`, may remove a region there.
+    /// If this question, which another node sends to the node `n`, asks to remove a region, notes that the region may
+    /// be removed.
     pub fn note_removal(&mut self, n: usize, service: u32, body: &[u8]) {
         if service != REMOVE {
             return;
         }
         self.totals.removals_asked += 1;
-        // The name is the last field of the question, behind its length.
+        // The question ends with the length of the name and the name.
         for name in ["x", "y", "copy/x", "copy/y"] {
             let field = [&(name.len() as u32).to_le_bytes(), name.as_bytes()].concat();
             if body.ends_with(&field) {
@@ -181,7 +184,7 @@ impl World {
         }
     }
 
-    /// Notes that the regions of this name that the node `n` has may be removed.
+    /// Notes that a region of this name on the node `n` may be removed.
     fn may_be_removed(&mut self, n: usize, name: &str) {
         for (_, line) in self.named(n, name) {
             if let Some(truth) = self.lines.get_mut(&line) {
@@ -190,13 +193,15 @@ impl World {
         }
     }
 
-    /// Writes the next part of a region. A value is complete when all parts have it.
+    /// The task writes the next part of a region. A write of a value is complete when all parts of the region have the
+    /// value.
     pub fn write(&mut self, t: usize) {
         let Some(segment) = self.tasks[t].open.keys().next().copied() else { return };
         let fresh = self.fresh();
         let (segment, value, part) = self.tasks[t].writing.unwrap_or((segment, fresh, 0));
         let n = self.tasks[t].node;
-        // One task at a time writes a region, so the region has equal parts when no task has it open.
+        // Only one task at a time writes a region. So when no task has the region open, all its parts have the same
+        // value.
         let by_another = |(u, task): (usize, &Task)| u != t && task.writing.is_some_and(|(of, ..)| of == segment);
         if self.tasks.iter().enumerate().any(by_another) {
             return;
@@ -225,7 +230,7 @@ impl World {
         }
     }
 
-    /// Delivers an answer at once, to a task or to the host.
+    /// Delivers an answer of the broker to the task or the host that has this connection.
     pub fn deliver(&mut self, n: usize, connection: u64, message: &[u8], with: Attachment) {
         let (number, answer) = Answer::decode(message, with.count()).expect("the broker's own words");
         let Some(session) = self.nodes[n].sessions.get_mut(&connection) else { return };
@@ -243,7 +248,8 @@ impl World {
         }
     }
 
-    /// After a broker's restart: the task lists what it has open, and repeats its unanswered request.
+    /// Is called when the task has connected again: the task lists what it has open, and repeats its unanswered
+    /// request.
     fn come_back(&mut self, t: usize) {
         for segment in self.tasks[t].open.keys().copied().collect::<Vec<_>>() {
             self.send(t, 0, &Request::Hold { segment, count: 1 });
@@ -260,7 +266,7 @@ impl World {
         }
         let Some((_, request)) = self.tasks[t].pending.take() else { return };
         if let Request::CopyRegion { wait_ms, .. } = request {
-            // The host may still wait for names and replies after the task's deadline.
+            // The answer may come after the task's deadline, because the host may still wait for a name or for replies.
             let late = self.now().saturating_sub(self.tasks[t].asked + wait_ms);
             if self.calm && late > 20_000 {
                 self.fail(format!("{request:?} was answered {late} ms after its deadline"));

@@ -1,4 +1,4 @@
-//! The nodes, their catalog, the faults, and the checks.
+//! The simulated world: the nodes, their catalog, the faults, and the checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,17 +28,20 @@ pub enum Planted {
     /// The region's node removes a moving region as soon as it has sent the last part, and does not wait until the
     /// region has moved.
     RemovedEarly,
-    /// The next node gives a moving region its name, and does not ask whether the region was kept closed all the time.
+    /// The next node gives a moving region its name without a HAND_OVER, so it does not learn whether tasks have opened
+    /// the region meanwhile.
     HandOverSkipped,
-    /// The host opens a region to copy it, and does not keep tasks from opening it.
+    /// The host opens a region to copy it, but tasks can still open the region.
     FreezeSkipped,
-    /// The next node forgets a move before the former node knows the outcome.
+    /// The node to which a region moves forgets the move before the region's former node knows whether the region has
+    /// moved.
     RecordForgotten,
-    /// The former node opens a region again if the next node knows nothing of the move.
+    /// If the next node answers that it does not know the move, the former node opens the region again.
     UnknownIsNotMoved,
-    /// If the name of a region that was handed over is free, the former node opens the region again.
+    /// If the catalog says that the name of a handed-over region is free, the region's former node opens the region
+    /// again.
     UnnamedIsNotMoved,
-    /// A report about an earlier move acts on a later region of the same name.
+    /// A node that gets a report about an earlier move removes a later region of the same name.
     NameMeansRegion,
 }
 
@@ -55,13 +58,13 @@ pub struct Totals {
     pub ended: u64,
     /// How often a region was not frozen because a task had it open.
     pub refused: u64,
-    /// How often a node was asked what became of a copy.
+    /// How often a copying node was asked whether it still makes the copy.
     pub asked_again: u64,
-    /// How many regions were handed over to the nodes to which they moved.
+    /// How many times a node handed a region over to another node.
     pub handed_over: u64,
-    /// How many regions were handed over and then did not move.
+    /// How many times a region was handed over, but then did not move.
     pub came_back: u64,
-    /// How often a node removed a region because the next node had lost its state.
+    /// How often a node removed a region that it had handed over, because the next node had lost its state.
     pub given_up: u64,
     /// How often a node asked another node to remove a region.
     pub removals_asked: u64,
@@ -69,7 +72,7 @@ pub struct Totals {
     pub slow_parts: u64,
     /// How often the bytes of a region were checked.
     pub checked: u64,
-    /// How many regions may have been lost with a daemon or with a lease.
+    /// How many regions may have been lost because a daemon was killed or a lease ended.
     pub lost: u64,
     /// How often the catalog lost its leader.
     pub leaders_lost: u64,
@@ -100,32 +103,32 @@ pub const PARTS: usize = 4;
 /// The defects of this simulation are in the brokers and hosts, and not in the catalog.
 const NO_DEFECTS: Defects = Defects { unfenced: |_| false, lost_lease_ignored: false, unknown_is_done: false };
 
-/// The bytes of a region. One number stands for each part.
+/// The bytes of a region: for each part, a number that stands for the part's bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Bytes {
     pub parts: [u64; PARTS],
-    /// How many parts have been pulled, for a copy that is being made.
+    /// For a copy that is being made: how many of its parts have been pulled.
     pub came: usize,
-    /// The number of the region in [`World::lines`]. A region keeps it when it moves, and a copy gets a number of its
-    /// own.
+    /// The number of the region in [`World::lines`]. A region keeps this number when it moves. A copy gets a new
+    /// number.
     pub line: u64,
 }
 
-/// What the test knows of a region, on whichever node it is.
+/// What the test knows of a region, whichever node has the region.
 pub struct Line {
-    /// The bytes that tasks wrote last.
+    /// The values that tasks wrote last, one for each part.
     pub parts: [u64; PARTS],
     /// True if a task asked to remove the region.
     pub may_be_removed: bool,
-    /// False if a daemon or a lease was lost with the region: then the region may be gone, or its name may belong to
-    /// another region.
+    /// False if the region's daemon was killed or its node's lease ended. Then the region may be gone, or its name may
+    /// belong to another region.
     pub is_certain: bool,
 }
 
 /// A connection of a task or of the host.
 pub struct Session {
     pub member: MemberId,
-    /// The number of the last request. Only the host uses it.
+    /// The number of the last request that was sent on this connection. Only the host uses this field.
     pub last: u64,
     /// The answers that the host has not read yet.
     pub answers: BTreeMap<u64, Answer>,
@@ -137,14 +140,14 @@ pub struct Node {
     pub memory: BTreeMap<SegmentId, Bytes>,
     number: u64,
     token: u64,
-    /// Grows with each end of a broker.
+    /// The number of brokers of this node that have been killed.
     life: u64,
     pub broker: Option<Broker>,
     steps: SimulatedGateway,
     catalog: Arc<Memory>,
     handle: Arc<Handle>,
     pub stopped: bool,
-    /// Reports of the gateway that came before the node had its number.
+    /// Reports of the gateway that wait for the broker, because the node has no number yet.
     early: Vec<GatewayEvent>,
     pub sessions: BTreeMap<u64, Session>,
     pub host: Host,
@@ -154,7 +157,7 @@ pub struct World {
     pub random: Random,
     pub planted: Planted,
     leader: Arc<Leader>,
-    /// When the catalog has a leader again, if it has none.
+    /// If the catalog has no leader: the time at which it gets a new leader.
     leader_back: u64,
     catalog: Memory,
     clock: Arc<AtomicU64>,
@@ -165,14 +168,15 @@ pub struct World {
     /// For each region that was handed over: the id of the segment that it becomes, and its name.
     pub moved_names: BTreeMap<SegmentId, String>,
     next: u64,
-    /// If set: after this number of effects, the broker that would carry out the next effect is killed.
+    /// If set: the number of effects that are still carried out. After them, the broker that requests the next effect
+    /// is killed.
     pub fuse: Option<usize>,
     /// True if `fuse` kills the whole daemon, and not only its broker.
     pub fuse_loses_daemon: bool,
-    /// If set: a node that is lost soon after a region has moved to it, the region's name, and the number of steps
-    /// until the node is lost.
+    /// If set: a node to which a region has just moved and which is going to be lost, the region's name, and the number
+    /// of steps until the loss.
     doomed: Option<(usize, String, u64)>,
-    /// True if no more faults come.
+    /// True at the end of a schedule, when no faults happen any more.
     is_settling: bool,
     /// True if the schedule is calm: nothing fails, and messages are only late.
     pub calm: bool,
@@ -278,7 +282,7 @@ impl World {
     fn perform(&mut self, n: usize, effects: Vec<Effect>) {
         let life = self.nodes[n].life;
         for effect in effects {
-            // The effects of a broker that was killed meanwhile are not carried out.
+            // If the broker was killed while its effects were carried out, the rest of its effects is dropped.
             if self.nodes[n].life != life {
                 return;
             }
@@ -333,7 +337,7 @@ impl World {
         }
     }
 
-    /// Notes new regions, and checks a copy at the moment when it gets its name.
+    /// Is called for each record of the journal. Notes new regions, and checks a copy when the copy gets its name.
     fn note(&mut self, n: usize, record: &Record) {
         match record {
             Record::Segment { segment, kind: SegmentKind::Region, name, .. }
@@ -362,7 +366,7 @@ impl World {
         self.nodes[n].lasting.segments.get(&segment).is_some_and(|found| found.handed_over.is_some())
     }
 
-    /// Does what a broker with a planted defect would do when the catalog reports a free name.
+    /// When the catalog reports a free name, does what a broker with the planted defect would do.
     fn planted_unnamed(&mut self, n: usize, news: &GatewayEvent) {
         let GatewayEvent::Unnamed { name } = news else { return };
         if self.planted != Planted::UnnamedIsNotMoved {
@@ -402,14 +406,15 @@ impl World {
         }
         self.totals.checked += 1;
         let is_torn = parts.iter().any(|part| *part != parts[0]);
-        // A plain copy may be older than the region: if the daemon of the region has started anew since the freeze,
-        // tasks may have written the region meanwhile.
+        // A plain copy may be older than the region: if the broker of the region's node was restarted since the freeze,
+        // the freeze has ended and tasks may have written the region.
         if is_torn || moves == Some(true) && parts != last {
             self.fail(format!("{segment} gets its name on node {} with {parts:?}; {last:?} were written", NAMES[n]));
         }
     }
 
-    /// Lets the gateway do all that is due, and gives its reports to the broker. Then the host does what is due.
+    /// Lets the gateway of node `n` do what is due, and gives the gateway's reports to the broker. Then lets the host
+    /// do what is due.
     fn step(&mut self, n: usize) {
         for _ in 0..3 {
             self.nodes[n].steps.step();
@@ -436,7 +441,7 @@ impl World {
                 self.event(n, Event::Site(news));
             }
         }
-        // The host also asks the kernel about deaths that were not reported to it.
+        // The host also asks the kernel whether members without a connection are dead.
         let away: Vec<_> = self.nodes[n].broker.iter().flat_map(Broker::unproved).collect();
         for member in away {
             if !self.is_alive(n, member) {
@@ -447,15 +452,15 @@ impl World {
         self.host_step(n);
     }
 
-    /// Gives the segments with this name on a node, each with its region's number in [`World::lines`].
+    /// Gives the regions with this name on a node: for each its segment, and its number in [`World::lines`].
     pub fn named(&self, n: usize, name: &str) -> Vec<(SegmentId, u64)> {
         let names =
             self.nodes[n].lasting.names.iter().filter(|((_, kind, of), _)| *kind == SegmentKind::Region && of == name);
         names.filter_map(|(_, segment)| Some((*segment, self.nodes[n].memory.get(segment)?.line))).collect()
     }
 
-    /// Notes that the regions of a node, and the names that it has taken for regions that come to it, may be lost. If the
-    /// node loses its daemon, regions of other nodes that were handed over to it may be lost, too.
+    /// Notes that the regions of node `n` may be lost, and also the regions that are moving to it. If the node loses
+    /// its daemon, regions that other nodes have handed over to it may be lost, too.
     fn doubt(&mut self, n: usize, loses_daemon: bool) {
         let own = self.nodes[n].memory.values().map(|bytes| bytes.line);
         let coming: BTreeSet<_> = self.nodes[n].lasting.arrivals.values().map(|arrival| arrival.former).collect();
@@ -473,13 +478,14 @@ impl World {
         }
     }
 
-    /// Lets time pass, and lets all running nodes do what is due.
+    /// Lets `ms` milliseconds pass, and then lets all running nodes do what is due.
     pub fn round(&mut self, ms: u64) {
         self.clock.fetch_add(ms, Ordering::Relaxed);
         if self.leader.is_lost() && self.now() >= self.leader_back {
             self.leader_returns();
         }
-        // A new leader keeps the leases that the former one knew, so no lease ends while there is none.
+        // No lease ends while the catalog has no leader, because the next leader continues the leases of the former
+        // leader.
         if !self.leader.is_lost() {
             self.catalog.advance(Duration::from_millis(ms));
         }
@@ -497,7 +503,7 @@ impl World {
         }
     }
 
-    /// Lets a node's requests to the catalog fail in this way.
+    /// From now on, the node's requests to the catalog fail as `faults` says.
     pub fn catalog_fails(&mut self, n: usize, faults: Faults) {
         self.nodes[n].catalog.set_faults(faults);
     }
@@ -520,7 +526,7 @@ impl World {
         }
     }
 
-    /// Kills a broker, and the host's members with it. Its keeper, its memory and its tasks live on.
+    /// Kills the broker of node `n`, and the sessions of its host. The keeper, the node's memory and its tasks stay.
     pub fn crash_broker(&mut self, n: usize) {
         let clock = Arc::clone(&self.clock);
         self.network.forget_node(n);
@@ -540,7 +546,8 @@ impl World {
         }
     }
 
-    /// Kills a daemon with all that it has. Another daemon of the same node name begins without any state.
+    /// Kills the daemon of node `n`, and with it all its state and its tasks. A new daemon with the same node name
+    /// begins without any state.
     pub fn crash_daemon(&mut self, n: usize) {
         self.doubt(n, true);
         let clock = Arc::clone(&self.clock);
@@ -561,8 +568,8 @@ impl World {
         }
     }
 
-    /// Lets the tasks of a node change a region that has just moved to it. Then loses the node, before the former node
-    /// knows that the region has moved.
+    /// Lets a task of the doomed node change the region that has just moved to this node. When the steps are over,
+    /// kills the node's daemon, while the region's former node does not know yet that the region has moved.
     fn doom(&mut self) {
         let Some((n, name, left)) = self.doomed.take() else { return };
         if left == 0 {
@@ -582,7 +589,7 @@ impl World {
                 let faults = match self.random.below(5) {
                     0 => Faults { cut: true, ..Faults::default() },
                     1 => Faults { fail: 2, ..Faults::default() },
-                    // Only the way from the catalog to the node is cut: the catalog gets what the node sends.
+                    // Only the direction from the catalog to the node is cut: the catalog gets what the node sends.
                     2 => Faults { lose: self.random.pick(&[1, 5, 50]), hold: true, ..Faults::default() },
                     _ => Faults::default(),
                 };
@@ -622,7 +629,8 @@ impl World {
             node.catalog.set_faults(Faults::default());
             node.stopped = false;
         }
-        // A copy whose node was lost keeps its region closed until the lease of the node has ended.
+        // If the node that makes a copy is lost, the region stays frozen until the lease of that node has ended. So
+        // this takes many rounds.
         for _ in 0..200 {
             self.quiet_round();
             (0..self.tasks.len()).for_each(|t| self.close_all(t));
@@ -651,7 +659,7 @@ impl World {
         }
     }
 
-    /// Gives the places of a region: each node that has it, with the name that it has there.
+    /// Gives each node that has the region, with the region's name there.
     pub fn places(&self, line: u64) -> Vec<(usize, String)> {
         let mut places = Vec::new();
         for (n, node) in self.nodes.iter().enumerate() {
@@ -698,7 +706,8 @@ impl World {
             {
                 return Err(format!("{mirror} is left over on node {name}"));
             }
-            // A region whose name another node took while this node was cut off may still count as about to move.
+            // While this node was cut off, another node may have taken the name of one of its regions. Such a region
+            // may still be marked as moving, so it is not checked.
             let own = node.broker.as_ref().map(|broker| broker.site_names().1).unwrap_or_default();
             let is_own = |of: &Segment| of.removed.is_none() && own.iter().any(|name| name.name == of.name);
             let moving = node.lasting.segments.iter().find(|(_, of)| of.moving && is_own(of));

@@ -1,6 +1,6 @@
-//! A node's client of the catalog of a simulated site. Some of its commits arrive long after their caller has given up.
-//! The catalog may lose its leader, as etcd does: then no call succeeds until there is a new leader, and the caller of the
-//! commit that was in flight does not learn whether the commit was made.
+//! A node's client of the catalog of a simulated site. Some commits reach the catalog long after their caller has given
+//! up. The catalog may lose its leader, as etcd does: then no call succeeds until there is a new leader, and the caller
+//! of the commit that was in flight does not learn whether the commit was made.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,18 +17,18 @@ use crossdock_os::Deadline;
 /// Defects that are planted on purpose.
 #[derive(Clone, Copy)]
 pub struct Defects {
-    /// Tells whether the catalog leaves this condition of a commit unchecked.
+    /// Tells whether the catalog ignores this condition of a commit.
     pub unfenced: fn(&Expect) -> bool,
     /// The catalog answers a client that its lease is renewed, although the lease has ended.
     pub lost_lease_ignored: bool,
-    /// A commit that was in flight when the leader was lost counts as made.
+    /// The catalog answers that a commit was made, although it lost its leader while the commit was in flight.
     pub unknown_is_done: bool,
 }
 
 /// How long the catalog may have no leader, in milliseconds.
 pub const LEADERLESS_MS: [u64; 4] = [500, 3000, 8000, 20_000];
 
-/// The leader of the catalog, with counts of what happened to calls while there was none.
+/// Whether the catalog has a leader, with counts of what happened to calls while it had no leader.
 #[derive(Default)]
 pub struct Leader {
     is_lost: AtomicBool,
@@ -51,7 +51,7 @@ impl Leader {
         self.losses.fetch_add(u64::from(is_lost), Ordering::Relaxed);
     }
 
-    /// Fails a call if there is no leader.
+    /// Fails if the catalog has no leader.
     fn answers(&self) -> CatalogResult<()> {
         if self.is_lost() {
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -65,10 +65,10 @@ pub struct Handle {
     memory: Arc<Memory>,
     defects: Defects,
     leader: Arc<Leader>,
-    /// Set when the leader is lost: the next commit was in flight at that moment. The value says whether the commit was
-    /// made.
+    /// Set when the leader is lost. The next commit then counts as the commit that was in flight at that moment; the
+    /// value says whether it is made.
     in_flight: Mutex<Option<bool>>,
-    /// True if the next commit reaches the catalog late: its caller gets an error at once.
+    /// True if the next commit reaches the catalog late. The caller of this commit gets an error at once.
     pub delay: Mutex<bool>,
     pub late: Mutex<Vec<Commit>>,
 }
@@ -79,8 +79,8 @@ impl Handle {
         Self { memory, defects, leader, in_flight: Mutex::default(), delay: Mutex::default(), late: Mutex::default() }
     }
 
-    /// Notes that the leader is lost. One commit of this client is in flight at that moment; `is_made` says whether it
-    /// is made.
+    /// Notes that the leader is lost. The client's next commit counts as in flight at that moment; `is_made` says
+    /// whether that commit is made.
     pub fn leader_is_lost(&self, is_made: bool) {
         *self.in_flight.lock().unwrap() = Some(is_made);
         self.memory.set_faults(Faults { hold: true, ..Faults::default() });
@@ -156,8 +156,8 @@ impl Catalog for Handle {
     }
 }
 
-/// Makes the gateway of one life of a node's daemon. `token` distinguishes the daemon from all others, and `number` is
-/// the number that the node had before, or 0.
+/// Makes the gateway of a broker of a node's daemon. `token` distinguishes the daemon from all other daemons. `number`
+/// is the number that the catalog has given the node, or 0 if it has given none yet.
 pub fn gateway(handle: &Arc<Handle>, clock: &Arc<AtomicU64>, node: &str, token: u64, number: u64) -> SimulatedGateway {
     let at = CatalogAddress::Keep(String::new());
     let options = GatewayOptions { number, token, ..GatewayOptions::new("s", node, at, "/".into()) };

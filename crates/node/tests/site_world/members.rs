@@ -1,4 +1,4 @@
-//! The simulated members: what they do with items, and what the brokers gave them.
+//! The simulated members: what they do with items, and the checks of what the brokers give them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,26 +19,26 @@ pub struct Member {
     request: u64,
     /// The request for whose answer the member waits, with its number.
     pub pending: Option<(u64, Request)>,
-    /// The items that the member has open to write, with their files.
+    /// Map from each item that the member has open for writing to the item's file.
     pub open: BTreeMap<SegmentId, SegmentId>,
-    /// Files that the member keeps open although it gave their items away.
+    /// Files that the member secretly keeps open after it gave their items away.
     clings: BTreeSet<SegmentId>,
-    /// Items that the member owns and shares, with their files.
+    /// Map from each item that the member owns and shares to the item's file.
     pub shares: BTreeMap<SegmentId, SegmentId>,
-    /// Items that the member reads: their files, and the bytes that they held when the member got them.
+    /// For each item that the member reads: its file, and the bytes that the file had when the member got it.
     pub reads: BTreeMap<SegmentId, (SegmentId, u64)>,
     /// When the member sent its pending request.
     asked: u64,
-    /// How long the member waits for readers before it writes again.
+    /// How long the member has asked to wait for the readers when it takes a shared item back.
     patience: u64,
-    /// Items for which the member's next message reports that it has closed them. The message is sent after the host
-    /// has carried out all effects of the present event.
+    /// Items that the member has closed and has not reported as closed yet. It reports them after the host has carried
+    /// out all effects of the present event.
     closes: Vec<SegmentId>,
-    /// The key of the item that the member looks up, if the item has existed all the time since the member asked. The
-    /// answer must then not be NOT_FOUND.
+    /// The key of the item that the member has asked for, as long as the item has existed since then. While this is
+    /// set, the answer must not be NOT_FOUND.
     pub(super) must_find: Option<String>,
-    /// The key of the item that the member looks up without waiting, if no item of this key has existed since the
-    /// member asked. The answer must then be neither NOT_YET nor a description.
+    /// The key of the item that the member has asked for without waiting, as long as no item of this key has existed
+    /// since then. While this is set, the answer must be neither NOT_YET nor a description of the item.
     pub(super) must_miss: Option<String>,
 }
 
@@ -71,7 +71,7 @@ impl Member {
 }
 
 impl World {
-    /// Tells whether any process of the node has the file open.
+    /// Tells whether any member of the node has the file open, also secretly.
     pub(super) fn is_open(&self, node: usize, file: SegmentId) -> bool {
         let of_node = self.members.iter().filter(|member| member.node == node);
         of_node.into_iter().any(|m| {
@@ -140,7 +140,7 @@ impl World {
         self.ask(m, ItemRequest::Access { read: false, wait_ms, keys: vec![key.to_owned()] });
     }
 
-    /// Kills the process of a member. Another process takes its place.
+    /// Kills the process of a member. A new process of the same task takes its place.
     pub(super) fn replace_member(&mut self, m: usize) {
         let token = self.fresh();
         let (node, id, connection) = (self.members[m].node, self.members[m].id, self.members[m].connection);
@@ -190,7 +190,8 @@ impl World {
                 }
                 0 => {
                     let level = [ItemLevel::Verified, ItemLevel::Verified, ItemLevel::Strict][self.random.below(3)];
-                    // The bytes of a large item do not travel ahead, so its next node pulls them.
+                    // A node sends only the bytes of small items ahead. The next node of a large item must pull its
+                    // bytes.
                     let is_large = self.form == Form::Whole && self.random.one_in(2);
                     let size = if is_large { 100_000 } else { 5000 };
                     self.ask(m, ItemRequest::Create { size, level, on_death: OnDeath::Keep, key });
@@ -225,7 +226,7 @@ impl World {
                 self.ask(m, ItemRequest::Destroy { item });
             }
             _ => {
-                // The member closes the files that it had kept open.
+                // The member closes the files that it had secretly kept open.
                 self.members[m].clings.clear();
             }
         }
@@ -255,7 +256,7 @@ impl World {
         self.ask(m, ItemRequest::Unshare { item, wait_ms });
     }
 
-    /// Sends the messages by which members of a node report what they have closed.
+    /// Lets the members of a node report the items that they have closed.
     pub(super) fn say_closed(&mut self, n: usize) {
         for m in 0..self.members.len() {
             if self.members[m].node == n && self.members[m].connection != 0 {
@@ -271,7 +272,7 @@ impl World {
         self.tell(m, &Request::Item(ItemRequest::Release { item }));
     }
 
-    /// Lets every member close all that it has open.
+    /// Lets every member close everything that it has open.
     pub(super) fn let_all_go(&mut self) {
         for m in 0..self.members.len() {
             self.members[m].clings.clear();
@@ -306,7 +307,7 @@ impl World {
         self.members[m].pending = None;
         let must_find = self.members[m].must_find.take();
         if let (Answer::Failed { status: Status::NotFound, text, .. }, Some(key)) = (&answer, must_find) {
-            // If the catalog has no entry of the name, the item's node has lost its lease, and NOT_FOUND is right.
+            // If the catalog has no entry for the name, the item's node has lost its lease. Then NOT_FOUND is right.
             if self.catalog_node(&key).is_some() {
                 let node = super::NAMES[self.members[m].node];
                 return self.fail(format!("a task of node {node} gets NOT_FOUND for '{key}', which exists: {text}"));
@@ -342,7 +343,8 @@ impl World {
                     _ => self.given(m, given.item, given.file, created),
                 }
             }
-            // The item was not given away. The member closes it, and it still belongs to its task.
+            // The request failed, so the item still belongs to the member's task. The member has closed the item, and
+            // must report this.
             (
                 Answer::Failed { .. },
                 Request::Item(
@@ -356,13 +358,15 @@ impl World {
         }
     }
 
-    /// After a broker's restart: the member lists what it has open, and repeats its unanswered request.
+    /// Is called when the member has connected again: the member lists what it has open, and repeats its unanswered
+    /// request.
     fn come_back(&mut self, m: usize) {
         let own = self.members[m].open.keys().chain(self.members[m].shares.keys()).copied();
         for item in own.collect::<Vec<_>>() {
             self.tell(m, &Request::Item(ItemRequest::Hold { item }));
         }
-        // Until the request to give the item away is done, the member still has the item.
+        // If a request to give an item away has no answer yet, the member still has the item, so it lists this item,
+        // too.
         if let Some((
             _,
             Request::Item(
@@ -386,8 +390,8 @@ impl World {
         }
     }
 
-    /// Checks what a reader gets: the file has the bytes that the owner shared, and the reader's node has only one
-    /// copy.
+    /// A member gets an item for reading. Checks that the file has the bytes that the owner shared, and that the
+    /// reader's node has only one copy of the item.
     fn given_to_read(&mut self, m: usize, item: SegmentId, file: SegmentId) {
         let node = self.members[m].node;
         let Some(bytes) = self.nodes[node].files.get(&file).copied() else {
@@ -396,7 +400,8 @@ impl World {
         let (asked, is_open) =
             (self.members[m].asked, self.members.iter().any(|member| member.open.contains_key(&item)));
         let known = self.known(item);
-        // An owner that was killed may have shared the item without getting the answer.
+        // The item's bytes may be the last written bytes although the test knows of no sharing: an owner may have
+        // shared them and have been killed before it got the answer.
         let is_last = !is_open && bytes == known.written;
         if !is_last && known.shared.get(&bytes).is_none_or(|until| *until < asked) {
             let (written, shared) = (known.written, known.shared.clone());
@@ -405,8 +410,8 @@ impl World {
         }
         let here = self.members.iter().filter(|member| member.node == node);
         let other = here.filter_map(|member| member.reads.get(&item)).find(|(of, held)| *of != file && *held == bytes);
-        // On the item's own node a second copy is allowed: the proof for a next owner may have copied the item before
-        // that owner ended.
+        // On the item's own node a second copy is allowed. If the item was to go to a next owner, the daemon may have
+        // copied it because a reader still had the old file open, and then that owner ended.
         if other.is_some() && self.calm && self.home(item) != Some(node) {
             return self.fail(format!("node {} has two copies of {item}", super::NAMES[node]));
         }
@@ -415,8 +420,8 @@ impl World {
         self.members[m].reads.insert(item, (file, bytes));
     }
 
-    /// Checks an owner that writes again before its waiting time is over: no member in the site may read what this
-    /// owner shared last. Readers of an earlier sharing have other bytes.
+    /// The owner has got a shared item back before its timeout. Checks that no member of the site still reads what this
+    /// owner shared last. Members that still read an earlier sharing are allowed; they have other bytes.
     fn check_unshared(&mut self, m: usize, item: SegmentId) {
         if self.now() >= self.members[m].asked + self.members[m].patience {
             return;
@@ -432,7 +437,7 @@ impl World {
         }
     }
 
-    /// Checks that the bytes that readers have open have not changed.
+    /// Checks that the bytes of the items that members read have not changed.
     pub(super) fn check_reads(&mut self) {
         let mut wrong = None;
         for member in &self.members {
@@ -448,7 +453,8 @@ impl World {
         }
     }
 
-    /// Checks the main guarantee at the moment when a member gets an item to write.
+    /// Checks the main guarantee when a member gets an item for writing: no other member has it open, and its bytes are
+    /// those that the last owner wrote.
     fn given(&mut self, m: usize, item: SegmentId, file: SegmentId, created: bool) {
         let node = self.members[m].node;
         if let Some(other) = self.members.iter().find(|member| member.open.contains_key(&item)) {

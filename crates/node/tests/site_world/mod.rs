@@ -29,25 +29,26 @@ use network::Network;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
     Nothing,
-    /// The catalog makes changes even if their conditions do not hold.
+    /// The catalog makes a commit even if the commit's conditions do not hold.
     MissingFence,
-    /// A broker accepts reports that are older than what it knows.
+    /// A broker accepts a report about an item although it knows a newer report.
     OldEpochAccepted,
-    /// A node keeps an item if the catalog's answer was lost, although the item may have been passed on.
+    /// If the catalog's answer is lost, the node assumes that the item was not passed on, and keeps it.
     LostAnswerIsNo,
-    /// An item is passed on while a member still has it open.
+    /// A node passes an item to another node while a member still has the item open.
     NoProof,
-    /// A node that has readers reports that it has none.
+    /// A node on which members read an item reports that it has no readers.
     ReadersDenied,
-    /// The proof does not notice that another node is pulling the bytes.
+    /// The proof does not notice that another node is pulling the item's bytes.
     PullUnseen,
-    /// All bytes that a node sends ahead have the same stamp, so bytes of a refused order fit a later order.
+    /// All bytes that a node sends ahead have the same stamp. If the catalog refuses to pass an item on, the bytes that
+    /// were sent ahead are taken for those of a later attempt.
     StampIgnored,
-    /// The proof does not notice that another node is pulling the bytes through a slow link.
+    /// The proof does not notice that another node is pulling the item's bytes, if the link is slow.
     SlowPullUnseen,
-    /// A commit counts as made although the catalog lost its leader before it answered.
+    /// If the catalog loses its leader before it has answered a commit, the node takes the commit for made.
     UnknownIsDone,
-    /// A name whose item is on its way between two nodes counts as free.
+    /// While an item is on its way between two nodes, its name counts as free.
     TransitUnseen,
 }
 
@@ -77,31 +78,31 @@ pub struct Totals {
     pub opened: u64,
     /// How many items went to another node.
     pub passed: u64,
-    /// How many of the passed items went on before their bytes had come.
+    /// How many items went to the next node before their bytes had come to the node that they left.
     pub chained: u64,
-    /// How many items should have gone to another node, but stayed, because the catalog did not make the change.
+    /// How many items stayed on their node because the catalog refused to pass them to another node.
     pub kept: u64,
     /// How many items were lost with a daemon.
     pub lost: u64,
     /// How often a reader opened an item.
     pub read: u64,
-    /// How often a reader opened an item that was on another node than the reader.
+    /// How often a reader opened an item of another node.
     pub read_elsewhere: u64,
-    /// How many owners wrote again before their waiting time was over.
+    /// How often an owner got a shared item back before its timeout.
     pub waited: u64,
-    /// How often a node used bytes that had travelled ahead.
+    /// How often a node used bytes that another node had sent ahead.
     pub ahead: u64,
-    /// How many descriptions of items members got.
+    /// How often a member got the description of an item.
     pub found: u64,
-    /// How often a member looked an item up that was on its way between two nodes.
+    /// How often a member asked for an item that was on its way between two nodes.
     pub sought_in_transit: u64,
-    /// How often a member looked for an item that had ended, and got NOT_FOUND.
+    /// How often a member asked for an item that did not exist, and got NOT_FOUND.
     pub missed: u64,
     /// How many messages went through a slow link.
     pub slowed: u64,
-    /// How many pulls through a slow link brought their bytes.
+    /// How many pulls through a slow link were successful.
     pub slow_pulls: u64,
-    /// How many orders through a slow link reached their deadlines.
+    /// How many questions and pulls through a slow link had no answer when their deadlines passed.
     pub expired: u64,
     /// How often the catalog lost its leader.
     pub leaders_lost: u64,
@@ -142,7 +143,7 @@ pub const NAMES: [&str; 3] = ["a", "b", "c"];
 
 struct Node {
     lasting: Lasting,
-    /// The files that the keeper holds, with a number that stands for each file's bytes.
+    /// Map from each file that the keeper holds to a number that stands for the file's bytes.
     files: BTreeMap<SegmentId, u64>,
     number: u64,
     token: u64,
@@ -151,10 +152,10 @@ struct Node {
     memory: Arc<Memory>,
     handle: Arc<Handle>,
     stopped: bool,
-    /// Reports of the gateway that the broker gets with the next step: they came before the node had its number, or the
-    /// test made them.
+    /// Reports of the gateway that the broker gets with the next step. They wait because the node had no number yet, or
+    /// because the test has made them.
     early: Vec<GatewayEvent>,
-    /// The reports about items that the node has got.
+    /// All reports about items that this node has got so far.
     told: Vec<SiteItem>,
     copies: Vec<(SegmentId, SegmentId, SegmentId)>,
 }
@@ -163,9 +164,11 @@ struct Node {
 struct Known {
     /// The bytes that the last owner wrote.
     written: u64,
-    /// The bytes that owners shared, with the time at which they were overwritten; `u64::MAX` if they were not.
+    /// Map from the bytes that an owner shared to the time at which they were overwritten; `u64::MAX` if they were not
+    /// overwritten.
     shared: BTreeMap<u64, u64>,
-    /// True if the item was destroyed, or may have been, or ended because another item has its key.
+    /// True if the item may not exist any more: a member asked to destroy it, or it ended because another item has its
+    /// key.
     doubtful: bool,
     /// True if a daemon that had the item or its bytes was killed.
     may_be_lost: bool,
@@ -176,7 +179,7 @@ pub struct World {
     planted: Planted,
     form: Form,
     leader: Arc<Leader>,
-    /// When the catalog has a leader again, if it has none.
+    /// If the catalog has no leader: the time at which it gets a new leader.
     leader_back: u64,
     /// The keys whose items certainly exist.
     alive: BTreeSet<String>,
@@ -189,7 +192,8 @@ pub struct World {
     network: Network,
     items: BTreeMap<SegmentId, Known>,
     next: u64,
-    /// If set: after this number of effects, the broker that would carry out the next effect is killed.
+    /// If set: the number of effects that are still carried out. After them, the broker that requests the next effect
+    /// is killed.
     fuse: Option<usize>,
     /// True if the schedule is calm: nothing fails, and messages are only late.
     calm: bool,
@@ -270,7 +274,7 @@ impl World {
         let (now, base) = (self.now(), self.fresh() * 100_000);
         let node = &mut self.nodes[n];
         let site = SiteLimits { site: "s".into(), node: NAMES[n].into(), number: node.number };
-        // Each broker of a node starts at another time of day.
+        // Each broker of a node starts at a different time of day.
         let limits = Limits { site: Some(site), incarnation: node.token, began_ms: base, ..Limits::default() };
         let held: BTreeSet<_> = node.files.keys().copied().collect();
         let listening = BTreeSet::from([MAIN_ENDPOINT]);
@@ -345,8 +349,8 @@ impl World {
         }
     }
 
-    /// Gives what the test knows of an item. If the test does not know the item yet, its bytes are zero: its maker was
-    /// killed before it got the answer, and wrote nothing.
+    /// Gives what the test knows of an item. If the test does not know the item yet, the item's maker was killed before
+    /// it got the answer. So the maker wrote nothing, and the item's bytes are zero.
     fn known(&mut self, item: SegmentId) -> &mut Known {
         self.items.entry(item).or_insert(Known {
             written: 0,
@@ -358,7 +362,7 @@ impl World {
 
     fn site_order(&mut self, n: usize, mut order: SiteOrder) {
         if let (SiteOrder::Pass { to, .. }, true) = (&mut order, self.planted == Planted::StampIgnored) {
-            // The stamp is the last field of the item's description.
+            // The stamp of the bytes that are sent ahead is the last field of the item's description.
             let stamp = to.about.len() - 8;
             if to.about[stamp..] != [0; 8] {
                 to.about[stamp..].copy_from_slice(&1u64.to_le_bytes());
@@ -371,7 +375,7 @@ impl World {
             }
         }
         if self.may_fail() && matches!(order, SiteOrder::Pass { .. }) && self.random.one_in(30) {
-            // The commit that passes the item is in flight now.
+            // The commit that passes the item is the next commit, so it is in flight when the leader is lost.
             self.lose_leader();
         }
         self.nodes[n].steps.order(order.clone().into());
@@ -382,9 +386,10 @@ impl World {
         }
     }
 
-    /// Refuses an order to pass an item on, as a gateway does if the next node has just left the site: it writes the
-    /// entry of the name again, so that no commit of an earlier order succeeds. Returns false if the name does not belong
-    /// to the node: then an earlier order may have succeeded.
+    /// Refuses the broker's request to pass an item on, as a gateway does if the next node has just left the site.
+    /// Writes the catalog's entry of the name again, so that no commit of an earlier request for this item can still
+    /// succeed. Returns false, and does nothing, if the name does not belong to node `n`, because an earlier request
+    /// may have succeeded.
     fn refuse_pass(&mut self, n: usize, name: &SiteName, to: &SiteItem) -> bool {
         let by = Deadline::after(Duration::from_secs(60));
         let (catalog, length) = (self.catalog.client(), name.workflow.len());
@@ -398,7 +403,7 @@ impl World {
         true
     }
 
-    /// Lets the gateway do all that is due, and gives its reports to the broker.
+    /// Lets the gateway of node `n` do what is due, and gives the gateway's reports to the broker.
     fn step(&mut self, n: usize) {
         for _ in 0..3 {
             self.nodes[n].steps.step();
@@ -433,7 +438,7 @@ impl World {
                 self.event(n, Event::Site(news));
             }
         }
-        // The host also asks the kernel about deaths that were not reported to it.
+        // The host also asks the kernel whether members without a connection are dead.
         let away: Vec<_> = self.nodes[n].broker.iter().flat_map(Broker::unproved).collect();
         for member in away {
             if !self.members.iter().any(|m| m.node == n && m.id == member) {
@@ -444,8 +449,8 @@ impl World {
         self.say_closed(n);
     }
 
-    /// Notes that an item may be lost if it went to a daemon that no longer exists. This can happen, because a lease
-    /// may last longer than its daemon.
+    /// An item may go to a daemon that was killed, because the daemon's lease may not have ended yet. Notes that such
+    /// an item may be lost.
     fn look_where_it_went(&mut self, place: &SiteItem) {
         let to = NAMES.iter().position(|name| *name == place.node).expect("a node of the site");
         if place.daemon != self.nodes[to].token {
@@ -460,7 +465,7 @@ impl World {
         }
     }
 
-    /// Notes which items end, and which exist, so that a member that looks an item up must find it.
+    /// Notes which items have ended and which exist. The checks of look-ups use this.
     fn note_ends(&mut self, n: usize, record: &Record) {
         let Record::Item(record) = record else { return };
         match record {
@@ -491,15 +496,15 @@ impl World {
         }
     }
 
-    /// Tells whether another item of node `n` has this item's key, and no member has this item open. The broker ends
-    /// such an item.
+    /// Tells whether node `n` has another item with the same key, and no member has this item open. In this case the
+    /// broker ends this item.
     fn is_replaced(&self, n: usize, item: SegmentId) -> bool {
         let items = &self.nodes[n].lasting.items;
         let is_named = |found: &Item| items.keys.get(&(found.workflow, found.key.clone())) == Some(&item);
         items.all.get(&item).is_some_and(|found| found.holder == MemberId::NONE && !is_named(found))
     }
 
-    /// Notes that the item of this key does not exist any more. Without a key, notes that no item is certain to exist.
+    /// Notes that the item of this key may not exist any more. Without a key, notes this for all items.
     pub(crate) fn end_keys(&mut self, key: Option<&str>) {
         let is_it = |other: &String| key.is_none_or(|key| key == other);
         self.alive.retain(|other| !is_it(other));
@@ -508,8 +513,8 @@ impl World {
         }
     }
 
-    /// Notes the items whose names the catalog has lost, because the lease of their node has ended. Another member may
-    /// make an item of such a name.
+    /// When the lease of a node has ended, the catalog no longer has the names of the node's items, and another member
+    /// may make items of these names. Notes this for all such items.
     fn end_lost_names(&mut self) {
         let lost: Vec<_> = self.alive.iter().filter(|key| self.catalog_node(key).is_none()).cloned().collect();
         for key in lost {
@@ -517,7 +522,7 @@ impl World {
         }
     }
 
-    /// Gives the node that has the item's name according to the catalog.
+    /// Gives the node that, according to the catalog, has the item of this key.
     fn catalog_node(&self, key: &str) -> Option<usize> {
         let by = Deadline::after(Duration::from_secs(60));
         let name = format!("crossdock/s/name/item/7/default/{key}");
@@ -526,18 +531,18 @@ impl World {
         NAMES.iter().position(|name| name.as_bytes() == node)
     }
 
-    /// Tells whether an item exists, and no node can describe it.
+    /// Tells whether the item of this key is on its way between two nodes: it exists, but no node has it at the moment.
     fn is_in_transit(&self, key: &str) -> bool {
         let is_here = |node: &Node| node.lasting.items.keys.keys().any(|(_, other)| other == key);
         self.alive.contains(key) && !self.nodes.iter().any(is_here)
     }
 
-    /// Tells whether the planted defect hides this item, because it is in transit.
+    /// Tells whether the planted defect makes this item count as not existing while it is between two nodes.
     fn is_unseen(&self, key: &str) -> bool {
         self.planted == Planted::TransitUnseen && self.is_in_transit(key)
     }
 
-    /// Takes the catalog's leader away for some time. One commit of each node is in flight at that moment.
+    /// Takes the catalog's leader away for some time. The next commit of each node counts as in flight at this moment.
     fn lose_leader(&mut self) {
         if self.leader.is_lost() {
             return;
@@ -549,7 +554,8 @@ impl World {
         }
     }
 
-    /// Lets the commits arrive whose callers have given up. Without a leader they wait.
+    /// Lets the delayed commits of node `n` reach the catalog; their callers have given up. If the catalog has no
+    /// leader, the commits wait.
     fn late_commits_arrive(&self, n: usize) {
         if !self.leader.is_lost() {
             for commit in self.nodes[n].handle.late.lock().unwrap().drain(..) {
@@ -574,7 +580,7 @@ impl World {
         }
     }
 
-    /// Lets time pass, and lets all running nodes do what is due.
+    /// Lets `ms` milliseconds pass, and then lets all running nodes do what is due.
     fn round(&mut self, ms: u64) {
         self.clock.fetch_add(ms, Ordering::Relaxed);
         if self.leader.is_lost() && self.now() >= self.leader_back {
@@ -602,7 +608,7 @@ impl World {
         }
     }
 
-    /// Kills a broker. Its keeper, its files and its members live on.
+    /// Kills the broker of node `n`. The keeper, the node's files and its members stay.
     fn crash_broker(&mut self, n: usize) {
         let clock = Arc::clone(&self.clock);
         self.network.forget_node(n);
@@ -620,7 +626,8 @@ impl World {
         }
     }
 
-    /// Kills a daemon with all that it has. Another daemon of the same node name begins without any state.
+    /// Kills the daemon of node `n`, and with it all its state and its members. A new daemon with the same node name
+    /// begins without any state.
     fn crash_daemon(&mut self, n: usize) {
         let mut doomed = Vec::new();
         for node in &self.nodes {
@@ -637,8 +644,8 @@ impl World {
         for item in of_node.all.keys().chain(of_node.residences.keys()).copied().collect::<Vec<_>>() {
             doomed.push(item);
         }
-        // Items whose entry in the catalog names this node may be lost, even if the node did not know yet that it had
-        // them.
+        // If an item's entry in the catalog names this node, the item may be lost, even if the node did not know yet
+        // that it had the item.
         let by = Deadline::after(Duration::from_secs(60));
         for entry in self.catalog.client().list("crossdock/s/owner/", by).unwrap().entries {
             let item = SegmentId(entry.key.rsplit('/').next().unwrap().parse().unwrap());
@@ -685,7 +692,7 @@ impl World {
                 let faults = match self.random.below(5) {
                     0 => Faults { cut: true, ..Faults::default() },
                     1 => Faults { fail: 2, ..Faults::default() },
-                    // Only the way from the catalog to the node is cut: the catalog gets what the node sends.
+                    // Only the direction from the catalog to the node is cut: the catalog gets what the node sends.
                     2 => Faults { lose: [1, 5, 50][self.random.below(3)], hold: true, ..Faults::default() },
                     _ => Faults::default(),
                 };
@@ -706,7 +713,7 @@ impl World {
         }
     }
 
-    /// Gives a node a report about an item once more, late.
+    /// Gives a node a report about an item that it has got before.
     fn tell_again(&mut self, n: usize) {
         if self.nodes[n].told.is_empty() || self.nodes[n].stopped {
             return;
@@ -714,8 +721,8 @@ impl World {
         let at = self.random.below(self.nodes[n].told.len());
         let mut place = self.nodes[n].told[at].clone();
         let known = self.nodes[n].lasting.items.residences.get(&place.item);
-        // The node has forgotten this item, so it has got the last report about the item. After the last report, no
-        // older report is repeated.
+        // The node has forgotten this item, because it has got the last report about the item. A real gateway repeats
+        // no older report after the last report, so the test does not either.
         if known.is_none() {
             return;
         }
@@ -765,14 +772,14 @@ impl World {
         for item in self.items.keys().copied().collect::<Vec<_>>() {
             self.open_at_last(item)?;
         }
-        // A node forgets an item that has ended on another node only after a few seconds.
+        // If an item has ended on another node, a node forgets the item only after a few seconds.
         for _ in 0..30 {
             self.quiet_round();
         }
         self.check_leftovers()
     }
 
-    /// Tells whether a step of a broker may come with a fault that schedules of the form `Early` do not have.
+    /// Tells whether faults may happen now that schedules of the form `Early` do not have.
     fn may_fail(&self) -> bool {
         self.form == Form::Whole && !self.calm && !self.settling
     }
@@ -807,7 +814,8 @@ impl World {
             return Err(format!("{item} is nowhere"));
         };
         let found = self.nodes[home].lasting.items.all[&item].clone();
-        // The name may belong to another node, which made an item of that name while the node `home` was cut off.
+        // While the node `home` was cut off, another node may have made an item of this name. Then the name no longer
+        // belongs to `home`, and the item cannot be opened.
         let (_, names) = self.nodes[home].broker.as_ref().unwrap().site_names();
         if !names.iter().any(|name| name.name == found.key) {
             return Ok(());
@@ -821,7 +829,8 @@ impl World {
         let member = of_task[self.random.below(of_task.len())];
         for _ in 0..200 {
             if self.members[member].pending.is_none() {
-                // The request is repeated if it failed for a temporary reason.
+                // The member has no unanswered request. If its last request failed for a temporary reason, this repeats
+                // the request.
                 self.want(member, &found.key, 5000);
             }
             self.quiet_round();
@@ -832,7 +841,7 @@ impl World {
             if self.home(item).is_none() && self.items[&item].may_be_lost {
                 return Ok(());
             }
-            // Close the items that earlier requests have brought meanwhile.
+            // Close the items that the members got by earlier requests, so that the item can go to its owner.
             self.let_all_go();
         }
         let at = self.home(item).map(|n| (NAMES[n], self.nodes[n].lasting.items.residences.get(&item)));
@@ -862,8 +871,9 @@ impl World {
             let stray = node.files.keys().find(|file| !used.contains(file));
             let left = node.lasting.items.residences.iter().filter(|(_, at)| !matches!(at, Residence::Here { .. }));
             let left: Vec<_> = left.collect();
-            // If a node knows that an item has left, it keeps the item's file until the item's present node has pulled
-            // the bytes. If no member can name the item any more, the file stays for ever.
+            // A node keeps the file of an item that has left until the item's present node has pulled the bytes. If no
+            // member can open the item any more, no node pulls them, and the file stays for ever. So such a file is no
+            // error.
             let waits = |file: &&SegmentId| {
                 left.iter().any(|(_, at)| matches!(at, Residence::Left { file: of, .. } if of == *file))
             };

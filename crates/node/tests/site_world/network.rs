@@ -1,6 +1,6 @@
-//! The network between the brokers. Messages wait, get lost, arrive twice and in any order. Cuts stop all messages
-//! between two nodes, or those of one direction. A slow link delivers messages late, and bytes much later: then orders
-//! reach their deadlines, leases end and brokers are killed while a transfer is in flight.
+//! The network between the brokers. Messages wait, get lost, arrive twice and in any order. A cut stops all messages
+//! between two nodes, or the messages in one direction. A slow link delivers messages late, and an item's bytes much
+//! later. So deadlines pass, leases end and brokers are killed while a transfer is in flight.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ enum Message {
         id: u64,
         order: NodeOrder,
     },
-    /// A transfer of the bytes of `file`. The bytes are read when the message arrives.
+    /// The bytes of `file`, which the node `to` pulls. The simulation reads them only when this message arrives.
     Bytes {
         from: usize,
         to: usize,
@@ -38,7 +38,7 @@ enum Message {
         file: SegmentId,
         into: SegmentId,
     },
-    /// The bytes of an order to fill a file. They are on the node already.
+    /// The node fills a file with bytes that it already has.
     Filling {
         to: usize,
         id: u64,
@@ -51,7 +51,7 @@ enum Message {
         id: u64,
         failure: NodeFailure,
     },
-    /// The deadline of a question or a pull.
+    /// Tells the node `to` that the deadline of its question or pull has passed.
     Expired {
         to: usize,
         id: u64,
@@ -66,8 +66,8 @@ struct Sent {
     message: Message,
 }
 
-/// A question or request that waits for the reply of a broker. In [`Network::waiting`], its key is the node of this
-/// broker and the id that this broker has for it.
+/// A question, or a request to open a file, that a broker of another node has not answered yet. Its key in
+/// [`Network::waiting`] is the node of the broker that must answer, and the id that this broker knows it by.
 enum Waiting {
     Question { from: usize, id: u64 },
     Opening { from: usize, id: u64, into: SegmentId },
@@ -77,13 +77,13 @@ enum Waiting {
 pub struct Network {
     messages: Vec<Sent>,
     waiting: BTreeMap<(usize, u64), Waiting>,
-    /// Nothing passes from the first node of each pair to the second one.
+    /// Pairs of nodes. No message arrives that the first node of a pair sends to the second node.
     cuts: Vec<(usize, usize)>,
     /// The slow links, each with the delay of a small message in milliseconds.
     slow: BTreeMap<(usize, usize), u64>,
-    /// The orders through slow links that have a deadline: the node, and its id of the order.
+    /// The questions and pulls through slow links whose deadlines have not passed: the node that sent each, and its id.
     expiring: BTreeSet<(usize, u64)>,
-    /// The brokers' orders whose deadlines have passed. An answer that arrives for one of these orders is dropped.
+    /// The questions and pulls whose deadlines have passed. If an answer to one of them arrives now, it is dropped.
     expired: BTreeSet<(usize, u64)>,
 }
 
@@ -107,7 +107,7 @@ impl Network {
         self.slow.insert((b, a), delay_ms);
     }
 
-    /// Makes all links fast again. Messages in flight arrive now; deadlines stay.
+    /// Makes all links fast again. Messages in flight are no longer delayed; deadlines stay as they are.
     pub fn speed_up(&mut self) {
         self.slow.clear();
         for sent in self.messages.iter_mut().filter(|sent| !matches!(sent.message, Message::Expired { .. })) {
@@ -119,7 +119,7 @@ impl Network {
         self.cuts.contains(&(a, b))
     }
 
-    /// Tells whether bytes of this file are on their way to another node.
+    /// Tells whether another node is pulling the bytes of this file; a planted defect may hide this.
     pub fn is_pulled(&self, n: usize, of: SegmentId, planted: Planted) -> bool {
         let is_unseen = |sent: &Sent| match planted {
             Planted::PullUnseen => true,
@@ -130,8 +130,8 @@ impl Network {
         self.messages.iter().any(|sent| bytes(sent) && !is_unseen(sent))
     }
 
-    /// Notes that a broker is gone. Results of its own orders do not reach it any more, and questions to it are not
-    /// answered.
+    /// Notes that the broker of node `n` is gone. It gets no more answers to its questions and pulls, and questions to
+    /// it fail.
     pub fn forget_node(&mut self, n: usize) {
         let failure = || NodeFailure { status: Status::Disconnected, text: "the broker is gone".into() };
         let mut lost = Vec::new();
@@ -161,14 +161,14 @@ impl Network {
 }
 
 impl World {
-    /// Sends a message. It arrives late if its link is slow.
+    /// Sends a message. The message arrives late if the link to its receiver is slow.
     fn post(&mut self, message: Message) {
         let at = self.now();
         let (from, to) = ends(&message);
         let delay = self.network.slow.get(&(from, to)).copied().unwrap_or(0);
         let delay = match message {
             Message::Expired { .. } | Message::Filling { .. } => 0,
-            // The bytes of an object take 3 to 12 times as long as a small message.
+            // On a slow link, the bytes of an object take 3 to 12 times as long as a small message.
             Message::Bytes { .. } if delay > 0 => delay * (3 + self.random.below(10)),
             _ => delay,
         };
@@ -176,7 +176,8 @@ impl World {
         self.network.messages.push(Sent { at, due: at + delay, message });
     }
 
-    /// Sends the message of an order that has a deadline. The deadline is only watched if the link is slow.
+    /// Sends a question or a pull that has a deadline. Only on a slow link can the deadline pass before the answer
+    /// comes, so only there is it watched.
     fn post_order(&mut self, message: Message, id: u64, wait_ms: u64) {
         let (from, to) = ends(&message);
         if self.network.slow.contains_key(&(from, to)) {
@@ -192,7 +193,7 @@ impl World {
         let index = |node: &str| NAMES.iter().position(|name| *name == node).expect("a node of the site");
         match order {
             NodeOrder::Ask { id, node, service, mut body, wait_ms } => {
-                // The positions of the fields `sharing` and `readers` in the body of a question that asks to read an
+                // The positions of the fields `sharing` and `readers` in the body of service 20, which asks to read an
                 // item.
                 let (sharing, readers) = (body.len().wrapping_sub(20), body.len().wrapping_sub(12));
                 if self.planted == Planted::ReadersDenied && service == 20 && body[sharing..readers] != [0; 8] {
@@ -205,7 +206,8 @@ impl World {
                 self.post_order(ask, id, wait_ms);
             }
             NodeOrder::Send { id, node, service, head: mut body, file, size, wait_ms } => {
-                // The number that stands for the file's bytes is the beginning of the bytes that are sent.
+                // In this simulation a number stands for the bytes of a file. This number is put at the beginning of
+                // the bytes that the message carries.
                 let Some(bytes) = self.nodes[n].files.get(&file).copied() else {
                     return self.fail(format!("{file} is sent to node {node} and not held"));
                 };
@@ -232,7 +234,8 @@ impl World {
             NodeOrder::Pull { id, ref node, wait_ms, .. } => {
                 let to = index(node);
                 if self.may_fail() && self.random.one_in(3) {
-                    // The link to that node becomes slow, so that the pulled bytes are in flight for a long time.
+                    // The link to the node that has the bytes becomes slow, so that the pulled bytes are in flight for
+                    // a long time.
                     self.network.slow(n, to, 1500);
                 }
                 self.post_order(Message::Pull { from: n, to, id, order }, id, wait_ms);
@@ -293,7 +296,7 @@ impl World {
             let failure = NodeFailure { status: Status::TimedOut, text: "nothing came".into() };
             return match message {
                 Message::Ask { from, id, .. } => {
-                    // The asking node notices by itself that no answer comes. No message passes the cut.
+                    // No message passes the cut. This failure stands for the asking node's own timeout.
                     self.notice(Message::Answer { from, to: from, id, outcome: Err(failure) });
                 }
                 Message::Pull { from, id, .. } => self.notice(Message::Failed { from, to: from, id, failure }),
@@ -301,7 +304,7 @@ impl World {
                     self.notice(Message::Failed { from: to, to, id, failure })
                 }
                 Message::Expired { .. } => unreachable!("a deadline is not lost"),
-                // If an answer is lost, the asking broker gets a failure.
+                // If an answer is lost, the asking broker gets a failure instead.
                 Message::Answer { to, id, .. } => {
                     self.event(to, Event::Nodes(NodeEvent::Answered { id, outcome: Err(failure) }));
                 }
@@ -351,13 +354,15 @@ impl World {
         }
     }
 
-    /// Lets a node notice by itself that no answer comes. No message passes the link for that.
+    /// Tells a node at once that its question has failed, as its own timeout would. This message does not go over the
+    /// link, so a cut or slow link does not stop it.
     fn notice(&mut self, message: Message) {
         let at = self.now();
         self.network.messages.push(Sent { at, due: at, message });
     }
 
-    /// Handles the deadline of an order.
+    /// The deadline of a question or pull has passed: reports this to the broker of node `n`, which asked, if the
+    /// answer has not come yet.
     fn expire(&mut self, n: usize, id: u64, is_pull: bool) {
         if !self.network.expiring.remove(&(n, id)) {
             return;

@@ -1,4 +1,4 @@
-//! A daemon with its own folder, and a client that can send any message.
+//! A daemon with its own folder, and a client through which a test can send any message, also a wrong message.
 #![allow(dead_code)]
 
 pub mod net;
@@ -17,7 +17,7 @@ use crossdock_os::socket::{self, Received};
 pub use crossdock_os::testing::until;
 use crossdock_os::{Deadline, event};
 
-/// A running daemon. When it is stopped, the test checks that it leaves nothing behind.
+/// A running daemon. `stop` ends it, and checks that it leaves nothing behind.
 pub struct Daemon {
     pub folder: tempfile::TempDir,
     pub keeper: Child,
@@ -75,8 +75,8 @@ impl Daemon {
         kill(self.broker(), "KILL");
     }
 
-    /// Kills the broker and the keeper, so that nothing of the node is left. The keeper is killed first, because it would
-    /// start another broker.
+    /// Kills the broker and the keeper, so that the daemon is gone with everything that it has in memory. The keeper is
+    /// killed first, because it would start another broker.
     pub fn kill_node(&self) {
         let broker = self.broker();
         kill(self.keeper.id(), "KILL");
@@ -117,7 +117,7 @@ pub fn spawn_in(socket: &Path, arguments: &[&str], environment: &[(&str, &Path)]
     command.spawn().unwrap()
 }
 
-/// Starts a daemon in a network namespace, which plays the part of another host.
+/// Starts a daemon in the network namespace `namespace`. The tests use such a namespace as another host.
 pub fn spawn_on_host(namespace: &str, socket: &Path, arguments: &[&str]) -> Child {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_crossdock-node"), "--socket"]).arg(socket);
@@ -133,12 +133,12 @@ pub fn kill(pid: u32, signal: &str) {
     Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status().unwrap();
 }
 
-/// A client that can send any message.
+/// A client through which a test can send any message, also a wrong message.
 pub struct Raw {
     pub socket: OwnedFd,
     next: u64,
-    /// The descriptors that came with the welcome, with the client's lock on the roll. The client counts as dead after
-    /// it has closed these descriptors and its connection.
+    /// The descriptors that came with the welcome. One of them holds the client's lock on the roll. If the client
+    /// closes these descriptors and its connection, it counts as dead.
     papers: std::cell::RefCell<Vec<OwnedFd>>,
 }
 
@@ -168,7 +168,7 @@ impl Raw {
         }
     }
 
-    /// Makes the hello of a client that was connected before, and knows which member it is.
+    /// Makes the hello by which a client connects again as the member that it was before.
     pub fn hello_again(token: u8, member: MemberId) -> Request {
         match Self::hello_message(token) {
             Request::Hello { protocol, layout, fingerprint, token, rank, visitor, task, workflow, .. } => {
@@ -178,7 +178,7 @@ impl Raw {
         }
     }
 
-    /// Sends this hello as soon as a daemon or broker serves. Returns the client and the answer.
+    /// Connects and sends this hello, and tries again until a broker answers. Returns the client and the answer.
     pub fn greet(path: &Path, hello: &Request) -> (Self, Answer) {
         let deadline = Deadline::after(Duration::from_secs(5));
         loop {
@@ -191,7 +191,8 @@ impl Raw {
         }
     }
 
-    /// Sets the number of the next request, because a member that comes back must not use a number twice.
+    /// Sets the number of the next request. A member that connects again needs this, because it must not use a number
+    /// twice.
     pub fn number_from(mut self, next: u64) -> Self {
         self.next = next;
         self
@@ -273,7 +274,7 @@ impl Raw {
         }
     }
 
-    /// Tells whether the daemon has closed the connection. Waits at most five seconds for it.
+    /// Tells whether the daemon closes the connection within five seconds.
     pub fn was_dropped(&self) -> bool {
         let deadline = Deadline::after(Duration::from_secs(5));
         let mut buffer = [0; MAX_MESSAGE + 1];

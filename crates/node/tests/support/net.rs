@@ -1,6 +1,6 @@
-//! A network for tests, in place of the links between the relays of several nodes, which are all in one process. The
-//! network delays questions, drops them or their answers, and delivers some questions twice or late. It can be cut in
-//! one direction.
+//! A network for tests. The relays of several nodes run in one process, and this network takes the place of the links
+//! between them. The network delays questions, drops them or their answers, and delivers some questions twice or late.
+//! It can be cut in one direction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crossdock_relay::{Relay, RelayNetwork};
 
 use super::Daemon;
 
-/// Random numbers that depend on the seed alone, and that several threads draw.
+/// Random numbers that depend only on the seed. Several threads use one sequence.
 #[derive(Debug)]
 pub struct Random(AtomicU64);
 
@@ -39,22 +39,22 @@ pub enum Defect {
     ChangesByte(usize),
 }
 
-/// The network between the relays of the nodes.
+/// The network that connects the relays of all nodes.
 pub struct Net {
     relays: Mutex<BTreeMap<&'static str, Weak<Relay>>>,
     random: Random,
     defect: Defect,
-    /// How many questions and pulls met a fault.
+    /// How many questions and pulls were delayed, lost, repeated or cut.
     faults: AtomicU64,
-    /// The directions, from one node to another, in which the network is cut.
+    /// The pairs of nodes between which the network is cut, in the direction from the first node to the second.
     cuts: Mutex<BTreeSet<(&'static str, &'static str)>>,
-    /// Whether the network carries questions only, and no bytes that a node pulls.
+    /// True if every pull of bytes fails; questions still pass.
     refuses_pulls: AtomicBool,
-    /// How many questions to each service were answered without a refusal.
+    /// Map from each service to the number of questions that it has answered without a refusal.
     answered: Mutex<BTreeMap<u32, u64>>,
 }
 
-/// How the relay of one node reaches the network.
+/// One node's access to the network, for the relay of that node.
 struct Way {
     net: Arc<Net>,
     own: &'static str,
@@ -93,7 +93,7 @@ impl Net {
         self.faults.load(Ordering::Relaxed)
     }
 
-    /// Cuts the network in these directions, and joins it in all others.
+    /// Cuts the network in these directions, and ends all other cuts.
     pub fn cut(&self, directions: impl IntoIterator<Item = (&'static str, &'static str)>) {
         *self.cuts.lock().unwrap() = directions.into_iter().collect();
     }
@@ -161,7 +161,8 @@ impl RelayNetwork for Way {
                 net.answer(self.own, node, service, body)
             }
             3 => {
-                // The question is delivered a second time, after questions that were asked later.
+                // The question is delivered a second time after a pause, so it may arrive after questions that were
+                // asked later.
                 let (net, own, node, body) = (Arc::clone(net), self.own, node.to_owned(), body.to_vec());
                 let again = (Arc::clone(&net), node.clone(), body.clone());
                 std::thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! Series of the tests: one variable `u`, whose elements all have the same number, which is also the attribute `value`.
+//! Series for tests. Each has one variable `u`. In a version, all elements of `u` and the attribute `value` have the
+//! same number.
 
 use crossdock_client::{Publisher, Status, Value, Version};
 

@@ -9,10 +9,12 @@ pub use crossdock_os::testing::until;
 
 use super::{Daemon, spawn};
 
-/// Finds a port below those that the kernel gives to outgoing connections, so that it is still free a moment later.
+/// Finds a free TCP port below those that the kernel gives to outgoing connections. So the kernel does not give it to a
+/// connection before the test uses it.
 pub fn free_port() -> String {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Test programs that start one after another have neighbouring process ids, so their ports begin far apart.
+    // Test programs that start one after another have neighbouring process ids. The factor makes them begin their
+    // search at ports that are far apart.
     let first = (std::process::id() as u16).wrapping_mul(251);
     loop {
         let port = 12_000 + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
@@ -24,10 +26,11 @@ pub fn free_port() -> String {
 
 pub struct Site {
     pub catalog: String,
-    /// The name of the site. Each site has another name, so that the sites do not mix if another program takes the
-    /// catalog's port.
+    /// The name of the site, which is different for each site. So two sites do not mix if another test takes the TCP
+    /// port of this site's catalog.
     pub name: String,
-    /// The length of the lease: how long a node keeps its names when the catalog does not hear of the node.
+    /// The length of a lease in milliseconds: how long the catalog keeps the names of a node that does not renew its
+    /// lease.
     pub lease_ms: String,
 }
 
@@ -55,7 +58,7 @@ impl Site {
         self.start_with(folder, node, catalog, &[])
     }
 
-    /// Works as [`Self::start`], for a daemon with more arguments.
+    /// Works as [`Self::start`]; the daemon gets the additional arguments `more`.
     pub fn start_with(&self, folder: tempfile::TempDir, node: &str, catalog: &str, more: &[&str]) -> Daemon {
         let arguments = [&self.arguments(node, catalog), more].concat();
         let keeper = spawn(&folder.path().join("endpoint.sock"), &arguments);
