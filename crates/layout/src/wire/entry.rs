@@ -118,7 +118,7 @@ record! {
         node: String,
         /// The address at which the node's daemon can be reached.
         address: String as Address,
-        /// The way by which bytes get to the node, for example TCP. The field is empty for the node that answers, and
+        /// The transport that carries bytes to the node, for example TCP. The field is empty for the node that answers, and
         /// for a node to which no link was needed yet.
         transport: String as Address,
         /// The reason why no faster transport to the node can be used, or why there is no connection to the node at

@@ -15,7 +15,7 @@ requests! {
         50 Create -> Item {
             /// The item's size in bytes.
             size: u64,
-            /// How it is to be proved that a former owner has no access to the item any more.
+            /// How the daemon makes sure, at each transfer, that the former owner has no access to the item any more.
             level: ItemLevel,
             /// What happens to the item when its owner is gone.
             on_death: OnDeath,
