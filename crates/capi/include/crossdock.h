@@ -84,20 +84,20 @@ typedef enum crossdock_status {
     CROSSDOCK_OK = 0,            /* the call succeeded */
     CROSSDOCK_NOT_YET = 1,       /* there is no result yet, and the caller chose not to wait */
     CROSSDOCK_TIMED_OUT = 2,     /* the deadline passed */
-    CROSSDOCK_CLOSED = 3,        /* the other end left in order, and everything that it had sent was taken */
-    CROSSDOCK_PEER_DIED = 4,     /* the other end died, and everything that it had sent was taken */
+    CROSSDOCK_CLOSED = 3,        /* the other end was closed, and all that it had sent was received */
+    CROSSDOCK_PEER_DIED = 4,     /* the member at the other end died, and all that it had sent was received */
     CROSSDOCK_NOT_FOUND = 5,     /* there is no such region, port, item, series or object */
     CROSSDOCK_EXISTS = 6,        /* the object exists already, but the call asked for a new one */
-    CROSSDOCK_WRONG_TYPE = 7,    /* the object has another type; the message shows both types */
+    CROSSDOCK_WRONG_TYPE = 7,    /* the object has another type */
     CROSSDOCK_INVALID = 8,       /* an argument has a value that is never allowed */
     CROSSDOCK_BAD_HANDLE = 9,    /* the handle names nothing that is in use in this region */
     CROSSDOCK_DENIED = 10,       /* no grant of this task allows the call */
     CROSSDOCK_NO_SPACE = 11,     /* the region, the quota or the node is full */
-    CROSSDOCK_BUSY = 12,         /* another member, another request or an array of this program uses it */
+    CROSSDOCK_BUSY = 12,         /* another member or request, or an array of this program, uses the object */
     CROSSDOCK_CORRUPT = 13,      /* shared memory has contents that no correct member writes */
-    CROSSDOCK_DISCONNECTED = 14, /* there is no node daemon, or the session is closed */
+    CROSSDOCK_DISCONNECTED = 14, /* there is no node daemon, or the session with it is closed */
     CROSSDOCK_INCOMPATIBLE = 15, /* the two sides were built with different layouts or protocols */
-    CROSSDOCK_SYSTEM = 16        /* the system refused a call; the message has the system's reason */
+    CROSSDOCK_SYSTEM = 16        /* the operating system refused a call */
 } crossdock_status;
 
 /* The name of a status without its prefix, for example "NO_SPACE"; "UNKNOWN" if the number is no status. The text is
@@ -153,7 +153,7 @@ typedef enum crossdock_mode {
     CROSSDOCK_CREATE_ONLY = 0,    /* create the object; EXISTS if the name exists */
     CROSSDOCK_OPEN_ONLY = 1,      /* open the object; NOT_FOUND if the name does not exist */
     CROSSDOCK_OPEN_OR_CREATE = 2, /* open the object, or create it if the name does not exist */
-    CROSSDOCK_RECREATE = 3        /* remove the object that has the name, and then create one */
+    CROSSDOCK_RECREATE = 3        /* remove the object if the name exists, and then create a new object */
 } crossdock_mode;
 
 /* --------------------------------------------------------------------- type */
@@ -512,7 +512,7 @@ typedef enum crossdock_pattern {
     CROSSDOCK_FAN_OUT = 1,    /* one producer, up to 31 consumers; each message goes to all present consumers */
     CROSSDOCK_FAN_IN = 2,     /* up to 32 producers and one consumer */
     CROSSDOCK_WORK_QUEUE = 3, /* up to 32 producers, up to 31 consumers; each message goes to one consumer */
-    CROSSDOCK_ANY_PATTERN = 4 /* whichever the port was made with; one-to-one if it is made by this */
+    CROSSDOCK_ANY_PATTERN = 4 /* for an existing port, the pattern that it has; for a new port, one-to-one */
 } crossdock_pattern;
 
 typedef struct crossdock_port_options {
@@ -630,7 +630,7 @@ crossdock_status crossdock_port_statistics_get(crossdock_port *port, crossdock_p
 typedef enum crossdock_waiting {
     CROSSDOCK_WAIT_ADAPTIVE = 0, /* spins while spinning saves time and a CPU is free, and then sleeps */
     CROSSDOCK_WAIT_SPIN = 1,     /* spins until the deadline, for a task that has a CPU of its own */
-    CROSSDOCK_WAIT_BLOCK = 2     /* sleeps at once, without spinning */
+    CROSSDOCK_WAIT_BLOCK = 2     /* sleeps immediately, without spinning */
 } crossdock_waiting;
 
 crossdock_status crossdock_port_set_waiting(crossdock_port *port, crossdock_waiting waiting);
@@ -715,9 +715,9 @@ typedef struct crossdock_variable {
 
 /* What a publish does when the series' pool is full, cannot grow, and observers hold all old versions. */
 typedef enum crossdock_full {
-    CROSSDOCK_FULL_WITHHOLD = 0, /* the publish succeeds with number 0, and the version is withheld */
+    CROSSDOCK_FULL_WITHHOLD = 0, /* the publish returns 0 as the version's number, and the version is withheld */
     CROSSDOCK_FULL_FAIL = 1,     /* the publish fails with NO_SPACE */
-    CROSSDOCK_FULL_TAKE_BACK = 2 /* the oldest versions are taken back from their observers */
+    CROSSDOCK_FULL_TAKE_BACK = 2 /* the publish takes the oldest versions back from their observers */
 } crossdock_full;
 
 /* May publishing put other pages at the variables' addresses? */
@@ -728,11 +728,11 @@ typedef enum crossdock_pages {
 
 /* How a publisher finds the bytes that changed since the last version. */
 typedef enum crossdock_detect {
-    CROSSDOCK_DETECT_AUTO = 0,           /* by the method that measurements show to be cheapest */
+    CROSSDOCK_DETECT_AUTO = 0,           /* by the method that the library has measured to be cheapest */
     CROSSDOCK_DETECT_HINTS = 1,          /* only bytes that the program named as touched count as changed */
     CROSSDOCK_DETECT_PRIVATE_COPIES = 2, /* by private copies of pages, if pages may move */
     CROSSDOCK_DETECT_WRITE_PROTECT = 3,  /* by write protection, with which the kernel notes writes */
-    CROSSDOCK_DETECT_COPY_ALL = 4,       /* without a search for changes: each publish copies everything */
+    CROSSDOCK_DETECT_COPY_ALL = 4,       /* without finding changes: each publish copies everything */
     CROSSDOCK_DETECT_COMPARE = 5         /* by comparing everything with the last version */
 } crossdock_detect;
 
@@ -840,7 +840,7 @@ crossdock_status crossdock_observer_id(crossdock_observer *observer, uint64_t *i
 
 typedef enum crossdock_series_state {
     CROSSDOCK_SERIES_LIVE = 0,  /* the publisher is alive and may publish further versions */
-    CROSSDOCK_SERIES_ENDED = 1, /* the publisher ended in order: no version will follow */
+    CROSSDOCK_SERIES_ENDED = 1, /* the publisher has ended the series itself: no further version will follow */
     CROSSDOCK_SERIES_DIED = 2   /* the publisher died: no further version will follow */
 } crossdock_series_state;
 
@@ -1031,7 +1031,7 @@ typedef struct crossdock_item crossdock_item;
 
 typedef enum crossdock_item_level {
     CROSSDOCK_LEVEL_DEFAULT = 0, /* verified */
-    CROSSDOCK_COOPERATIVE = 1,   /* for tasks that trust each other: no call to the daemon, no proof */
+    CROSSDOCK_COOPERATIVE = 1,   /* for tasks that trust each other: no call to the daemon, and no proof */
     CROSSDOCK_VERIFIED = 2,      /* the former owner provably closed the item, or the new owner gets a copy */
     CROSSDOCK_STRICT = 3         /* the new owner always gets fresh pages */
 } crossdock_item_level;

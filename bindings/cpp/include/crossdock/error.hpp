@@ -16,20 +16,20 @@ enum class status : int {
   ok = CROSSDOCK_OK,                      ///< the call succeeded
   not_yet = CROSSDOCK_NOT_YET,            ///< there is no result yet, and the caller chose not to wait
   timed_out = CROSSDOCK_TIMED_OUT,        ///< the deadline passed
-  closed = CROSSDOCK_CLOSED,              ///< the other end left in order, and everything that it had sent was taken
-  peer_died = CROSSDOCK_PEER_DIED,        ///< the other end died, and everything that it had sent was taken
+  closed = CROSSDOCK_CLOSED,              ///< the other end was closed, and all that it had sent was received
+  peer_died = CROSSDOCK_PEER_DIED,        ///< the member at the other end died, and all that it had sent was received
   not_found = CROSSDOCK_NOT_FOUND,        ///< there is no such region, port, item, series or object
   exists = CROSSDOCK_EXISTS,              ///< the object exists already, but the call asked for a new one
-  wrong_type = CROSSDOCK_WRONG_TYPE,      ///< the object has another type; the message shows both types
+  wrong_type = CROSSDOCK_WRONG_TYPE,      ///< the object has another type
   invalid = CROSSDOCK_INVALID,            ///< an argument has a value that is never allowed
   bad_handle = CROSSDOCK_BAD_HANDLE,      ///< the handle names nothing that is in use in this region
   denied = CROSSDOCK_DENIED,              ///< no grant of this task allows the call
   no_space = CROSSDOCK_NO_SPACE,          ///< the region, the quota or the node is full
-  busy = CROSSDOCK_BUSY,                  ///< another member, another request or an array of this program uses it
+  busy = CROSSDOCK_BUSY,                  ///< another member or request, or an array of this program, uses the object
   corrupt = CROSSDOCK_CORRUPT,            ///< shared memory has contents that no correct member writes
-  disconnected = CROSSDOCK_DISCONNECTED,  ///< there is no node daemon, or the session is closed
+  disconnected = CROSSDOCK_DISCONNECTED,  ///< there is no node daemon, or the session with it is closed
   incompatible = CROSSDOCK_INCOMPATIBLE,  ///< the two sides were built with different layouts or protocols
-  system = CROSSDOCK_SYSTEM,              ///< the system refused a call; the message has the system's reason
+  system = CROSSDOCK_SYSTEM,              ///< the operating system refused a call
 };
 
 /// The name of a status, such as "NO_SPACE". The text is static.

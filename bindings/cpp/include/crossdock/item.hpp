@@ -29,7 +29,7 @@ using item_ref = counted<crossdock_item, crossdock_item_ref, crossdock_item_unre
 
 /// How sure a new owner can be that the former owner has no access left.
 enum class level : int {
-  cooperative = CROSSDOCK_COOPERATIVE,  ///< for tasks that trust each other: no call to the daemon, no proof
+  cooperative = CROSSDOCK_COOPERATIVE,  ///< for tasks that trust each other: no call to the daemon, and no proof
   verified = CROSSDOCK_VERIFIED,        ///< the former owner provably closed the item, or the new owner gets a copy
   strict = CROSSDOCK_STRICT,            ///< the new owner always gets fresh pages
 };

@@ -26,7 +26,7 @@ enum class pattern : int {
   fan_out = CROSSDOCK_FAN_OUT,        ///< one producer, up to 31 consumers; each message goes to all present consumers
   fan_in = CROSSDOCK_FAN_IN,          ///< up to 32 producers and one consumer
   work_queue = CROSSDOCK_WORK_QUEUE,  ///< up to 32 producers, up to 31 consumers; each message goes to one consumer
-  any = CROSSDOCK_ANY_PATTERN,        ///< whichever the port was made with; one-to-one if it is made by this
+  any = CROSSDOCK_ANY_PATTERN,        ///< for an existing port, the pattern that it has; for a new port, one-to-one
 };
 
 /// The options of a port. A task that opens an existing port gives the same options as the task or workflow file that

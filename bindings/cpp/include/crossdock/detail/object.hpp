@@ -22,7 +22,7 @@ enum class mode : int {
   create_only = CROSSDOCK_CREATE_ONLY,        ///< create the object; EXISTS if the name exists
   open_only = CROSSDOCK_OPEN_ONLY,            ///< open the object; NOT_FOUND if the name does not exist
   open_or_create = CROSSDOCK_OPEN_OR_CREATE,  ///< open the object, or create it if the name does not exist
-  recreate = CROSSDOCK_RECREATE,              ///< remove the object that has the name, and then create one
+  recreate = CROSSDOCK_RECREATE,              ///< remove the object if the name exists, and then create a new object
 };
 inline constexpr mode create_only = mode::create_only;
 inline constexpr mode open_only = mode::open_only;
