@@ -150,7 +150,7 @@ impl Etcd {
 }
 
 impl Members {
-    /// Gives the index of the etcd member that calls go to at present, and a client for that member.
+    /// Gives the index of the etcd member to which calls go at present, and a client for that member.
     fn client(&self) -> Result<(usize, Client), CallFailure> {
         let current = self.current.load(Ordering::Relaxed) % self.clients.len();
         let (member, client) = &self.clients[current];
@@ -359,8 +359,8 @@ struct EtcdWatch {
 }
 
 impl EtcdWatch {
-    /// Opens a stream at the member that calls go to at present. The member has the usual time for its answer, even if
-    /// the deadline of the call is earlier.
+    /// Opens a stream at the etcd member to which calls go at present. The member has the usual time for its answer,
+    /// even if the deadline of the call is earlier.
     fn connect(&mut self) -> CatalogResult<()> {
         let (member, _) = match self.members.client() {
             Ok(found) => found,

@@ -7,8 +7,9 @@ use crossdock_os::Deadline;
 
 use crate::{Catalog, CatalogError, CatalogResult, Entry, Event, IsOver, Revision, Watch};
 
-/// The longest time of one list. A list may take this time even if the deadline of the call is earlier, because
-/// nothing of an incomplete list is kept. Over a slow link, connecting and a long list take seconds.
+/// How long a follower may take to list all entries, even if the deadline of the call is earlier. An incomplete list is
+/// thrown away, so a list that is ended too early would have to begin from nothing. Over a slow link, connecting and
+/// reading a long list take seconds.
 const LIST: Duration = Duration::from_secs(10);
 
 /// One difference that an update found between the copy and the catalog.
@@ -60,8 +61,8 @@ impl Follower {
         self.next_until(catalog, by, &|| false)
     }
 
-    /// Like [`Self::next`], but if `is_over` begins to return true while the call lists the catalog or connects to it,
-    /// the call fails soon.
+    /// Like [`Self::next`], but a call that lists the catalog or connects to it fails soon after `is_over` begins to
+    /// return true.
     ///
     /// # Errors
     /// As for [`Self::next`].

@@ -3,16 +3,16 @@
 //! The trait [`Catalog`] has three implementations. All pass the same tests (`tests/conformance`):
 //! - [`Memory`]: for simulations. It is in this process. A test can set its clock by hand and can make its calls fail.
 //! - [`embedded`]: one daemon of the site keeps the catalog in a journal, and the other daemons ask it over TCP.
-//!   Nothing has to be installed.
+//!   Nothing has to be installed for it.
 //! - `etcd` (feature `etcd`): for sites that must survive the loss of any node.
 //!
 //! A catalog maps keys to small values. Every change has a [`Revision`], a number that only grows. An entry can belong
 //! to a lease: if the holder does not keep the lease alive, the entry is deleted after the lease's time. A [`Watch`]
-//! reports every change from a revision on. A [`Commit`] makes several changes at once if its conditions hold.
+//! reports every change from a revision on. A [`Commit`] makes several changes together if its conditions hold.
 //!
 //! Every call has a deadline. A change whose answer did not arrive in time fails with [`CatalogError::Unknown`],
-//! because it may have been made. [`Follower`] keeps a copy of all entries below a prefix up to date, also through lost
-//! connections and forgotten changes.
+//! because it may have been made. [`Follower`] keeps a copy of all entries below a prefix up to date, even if
+//! connections are lost or the catalog forgets changes.
 
 mod codec;
 pub mod embedded;
@@ -50,7 +50,8 @@ pub type IsOver<'a> = &'a dyn Fn() -> bool;
 
 /// The catalog of a site. Calls block until they are answered or their deadline has passed.
 pub trait Catalog: Send + Sync {
-    /// Makes several changes at once if all conditions hold. If one does not hold, makes none of them.
+    /// Makes all changes of the commit together if all its conditions hold. If one condition does not hold, makes no
+    /// change.
     fn commit(&self, commit: &Commit, by: Deadline) -> CatalogResult<Committed>;
 
     /// Returns the entry with this key, or `None` if no entry has it.
@@ -136,8 +137,8 @@ fn retry<T>(by: Deadline, mut call: impl FnMut() -> CatalogResult<T>) -> Catalog
 pub trait Watch: Send {
     /// Waits for changes until the deadline, and returns them, the oldest first. All changes of one revision come
     /// together. The list is empty if nothing changed before the deadline. If the watch has no connection, the call
-    /// first connects. Connecting may take some seconds beyond the deadline, because an attempt that is ended early
-    /// must begin anew.
+    /// first connects. Connecting may take some seconds beyond the deadline. If an attempt to connect were ended at the
+    /// deadline, the next call would have to connect from the beginning.
     ///
     /// # Errors
     /// [`CatalogError::Compacted`] if the catalog forgot changes before this watch read them. The caller must list the

@@ -114,7 +114,7 @@ fn a_restarted_keeper_has_everything_and_clients_find_it_again() {
         let put = c.put("b", &[round], None, soon()).unwrap();
         let by = soon();
         let found = loop {
-            // An error only says that the connection was lost; the same watch continues with the next call.
+            // An error means only that the connection was lost. With the next call, the same watch continues.
             match watch.next(by) {
                 Ok(found) if !found.is_empty() => break found,
                 outcome => assert!(!by.passed(), "{outcome:?}"),

@@ -1,9 +1,9 @@
-//! [`ItemEntries`]: the catalog's entries that this node needs to pass items on, in the state that the gateway's watch
-//! of the catalog reported last. They serve as hints.
+//! [`ItemEntries`]: the catalog's entries that this node uses when it gives an item to another node, as the gateway's
+//! watch of the catalog last reported them. They serve as hints.
 //!
-//! A hint may be old, so it decides nothing. It only saves reading an entry before a commit: the commit has the condition
-//! that the catalog still has the entry with the hint's revision. If the condition does not hold, the catalog answers
-//! with the present entry.
+//! A hint may be outdated, so no decision depends on the hint alone. It only saves reading an entry before a commit:
+//! the commit has the condition that the catalog still has the entry with the hint's revision. If the condition does
+//! not hold, the catalog answers with the present entry.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -163,8 +163,8 @@ impl Member {
         };
         if named.lease != Some(joined.lease) {
             // The name's entry belongs to an earlier lease of this node. The catalog may still carry out a commit that
-            // an earlier call sent, so this call must not say that the item stays. The doubt ends when the node
-            // announces the name under its present lease, or when the earlier lease ends.
+            // an earlier call sent, so this call must not report that the item stays on this node. The outcome becomes
+            // certain when the node announces the name under its present lease, or when the earlier lease ends.
             return Err(CatalogFailure::Failed(format!("the entry '{name}' hangs on another lease")));
         }
         let next = seen.there.as_ref().and_then(|entry| {

@@ -51,7 +51,7 @@ pub use node_record::NodeRecord;
 pub use nodes::{ECHO, Nodes};
 pub use options::{GatewayOptions, bad_site_name};
 
-/// A request of the daemon about the catalog.
+/// A request of the daemon to the gateway, about the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GatewayRequest {
     /// Claim this name for this node. The answer is [`GatewayEvent::Claimed`].
@@ -80,7 +80,7 @@ pub enum GatewayRequest {
     Pass {
         /// The item's name.
         name: Name,
-        /// Where the item goes: the next node, and the epoch (the count of the item's moves) there.
+        /// The next node, and the epoch (the count of the item's moves) that the item has after this move.
         to: ItemLocation,
     },
     /// Change the description in the catalog's entry of an item that this node owns.
@@ -121,7 +121,7 @@ pub enum GatewayEvent {
     Claimed {
         /// The claimed name.
         name: Name,
-        /// The outcome: the name belongs to this node, or to another node, or the text says why that is not known.
+        /// Whether the name belongs to this node now, or to another node, or why this is not known.
         outcome: Claimed,
     },
     /// A name that was announced belongs to this node.

@@ -48,7 +48,7 @@ impl SimulatedGateway {
         tell(&mut self.follower, &*self.catalog, &self.site, &self.hints, until, |news| self.mailbox.put(news));
     }
 
-    /// Queues a request for the next step.
+    /// Puts a request of the daemon into the gateway's queue. The next [`Self::step`] carries the request out.
     pub fn order(&self, order: GatewayRequest) {
         self.orders.send(order).expect("the worker lives as long as this");
     }

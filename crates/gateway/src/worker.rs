@@ -79,7 +79,8 @@ impl Worker {
         matches!(self.state, State::In { .. })
     }
 
-    /// The time until the lease must be renewed, or until the thread must check whether it ends.
+    /// Gives the time for which the thread may wait: until the lease must be renewed, or until the next attempt to
+    /// join, but at most until the thread must check again whether it is to end.
     fn wait(&self) -> Duration {
         let (State::In { due, .. } | State::Out { again: due, .. }) = &self.state;
         Duration::from_millis(due.saturating_sub(self.member.now())).min(SLICE)
@@ -347,7 +348,8 @@ mod tests {
     use crate::simulated::SimulatedGateway;
     use crate::{CatalogAddress, GatewayOptions};
 
-    /// A catalog whose next `lost` commits with a deletion change nothing, and fail as if their answers were lost.
+    /// A catalog that makes the next `lost` commits with a deletion fail, as if their answers were lost. These commits
+    /// change nothing.
     struct LosesDeletes {
         memory: Memory,
         lost: AtomicU64,

@@ -24,8 +24,8 @@ const FRESH: Duration = Duration::from_secs(20);
 const SILENCE: Duration = Duration::from_secs(5);
 /// The pause between two attempts to connect to the keeper, or to send a request.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The time limit of one attempt to connect. A watch may take this long to connect even if the deadline of its call is
-/// earlier.
+/// The time limit of one attempt to connect. If a watch must connect while a call waits for its events, the call may
+/// take this long, even beyond its deadline.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How often a waiting call checks whether it must end early.
 const SLICE: Duration = Duration::from_millis(100);
@@ -108,7 +108,7 @@ impl Client {
     }
 }
 
-/// A connection from which the keeper's answers are read, and the deadline of the reading.
+/// A connection from which the keeper's answers are read, and the time until which they are read.
 struct Answers<'a> {
     framed: &'a mut Framed,
     by: Deadline,
@@ -145,8 +145,8 @@ enum LostRequest {
 
 impl Connections {
     fn connect(&self, by: Deadline, is_over: IsOver<'_>) -> Result<Framed, String> {
-        // An attempt to connect cannot be ended early, so it may take at most `CONNECT`, even if the call has more
-        // time.
+        // An attempt to connect cannot be ended early. So one attempt may take at most `CONNECT`, even if the deadline
+        // of the call is later.
         let by = by.at_most(CONNECT);
         let stream = self.dial.dial(by).map_err(|error| error.to_string())?;
         let mut framed = Framed::new(stream);
@@ -281,7 +281,7 @@ struct ClientWatch {
     prefix: String,
     next: Revision,
     stream: Option<(Framed, Instant)>,
-    /// The events of a report that takes several messages. The list contains the events that have arrived so far.
+    /// The events that have arrived so far of a report that the keeper sends in several messages.
     events: Vec<Event>,
 }
 

@@ -58,7 +58,7 @@ impl Framed {
             if let Some(body) = self.whole()? {
                 return Ok(Some(body));
             }
-            // At least 1 ms, because for a socket a timeout of zero means no timeout.
+            // The timeout is at least 1 ms, because a socket takes a timeout of zero for "no timeout".
             self.stream.set_timeout(by.left().max(Duration::from_millis(1)))?;
             match self.stream.read(&mut chunk) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),

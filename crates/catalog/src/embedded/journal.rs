@@ -29,7 +29,7 @@ pub(super) struct Journal {
     base: u64,
     /// True if a part of a record was written and could not be cut off. The next append cuts the part off first.
     torn: bool,
-    /// Whether the folder on the disk may lack the journal's name. If it may, the next append syncs the folder first.
+    /// True if the journal's name may not be on the disk yet. The next append then syncs the folder first.
     is_unnamed: bool,
 }
 
@@ -106,8 +106,8 @@ impl Journal {
         written.map_err(|e| e.reason())?;
         lock(&file)?;
         files::rename(&fresh, &self.path).map_err(|e| e.reason())?;
-        // From here on the new file is the journal, even if the folder cannot be synced now. Records that were appended
-        // to the old file would be lost, because the old file has no name any more.
+        // From here on the new file is the journal, even if the folder cannot be synced now: the old file has no name
+        // any more, so records that were appended to the old file would be lost.
         (self.file, self.length, self.base) = (file, bytes.len() as u64, bytes.len() as u64);
         (self.torn, self.is_unnamed) = (false, true);
         self.sync_name().map_err(|e| e.reason())
@@ -214,8 +214,9 @@ fn decode(bytes: &[u8]) -> CatalogResult<Record> {
     Ok(record)
 }
 
-/// Reads the bytes as the content of a journal. After that, decodes them as one record, and reads a journal that
-/// consists of this record with a valid checksum. The fuzzer is not able to find a valid checksum itself.
+/// First reads the bytes as the content of a journal. Then decodes the same bytes as one record, adds a valid checksum,
+/// and reads the result as a journal with this one record. This second test is needed because the fuzzer cannot find a
+/// valid checksum itself.
 pub(super) fn fuzz(bytes: &[u8]) {
     let whole = [MAGIC, bytes].concat();
     if let Ok((_, length)) = read(&whole) {

@@ -23,7 +23,8 @@ const CONNECTIONS: usize = 4096;
 /// The maximum number of connections whose clients have not completed their hello yet. Such a connection may come from
 /// any program, because a certificate is checked during this time.
 const GREETINGS: usize = 64;
-/// How long a client may take for its first message (the hello), and for the rest of any message after its first bytes.
+/// How long a client may take to send its first message (the hello). Also how long it may take to send the rest of a
+/// message whose first bytes have arrived.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A connection without calls is closed after this time. A client stops using such a connection earlier (`FRESH`).
 const IDLE: Duration = Duration::from_secs(60);
@@ -404,8 +405,8 @@ impl Shared {
         pages(listing.entries, size, |entries, more| framed.send(&Answer::Page { revision, more, entries }.encode()))
     }
 
-    /// Waits for changes that concern a watch, from the revision `from` on, until the deadline or until the keeper stops.
-    /// Gives the changes, and the revision up to which they are complete.
+    /// Waits until there are changes with the revision `from` or a later one that concern a watch, until the deadline,
+    /// or until the keeper stops. Gives these changes, and the revision up to which they are complete.
     pub(super) fn changes(
         &self,
         interest: &Watcher,

@@ -9,8 +9,7 @@ use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId, Status};
 use super::{Broker, Claimed, Connection, Descriptor, Effect, Event, Lasting, Limits, MAIN_ENDPOINT, Peer, SiteEvent};
 use super::{SiteLimits, SiteNode, SiteOrder, Verdict};
 
-/// Gives the status of an answer that says that the request failed. Gives `None` for any other answer, and if there is
-/// no answer.
+/// Gives the error status of an answer. Gives `None` if the request succeeded, or if there is no answer.
 pub(super) fn status(answer: Option<Answer>) -> Option<Status> {
     match answer {
         Some(Answer::Failed { status, .. }) => Some(status),

@@ -1,5 +1,5 @@
-//! Names of objects on other nodes that the catalog dropped when their node's lease ended. An error about such a name
-//! says on which node the object was.
+//! The names that the catalog dropped because another node's lease ended. An error about such a name says on which node
+//! the object was.
 //!
 //! When the lease of a node ends, the catalog drops the entries of the node's names. It reports these drops at about
 //! the same time as the end of the lease. If it drops a name at another time, the name's node has removed the name.

@@ -20,7 +20,7 @@ pub enum Descriptor {
     Memory {
         /// The size of the memory in bytes.
         size: u64,
-        /// The inode number of the memfd, which no other memfd gets before the next boot; 0 if there is none.
+        /// The inode number of the memfd, which no other memfd gets before the next boot; 0 if the number is not known.
         number: u64,
     },
     /// The pool of a series: memory that is sealed against writing. Only mappings that existed before the seal can
@@ -28,7 +28,7 @@ pub enum Descriptor {
     Pool {
         /// The size of the pool in bytes.
         size: u64,
-        /// The inode number of the pool's memfd, as in `Memory`; 0 if there is none.
+        /// The inode number of the pool's memfd, as in `Memory`; 0 if the number is not known.
         number: u64,
     },
     /// A descriptor of any other kind.
@@ -154,12 +154,12 @@ pub enum Effect {
         file: SegmentId,
         /// The size in bytes that the file must have.
         size: u64,
-        /// True if the last holder is dead, so that the kernel may still be dropping that process's references to the
+        /// True if the last holder is dead. The kernel may then still be dropping that process's references to the
         /// file.
         dying: bool,
     },
-    /// Make a fresh file, pass it to the keeper, and copy the item's bytes into it. The copy runs beside all other
-    /// work. The answer is [`Event::Copied`]. Before the answer comes, the broker may request [`Effect::Forget`] for
+    /// Make a fresh file, pass it to the keeper, and copy the item's bytes into it. All other work continues during the
+    /// copy. The answer is [`Event::Copied`]. Before the answer comes, the broker may request [`Effect::Forget`] for
     /// the fresh file, which ends the copy.
     CopyItem {
         /// The item that is to be copied.

@@ -1,4 +1,5 @@
-//! Listings, page by page. A task sees its workflow, and the daemon's own user sees everything.
+//! Answers requests for listings, one page for each request. A task sees its own workflow, and the daemon's own user
+//! sees all workflows.
 
 use std::ops::Bound;
 

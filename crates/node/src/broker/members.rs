@@ -116,8 +116,8 @@ impl Broker {
         }
     }
 
-    /// Closes the connection of a peer that broke the rules, and ends its session. No other peer is affected. The
-    /// member keeps its mappings until its process is dead.
+    /// Closes the connection of a client that broke the rules of the protocol, and ends the session of its member. No
+    /// other client is affected. The member keeps its mappings until its process is dead.
     pub(super) fn expel(&mut self, connection: Connection, why: &str) {
         let member = self.links.get(&connection).and_then(|l| l.member);
         self.drop_link(connection, why);

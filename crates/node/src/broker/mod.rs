@@ -2,9 +2,9 @@
 //! calls.
 //!
 //! The host is the broker process, or the simulator in the tests. It gives events to the broker, and carries out the
-//! broker's effects one after another. Lasting state changes only by records, and a record is written down before any
-//! client is told the consequences of the change. So if a broker is killed between two effects, the next broker, which
-//! is made from the journal, keeps all that the killed one promised.
+//! broker's effects one after another. Lasting state changes only by records, and a record is written into the journal
+//! before any client is told the consequences of the change. So if a broker is killed between two effects, the next
+//! broker, which is made from the journal, keeps all that the killed one promised.
 
 #[cfg(test)]
 mod bench;

@@ -193,7 +193,7 @@ impl Broker {
         }
     }
 
-    /// Gives the moves in this state by which regions of this name come to this node.
+    /// Gives the moves to this node that are in this state, and whose regions have this name.
     fn arrivals_of(&self, name: &SiteName, state: u32) -> impl DoubleEndedIterator<Item = (&SegmentId, &Arrival)> {
         let fits = move |arrival: &Arrival| {
             name.kind == SegmentKind::Region && arrival.workflow == name.workflow && arrival.name == name.name
@@ -207,7 +207,7 @@ impl Broker {
         self.arrivals_of(name, MAKING).next().is_some()
     }
 
-    /// If a region of this name has not moved to this node, gives the node to which the name goes back.
+    /// If the move of a region of this name to this node has failed, gives the node to which the name goes back.
     fn came_from(&self, name: &SiteName) -> Option<String> {
         self.arrivals_of(name, NOT_MOVED).next_back().map(|(_, arrival)| arrival.node.clone())
     }

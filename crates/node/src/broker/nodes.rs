@@ -46,8 +46,8 @@ pub enum NodeOrder {
         /// How long to wait for the answer, in milliseconds.
         wait_ms: u64,
     },
-    /// Ask a service of another node's broker. The body is `head`, followed by the bytes of a file. The answer is
-    /// [`NodeEvent::Answered`].
+    /// Ask a service of another node's broker. The body of the question is `head`, followed by the bytes of a file. The
+    /// answer is [`NodeEvent::Answered`].
     Send {
         /// The broker's id for the question.
         id: u64,

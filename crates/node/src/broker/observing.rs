@@ -142,8 +142,8 @@ impl Broker {
         self.effects.push(Effect::Send { connection: asker.connection, message, with });
     }
 
-    /// The first answer to this repeated request named a slot of a pin page. Tells whether this slot no longer belongs
-    /// to the asking member. If so, the request is served anew.
+    /// Tells whether a repeated request must be served anew. This is so if the slot of a pin page that the first answer
+    /// named does not belong to the asking member any more.
     pub(super) fn forgotten(&self, asker: Requester, request: &Request, outcome: Outcome) -> bool {
         let (Request::Observe { .. }, Outcome::Made(pin)) = (request, outcome) else { return false };
         let series = self.lasting.pin_of(pin).filter(|(series, _)| self.is_named(*series));

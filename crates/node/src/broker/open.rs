@@ -277,7 +277,7 @@ impl Broker {
     }
 }
 
-/// Gives all access that the member's rights allow, for a request that asks for this access. For a member without any
+/// For a request that asks for as much access as the member's rights allow: gives this access. For a member without any
 /// right to the segment, gives reading or consuming; the request is then refused later.
 fn as_granted(rights: Rights, kind: SegmentKind) -> Rights {
     let (least, more) = match kind {
@@ -309,8 +309,8 @@ fn opened(rights: Rights, access: Rights, kind: SegmentKind) -> OpenOutcome {
 }
 
 /// Tells whether a member with these rights may open the segment for `access`. For READ with WRITE, the right to read
-/// is enough: the member then gets the segment read-only. For WRITE alone, it needs the right to write. For a port, it
-/// needs the right to the end that it asks for.
+/// is enough: the member then gets the segment read-only. For WRITE alone, the member needs the right to write. For a
+/// port, the member needs the right to the end that it asks for.
 fn may_open(rights: Rights, kind: SegmentKind, access: Rights, name: &str, task: &str) -> Result<(), (Status, String)> {
     let (possible, lesser) = match kind {
         SegmentKind::Region => (Rights::READ.with(Rights::WRITE), Rights::READ),

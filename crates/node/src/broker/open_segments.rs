@@ -52,7 +52,8 @@ impl OpenSegments {
         }
     }
 
-    /// Notes that the member closed the segment `count` times. Returns `true` if the member now has it closed.
+    /// Notes that the member closed the segment `count` times. Returns `true` if the member does not have the segment
+    /// open any more.
     pub fn close(&mut self, segment: SegmentId, member: MemberId, count: u32) -> bool {
         let Some(open) = self.0.get_mut(&segment).and_then(|of| of.get_mut(&member)) else { return false };
         open.count = open.count.saturating_sub(count);

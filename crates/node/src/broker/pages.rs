@@ -58,8 +58,8 @@ impl Pages {
         self.unsure.iter().copied().collect()
     }
 
-    /// Forgets which slots of a series are in doubt, because the series is gone. The `ids` ids from `series` on belong
-    /// to the series, and the ids of these slots are among them.
+    /// Forgets which slots of a series are in doubt, because the series is gone. The series has successive ids:
+    /// `series` is the first, `ids` is their number, and the ids of the slots are among them.
     pub fn forget(&mut self, series: SegmentId, ids: u64) {
         let end = SegmentId(series.0.saturating_add(ids));
         self.unsure.retain(|slot| !(series..end).contains(slot));

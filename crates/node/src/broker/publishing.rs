@@ -145,7 +145,7 @@ impl Broker {
         self.fail(asker, Status::NotYet, format!("{segment} has {pages} pin pages"));
     }
 
-    /// Handles an offer of a lost pin page by a member that has the page mapped, which is the publisher or an observer.
+    /// Handles an offer of a lost pin page. The publisher or an observer, which has the page mapped, makes this offer.
     pub(super) fn take_page_back(
         &mut self,
         asker: Requester,

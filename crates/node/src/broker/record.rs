@@ -19,7 +19,7 @@ record! {
 }
 
 impl Cause {
-    /// The cause of a change that no request caused.
+    /// The value for a change that no request caused.
     pub const NONE: Self = Self { member: MemberId::NONE, request: 0 };
 }
 
@@ -38,8 +38,8 @@ record! {
 }
 
 record! {
-    /// The roll and the namespace of process ids by which a daemon proves deaths of members. If a later daemon has
-    /// another roll, it can prove no death of a member that was recorded under this one.
+    /// The roll and the namespace of process ids by which a daemon proves deaths of members. A later daemon with
+    /// another roll cannot prove the death of a member that was recorded under this roll.
     #[derive(Copy, Default)]
     pub struct ProofScope as Stored {
         /// The device of the roll's file.

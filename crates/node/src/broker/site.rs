@@ -59,7 +59,7 @@ pub enum SiteOrder {
     Take {
         /// The name.
         name: SiteName,
-        /// The node that has the name before the catalog changes its entry.
+        /// The node that has the name until this node gets it.
         from: String,
     },
     /// Release the name, so that it is free.
@@ -351,8 +351,8 @@ impl Site {
         self.owned.contains(name) && !self.contested.contains_key(name)
     }
 
-    /// Tells whether the catalog may still give the name to this node. It may also do so for the name of a region of
-    /// this node that another node has claimed, because the other node may give the name up or back.
+    /// Tells whether this node may still get the name from the catalog. This is also possible if another node has
+    /// claimed the name of a region of this node: that node may make the name free again, or give it back to this node.
     fn may_be_own(&self, name: &SiteName) -> bool {
         self.owned.contains(name) && (name.kind == SegmentKind::Region || !self.contested.contains_key(name))
     }
@@ -567,11 +567,11 @@ impl Broker {
         self.site.as_ref().is_some_and(|site| site.is_in() && site.is_own(name))
     }
 
-    /// Claims a name of this node again. The reason is that the catalog may not have the name any more, or that another
-    /// node had the name of a region of this node, and may have given it up or back. A contested name, which another
-    /// node has claimed, stays contested until the catalog has given it to this node. A report that the name is free or
-    /// belongs to this node is not enough: it may be older than the claim of the other node, or a third node may have
-    /// claimed the name meanwhile.
+    /// Claims a name of this node again, for one of two reasons. The catalog may not have the name any more. Or another
+    /// node had the name of a region of this node, and may have made the name free or given it back. A contested name,
+    /// which another node has claimed, stays contested until the catalog has given it to this node. A report that the
+    /// name is free or belongs to this node is not enough: the report may be older than the claim of the other node, or
+    /// a third node may have claimed the name meanwhile.
     fn claim_again(&mut self, name: SiteName) {
         if self.regions.leaving.contains(&name) {
             self.end_freeze(&name);

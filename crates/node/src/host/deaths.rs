@@ -1,9 +1,10 @@
 //! The detection of deaths. A member counts as dead when the kernel proves it, and not before.
 //!
-//! There are three proofs, and each stays valid. The member's pidfd is readable. The process with the member's process
-//! id was started at another time, or does not exist. No process locks the member's byte of the roll, while the roll
-//! shows the keeper's own lock. A connection that ends proves nothing: its member is *away*, and may come back. When a
-//! member's connection ends, the kernel is asked about the member at once, and then in growing pauses.
+//! One of three facts proves a death: the member's pidfd is readable; or the process with the member's process id was
+//! started at another time, or does not exist; or no process locks the member's byte of the roll, while the roll shows
+//! the keeper's own lock. A death that was proved once stays proved. The end of a connection proves nothing: the member
+//! is then *away*, and may come back. The host asks the kernel soon afterwards whether the member is dead, and asks
+//! again after pauses that become longer.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};

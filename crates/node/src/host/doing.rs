@@ -228,9 +228,9 @@ impl Host<'_> {
         let opened = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                // The journal already says that the member has what it asked for. If the same call may succeed later,
-                // the client gets no answer: it connects again, lists what it really has, and repeats its request.
-                // Otherwise it gets the reason first.
+                // The journal already says that the member has what it asked for. If memory or another resource is
+                // short only now, the client gets no answer: it connects again, lists what it really has, and repeats
+                // its request. Otherwise the client gets the reason before its connection is closed.
                 if !error.is_out_of_room() {
                     self.send_failure(connection, message, &error.to_string());
                 }
@@ -317,8 +317,8 @@ impl Host<'_> {
         }
     }
 
-    /// Closes a connection. The broker is told this only when all effects of the present event are carried out: after
-    /// it has asked for memory, it expects the answer before any other event.
+    /// Closes a connection. The host reports this to the broker only after it has carried out all effects of the
+    /// present event: a broker that has asked for memory expects the answer before any other event.
     pub(super) fn hang_up(&mut self, connection: u64) {
         self.links.remove(&connection);
         self.hung_up.push_back(connection);

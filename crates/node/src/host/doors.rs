@@ -3,8 +3,8 @@
 //!
 //! Each connection that owns an item has its own door to the item's file. All readers of a file share one door. A door
 //! is open from the time when its user gets the file until the file is next proved. The kernel is asked for a proof
-//! only after all doors are shut. The keeper has every door before a task uses it, so that a broker that follows a
-//! killed one can shut it.
+//! only after all doors are shut. The keeper gets every door before a task uses the door. So if this broker is killed,
+//! the next one can shut the door.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -108,14 +108,14 @@ impl Doors {
         Ok(true)
     }
 
-    /// Tells whether a file has so many doors that they are not kept. Then they are dropped, and the next user of the
-    /// file gets a new door.
+    /// Tells whether a file has so many doors that they are dropped after the proof. The next user of the file then
+    /// gets a new door.
     pub(super) fn are_many(&self, file: u64) -> bool {
         let of_file = self.files.get(&file).map_or(0, Vec::len);
         of_file >= MANY || of_file > 0 && self.count >= self.most
     }
 
-    /// Drops the doors to a file. A process that has opened the file through a door keeps it open.
+    /// Drops the doors to a file. A process that has opened the file through a door keeps the file open.
     pub(super) fn forget(&mut self, file: u64) {
         self.count -= self.files.remove(&file).map_or(0, |ways| ways.len());
     }

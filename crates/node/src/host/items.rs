@@ -1,8 +1,8 @@
-//! The files of items: making, proving by a lease, opening for clients, and copying beside all other work.
+//! Makes the files of items, proves them by a lease, opens them for clients, and copies them.
 //!
-//! This process has exactly one open file description of each file, which the keeper's copies share. So the kernel's
-//! answer to the lease is about other processes. Large copies run in threads of their own, so that no client waits for
-//! them.
+//! This process has exactly one open file description of each file, which the keeper's copies of the descriptor share.
+//! So if the kernel refuses a lease on the file, another process has the file open or mapped. Large copies run in
+//! threads of their own, so that no client waits for them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,7 +28,7 @@ const DYING_PAUSE: Duration = Duration::from_micros(50);
 const DYING_EVERY: Duration = Duration::from_millis(50);
 /// How often the log may say that a process tries to open an item that it does not own.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
-/// A copying thread checks after this many bytes whether the copy is still wanted.
+/// Each time that a thread has copied this many bytes, it checks whether the copy is still wanted.
 const PART: usize = 256 << 10;
 /// A copy of at most this size is made in the broker's thread, because starting another thread would take longer. The
 /// copy is so short that it delays no client. If memory of a file of at most this size is missing, the memory is also

@@ -35,7 +35,8 @@ pub(crate) const CANNOT_START: i32 = 2;
 /// An exit code: the broker ended because it got SIGTERM. The keeper decides what follows.
 const STOPPED: i32 = 3;
 
-/// The upper byte of a number in the epoll set. It says what the rest of the number identifies.
+/// Each descriptor in the epoll set has a number. These are the values of the number's upper byte. They say what the
+/// rest of the number identifies.
 const LISTENER: u64 = 1 << 56;
 const LINK: u64 = 2 << 56;
 const PROCESS: u64 = 3 << 56;

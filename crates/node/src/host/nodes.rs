@@ -186,8 +186,8 @@ impl NodeAccess {
         // The node may have a lease again before a thread is free. So the relay notes now which objects are lost with
         // the node.
         let lost = self.relay.lost(node);
-        // The relay sends requests to this daemon. The broker's thread must not wait for itself, so another thread ends
-        // what is lost.
+        // To end the lost objects, the relay sends requests to this daemon. The broker's thread must not wait for
+        // itself, so another thread does this.
         self.spare.run(&self.workers, move || lost.end());
     }
 

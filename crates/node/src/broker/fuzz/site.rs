@@ -29,7 +29,8 @@ pub(super) struct Site {
     orders: Vec<NodeOrder>,
     /// The ids of other nodes' questions that the broker has not answered yet.
     asked: Vec<u64>,
-    /// The item that the broker last named as readable, with the number of its sharing.
+    /// The item of which the broker last told another node that it can be read, and the number of the sharing in that
+    /// answer.
     sharing: Option<(SegmentId, u64)>,
     next: u64,
 }

@@ -2,9 +2,10 @@
 //! its readers.
 //!
 //! [`super::readers`] says what the nodes tell each other. This node drops a copy as soon as no member has the copy
-//! open, unless it waits for another node's answer that would let a further member open the copy. After a broker was
-//! killed, the next broker does not know its predecessor's copies: members that have such a copy open keep it, and the
-//! broker sends the item's node no message about it. For a new reader, the broker asks that node for a new copy.
+//! open. But it keeps the copy while it waits for another node's answer after which one more member could open the
+//! copy. After a broker was killed, the next broker does not know the copies of the killed one: members that have such
+//! a copy open keep it, and the new broker sends no message about it to the item's node. For a new reader, the new
+//! broker pulls the item's bytes once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -244,7 +245,8 @@ impl Broker {
         true
     }
 
-    /// Drops a copy if no member has it open, and if no unanswered question to another node can still bring a reader.
+    /// Drops a copy if no member has it open or waits for its bytes, and if no question to another node is unanswered
+    /// whose answer could let a member read the item.
     fn copy_unread(&mut self, id: CopyId) {
         let Some(copy) = self.items.copies.all.get(&id) else { return };
         let is_used = copy.waiting.is_some() || self.open_segments.is_open(copy.file);

@@ -2,11 +2,11 @@
 //! requests to open an item that do not wait for the item's owner.
 //!
 //! When another node makes or removes a name, this node learns of it a moment later. An item may also be on its way
-//! between two nodes: then neither of them can describe it. So if a node does not know an item, the item may exist all
-//! the same. And if this node still knows another node as the item's node, the item may have left that node. A request
-//! fails with NOT_FOUND only if the catalog has said, after the request came, that no node has the item's name. A
-//! request to open an item fails with NOT_YET only if the node that has the item has said so after the request came.
-//! The steps are these:
+//! between two nodes: then neither of them can describe it. So an item may exist although this node does not know it.
+//! And if this node has noted that another node has the item, the item may have left that node since. A request fails
+//! with NOT_FOUND only if the catalog has said, after the request came, that no node has the item's name. A request to
+//! open an item fails with NOT_YET only if the node that has the item has answered, after the request came, that the
+//! item cannot be opened yet. The steps are these:
 //!
 //! ```text
 //!                     ┌── no node has the name ──► NOT_FOUND
@@ -92,7 +92,7 @@ pub(super) struct LookUp {
 type CatalogAnswers = BTreeMap<SiteName, Result<Option<String>, String>>;
 
 enum LookUpPhase {
-    /// The catalog has not answered about the names `open`. `said` are its answers about the other names.
+    /// The catalog has not answered yet about the names `open`. `said` has its answers about the request's other names.
     Asking { open: BTreeSet<SiteName>, said: CatalogAnswers },
     /// The catalog is asked again at this time.
     Pausing { until: u64 },

@@ -9,8 +9,8 @@
 //!   Open, Proved, Away, Fetching ──► Leaving (it goes to another node; see `residence`)
 //! ```
 //!
-//! Only [`Handovers`] changes a phase. A request that waits for the end of a phase is stored in the phase, so that it
-//! is answered or dropped together with it.
+//! Only [`Handovers`] changes a phase. A request that waits for the end of a phase is stored in the phase. So when the
+//! phase ends, the request is answered or dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -168,7 +168,7 @@ impl Handovers {
         self.all.get(&item).map(|h| h.former).filter(|m| *m != MemberId::NONE)
     }
 
-    /// Takes the items about which the host now asks the kernel whether any process has their files open.
+    /// Takes the items that the host must prove next: it asks the kernel whether any process has their files open.
     pub(super) fn take_questions(&mut self) -> BTreeSet<SegmentId> {
         std::mem::take(&mut self.to_ask)
     }

@@ -6,8 +6,9 @@
 //! reader, the item is *proved*: [`Effect::ProveItem`] asks the kernel for a lease, and the kernel grants it only if no
 //! process has the file open or mapped. If a former user still has it open, or the item is `strict`, the bytes are
 //! first copied to a fresh file ([`Effect::CopyItem`]), and the broker closes the old file. If memory of the file is
-//! missing, the file's next owner on this node allocates this memory when it opens the file. In all other cases such a
-//! file is copied, too. The item's phase is a [`handover::Phase`], and changes as follows:
+//! missing, and the next user is an owner on this node, this owner allocates the missing memory when it opens the file.
+//! If the next user is a reader or another node, the file is copied, too. The item's phase is a [`handover::Phase`],
+//! and changes as follows:
 //!
 //! ```text
 //!   Open (A has it) ── transfer to B ──► Proving ── alone ──► Proved ── B asks ──► Open (B has it)
@@ -161,8 +162,8 @@ impl TransientItems {
 type Refusal = (Status, String);
 
 impl Broker {
-    /// Adds the effects that ask the kernel about items' files, behind all other effects of the present event. Then
-    /// adds the effects that must follow the kernel's answers.
+    /// Adds effects at the end of the present event's effects: first those that ask the kernel about items' files, then
+    /// those that must follow the kernel's answers.
     pub(super) fn finish_items(&mut self) {
         for item in self.items.handovers.take_questions() {
             if let Some(found) = self.lasting.items.all.get(&item) {

@@ -86,7 +86,7 @@ struct Sharing {
     nodes: BTreeMap<String, Reader>,
 }
 
-/// What this broker knows of readers on other nodes.
+/// What this broker knows of the nodes that read items of this node, or that wait to read them.
 #[derive(Default)]
 pub(super) struct Readers {
     sharings: BTreeMap<SegmentId, Sharing>,

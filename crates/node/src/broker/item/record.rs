@@ -29,7 +29,7 @@ messages! {
         25 Number { workflow: u64, number: u64, party: Party, cause: Cause, },
         /// From now on the number `word` in owner words means this party.
         26 Word { workflow: u64, party: Party, word: u64, cause: Cause, },
-        /// Because this task needed it, `parties` parties have got a number for owner words by now.
+        /// So far, `parties` parties have got a number for owner words because requests of this task needed it.
         36 Named { workflow: u64, task: String, parties: u64, },
         /// The item is on this node, and has moved between nodes `epoch` times. `source` is the node that has its
         /// bytes, and `left` the epoch with which they left that node. If `source` is empty, the bytes are on this

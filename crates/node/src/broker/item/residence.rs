@@ -88,8 +88,8 @@ impl ItemSummary {
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let about: Self = decode(bytes)?;
-        // Cooperative items never leave their node, so an entry of such an item is false. So is an entry of an item
-        // that no node would make.
+        // An entry is refused if no correct node can have written it: cooperative items never leave their node, and no
+        // node makes an item of size 0 or above `MAX_SIZE`.
         let moves = about.level != ItemLevel::Cooperative;
         let fits = about.size > 0 && about.size <= MAX_SIZE;
         (about.version == Self::VERSION && fits && moves).then_some(about)
