@@ -1,7 +1,8 @@
 //! The catalog of a site, in which the nodes record which node has which name.
 //!
 //! The trait [`Catalog`] has three implementations. All pass the same tests (`tests/conformance`):
-//! - [`Memory`]: for simulations. It is in this process. A test can set its clock by hand and can make its calls fail.
+//! - [`Memory`]: a catalog in this process, for simulations. A test can set the catalog's clock by hand and can make
+//!   calls fail.
 //! - [`embedded`]: one daemon of the site keeps the catalog in a journal, and the other daemons ask it over TCP.
 //!   Nothing has to be installed for it.
 //! - `etcd` (feature `etcd`): for sites that must survive the loss of any node.

@@ -186,8 +186,8 @@ impl Connections {
     }
 }
 
-/// Makes a function that reads an answer that is one message long. `pick` takes the content out of the expected kind of
-/// answer.
+/// Makes a function that reads an answer of one message. `pick` takes the content out of the answer, if the answer is
+/// of the expected kind.
 fn one<T>(pick: impl Fn(Answer) -> Option<T>) -> impl Fn(&mut Answers<'_>) -> KeeperAnswer<T> {
     move |answers| match answers.next()? {
         Answer::Failed(error @ CatalogError::Broken(_)) => Err(error.to_string()),

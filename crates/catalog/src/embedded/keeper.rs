@@ -405,8 +405,8 @@ impl Shared {
         pages(listing.entries, size, |entries, more| framed.send(&Answer::Page { revision, more, entries }.encode()))
     }
 
-    /// Waits until there are changes with the revision `from` or a later one that concern a watch, until the deadline,
-    /// or until the keeper stops. Gives these changes, and the revision up to which they are complete.
+    /// Waits for changes that concern a watch and have the revision `from` or a later one. The wait also ends at the
+    /// deadline, and when the keeper stops. Gives the changes, and the revision up to which they are complete.
     pub(super) fn changes(
         &self,
         interest: &Watcher,

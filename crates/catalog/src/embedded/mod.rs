@@ -2,10 +2,10 @@
 //!
 //! **Keeper.** [`Keeper`] has the state in memory, and every change in a journal. Each record of the journal has a
 //! checksum. The keeper writes a change to the journal before it answers the request for the change. After a restart
-//! the keeper has the state, but not the single changes that were made before. A watch that had received all of these
-//! changes continues; any other watch gets an error, and its client lists the entries again. After a restart, the
-//! keeper also restarts the time of every lease, and adds a grace time, in which the lease's holder can find the
-//! keeper.
+//! the keeper has the state, but has forgotten the single changes that led to it. A watch that had received all changes
+//! before the restart continues; any other watch gets an error, and its client lists the entries again. After a
+//! restart, the keeper also restarts the time of every lease, and adds a grace time, in which the lease's holder can
+//! find the keeper.
 //!
 //! **Connections.** A client's connection carries calls, one after another. After a watch request it carries only the
 //! keeper's messages: changes, and an empty message each second, so that both sides notice when the other is gone. The

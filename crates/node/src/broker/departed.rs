@@ -46,8 +46,8 @@ impl Departed {
 }
 
 impl Broker {
-    /// Gives the end of an error text about a name that does not exist: on which node the object was, and since when
-    /// that node is gone. Empty, unless the catalog dropped the name when the lease of its node ended.
+    /// Gives the end of an error text about a name that does not exist: on which node the object was, and how long ago
+    /// that node's lease ended. The text is empty, unless the catalog dropped the name when that lease ended.
     pub(super) fn departed_with(&self, workflow: u64, kind: SegmentKind, name: &str) -> String {
         let found = self.site.as_ref().zip(self.site_name(workflow, kind, name)).and_then(|(site, name)| {
             let (node, at) = site.departed.names.get(&name)?;

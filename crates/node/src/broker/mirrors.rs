@@ -1,16 +1,16 @@
 //! Mirrors: ports and series of other nodes, as the tasks of this node open them.
 //!
-//! A task that opens a port of another node gets a *mirror*: a port of this node, at whose other end the daemon itself
-//! is the producer or consumer (`crossdock_relay`). The task's request waits until the host has made the mirror
-//! ([`NodeOrder::Mirror`], [`NodeEvent::Mirrored`]). A mirror of a port belongs to one member. When this member has
-//! closed the mirror or is dead, the broker tells the host ([`NodeOrder::MirrorLeft`]). The host then closes the
-//! daemon's end of the original port, even if the member never took its end of the mirror.
+//! A task that opens a port of another node gets a *mirror*, which is a port of this node. At the mirror's other end,
+//! the daemon itself is the producer or consumer (`crossdock_relay`). The task's request waits until the host has made
+//! the mirror ([`NodeOrder::Mirror`], [`NodeEvent::Mirrored`]). A mirror of a port belongs to one member. When this
+//! member has closed the mirror or is dead, the broker tells the host ([`NodeOrder::MirrorLeft`]). The host then closes
+//! the daemon's end of the original port, even if the member never took its end of the mirror.
 //!
 //! A series of another node is mirrored once for all members of this node, and the daemon publishes the mirror
 //! ([`NodeOrder::MirrorSeries`]). When no member observes the mirror any more, the broker tells the host.
 //!
-//! The names of mirrors begin with [`MIRROR`], and only the daemon may use such names. The rights to a mirror are those
-//! to the name that it mirrors. No node claims these names in the site.
+//! The names of mirrors begin with [`MIRROR`], and only the daemon may use such names. A task has the same rights to a
+//! mirror as to the original port or series. No node claims mirrors' names in the site.
 
 use std::collections::{BTreeMap, BTreeSet};
 

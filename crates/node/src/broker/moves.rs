@@ -23,15 +23,15 @@
 //! - The move happens with [`Record::Renamed`]. If T is removed without that record, the move has not happened. A broker
 //!   that starts removes such segments.
 //! - Node b takes the region's name between Arriving and HAND_OVER. If the move does not happen, node b gives the name
-//!   back, so that no third node gets it, and forgets the move only after the name has gone back.
+//!   back to node a, so that no third node gets it. Node b forgets the move only after the name has gone back.
 //! - Node b repeats MOVE_ENDED until node a has answered. Node a answers when it has carried out the outcome, or when S
 //!   was not handed over to T. In the second case it refuses a HAND_OVER of T that arrives later.
 //! - Node a asks MOVE_STATE while it does not know the outcome. Node b has a record of the move until node a has
-//!   answered MOVE_ENDED. So if node b has no record of T, its daemon has lost its whole state, and what it had of the
-//!   region is lost. Node b may have given T the region's name before, so node a does not open the old bytes again: it
+//!   answered MOVE_ENDED. So if node b has no record of T, node b's daemon has lost its whole state, and with it the
+//!   region's bytes. Node b may have given T the region's name before, so node a does not open the old bytes again: it
 //!   removes S, and logs that the region is lost.
-//! - If node b does not answer, S stays closed. The errors say that node b decides. `remove` with force removes S
-//!   without waiting for node b.
+//! - If node b does not answer, S stays closed. Requests for S fail, and the error says that node b decides. `remove`
+//!   with force removes S without waiting for node b.
 //! - A message about another move, or about another region of the same name, changes nothing, because each message names
 //!   S and T.
 
@@ -98,7 +98,7 @@ enum MoveQuestion {
     Ended(SegmentId),
     /// MOVE_STATE, about a region of this node that was handed over, and about the segment that it becomes.
     State(SegmentId, SegmentId),
-    /// The question to the catalog whether a region's name belongs to the region's node again. The region has not moved
+    /// The question to the catalog whether a region's name has gone back to the region's node. The region has not moved
     /// to this node.
     Name(SegmentId),
 }
@@ -110,8 +110,8 @@ pub(super) struct Moves {
     asked: BTreeMap<u64, MoveQuestion>,
     /// The questions that are asked when the present pause is over.
     paused: BTreeSet<MoveQuestion>,
-    /// The segments of regions that have not moved to this node, and whose names belong again to the nodes that have
-    /// the regions.
+    /// The segments of regions that have not moved to this node. The catalog has said that these regions' names have
+    /// gone back to their nodes.
     given_back: BTreeSet<SegmentId>,
     /// Whether a deadline for the end of the pause is set.
     is_pause_set: bool,

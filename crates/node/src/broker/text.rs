@@ -3,8 +3,8 @@
 use crossdock_layout::LAYOUT_VERSION;
 use crossdock_layout::wire::{FINGERPRINT, PROTOCOL_VERSION};
 
-/// Gives the error for a peer whose versions differ from those of this daemon. The error names the versions of both
-/// sides.
+/// Gives the error for a client whose versions of the protocol or of the memory layout differ from this daemon's
+/// versions. The error names the versions of both sides.
 pub(super) fn incompatible((protocol, layout, fingerprint): (u32, u32, u64)) -> String {
     format!(
         "the node daemon speaks protocol {PROTOCOL_VERSION}, layout {LAYOUT_VERSION} ({FINGERPRINT:016x}), this program \

@@ -18,8 +18,8 @@ pub(super) struct WaitingRequest {
     pub key: Key,
     pub access: Rights,
     pub deadline: u64,
-    /// For a request that waits for lost memory: its member and the request. The broker serves it again as soon as it
-    /// is certain whether the memory comes back.
+    /// For a request that waits for lost memory: its member and the request. The broker serves the request again as
+    /// soon as it is certain whether the memory comes back.
     pub again: Option<(MemberId, Request)>,
 }
 

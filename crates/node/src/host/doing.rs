@@ -134,8 +134,8 @@ impl Host<'_> {
         }
     }
 
-    /// Handles the result of a message to the keeper. A broker cannot continue without its keeper, so it ends; the
-    /// keeper starts another one.
+    /// Handles the result of a message to the keeper. A broker cannot continue without its keeper. So if the message
+    /// was not sent, this broker ends, and the keeper starts the next one.
     pub(super) fn check_keeper(&self, sent: crossdock_os::OsResult<()>) {
         if let Err(error) = sent {
             self.log.failure(format_args!("the keeper cannot be reached: {error}"));

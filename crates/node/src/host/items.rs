@@ -183,8 +183,8 @@ impl Host<'_> {
     /// missing page would end this process with a signal.
     fn make_whole(&self, id: u64, size: u64) -> Result<bool, String> {
         let Some(fd) = self.segments.get(&id) else { return Ok(true) };
-        // The next lines compare the file's size with the memory that the file takes in all. Memory behind the end of
-        // the file could hide holes in this total. `set_size` drops such memory, even if the size stays the same.
+        // The next lines compare the file's size with the total memory of the file. Memory behind the end of the file
+        // could hide holes in this total. `set_size` drops such memory, even if the size stays the same.
         file::set_size(fd, size).map_err(|error| error.to_string())?;
         let (_, taken) = file::sizes(fd).map_err(|error| error.to_string())?;
         if taken < size {

@@ -30,7 +30,7 @@ const HEADER: u64 = 16;
 /// The bytes of length and checksum in front of each record.
 const FRAME: usize = 8;
 /// How many bytes of disk space the journal reserves at once. `LEAST` is the space that is kept for records that cannot
-/// be refused (deaths, ends).
+/// be refused, such as the death of a member.
 const AHEAD: u64 = 256 << 10;
 const LEAST: u64 = 64 << 10;
 /// A journal shorter than this is not compacted.

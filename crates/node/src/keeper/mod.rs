@@ -137,8 +137,8 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
     }
 }
 
-/// Repeats a call for a while if it fails for lack of memory or another resource. If the keeper ended because of a
-/// short lack, the descriptors that it holds would be lost.
+/// Repeats a call for a while if it fails for lack of memory or another resource. If the keeper ended because a
+/// resource is short for a moment, the descriptors that it holds would be lost.
 fn patiently<T>(mut call: impl FnMut() -> OsResult<T>) -> OsResult<T> {
     let patience = Deadline::after(Duration::from_secs(10));
     loop {

@@ -29,8 +29,7 @@ pub(super) struct Site {
     orders: Vec<NodeOrder>,
     /// The ids of other nodes' questions that the broker has not answered yet.
     asked: Vec<u64>,
-    /// The item of which the broker last told another node that it can be read, and the number of the sharing in that
-    /// answer.
+    /// From the broker's last answer that lets another node read an item: the item, and the number of the sharing.
     sharing: Option<(SegmentId, u64)>,
     next: u64,
 }

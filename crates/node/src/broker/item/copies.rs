@@ -245,8 +245,8 @@ impl Broker {
         true
     }
 
-    /// Drops a copy if no member has it open or waits for its bytes, and if no question to another node is unanswered
-    /// whose answer could let a member read the item.
+    /// Drops a copy if no member has it open or waits for its bytes. Keeps the copy while a question to read the item
+    /// is unanswered, because the answer may let a member open the copy.
     fn copy_unread(&mut self, id: CopyId) {
         let Some(copy) = self.items.copies.all.get(&id) else { return };
         let is_used = copy.waiting.is_some() || self.open_segments.is_open(copy.file);
@@ -280,8 +280,8 @@ impl Broker {
         }
     }
 
-    /// Tells a node how many members of this node read its item. If `sharing` is 0, a member of this node only wants to
-    /// read the item. Returns the id of the question that carries the report.
+    /// Tells another node how many members of this node read an item of that node. If `sharing` is 0, a member of this
+    /// node only wants to read the item. Returns the id of the question that carries the report.
     fn tell_reading(&mut self, node: &str, workflow: String, key: &str, sharing: u64, readers: u32) -> u64 {
         let stamp = self.fresh_stamp();
         let body = encode(&ReadRequest { version: VERSION, workflow, key: key.to_owned(), sharing, readers, stamp });

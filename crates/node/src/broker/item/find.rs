@@ -35,8 +35,8 @@ use crate::broker::{Broker, Effect, NodeFailure, Requester, SiteOrder};
 /// The number of the service by which a node asks another one to describe an item.
 pub(in crate::broker) const FIND: u32 = 12;
 
-/// How long a request waits for an item that is on its way between two nodes, or for the catalog. The answer of a node
-/// that is asked within this time may come later.
+/// How long a request waits for an item that is on its way between two nodes, or for the catalog. If another node is
+/// asked within this time, its answer may come later.
 const PATIENCE_MS: u64 = 5_000;
 /// The first pause before the catalog is asked again. Each further pause is twice as long, up to [`RETRY_MS`].
 const FIRST_PAUSE_MS: u64 = 2;

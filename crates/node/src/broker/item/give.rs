@@ -296,7 +296,7 @@ mod tests {
         let item = bench.create(1, "x", ItemLevel::Verified);
         let access = || ItemRequest::Access { read: false, wait_ms: 1000, keys: vec!["x".into()] };
         bench.verdict = Verdict::Incomplete;
-        // At first no task waits for the item, and at the second transfer one does.
+        // At the first transfer, no task waits for the item. At the second transfer, a task does.
         let to = |task: &str| ItemRequest::Transfer { item, to: Party::task(task) };
         assert!(matches!(bench.ask_item(1, to("b")), Some(Answer::Done { .. })));
         assert!(matches!(bench.ask_item(2, access()), Some(Answer::Item(_))));

@@ -14,7 +14,7 @@ impl Broker {
     /// Begins to pass an item to the node `to`. The caller knows that no process of this node has the item's bytes
     /// open.
     pub(super) fn pass_item(&mut self, item: SegmentId, to: &str) {
-        // Without a lease, this node cannot change the item's entry in the catalog, so it does nothing now. The next
+        // Without a lease, this node cannot change the item's entry in the catalog, so the item stays for now. The next
         // owner's node repeats its request for the item.
         if !self.site.as_ref().is_some_and(|site| site.is_in() && site.is_there(to)) || self.journal.is_err() {
             return;

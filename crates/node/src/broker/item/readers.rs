@@ -90,8 +90,8 @@ struct Sharing {
 #[derive(Default)]
 pub(super) struct Readers {
     sharings: BTreeMap<SegmentId, Sharing>,
-    /// The nodes that wait to read an item, by workflow and item key. The number is the time at which this node forgets
-    /// the waiting node, unless that node asks again.
+    /// For each item (workflow and item key), the nodes that wait to read it. Each has the time at which this node
+    /// forgets it, unless it asks again before.
     wanted: BTreeMap<(u64, String), BTreeMap<String, u64>>,
 }
 

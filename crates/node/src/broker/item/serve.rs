@@ -225,8 +225,8 @@ impl Broker {
         Err((Status::Busy, format!("item '{key}' is being shared or unshared by another request; wait for its answer")))
     }
 
-    /// Refuses a transfer to a task whose endpoints do not allow it to own the item, because it could never open the
-    /// item.
+    /// Refuses a transfer to a task whose endpoints do not allow it to own the item, because such a task could never
+    /// open the item.
     fn may_receive(&self, workflow: u64, to: &Party, key: &str) -> Result<(), Refusal> {
         let number = |n: &u64| self.lasting.items.numbers.get(&(workflow, *n));
         let Some(Party::Task { task, .. }) = (if let Party::Number(n) = to { number(n) } else { Some(to) }) else {

@@ -24,8 +24,9 @@ use crate::broker::{Broker, NodeFailure, Record};
 /// The number of the service by which a node asks for the present node of an item that it has passed on.
 pub(in crate::broker) const WHERE: u32 = 14;
 
-/// An item counts as ended only if its next node did not know it for this time, in milliseconds. The next node may
-/// hear that it has the item only after the former node has heard that the catalog has no entry of the item.
+/// How long, in milliseconds, the next node must answer that it does not know an item before the item counts as ended.
+/// The wait is needed because the next node may hear that it has the item later than the former node hears that the
+/// catalog has no entry of the item.
 const UNKNOWN_MS: u64 = 5_000;
 /// The maximum number of unanswered questions to one node.
 const QUESTIONS: usize = 32;
@@ -163,10 +164,11 @@ impl Broker {
         true
     }
 
-    /// Tells whether this node must keep its note of an item that left it with this epoch. `node` is the node that has
-    /// the item's bytes; it is empty if they are on the item's node. `left` is the epoch with which the item left that
-    /// node. A node that passed the item on without its bytes keeps the note until the bytes have come to the item's
-    /// node, because the node that has the bytes may ask where the item is.
+    /// Tells whether this node must keep its note of an item that left this node with the epoch `epoch`. `node` is the
+    /// node that has the item's bytes, and `left` the epoch with which the item left that node; `node` is empty if the
+    /// bytes are on the item's node. This node keeps the note if it has the bytes. It also keeps the note if it passed
+    /// the item on without the bytes, until they have come to the item's node: the node that has the bytes may ask
+    /// where the item is.
     pub(super) fn keeps_left(&self, node: &str, left: u64, epoch: u64, file: SegmentId) -> bool {
         let is_own = Some(node) == self.own_node() && left == epoch;
         is_own || (file.0 == 0 && !node.is_empty())

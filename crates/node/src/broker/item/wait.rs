@@ -116,7 +116,7 @@ impl Broker {
         self.await_for(asker, what, wait_ms, wait_ms, keys, look_up)
     }
 
-    /// Works as `await_item`, but the request waits for `patience_ms`. `waited_ms` is the time that the member asked
+    /// Works like `await_item`, but the request waits for `patience_ms`. `waited_ms` is the time that the member asked
     /// for. If `waited_ms` is 0, `patience` is how long the request may look for its items.
     fn await_for(
         &mut self,
