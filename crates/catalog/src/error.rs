@@ -19,7 +19,7 @@ pub enum CatalogError {
     /// The call is wrong, for example because of a bad key, a value that is too long, or a key that occurs twice in one
     /// commit.
     Invalid(String),
-    /// The catalog has no room, or cannot write its journal.
+    /// The catalog has reached one of its limits, or cannot write its journal.
     Full(String),
     /// The other side sent bytes that are not a valid message, or not the expected one.
     Broken(String),

@@ -76,7 +76,7 @@ mod tests {
     fn the_names_that_were_dropped_first_are_forgotten_first() {
         let mut departed = Departed::default();
         departed.dropped(name(0), "a".into(), 1);
-        // The test drops the name 1 twice, so this name is forgotten according to the time of the second drop.
+        // The test drops the name 1 twice. So the time of the second drop decides when this name is forgotten.
         departed.dropped(name(1), "a".into(), 1);
         departed.dropped(name(1), "b".into(), 2);
         for number in 2..MOST {

@@ -151,7 +151,7 @@ pub struct Broker {
     /// The segments whose descriptors were lost with the keeper, and which members may offer again.
     lost: BTreeSet<SegmentId>,
     pages: Pages,
-    /// The endpoints whose listening sockets were lost with the keeper, until a launcher makes them again.
+    /// The endpoints whose listening sockets were lost with the keeper, and which no launcher has made again yet.
     deaf: BTreeSet<u64>,
     waits: Waits,
     making: Option<Making>,

@@ -91,7 +91,7 @@ const MAKING: u32 = 1;
 const MOVED: u32 = 2;
 const NOT_MOVED: u32 = 3;
 
-/// A question about a move that waits for its answer.
+/// A question about a move. It waits for its answer, or for the end of a pause.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum MoveQuestion {
     /// MOVE_ENDED, about a region that came to this node as this segment.

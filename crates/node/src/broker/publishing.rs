@@ -60,7 +60,8 @@ impl Broker {
         }
         self.keep_promise(workflow, &name);
         let what = format!("series '{name}'");
-        // The former publisher's series is removed together with its name, unless observers still have it open.
+        // Unless observers have the former publisher's series open, it is removed together with its name. So its memory
+        // and its descriptors count as free here.
         let unused = former.filter(|f| !self.open_segments.is_open(*f) && self.away(workflow).is_empty());
         let left = unused.and_then(|f| self.lasting.segments.get(&f));
         let (room, slots) = left.map_or((0, 0), |s| (s.reserved, s.descriptors()));

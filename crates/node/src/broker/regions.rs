@@ -45,7 +45,8 @@ struct Frozen {
     member: MemberId,
     /// True if the region cannot be handed over any more, because the other node has given up the region's name.
     is_over: bool,
-    /// The segments of other nodes to which the region is not handed over, because those moves have ended.
+    /// The segments of other nodes to which the region must not be handed over, because its moves to these segments
+    /// have ended.
     ended_moves: BTreeSet<SegmentId>,
 }
 

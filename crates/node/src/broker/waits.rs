@@ -36,7 +36,7 @@ pub(super) enum Due {
     AskOwner(Connection, u64),
     /// It is time to try again to open this item for a request that waits for the item.
     Serve(SegmentId),
-    /// It is time to check which nodes that read this item have reported again in time that they still read it.
+    /// It is time to forget the nodes that have not confirmed in time that they still read this item.
     Readers(SegmentId),
     /// It is time to tell another node again that members of this node still read a copy of its item. The fields are
     /// the item and the sharing.
