@@ -147,8 +147,8 @@ pub trait Watch: Send {
     /// the changes that this call did not report.
     fn next(&mut self, by: Deadline) -> CatalogResult<Vec<Event>>;
 
-    /// Like [`Self::next`], but stops connecting soon after `is_over` begins to return true. A watch that does not
-    /// connect ignores `is_over`.
+    /// Like [`Self::next`], but stops connecting soon after `is_over` begins to return true. A watch that needs no
+    /// connection ignores `is_over`.
     ///
     /// # Errors
     /// As for [`Self::next`].

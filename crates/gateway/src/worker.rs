@@ -348,8 +348,8 @@ mod tests {
     use crate::simulated::SimulatedGateway;
     use crate::{CatalogAddress, GatewayOptions};
 
-    /// A catalog that makes the next `lost` commits with a deletion fail, as if their answers were lost. These commits
-    /// change nothing.
+    /// A catalog for tests. The next `lost` commits that delete an entry change nothing, and fail as if their answers
+    /// were lost.
     struct LosesDeletes {
         memory: Memory,
         lost: AtomicU64,

@@ -22,8 +22,8 @@ pub use options::{ServeError, ServeOptions, SiteOptions, default_socket};
 /// Runs the daemon until it is told to end (SIGTERM, SIGINT, SIGHUP). A private daemon also ends when no member uses
 /// it. With `detach`, the call returns as soon as the daemon serves, and the daemon continues in a process of its own.
 ///
-/// The call forks, so the calling process must have only one thread. It blocks in the calling thread the signals that
-/// end the daemon.
+/// The call forks, so the calling process must have only one thread. The call also blocks, in the calling thread, the
+/// signals that end the daemon.
 ///
 /// # Errors
 /// The socket's folder belongs to another user or cannot be made; or another daemon serves the socket; or the kernel

@@ -145,8 +145,8 @@ pub struct Lasting {
     /// Bytes that all segments have reserved together.
     pub reserved: u64,
     pub items: Items,
-    /// For each segment on this node to which a region moves or has moved from another node: that move. It is kept
-    /// until the other node knows the outcome.
+    /// For each segment on this node to which a region moves or has moved from another node: that move. The move is
+    /// kept until the other node knows the outcome.
     pub arrivals: BTreeMap<SegmentId, Arrival>,
 }
 

@@ -47,8 +47,8 @@ use super::{Broker, Cause, Effect, NodeFailure, Record, Requester, SiteName, Sit
 
 /// The service by which a region's former node is told whether the region has moved. The answer is empty.
 pub(super) const MOVE_ENDED: u32 = 35;
-/// The service by which a region's former node asks for the state of the move. It asks the node to which it handed the
-/// region over. The answer is a `MoveStateReply`.
+/// The service by which a region's former node asks for the state of the move. The asked node is the one to which the
+/// region was handed over. The answer is a `MoveStateReply`.
 pub(super) const MOVE_STATE: u32 = 36;
 
 /// How long the broker waits before it repeats a question about a move, in milliseconds.
@@ -157,7 +157,8 @@ impl Broker {
             return;
         }
         self.commit(Record::HandedOver { segment, becomes, node });
-        // Usually the other node reports the outcome before this pause is over.
+        // This node asks the other node for the outcome only after a pause, because the other node usually reports the
+        // outcome before that.
         self.moves.paused.insert(MoveQuestion::State(segment, becomes));
         self.answer(asker, &Answer::Done { value: 0 });
     }

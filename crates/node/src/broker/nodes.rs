@@ -83,7 +83,7 @@ pub enum NodeOrder {
         object: u64,
         /// The object's epoch on the other node.
         epoch: u64,
-        /// The segment or file on this node that gets the bytes. It was made before.
+        /// The existing segment or file on this node that gets the bytes.
         into: SegmentId,
         /// How many bytes to read, from the object's first byte on.
         size: u64,
@@ -95,7 +95,7 @@ pub enum NodeOrder {
     Fill {
         /// The id of this request. The report of its outcome has the same id.
         id: u64,
-        /// The file on this node that gets the bytes. It was made before.
+        /// The existing file on this node that gets the bytes.
         into: SegmentId,
         /// The bytes, from the file's first byte on.
         bytes: Vec<u8>,

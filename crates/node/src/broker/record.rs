@@ -258,7 +258,8 @@ messages! {
             /// If `made` is true, the id of the segment that was made. Otherwise the number that is the answer.
             value: u64,
         },
-        /// A region that came from another node has all of its bytes, and gets this name. It stays when the run ends.
+        /// A region that came from another node has all of its bytes, and gets this name. The region stays when the run
+        /// ends.
         50 Renamed {
             /// The region's segment.
             segment: SegmentId,

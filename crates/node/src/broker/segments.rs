@@ -165,7 +165,8 @@ impl Broker {
     }
 
     /// Gives the members whose connections are lost, and which may have segments of this workflow open. When such a
-    /// member connects again, it lists the segments that it has open. It counts as away until its list is complete.
+    /// member connects again, it lists the segments that it has open. The member counts as away until its list is
+    /// complete.
     pub(super) fn away(&self, workflow: u64) -> Vec<MemberId> {
         let away = self.lasting.members.iter().filter(|(id, m)| {
             !self.listed.contains(id) && (m.workflow == workflow || m.endpoint == super::MAIN_ENDPOINT)

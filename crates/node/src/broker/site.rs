@@ -721,8 +721,8 @@ impl Broker {
                     site.departed.dropped(name.clone(), node, now);
                 }
                 // The other node that had the name of a region of this node has given the name up or lost its lease. If
-                // the region was handed over to that node, it may have moved and have been removed there, so it stays
-                // closed until that node has said whether it has moved.
+                // the region was handed over to that node, the region may have moved and have been removed there. So
+                // the region stays closed here until that node has said whether it has moved.
                 match site.owned.contains(&name) {
                     // The catalog may have removed the name's entry together with a former lease of this node.
                     true => self.claim_again(name),

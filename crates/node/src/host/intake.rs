@@ -21,8 +21,8 @@ impl Host<'_> {
                 Ok(None) => return,
                 Err(error) if error.is_out_of_descriptors() => {
                     // This process has no descriptor left for the new connection. If the connection stayed in the
-                    // queue, the kernel would wake this thread again and again. So it is accepted with the spare
-                    // descriptor and closed at once. Its client sees the end of the connection.
+                    // queue, the kernel would wake this thread again and again. So the connection is accepted with the
+                    // spare descriptor and closed at once. The client sees the end of the connection.
                     self.spare = None;
                     drop(socket::accept(listener));
                     self.spare = file::spare().ok();

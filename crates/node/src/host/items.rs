@@ -197,7 +197,7 @@ impl Host<'_> {
         Ok(true)
     }
 
-    /// Shuts all doors to the file. Then asks the kernel whether any other process has it open or mapped.
+    /// Shuts all doors to the file. Then asks the kernel whether any other process has the file open or mapped.
     fn ask(&mut self, id: u64) -> Verdict {
         let Some(fd) = self.segments.get(&id) else { return Verdict::Unknown("the daemon has lost it".into()) };
         let gate = self.files.folder.as_ref().and_then(Folder::gate);
@@ -219,7 +219,8 @@ impl Host<'_> {
         if !self.broker.is_confined(connection) {
             self.files.reopenable.insert(id);
         }
-        // A former owner with the same user id may have changed the file's mode, so that the file cannot be opened.
+        // A former owner with the same user id may have changed the file's mode so that the file cannot be opened. So
+        // the mode is corrected before the file is opened.
         file::let_owner_open(fd)?;
         let opened = match &self.files.folder {
             Some(folder) if folder.gate().is_some() => {

@@ -30,8 +30,8 @@ pub(super) struct Membership {
     pub reach: NodeAccess,
 }
 
-/// Joins the site. `next_segment` comes from the journal. If the daemon was a node before, `next_segment` contains its
-/// node number, and the daemon serves at once, even if the site cannot be reached.
+/// Joins the site. `next_segment` comes from the journal. If the daemon was a node before, `next_segment` contains the
+/// node's number, and the daemon serves at once, even if the site cannot be reached.
 pub(super) fn join(
     options: &SiteOptions,
     token: u64,

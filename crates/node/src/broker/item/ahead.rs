@@ -4,12 +4,12 @@
 //! catalog to pass the item on. So when the catalog reports that the item belongs to the next node, that node has the
 //! bytes already and need not pull them.
 //!
-//! The catalog alone decides whether the next node may use the bytes. It may use them only if the item's entry in the
-//! catalog names three things: the node that sent the bytes, the epoch, and the **stamp** with which the bytes were
-//! sent. No two requests to the catalog to pass an item on have the same stamp. If the catalog refuses a request, the
-//! item's owner may write to the item again. The next request has another stamp, so the catalog's entry never names the
-//! bytes of the refused request. If the bytes are lost or late, or if the entry does not name them, the next node pulls
-//! the bytes, as for a large item.
+//! The catalog alone decides whether the next node may use the bytes. The next node may use the bytes only if the
+//! item's entry in the catalog names three things: the node that sent the bytes, the epoch, and the **stamp** with
+//! which the bytes were sent. No two requests to the catalog to pass an item on have the same stamp. If the catalog
+//! refuses a request, the item's owner may write to the item again. The next request has another stamp, so the
+//! catalog's entry never names the bytes of the refused request. If the bytes are lost or late, or if the entry does
+//! not name them, the next node pulls the bytes, as for a large item.
 
 use std::collections::VecDeque;
 

@@ -251,8 +251,8 @@ mod tests {
     }
 
     /// Makes the broker of a node with the item `x`. The item's owner, rank 0 of task `w`, has shared the item and then
-    /// closed it. The node `c` has asked to read the item. Then the node `b` has asked for it, so the item is about to
-    /// leave. Returns the item and the number of the sharing.
+    /// closed it. The node `c` has asked to read the item. Then a task of the node `b` has asked to own the item, so
+    /// the item is about to leave. Returns the item and the number of the sharing.
     fn about_to_leave() -> (Bench, SegmentId, u64) {
         let mut bench = Bench::in_site();
         bench.join(1, MAIN_ENDPOINT, "w", 0);

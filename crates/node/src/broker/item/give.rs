@@ -102,8 +102,8 @@ impl Broker {
         if cooperative || !writable {
             self.open_segments.open(found.file, asker.member);
         } else if let Some(listed) = self.items.resuming.get_mut(&asker.member) {
-            // The member is still listing the items that it has open. It gets this item only now, so the item is added
-            // here.
+            // The member is still listing the items that it has open. The member gets this item only now, so the item
+            // is added to its list here.
             listed.insert(item);
         }
         if matches!(self.items.handovers.phase(item), Phase::Proved) {

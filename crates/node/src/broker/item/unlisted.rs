@@ -134,8 +134,8 @@ impl Broker {
         if (epoch, &to) != (asked, &question.node) {
             return true;
         }
-        // The asked node has passed the item back to this node, but this node has not got it. So the answer counts as
-        // if the asked node did not know the item.
+        // The asked node has passed the item back to this node, but this node has not received it. So the answer counts
+        // as if the asked node did not know the item.
         let is_back = code == PASSED_ON && Some(&*node) == self.own_node();
         let code = if is_back { UNKNOWN } else { code };
         let since = match code {

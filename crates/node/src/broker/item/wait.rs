@@ -161,8 +161,8 @@ impl Broker {
             self.unqueue(id);
         }
         for item in self.items.handovers.forget_connection(connection) {
-            // If the owner's connection is lost, the owner keeps the item. It repeats its request when it connects
-            // again.
+            // If the owner's connection is lost, the owner keeps the item. The owner repeats its request when it
+            // connects again.
             let kept = self.lasting.items.all.get(&item).is_some_and(|i| i.holder != MemberId::NONE);
             if let Phase::Copying { to, .. } = *self.items.handovers.phase(item) {
                 if kept {
