@@ -235,7 +235,8 @@ impl Member {
         };
         let found = self.catalog.get(&keys::node(&self.site, &node), by())?;
         let place = found.and_then(|found| NodeRecord::read(&node, &found.value));
-        // If the other node's lease has ended between the two reads, its address is not known.
+        // If the other node's lease ended after the name's entry was read, the node's entry is gone, and the node's
+        // address is not known.
         Ok(CatalogFailure::Taken(place.unwrap_or(NodeRecord { node, number: 0, token: 0, address: String::new() })))
     }
 

@@ -106,7 +106,7 @@ impl Default for Limits {
     }
 }
 
-/// The number of the node that gave out a segment's id begins at this bit of the id.
+/// In a segment's id, the bits from this one on are the number of the node that gave out the id.
 pub const NODE_SHIFT: u32 = 50;
 /// The maximum number of requests of one connection that may wait at the same time.
 const PARKED: usize = 64;

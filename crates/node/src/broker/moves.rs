@@ -370,7 +370,7 @@ impl Broker {
         found.handed_over.as_ref().map(|to| to.becomes)
     }
 
-    /// Handles the report of the node `node` that a move has ended.
+    /// Handles a report from the node `node`: a move has ended.
     pub(super) fn move_ended(&mut self, node: &str, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
         let MoveEnded { segment, becomes, moved } = decode(body).ok_or_else(unreadable)?;
         let found = self.lasting.segments.get(&segment).filter(|_| self.handed_over_as(segment) == Some(becomes));
@@ -383,7 +383,7 @@ impl Broker {
         Ok(Vec::new())
     }
 
-    /// Answers another node's question for the state of a move to this node.
+    /// Answers another node's question about the state of a move to this node.
     pub(super) fn move_state_wanted(&self, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
         let MoveStateRequest { becomes } = decode(body).ok_or_else(unreadable)?;
         Ok(encode(&MoveStateReply { state: self.move_state(becomes) }))

@@ -35,7 +35,7 @@ pub struct NodeFailure {
 pub enum NodeOrder {
     /// Ask a service of another node's broker. The answer is [`NodeEvent::Answered`].
     Ask {
-        /// The broker's id for the question.
+        /// The id that the broker gave to the question.
         id: u64,
         /// The node that is asked.
         node: String,
@@ -49,7 +49,7 @@ pub enum NodeOrder {
     /// Ask a service of another node's broker. The body of the question is `head`, followed by the bytes of a file. The
     /// answer is [`NodeEvent::Answered`].
     Send {
-        /// The broker's id for the question.
+        /// The id that the broker gave to the question.
         id: u64,
         /// The node that is asked.
         node: String,
@@ -73,7 +73,7 @@ pub enum NodeOrder {
     },
     /// Read the bytes of another node's object into memory that the host has. The answer is [`NodeEvent::Pulled`].
     Pull {
-        /// The broker's id for the pull.
+        /// The id that the broker gave to the pull.
         id: u64,
         /// The node that has the object.
         node: String,
@@ -162,7 +162,7 @@ pub enum NodeOrder {
     },
     /// The answer to [`NodeEvent::Opening`].
     Opened {
-        /// The host's id for the request, as in [`NodeEvent::Opening`].
+        /// The id that the host gave to the request, as in [`NodeEvent::Opening`].
         id: u64,
         /// The segment or file on this node whose bytes are sent. The error says why no bytes are sent.
         outcome: Result<SegmentId, NodeFailure>,
@@ -174,14 +174,14 @@ pub enum NodeOrder {
 pub enum NodeEvent {
     /// The result of [`NodeOrder::Ask`].
     Answered {
-        /// The broker's id for the question.
+        /// The id that the broker gave to the question.
         id: u64,
         /// The body of the answer. The error says why there is no answer.
         outcome: Result<Vec<u8>, NodeFailure>,
     },
     /// Another node's broker asks a question. The broker answers with [`NodeOrder::Answer`], at once or later.
     Asked {
-        /// The host's id for the question.
+        /// The id that the host gave to the question.
         id: u64,
         /// The node that asks. Under TLS its certificate has proved the name.
         node: String,
@@ -192,21 +192,21 @@ pub enum NodeEvent {
     },
     /// The result of [`NodeOrder::Pull`] or [`NodeOrder::Fill`].
     Pulled {
-        /// The broker's id for the pull or the fill.
+        /// The id that the broker gave to the pull or the fill.
         id: u64,
         /// `Ok` if all bytes have arrived. The error says why they have not arrived.
         outcome: Result<(), NodeFailure>,
     },
     /// The result of [`NodeOrder::Mirror`] or [`NodeOrder::MirrorSeries`].
     Mirrored {
-        /// The broker's id for the order.
+        /// The id that the broker gave to its order.
         id: u64,
         /// The mirror's id. The error says why there is no mirror.
         outcome: Result<SegmentId, NodeFailure>,
     },
     /// The result of [`NodeOrder::CopyRegion`].
     RegionCopied {
-        /// The broker's id for the order.
+        /// The id that the broker gave to its order.
         id: u64,
         /// The id of the region on this node. The error says why the region was not copied.
         outcome: Result<SegmentId, NodeFailure>,
@@ -214,7 +214,7 @@ pub enum NodeEvent {
     /// Another node wants the bytes of an object. The broker answers with [`NodeOrder::Opened`]. The bytes must not
     /// change while they are sent.
     Opening {
-        /// The host's id for the request.
+        /// The id that the host gave to the request.
         id: u64,
         /// The node that asks. Under TLS its certificate has proved the name.
         node: String,

@@ -268,7 +268,7 @@ messages! {
             /// The member's request for which the region came to this node.
             cause: Cause,
         },
-        /// A region is about to move to another node, or does not move any more.
+        /// A region is about to move to another node, or is not about to move any more.
         51 Moving {
             /// The region's segment.
             segment: SegmentId,

@@ -163,7 +163,8 @@ impl Broker {
         self.elsewhere(workflow, KIND, copy)
     }
 
-    /// Handles the host's report that a region was copied or moved to this node, or why not.
+    /// Handles the host's report about copying or moving a region to this node: the copy is complete, or the copying
+    /// has failed.
     pub(super) fn region_copied(&mut self, id: u64, outcome: Result<SegmentId, NodeFailure>) {
         let Some(AwaitedRegion { waits, member, opcode, .. }) = self.regions.coming.remove(&id) else { return };
         if !self.has_member(waits.0, member) {

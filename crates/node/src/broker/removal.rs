@@ -46,7 +46,7 @@ impl Removals {
     }
 }
 
-/// Makes the body of a question for the removal of an object.
+/// Makes the body of a question by which a node asks another node to remove an object.
 pub(super) fn question(name: &SiteName, in_use: InUse) -> Vec<u8> {
     let (workflow, kind, name) = (name.workflow.clone(), name.kind, name.name.clone());
     encode(&RemovalRequest { workflow, kind, in_use, name })
@@ -86,7 +86,7 @@ impl Broker {
         }
     }
 
-    /// Handles another node's question for the removal of an object of this node.
+    /// Handles the question of another node that asks this node to remove an object.
     pub(super) fn removal_wanted(&mut self, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
         // An item belongs to a task, so no other node may ask for its removal.
         let asked = decode::<RemovalRequest>(body).filter(|asked| asked.kind != SegmentKind::Item);

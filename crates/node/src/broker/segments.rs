@@ -1,4 +1,4 @@
-//! Checks how much segments use of the quota, the memory and the descriptors, and removes segments.
+//! Checks that quota, memory and descriptors are left for new segments, and removes segments.
 
 use crossdock_layout::wire::{Answer, InUse, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};

@@ -56,7 +56,7 @@ pub(super) struct Succession {
     released: BTreeSet<SiteName>,
 }
 
-/// Makes the body of a question for the name of a series.
+/// Makes the body of a question by which a node asks for the name of a series.
 pub(super) fn question(workflow: &str, series: &str) -> Vec<u8> {
     encode(&NameRequest { workflow: workflow.to_owned(), series: series.to_owned() })
 }
@@ -118,7 +118,7 @@ impl Broker {
         }
     }
 
-    /// Handles another node's question for the name of a series.
+    /// Handles the question of another node that asks for the name of a series.
     pub(super) fn series_name_wanted(&mut self, id: u64, body: &[u8]) {
         let Some(NameRequest { workflow, series }) = decode(body) else {
             let text = "the question for a series cannot be read; run the same version of crossdock on all nodes";
@@ -187,7 +187,7 @@ impl Broker {
         }
     }
 
-    /// Answers one question for a name: the name is free, or `why_not` says why it is not.
+    /// Answers a node that asked for a name: the name is free, or `why_not` says why it is not free.
     fn answer_heir(&mut self, id: u64, why_not: Option<String>) {
         let given = NameReply { yes: u32::from(why_not.is_none()), text: why_not.unwrap_or_default() };
         self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome: Ok(encode(&given)) }));

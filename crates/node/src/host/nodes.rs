@@ -212,7 +212,7 @@ impl NodeAccess {
         }
     }
 
-    /// Works as [`Self::wait_for`], for a call that may last as long as a task waits.
+    /// Works like [`Self::wait_for`], but for a call that may last as long as a task waits.
     fn wait_to_open(&self, call: impl FnOnce(&Relay) -> NodeEvent + Send + 'static) -> bool {
         let (queues, relay) = (Arc::clone(&self.queues), Arc::clone(&self.relay));
         self.openers.run(Box::new(move || queues.put(call(&relay))))

@@ -22,7 +22,7 @@ pub fn fuzz(bytes: &[u8]) {
     World::new(None).run(bytes);
 }
 
-/// Works as [`fuzz`], but for the broker of a node in a site. Other nodes ask the broker questions, and answer its
+/// Works like [`fuzz`], but for the broker of a node in a site. Other nodes ask the broker questions, and answer its
 /// questions truly or falsely. Also checks that the broker answers each question at most once, and gives other nodes
 /// only files that the host holds.
 pub fn fuzz_in_site(bytes: &[u8]) {
@@ -41,7 +41,7 @@ struct World {
     copies: Vec<(SegmentId, SegmentId)>,
     /// A number from which the kernel's next answers about items' files are chosen.
     verdicts: u8,
-    /// The rest of the site, if the broker belongs to a site.
+    /// The simulated catalog and the other nodes, if the broker belongs to a site.
     site: Option<Site>,
 }
 

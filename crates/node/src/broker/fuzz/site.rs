@@ -234,7 +234,7 @@ impl World {
         self.event(Event::Site(SiteEvent::Passed { item, epoch, outcome }));
     }
 
-    /// Makes the catalog report an entry of an item that another node could have written.
+    /// Makes the catalog report an item's entry, as another node could have written the entry.
     fn entry(&mut self, argument: u8, rest: &mut &[u8]) {
         let item = SegmentId(self.some_item(argument));
         let (epoch, daemon) = (u64::from(number(rest) % 4), u64::from(argument % 2));

@@ -295,7 +295,7 @@ impl Broker {
         }
     }
 
-    /// Repeats the report to the item's node that members of this node still read the copy.
+    /// Tells the item's node once more that members of this node still read the copy.
     pub(in crate::broker) fn read_again(&mut self, item: SegmentId, sharing: u64) {
         let Some(copy) = self.items.copies.all.get(&(item, sharing)) else { return };
         let (node, workflow, key) = (copy.node.clone(), copy.workflow, copy.key.clone());

@@ -211,7 +211,7 @@ impl Broker {
         }
     }
 
-    /// Works as `look_up_waiting`, but the catalog is asked after a pause.
+    /// Works like `look_up_waiting`, but the catalog is asked after a pause.
     pub(super) fn look_up_waiting_later(&mut self, waits: RequestId, why: &str) {
         if let Some(wait) = self.unqueue(waits) {
             self.look_up_later(LookUp::of_wait(wait, None), Status::TimedOut, why);

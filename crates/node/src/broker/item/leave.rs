@@ -270,8 +270,8 @@ impl Broker {
         self.effects.push(Effect::Nodes(NodeOrder::Opened { id, outcome }));
     }
 
-    /// Answers other nodes' requests for an item's bytes, which waited until the catalog said whether the item has left
-    /// this node.
+    /// Answers the requests of other nodes for an item's bytes. These requests waited until the catalog said whether
+    /// the item has left this node.
     fn open_again(&mut self, item: SegmentId) {
         for (id, epoch) in self.items.openings.remove(&item).unwrap_or_default() {
             self.open_item_left(id, item, epoch);

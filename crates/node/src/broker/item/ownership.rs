@@ -238,7 +238,7 @@ impl Broker {
         reply(item.0, code, self.whose(item, found))
     }
 
-    /// Reports to the nodes whose tasks wait for an item that the item is gone.
+    /// Reports the end of an item to the nodes whose tasks wait for the item.
     pub(super) fn tell_nodes_of_end(&mut self, item: SegmentId, workflow: u64, key: &str, why: &str) {
         let waiters = self.items.remote_waiters.0.remove(&(workflow, key.to_owned())).unwrap_or_default();
         let nodes: BTreeSet<_> =

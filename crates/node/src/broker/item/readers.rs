@@ -218,7 +218,7 @@ impl Broker {
         }
     }
 
-    /// Tells the nodes that wait to read an item that the item is shared, if it is shared now.
+    /// If the item is shared now, reports this to the nodes that wait to read it.
     pub(super) fn tell_nodes_of_sharing(&mut self, item: SegmentId) {
         let Some(found) = self.lasting.items.all.get(&item).filter(|found| found.shared) else { return };
         if self.items.handovers.phase(item).ends_sharing() {
