@@ -109,8 +109,8 @@ impl Broker {
     }
 
     fn check_waits(&self) {
-        // While the host makes memory, the broker does not do the work of deadlines. So deadlines that have passed may
-        // still be set.
+        // While the host makes memory, the broker does not act on deadlines. So deadlines that have passed may still be
+        // set.
         let done = if self.is_making() { 0 } else { self.now };
         self.waits.check(done, |at, due| match due {
             Due::Hello(connection) => self.links.get(&connection).is_some_and(|link| link.hello_due == at),

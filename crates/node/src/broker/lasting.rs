@@ -118,7 +118,7 @@ pub struct Arrival {
     pub workflow: String,
     /// The region's name.
     pub name: String,
-    /// True if the segment on this node has the region's name, so that the region has moved.
+    /// True if the segment on this node has the region's name. The region has then moved.
     pub named: bool,
 }
 

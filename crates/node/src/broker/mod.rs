@@ -272,8 +272,8 @@ impl Broker {
             Event::Journal(state) => self.journal = state,
             Event::Tick => {}
         }
-        // The host is making memory for a segment id that the work of a deadline could take as well. So the work of
-        // deadlines waits until the host has answered, which is the next event.
+        // The host is making memory for a segment id. If the broker acted on a deadline now, it could give the same id
+        // to another segment. So deadlines wait until the host has answered, which is the next event.
         if !self.is_making() {
             self.run_due();
         }

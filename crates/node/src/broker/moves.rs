@@ -286,7 +286,7 @@ impl Broker {
         self.moves.given_back.extend(back);
     }
 
-    /// Tells whether this node needs the name of a region that has not moved to this node, because another region of
+    /// Tells whether this node needs a region's name although that region has not moved to this node: another region of
     /// this name is here or is about to come.
     fn needs_name(&self, arrival: &Arrival) -> bool {
         let name = region_name(arrival);

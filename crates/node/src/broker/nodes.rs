@@ -228,7 +228,7 @@ pub enum NodeEvent {
 }
 
 impl Broker {
-    /// Gives a new id for a [`NodeOrder`]. No broker uses an id twice.
+    /// Gives a new id for a [`NodeOrder`]. A broker uses no id twice.
     pub fn node_order_id(&mut self) -> u64 {
         self.node_orders += 1;
         self.node_orders

@@ -2,10 +2,10 @@
 //! its readers.
 //!
 //! [`super::readers`] says what the nodes tell each other. This node drops a copy as soon as no member has the copy
-//! open. But it keeps the copy while it waits for another node's answer after which one more member could open the
-//! copy. After a broker was killed, the next broker does not know the copies of the killed one: members that have such
-//! a copy open keep it, and the new broker sends no message about it to the item's node. For a new reader, the new
-//! broker pulls the item's bytes once more.
+//! open. But it keeps the copy while a question to another node is unanswered, if the answer may let one more member
+//! open the copy. After a broker was killed, the next broker does not know the copies of the killed one: members that
+//! have such a copy open keep it, and the new broker sends no message about these copies to the item's node. For a new
+//! reader, the new broker pulls the item's bytes once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 

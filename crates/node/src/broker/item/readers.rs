@@ -90,8 +90,8 @@ struct Sharing {
 #[derive(Default)]
 pub(super) struct Readers {
     sharings: BTreeMap<SegmentId, Sharing>,
-    /// For each item (workflow and item key), the nodes that wait to read it. Each has the time at which this node
-    /// forgets it, unless it asks again before.
+    /// For each item (workflow and item key), the nodes that wait to read it. The number is the time at which this node
+    /// forgets the waiting node, unless the waiting node asks again earlier.
     wanted: BTreeMap<(u64, String), BTreeMap<String, u64>>,
 }
 
