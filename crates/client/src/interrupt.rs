@@ -6,7 +6,7 @@ thread_local! {
     static CHECK: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
 }
 
-/// When this value is dropped, even after a panic, the thread gets back the check that it had before.
+/// When this value is dropped, even after a panic, the thread's former check is set again.
 struct Restore(Option<fn() -> bool>);
 
 impl Drop for Restore {

@@ -123,8 +123,8 @@ impl Session {
         Ok(IncomingRegion { session: self.clone(), opened, mapping })
     }
 
-    /// Claims, in the site, the name that the complete copy `region` shall get. `order` is the number that the broker
-    /// gave when it told this session to copy the region. `former` is the segment from which the region was copied. If
+    /// Claims a name in the site for `region`, a complete copy of a region. `order` is the number that the broker gave
+    /// when it told this session to copy the region. `former` is the segment from which the region was copied. If
     /// `named` is true, the copy also gets the name now. The call is for the daemon itself.
     ///
     /// # Errors

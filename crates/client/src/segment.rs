@@ -23,8 +23,8 @@ pub(crate) struct OpenRequest<'a> {
     /// existing segment only.
     pub size: u64,
     /// The number of bytes, from the start on, that count as reserved if the daemon makes the segment. Each process
-    /// that opens the segment for writing allocates those of these pages that do not exist yet, so that an access to
-    /// them causes no SIGBUS.
+    /// that opens the segment for writing allocates the missing pages of these bytes, so that an access to the bytes
+    /// causes no SIGBUS.
     pub reserve: u64,
     /// Any number that the maker wants to keep with the segment. If the segment exists already, this number is ignored.
     /// For a port the number encodes the options.

@@ -1,8 +1,8 @@
 //! Benchmark of ports (P1 and P2 in `docs/benchmarks.md`): the time of a one-way message between two processes on two
-//! CPUs. The same run also measures other ways to pass a message: a word on which the receiver spins and a futex, which
-//! are the fastest possible ways (the "floors"), and a SOCK_SEQPACKET socket. The rounds of all ways alternate, so that
-//! a busy machine slows all of them alike. The result for a port is the median of its rounds, and the ratio of this
-//! median to the floor's median.
+//! CPUs. The same run also measures other ways to pass a message: a word in shared memory on which the receiver spins,
+//! a futex, and a SOCK_SEQPACKET socket. The word and the futex are the fastest possible ways (the "floors"). The
+//! rounds of all ways alternate, so that a busy machine slows all of them alike. The result for a port is the median of
+//! its rounds, and the ratio of this median to the floor's median.
 //!
 //! `bench/ports/run` builds and runs this benchmark; with `--peer` it also runs the same benchmark for iceoryx2. To run
 //! this benchmark alone: `cargo run --release -p crossdock-core --example ports [-- --json]`. `QUICK=1` makes a short

@@ -523,8 +523,8 @@ mod tests {
             numbers
         };
         assert_eq!(numbers_after(&[]), [5, 7]);
-        // The earlier call may have made an item with this key. That item is destroyed before another item with the
-        // same key can be made.
+        // Request 3 was given up, but may have made the item `x`. The session must first destroy that item, so request
+        // 5, which also makes `x`, is not sent again yet.
         assert_eq!(numbers_after(&[(3, create("x"))]), [3, 7]);
         let destroy = Request::Item(ItemRequest::Destroy { item: SegmentId(9) });
         assert_eq!(numbers_after(&[(3, create("z")), (4, destroy)]), [3]);

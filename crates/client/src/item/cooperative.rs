@@ -15,7 +15,7 @@ use crate::segment::SegmentOpening;
 pub(super) struct MappedItem {
     pub memory: Arc<ItemMemory>,
     pub given: ItemGiven,
-    /// The numbers by which the item's owner word names this rank as the owner, or any rank of this task.
+    /// The numbers in the item's owner word that mean that this rank, or any rank of this task, owns the item.
     pub own: PartyNumbers,
     pub _opening: SegmentOpening,
 }

@@ -41,7 +41,7 @@ impl Region {
         Ok(all)
     }
 
-    /// Checks the contents of an entry; `None` if no correct member writes such contents.
+    /// Checks an entry, and gives what it says about its object; `None` if no correct member writes such an entry.
     pub(super) fn info(&self, entry: &Entry) -> Option<ObjectInfo> {
         let ty = self.type_of(entry)?;
         let field = read_field(&entry.name);
@@ -180,7 +180,7 @@ impl Region {
         let Some((info, container)) = self.container_at(header, thorough)? else { return Ok(None) };
         let element = container.element();
         let size = element.as_ref().and_then(Type::size_and_align).map(|layout| layout.0);
-        // `size` is `None` if an element had more than 2^64 bytes. No correct container has such elements.
+        // `size` is `None` if an element would have more than 2^64 bytes. No correct container has such elements.
         if matches!(container, Type::Ndarray(_)) == is_ndarray && size == Some(elem_size) {
             return Ok(element);
         }

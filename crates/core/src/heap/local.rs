@@ -71,8 +71,8 @@ impl Region {
 
     /// Frees a block in a slice of this slot. For any other offset, does nothing and gives `false`.
     ///
-    /// Only this thread takes blocks of its slices, so a load and a store are enough. If another member frees the same
-    /// block at the same moment by mistake, the resulting state is the same.
+    /// Only this thread takes blocks of this slot's slices, so a load and a store are enough. If another member frees
+    /// the same block at the same moment by mistake, the resulting state is the same.
     #[inline(always)]
     pub(super) fn free_own(&self, local: &mut LocalSlot, offset: u64) -> bool {
         let relative = offset.wrapping_sub(self.memory.geometry().data_at);

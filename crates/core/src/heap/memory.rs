@@ -70,8 +70,8 @@ impl Memory {
     }
 
     /// # Safety
-    /// `offset` must be aligned for `T` and `size_of::<T>()` bytes from it must lie within the capacity. `T` must
-    /// consist of atomics, so that other processes' writes are no data race.
+    /// `offset` must be aligned for `T`, and `size_of::<T>()` bytes from `offset` on must lie within the
+    /// capacity. `T` must consist of atomics, so that other processes' writes are no data race.
     #[inline]
     unsafe fn at<T>(&self, offset: u64) -> &T {
         debug_assert!(offset + size_of::<T>() as u64 <= self.geometry.capacity);
@@ -142,8 +142,8 @@ impl Memory {
         (index < self.geometry.slices.div_ceil(64)).then(|| unsafe { self.at(self.geometry.used_at + index * 8) })
     }
 
-    /// Gives the head of the directory's chain for a hash. If `which` is 0, the chain is in the index of names; if
-    /// `which` is 1, it is in the index of offsets.
+    /// Gives the word with which the chain of directory entries for a hash begins: the chain in the index of names if
+    /// `which` is 0, the chain in the index of offsets if `which` is 1.
     #[inline]
     pub(crate) fn bucket(&self, which: u64, hash: u32) -> &WildWord<AtomicU32> {
         let index = (which & 1) * self.geometry.buckets + (u64::from(hash) & (self.geometry.buckets - 1));

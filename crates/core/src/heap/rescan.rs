@@ -79,7 +79,7 @@ impl Region {
         self.memory.head(slice).is_some_and(exchange)
     }
 
-    /// Returns to the pool all slices of this slot in which no block is in use.
+    /// Returns to the pool of free slices all slices of this slot in which no block is in use. Gives their number.
     pub(super) fn trim(&self, local: &mut LocalSlot) -> u64 {
         let mut released = 0;
         for class in 0..CLASSES.len() {

@@ -4,7 +4,7 @@
 //! The word `owner` names the party that owns the item. The word `holder` names the one member of that party that has
 //! the item. Only the holder changes `owner`. It clears the word `holder` only after it has changed `owner`, so that no
 //! member of the former party can take the item in between. A member of the owning party takes the item by a
-//! compare-and-swap of `holder`, from none to its own id. The word `turn` counts changes. Members that wait sleep on
+//! compare-and-swap of `holder`, from none to its own id. The word `turn` counts changes. Waiting members sleep on
 //! `turn` and on the daemon's count of deaths.
 //!
 //! The daemon writes `owner` and `holder` when it makes the item's memory, before any member can map it.

@@ -13,7 +13,7 @@
 //! proved to this process, and after each death that this process has learned of from a port or an item.
 //! `docs/lifetimes.md` describes the whole rule. `loom_model` runs it in every interleaving of a member, a daemon and a
 //! healing member. The simulator of `crates/node/tests/simulation` runs it with members that are cut off from the
-//! daemon and with old tables.
+//! daemon and use an old table.
 
 #[cfg(all(test, loom))]
 mod loom_model;

@@ -143,8 +143,8 @@ fn a_reader_notices_that_the_publisher_takes_its_version_back() {
         model.publish(2, 1);
         let theirs = model.clone();
         let publisher = thread::spawn(move || {
-            // The publisher has the policy `TakeBack`: it declares a record free although an observer holds it, and
-            // overwrites it.
+            // The publisher has the policy `TakeBack`: it declares the record of version 1 free although an observer
+            // holds that version, and overwrites the record.
             protocol::settle(&theirs.states[0], 1, false);
             protocol::retire_fence();
             theirs.contents[0].store(99, Relaxed);
