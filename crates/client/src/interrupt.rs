@@ -16,9 +16,9 @@ impl Drop for Restore {
 }
 
 /// Runs `call`. While `call` waits for an answer of the daemon, the library calls `check` at least about every 100 ms,
-/// and holds no lock meanwhile. If `check` returns `true`, this request and all later requests of `call` fail with
-/// `TIMED_OUT`. If the answer to this request comes later, the session tells the daemon to close what the answer
-/// opened.
+/// and holds no lock meanwhile. If `check` returns `true`, the waiting request and all later requests of `call` fail
+/// with `TIMED_OUT`. If the answer to the waiting request comes later, the session tells the daemon to close what the
+/// answer opened.
 pub fn interruptible<T>(check: fn() -> bool, call: impl FnOnce() -> T) -> T {
     let _restore = Restore(CHECK.replace(Some(check)));
     call()

@@ -123,8 +123,8 @@ impl Player {
         if kind.sleeps() { self.play_sleeping(kind, trips) } else { self.play_spinning(kind, trips) }
     }
 
-    /// The two words for messages of a kind: the one that this process writes, and the one that the other process
-    /// writes.
+    /// The two words of shared memory for messages of this kind: the word that this process writes, and the word that
+    /// the other process writes.
     fn pair(&self, kind: Kind) -> (&AtomicU32, &AtomicU32) {
         let base = 2 * kind as usize;
         let (mine, theirs) = if self.first { (base, base + 1) } else { (base + 1, base) };

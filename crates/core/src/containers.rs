@@ -81,7 +81,8 @@ impl Region {
         self.replace_prepared(header, &words, block, data.unwrap_or(0))
     }
 
-    /// Changes the ndarray at `header` to this shape. The bytes that it has stay as they are, and added bytes are zero.
+    /// Changes the ndarray at `header` to this shape. The bytes that the ndarray already has stay as they are, and
+    /// added bytes are zero.
     pub fn ndarray_reshape(self: &Arc<Self>, header: u64, elem_size: u64, order: Order, shape: &[u64]) -> Result<()> {
         self.check_succession()?;
         let count = shape.iter().try_fold(1u64, |all, n| all.checked_mul(*n));
@@ -226,8 +227,8 @@ impl Region {
 
     fn copy(&self, from: u64, to: u64, length: u64) {
         if let (Some(from), Some(to)) = (self.memory.data(from, length), self.memory.data(to, length)) {
-            // SAFETY: both ranges lie within the mapping, as `data` checked. If damaged numbers make them overlap,
-            // `copy` allows that.
+            // SAFETY: both ranges lie within the mapping, as `data` checked. If damaged numbers make the two ranges
+            // overlap, `copy` allows that.
             unsafe { std::ptr::copy(from, to, length as usize) };
         }
     }

@@ -27,7 +27,7 @@ pub(crate) type Answered = (Answer, Option<OwnedFd>);
 /// An answer, and all descriptors that came with it.
 type AnsweredWith = (Answer, Vec<OwnedFd>);
 
-/// A request whose answer has not arrived, or has not been fetched by the asking thread.
+/// A request whose answer has not arrived yet, or has not yet been taken by the thread that sent the request.
 pub(super) struct Pending {
     request: Request,
     descriptors: Vec<Arc<OwnedFd>>,
@@ -97,9 +97,10 @@ impl Connection {
         self.await_answer(number, deadline).unwrap_or_else(|| self.give_up(number))
     }
 
-    /// Works as `ask`, for a request whose answer the daemon may have to prepare, for example by a copy. If the daemon
-    /// has not answered after `wait`, the call asks again and again whether the daemon answers at all. The call waits
-    /// until `prepared`, as long as the daemon answers each of these questions within the time `alive`.
+    /// Works as `ask`, for a request whose answer the daemon may have to prepare, for example by a copy. The call waits
+    /// at most until the deadline `prepared`. From the time `wait` on, it regularly asks the daemon a second question,
+    /// to learn whether the daemon still runs. If the daemon does not answer this question within the time `alive`, the
+    /// call fails.
     pub(crate) fn ask_to_prepare(
         &self,
         request: Request,

@@ -70,10 +70,10 @@ impl Region {
     /// Finds the object that a handle names. If `ty` is given, a named object must have this type, and a block without
     /// a name must be large enough.
     ///
-    /// A consumer calls this for the handle in each message, mostly with cold caches. So it is kept short: for a
-    /// block without a name, in a region where no member died, it touches one cache line in each of four pages. These
-    /// lines hold this process's `Region`, the count of deaths, the head of the block's slice and the block's state
-    /// byte.
+    /// A consumer calls this for the handle in each message, mostly with cold caches. So this function is kept short:
+    /// for a block without a name, in a region where no member died, it touches one cache line in each of four pages.
+    /// These lines hold this process's `Region`, the count of deaths, the head of the block's slice and the block's
+    /// state byte.
     ///
     /// # Errors
     /// `BAD_HANDLE` if the handle names another segment, or if no block in use starts at its offset. `WRONG_TYPE` if a

@@ -134,9 +134,9 @@ impl Region {
         }
     }
 
-    /// If a slice is marked as full, tells the slot that owns the slice that it has a free block now. While this call
-    /// works, the action is recorded in `slot`, the heap slot of the thread that freed the block. `by` is the number of
-    /// `slot`.
+    /// If a slice is marked as full, tells the slot that owns the slice that the slice has a free block now. While this
+    /// call works, the action is recorded in `slot`, the heap slot of the thread that freed the block. `by` is the
+    /// number of `slot`.
     pub(super) fn notify(&self, slice: u64, slot: &HeapSlot, by: u16) {
         let Some(head) = self.memory.head(slice) else { return };
         let word = SliceWord(head.word.load(Ordering::SeqCst));

@@ -128,7 +128,7 @@ impl ItemMemory {
         // program opens a heap in the item, this count causes the heap to be healed.
         count_shown();
         heal_all(alive);
-        // The number is stored last, so that another thread that reads it can rely on the regions being healed.
+        // The count is stored last, so that another thread that reads it can rely on the regions being healed.
         self.deaths_seen.store(deaths, Ordering::Release);
     }
 

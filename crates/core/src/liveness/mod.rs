@@ -76,8 +76,8 @@ pub(crate) fn proved() -> u32 {
     PROVED.load(Ordering::Acquire)
 }
 
-/// Counts a death that another process has proved, and of which this process has learned from a port or an item. When a
-/// region is healed after that, it asks the roll itself which members are dead.
+/// Counts a death that another process has proved, and of which this process has learned from a port or an item. The
+/// code that heals a region after that asks the roll itself which members are dead.
 pub(crate) fn count_shown() {
     PROVED.fetch_add(1, Ordering::AcqRel);
 }

@@ -315,7 +315,7 @@ impl End {
         self.slot().set_cursor(position.wrapping_add(1));
         drop(local);
         if self.shape().pattern.many_produce() {
-            // Another consumer may have taken the message before, and died. So the regions are healed before the
+            // Another consumer may have taken this message earlier, and then died. So the regions are healed before the
             // program gets the message.
             self.note_deaths(Side::Consumer);
         }

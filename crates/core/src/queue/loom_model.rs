@@ -325,7 +325,7 @@ fn a_producer_that_comes_sends_and_leaves_while_a_consumer_joins_is_met() {
         let mut to = ring.join(Side::Consumer, BOB, "model", &*everybody_lives(), true).unwrap();
         producer.join().unwrap();
         // In every interleaving this consumer has met the producer: the producer joined after the consumer, was there
-        // when it joined, or had left a message. So the consumer learns that the producer has left.
+        // when the consumer joined, or had left a message. So the consumer learns that the producer has left.
         assert!(ring.has_met(Side::Consumer, &to.met));
         assert!(matches!(ring.how_they_went(Side::Consumer, &to.met), super::ends::PeersGone::Left));
         let mut got = Message::default();

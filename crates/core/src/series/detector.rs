@@ -9,7 +9,7 @@
 //!
 //! The cost of each method per step is estimated from the amount of changes and the measured costs. The estimate
 //! includes the cost of the program's first writes to pages, although they happen outside of the publish. If another
-//! method is clearly cheaper than the present method for several steps in a row, the publisher changes to it.
+//! method is clearly cheaper than the present method for several steps in a row, the publisher switches to that method.
 //!
 //! The method of private copies replaces the pages at the variables' addresses. It is chosen only if the program has
 //! allowed that pages move.

@@ -186,8 +186,8 @@ enum Planted {
 impl Paged {
     /// Acts as the daemon, which makes a page, and then as a new observer, which pins version 1 in that page.
     ///
-    /// The model has no new observer that asks for the newest version. Such an observer learns from the daemon of every
-    /// version that was published before it came, and pins the newest of them. The publisher retires only older
+    /// A new observer that asks for the newest version need not be modelled. It learns from the daemon of every version
+    /// that was published before it came, and pins the newest of these versions. The publisher retires only older
     /// versions, so no race is possible.
     fn newcomer(&self, planted: Planted) -> Option<(u64, [u64; 2])> {
         self.made.fetch_add(1, AcqRel);
