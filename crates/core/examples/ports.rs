@@ -179,7 +179,7 @@ impl Player {
             step(!self.first);
         }
         let time = start.elapsed().as_nanos() as f64 / f64::from(trips) / 2.0;
-        // The process that received the last message does not answer it, so it releases the message here.
+        // The process that received the last message sends no answer. So it releases that message here.
         if let Some(position) = position {
             self.from.release(position).expect("a release");
         }

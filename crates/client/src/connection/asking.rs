@@ -306,13 +306,13 @@ impl Connection {
 }
 
 impl State {
-    /// Sends a message that has no answer, now or as soon as the socket has room. Does nothing if there is no
+    /// Sends a message now, or as soon as the socket has room. The message has no answer. Does nothing if there is no
     /// connection: the next connection begins with the list of everything that is open, which replaces this message.
     pub(super) fn tell(&mut self, request: Request) {
         self.tell_as(0, request);
     }
 
-    /// Sends a request for whose answer no thread waits, now or as soon as the socket has room. If the connection is
+    /// Sends a request now, or as soon as the socket has room. No thread waits for its answer. If the connection is
     /// lost before the answer, a request that removes something by its id is sent again on the next connection.
     pub(super) fn tell_to_do(&mut self, request: Request) {
         let number = self.next;

@@ -178,7 +178,7 @@ impl Item {
             memory.clear_behind();
         }
         // The mapping is removed before the daemon shrinks the item. Otherwise an access to the removed part of the
-        // data would be a fault.
+        // data would cause a SIGBUS.
         self.state = State::Spent(format!("item '{}' is being resized", self.key()));
         let opened = self.open.session.ask_item(ItemRequest::Resize { item: self.id(), size }, None);
         let memory = opened.and_then(super::session::taken).and_then(|(given, descriptor)| {

@@ -35,7 +35,7 @@ impl ItemView {
         Self { open: OpenItem::new(session, given), memory, _opening: opening }
     }
 
-    /// The item's data. They are mapped read-only, so a write to them is a fault.
+    /// The item's data. They are mapped read-only, so a write to them causes a SIGSEGV.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.memory.bytes()

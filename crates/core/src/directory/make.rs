@@ -129,7 +129,7 @@ impl Region {
         })
     }
 
-    /// Makes an object that this process made by `claim` visible to other members.
+    /// Commits an object that this process made by `claim`: makes the object visible to other members.
     pub fn commit(self: &Arc<Self>, offset: u64) -> Result<()> {
         self.check_use()?;
         // The lock is taken before the entry is searched, because another thread of this process may be committing or

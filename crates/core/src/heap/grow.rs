@@ -178,7 +178,7 @@ impl Region {
     fn give_back(&self, _guard: &LockGuard<'_>, first: u64, end: u64) {
         self.memory.header().reserved.fetch_sub(self.cost(first, end), Ordering::Relaxed);
         if let Some(descriptor) = &self.descriptor {
-            // If the kernel refuses, the memory stays, and the region uses it when it grows.
+            // If the kernel refuses, the memory stays, and the region uses this memory when it grows again.
             let _ = memfd::give_back(descriptor, self.memory.geometry().slice_at(first), (end - first) * SLICE);
         }
     }

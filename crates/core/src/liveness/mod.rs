@@ -50,7 +50,7 @@ pub trait LivenessSource: Sync {
         self.table().says_dead(member) || self.has_left(member)
     }
 
-    /// The number of deaths that the table has recorded. The word is a futex.
+    /// The number of deaths that the table has recorded. The word of the table that contains this number is a futex.
     fn epoch(&self) -> u32 {
         self.table().epoch()
     }

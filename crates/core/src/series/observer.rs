@@ -27,8 +27,8 @@ use crate::{Error, Result};
 /// version so fast this many times in a row. So after this many attempts the version table must be damaged.
 pub(super) const OVERTAKEN: u32 = 64;
 /// How many times an observer searches the version table for the next version. After that, the observer takes the
-/// newest version instead. During one such search, the publisher can publish a version and recycle the one that the
-/// search has found.
+/// newest version instead. A search is in vain if the publisher recycles the version that the search has found before
+/// the observer pins it.
 const SEARCHES: u32 = 8;
 /// How long an observer sleeps before it checks again whether the publisher has decided to recycle or to keep a
 /// version.
