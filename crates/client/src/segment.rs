@@ -15,8 +15,8 @@ pub(crate) struct OpenRequest<'a> {
     pub kind: SegmentKind,
     pub name: &'a str,
     pub mode: OpenMode,
-    /// The rights that the caller wants. For a region: READ, WRITE or both. If only WRITE is wanted, the daemon denies
-    /// the request if the task has no right to write; if both are wanted, the caller gets those of the two rights that
+    /// The rights that the caller wants. For a region: READ, WRITE or both. If the caller wants only WRITE, the daemon
+    /// denies the request of a task that may not write. If the caller wants both, it gets those of the two rights that
     /// the task has. For a port: PRODUCE, CONSUME or both. The daemon denies the request if the task lacks any of them.
     pub access: Rights,
     /// The size in bytes if the segment has to be made; the daemon rounds it up to whole pages. 0 means to open an

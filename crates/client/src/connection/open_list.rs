@@ -309,8 +309,7 @@ impl OpenList {
         }
     }
 
-    /// Gives the requests that offer all kept descriptors to a daemon whose former keeper died, and which therefore
-    /// lacks them.
+    /// Gives the requests that offer all kept descriptors to a daemon that has lost its own, because its keeper died.
     pub(super) fn offers(&self) -> Vec<Request> {
         let segments = self.segments.iter().filter(|(_, open)| open.descriptor.is_some()).map(|(id, _)| *id);
         let pages = self.offered.values().flat_map(|series| series.pages.iter().map(|(page, _)| *page));

@@ -91,7 +91,7 @@ pub struct RollProofs {
 }
 
 impl RollProofs {
-    /// The number of members that are remembered.
+    /// The largest number of members in the list `latest`.
     const REMEMBERED: usize = 64;
 
     /// Counts this member's death, if it was not counted here yet. A source counts the death before it answers that the

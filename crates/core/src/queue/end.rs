@@ -339,9 +339,9 @@ impl End {
         if freed {
             self.call(Side::Producer);
             if self.ring.shape().pattern == super::Pattern::WorkQueue {
-                // If the producers of a work queue have left, its consumers keep waiting as long as one of them holds a
-                // message, because another consumer gets the message if its holder dies. This message is released now,
-                // so the waiting consumers are woken to check again.
+                // When the producers of a work queue have left, its consumers keep waiting as long as any of them holds
+                // a message: if that consumer dies, another consumer gets the message. This message is released now, so
+                // the waiting consumers are woken to check again.
                 self.call(Side::Consumer);
             }
         }

@@ -13,7 +13,7 @@ use super::publisher::Publisher;
 use super::spec::Method;
 
 const PAGE: usize = 4096;
-/// How many chunks the thread pool compares in one call of the work function.
+/// How many chunks one call of `piece` compares. `piece` is the function that the program's thread pool calls.
 const PIECE: usize = 64;
 /// From this number of bytes on, the program's thread pool takes part in the comparison.
 const LARGE: usize = 8 << 20;

@@ -35,7 +35,7 @@ pub(super) struct Children {
 
 struct OpenWatch {
     watch: ForkWatch,
-    /// The sequence number of the newest version at the last time when the publisher knew that no child had the watch.
+    /// The sequence number that the newest version had when the publisher last knew that no child had the watch.
     first: u64,
     /// The slots of begun versions that were given up while a child may have had this watch. The publisher keeps them
     /// until it has found out whether a child has the watch.

@@ -248,8 +248,8 @@ impl ChangeDetector {
             // Comparing saves memory, so the publisher chooses it even if it costs somewhat more time than copying
             // everything.
             (Method::CopyAll, Method::Compare) => best.1 < now * WORTH_OF_SHARING,
-            // `best` returns copying everything instead of comparing if nearly everything changes, or if comparing
-            // costs too much. In both cases the change to copying everything is worth its cost.
+            // `best` prefers copying everything to comparing if nearly everything changes, or if comparing costs too
+            // much. In both cases the change to copying everything is worth its cost.
             (Method::Compare, Method::CopyAll) => true,
             _ => best.1 < 0.8 * now,
         };
