@@ -55,8 +55,9 @@ impl Region {
         Ok(Some(ready))
     }
 
-    /// Leaves these slots, because the process leaves the region. The caller has sorted them by number. Their prepared
-    /// blocks are freed, as after a death, and their slices without used blocks return to the pool of free slices.
+    /// Leaves these slots, because the process leaves the region. The caller has sorted the slots by number. The
+    /// prepared blocks of the slots are freed, as after a death, and the slots' slices without used blocks return to
+    /// the pool of free slices.
     pub(super) fn leave_slots(&self, slots: &[Box<LocalSlot>]) {
         let Ok(guard) = self.lock() else { return };
         for local in slots {

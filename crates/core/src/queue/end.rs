@@ -81,9 +81,9 @@ impl LocalState {
     }
 }
 
-/// An action that an end tries until it succeeds. Its result is a message's position. This is a trait, so that the
-/// compiler inlines the attempt into the loop that spins. A closure would become a separate function, because the code
-/// of longer waits would call the closure as well.
+/// An action that an end tries until it succeeds. Its result is a message's position. The action is a trait, so that
+/// the compiler inlines the attempt into the loop that spins. A closure would become a separate function, because the
+/// code of longer waits would call the closure as well.
 trait Operation {
     fn attempt(&mut self, end: &End) -> Attempt<u64>;
 }

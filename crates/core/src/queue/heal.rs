@@ -77,16 +77,16 @@ impl Ring {
     pub(super) fn settle(&self, side: Side, index: u8) {
         match (side, self.shape.pattern) {
             (Side::Producer, _) => self.void_claimed(index),
-            // The messages that the dead or leaving consumer had not released stay ready. Its successor starts one
-            // lap back, so it finds them.
+            // The messages that the dead or leaving consumer had not released stay ready. The consumer's successor
+            // starts one lap back, so it finds these messages.
             (Side::Consumer, Pattern::OneToOne) => {}
             (Side::Consumer, Pattern::FanOut) => self.clear_shares(index),
             (Side::Consumer, Pattern::FanIn | Pattern::WorkQueue) => self.give_back_taken(index),
         }
     }
 
-    /// Makes void the messages that the dead or leaving producer had not finished. Their cells become free for the next
-    /// lap, and consumers skip these positions.
+    /// Makes void the messages that the dead or leaving producer had not finished. The cells of these messages become
+    /// free for the next lap, and consumers skip the messages' positions.
     fn void_claimed(&self, index: u8) {
         for cell in self.cells() {
             let seen = cell.state();

@@ -1,5 +1,5 @@
-//! Chooses the method that finds what changed since the last version. It knows which methods this machine allows and
-//! what each costs.
+//! Chooses the method that finds what changed since the last version. This module knows which methods this machine
+//! allows and what each method costs.
 //!
 //! Copying everything always works, and so does comparing everything. While everything is copied, a few chunks are
 //! compared with the last version to estimate how much changes; all other methods give the exact amount. The first

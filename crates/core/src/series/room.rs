@@ -220,8 +220,8 @@ impl Publisher {
 
     /// Takes the oldest version back from the observers that hold it. Returns `false` if there is no version except the
     /// newest, or if the publisher cannot find out which slots forked children have mapped. Only the policy `TakeBack`
-    /// uses this function. Under this policy observers read private copies. They learn that the version is gone when
-    /// they next ask for its data.
+    /// uses this function. Under this policy observers read private copies. The observers learn that the version is
+    /// gone when they next ask for its data.
     fn take_back_oldest(&mut self) -> bool {
         let oldest = (0..).zip(&self.records).filter(|(_, sequence)| **sequence != 0 && **sequence != self.sequence);
         let Some((record, sequence)) = oldest.min_by_key(|(_, sequence)| **sequence).map(|(r, s)| (r, *s)) else {
