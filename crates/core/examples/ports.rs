@@ -315,7 +315,8 @@ fn second_process(text: &str, rounds: u32, quick: bool) {
     };
     let fds = [1, 2, 3, 4].map(|n| open(words[n]));
     let number: i32 = words[5].parse().expect("a number");
-    // SAFETY: the parent left this descriptor open over the exec for this process alone, and passed its number.
+    // SAFETY: the parent kept this descriptor open across the exec for this process alone, and passed the descriptor's
+    // number.
     let socket = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(number) };
     crossdock_os::process::processors();
     pin(1);

@@ -13,8 +13,8 @@ use super::{Connection, ReaderTurn, State};
 use crate::handshake::{self, HelloFailure, Welcome};
 use crate::{Error, discovery, interrupt};
 
-/// The time after which the process starts a private daemon (a daemon that this library starts) again, if no daemon has
-/// listened on the socket during this time.
+/// If no daemon has listened on the socket of a private daemon (a daemon that this library started) for this long, the
+/// process starts the private daemon again.
 const RESTART_AFTER: Duration = Duration::from_millis(200);
 
 /// The largest number of unanswered requests that offer lost descriptors to the daemon. There is a limit because the

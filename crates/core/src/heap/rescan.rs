@@ -85,8 +85,8 @@ impl Region {
         for class in 0..CLASSES.len() {
             let known = &mut local.classes[class];
             if known.slice != super::hints::NONE {
-                // The current slice has the state `Active`, as the slices in `partial` have. So it is examined
-                // together with them.
+                // The current slice has the state `Active`, as the slices in `partial` have. So this function examines
+                // the current slice together with those slices.
                 known.partial.push(known.slice);
             }
             known.forget();

@@ -41,7 +41,7 @@ pub type PartyNumbers = Vec<u32>;
 /// an exchange. Handing the item over consumes the value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HolderToken {
-    /// The address, in this process, of the memory of the item that the member has.
+    /// The address at which this process has mapped the memory of the item that the member has.
     of: usize,
 }
 

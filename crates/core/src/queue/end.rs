@@ -193,7 +193,7 @@ impl End {
     }
 
     /// Waits up to `timeout` for a free cell, but sends nothing. If consumers have released messages with handles,
-    /// gives the oldest of these handles back, so that the producer can use its memory again.
+    /// gives the oldest of these handles to the producer, which can then use the memory of the handle's object again.
     ///
     /// # Errors
     /// The errors of [`End::send`].

@@ -141,7 +141,7 @@ impl Ring {
 
     /// Finds out the present state of the other side. The function loads `joined` first and looks at the members after
     /// that. It sees each member that joined before the load. Each member that joins after the load increments
-    /// `joined`, so `has_met` notices it. So this end misses no member.
+    /// `joined`, so `has_met` notices that member. So this end misses no member.
     fn acquaint(&self, side: Side, alive: &dyn LivenessSource) -> MetPeers {
         let members = self.members(side.other());
         let joined = members.joined.load(Acquire);

@@ -396,7 +396,7 @@ fn a_message_that_is_given_back_while_the_tail_passes_it_is_found() {
 }
 
 /// A consumer of a work queue leaves with a message that it has not released. Another consumer waits at this moment.
-/// The waiting consumer must not find that the port has ended before it has that message.
+/// The waiting consumer must receive that message before it may find that the port has ended.
 #[test]
 fn a_work_queue_does_not_end_while_a_message_is_given_back() {
     explore(|| {

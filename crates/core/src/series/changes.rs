@@ -30,8 +30,8 @@ pub(super) struct FoundChanges {
 /// How many chunks and bytes of a version were examined, by which method, and how many pages had changed.
 #[derive(Default)]
 struct SearchCounts {
-    /// The numbers of chunks that were examined by each method: private copies, write protection (`protect`), and
-    /// comparing (`compared`).
+    /// For each of three methods, the number of chunks that it examined: private copies (`private`), write protection
+    /// (`protect`), and comparing (`compared`).
     private: u32,
     protect: u32,
     compared: u32,

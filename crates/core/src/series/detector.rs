@@ -37,7 +37,7 @@ const FAR_BELOW: f64 = 0.35;
 /// Comparing everything saves memory for unchanged data, and observers need not map the unchanged data again. So the
 /// publisher accepts comparing that costs up to this many times as much as copying everything.
 const WORTH_OF_SHARING: f64 = 2.0;
-/// If a larger fraction of the chunks changes than this, comparing is not worth its cost.
+/// If more than this fraction of the chunks changes, comparing is not worth its cost.
 const MOST: f64 = 0.75;
 
 /// The fraction of the data that changes in a step.
