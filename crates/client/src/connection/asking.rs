@@ -122,7 +122,8 @@ impl Connection {
         Ok((answer, descriptors.into_iter().next()))
     }
 
-    /// Tells whether the daemon answers a question about this member before the deadline.
+    /// Tells whether the daemon still answers requests: sends it a simple request, and waits for the answer until the
+    /// deadline.
     fn is_heard(&self, deadline: Deadline) -> bool {
         let question = Request::Describe { member: self.who.member };
         let Ok(number) = self.begin(question, Vec::new(), None) else { return false };

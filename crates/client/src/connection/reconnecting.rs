@@ -112,8 +112,8 @@ impl Connection {
         debug_assert_eq!(welcome.member, self.who.member, "a daemon that knows the token knows whose it is");
         let Welcome { socket, descriptors, incarnation, .. } = welcome;
         let another = incarnation != state.incarnation;
-        // If the daemon has a new liveness table, this replaces the old table in this process. This member's lock on
-        // the roll stays the same for all connections of the session.
+        // If the daemon has a new liveness table, the new table replaces the old table in this process. This member's
+        // lock on the roll stays the same for all connections of the session.
         let replaced =
             if another || !self.liveness.sees_own_lock() { self.liveness.replace(descriptors) } else { Ok(true) };
         match replaced {

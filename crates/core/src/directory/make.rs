@@ -218,7 +218,8 @@ mod tests {
         let region = Region::alone(SIZE);
         let ty = TypeRef::new("u64").unwrap();
         let made = region.with_local(|local| region.growing(|guard| region.make_entry(guard, local, "v", &ty)));
-        // `construct` leaves such an entry if it gets no block and then cannot take the lock.
+        // The entry is now like one that `construct` leaves if it gets no block and then cannot take the lock to remove
+        // the entry.
         region.claims.lock().unwrap().push((0, made.unwrap() as u32));
         assert_eq!(region.commit(0).unwrap_err().status, Status::BadHandle);
         assert_eq!(region.abandon(0).unwrap_err().status, Status::BadHandle);

@@ -173,12 +173,13 @@ impl Region {
         }
     }
 
-    /// Releases the memory of slices that the region does not use yet, so that the kernel gets it back. Subtracts it
-    /// from the count of reserved bytes.
+    /// Releases the memory of slices that the region does not use yet, so that the kernel gets it back. Subtracts this
+    /// memory from the count of reserved bytes.
     fn give_back(&self, _guard: &LockGuard<'_>, first: u64, end: u64) {
         self.memory.header().reserved.fetch_sub(self.cost(first, end), Ordering::Relaxed);
         if let Some(descriptor) = &self.descriptor {
-            // If the kernel refuses, the memory stays, and the region uses this memory when it grows again.
+            // If the kernel refuses to take the memory back, the memory stays, and the region uses this memory when it
+            // grows again.
             let _ = memfd::give_back(descriptor, self.memory.geometry().slice_at(first), (end - first) * SLICE);
         }
     }

@@ -151,13 +151,13 @@ impl Memory {
         unsafe { self.at(self.geometry.buckets_at + index * 4) }
     }
 
-    /// The number of entries of the directory of named objects that have ever been used.
+    /// The number of directory entries that have ever been used. (The directory lists the region's named objects.)
     pub(crate) fn entries(&self) -> u64 {
         let most = u32::try_from(self.geometry.entries).unwrap_or(u32::MAX);
         self.header().entries.load(Ordering::Acquire).clamped(most).into()
     }
 
-    /// The number of entries of the directory of named objects for which memory is reserved.
+    /// The number of directory entries for which memory is reserved. (The directory lists the region's named objects.)
     pub(crate) fn entries_reserved(&self) -> u64 {
         let most = u32::try_from(self.geometry.entries).unwrap_or(u32::MAX);
         self.header().entries_reserved.load(Ordering::Acquire).clamped(most).into()

@@ -36,10 +36,10 @@ pub(super) enum Backing {
     Slot,
 }
 
-/// After one publish, at least one chunk in `LEAST` gets the needed kind of memory.
+/// After each publish, at least one of every `LEAST` chunks gets the needed kind of memory.
 const LEAST: u32 = 16;
-/// When one chunk in [`LEAST`] has got the needed kind of memory, the same publish continues with more chunks until it
-/// has used this fraction of the time that a copy of all data takes.
+/// When one of every [`LEAST`] chunks has got the needed kind of memory, the same publish continues with more chunks
+/// until it has used this fraction of the time that a copy of all data takes.
 const SHARE: f64 = 0.25;
 
 impl Publisher {

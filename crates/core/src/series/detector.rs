@@ -152,7 +152,7 @@ impl ChangeDetector {
         &self.unavailable
     }
 
-    /// Tells whether the publisher uses the program's hints in a step in which the program gives hints.
+    /// Tells whether the publisher uses the program's hints, if the program gives any.
     pub fn detect_allows_hints(&self) -> bool {
         matches!(self.detect, Detect::Auto | Detect::Hints)
     }

@@ -136,8 +136,9 @@ impl Publisher {
     fn add_slots(&mut self, more: u32) -> Result<()> {
         let geometry = *self.pool.geometry();
         let (at, length) = (geometry.slot(self.slots.committed()), u64::from(more) * u64::from(geometry.counts.chunk));
-        // If the kernel refuses the memory after this call, the bytes stay counted against the quota. `host.reserve`
-        // takes the total and not the increase, so a later attempt does not count these bytes twice.
+        // `host.reserve` counts the bytes against the quota. If the kernel then refuses the memory, the bytes stay
+        // counted. The argument of `host.reserve` is the total and not the increase, so a later attempt does not count
+        // the bytes twice.
         let total = self.counts.reserved + length;
         self.host.reserve(total)?;
         let mapping = self.pool.mapping();
