@@ -232,8 +232,8 @@ mod tests {
         let path = std::env::temp_dir().join(format!("crossdock-discovery-{}.sock", std::process::id()));
         let listener = socket::listen(&path).unwrap();
         let deadline = Deadline::after(Duration::from_secs(60));
-        // The first attempt fails. The listener is closed after the first connection, so the second attempt finds no
-        // listener.
+        // The listener ends the first connection without an answer, and is then closed. So the first attempt fails, and
+        // the second attempt finds no listener.
         let first = std::thread::spawn(move || {
             while socket::accept(&listener).unwrap().is_none() {
                 event::wait_readable(&listener, deadline).unwrap();

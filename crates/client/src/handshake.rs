@@ -125,8 +125,8 @@ pub(crate) fn greet(
         }
         Ok((1, Answer::Failed { status, text })) => {
             let error = Error::new(status, format!("the node daemon at {at}: {text}"));
-            // A session that already has a member id connects again here. It does not end because the daemon has no
-            // space at the moment; it makes another attempt.
+            // A session that already has a member id connects again here. If the daemon has no space at the moment, the
+            // session does not end; it makes another attempt.
             let known = who.member != MemberId::NONE;
             Err(if known && status == Status::NoSpace {
                 HelloFailure::NoRoom(error)

@@ -6,7 +6,7 @@ thread_local! {
     static CHECK: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
 }
 
-/// When this value is dropped, even after a panic, the thread gets back the check that it had before.
+/// When this value is dropped, even after a panic, the thread's former check is set again.
 struct Restore(Option<fn() -> bool>);
 
 impl Drop for Restore {
@@ -16,9 +16,9 @@ impl Drop for Restore {
 }
 
 /// Runs `call`. While `call` waits for an answer of the daemon, the library calls `check` at least about every 100 ms,
-/// and holds no lock meanwhile. If `check` returns `true`, this request and all later requests of `call` fail with
-/// `TIMED_OUT`. If the answer to this request comes later, the session tells the daemon to close what the answer
-/// opened.
+/// and holds no lock meanwhile. If `check` returns `true`, the waiting request and all later requests of `call` fail
+/// with `TIMED_OUT`. If the answer to the waiting request comes later, the session tells the daemon to close what the
+/// answer opened.
 pub fn interruptible<T>(check: fn() -> bool, call: impl FnOnce() -> T) -> T {
     let _restore = Restore(CHECK.replace(Some(check)));
     call()

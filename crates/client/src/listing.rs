@@ -106,7 +106,7 @@ pub struct NodeInfo {
     pub site: String,
     /// The node's name.
     pub name: String,
-    /// The node's number. The ids of its segments contain it in the bits above bit 50.
+    /// The node's number. The ids of the node's segments have this number in their bits from bit 50 on.
     pub number: u64,
     /// The node's state, as far as this daemon knows.
     pub state: NodeState,
@@ -231,8 +231,8 @@ pub(crate) fn list(connection: &Connection, workflow: Option<&str>, deadline: De
     Ok(listing)
 }
 
-/// Requests all pages of a list, one after the other. `page` requests the entries whose numbers are greater than its
-/// argument. It returns the last number of this page, or `None` if no page follows.
+/// Requests all pages of a list, one after the other. `page(n)` requests the entries whose numbers are greater than
+/// `n`. It returns the last number of the page that it got, or `None` if no page follows.
 fn pages(mut page: impl FnMut(u64) -> Result<Option<u64>>) -> Result<()> {
     let mut after = 0;
     while let Some(next) = page(after)? {

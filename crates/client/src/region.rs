@@ -123,7 +123,7 @@ impl Session {
             return Err(Error::new(Status::BadHandle, text));
         }
         let region = self.enter(opened)?;
-        // If the handle came through one of these ports, the port keeps the region open for the next message.
+        // If the handle came through one of these ports, that port keeps the region open for the next message.
         for port in self.session_objects().ports() {
             port.keep(&region);
         }

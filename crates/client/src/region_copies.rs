@@ -74,8 +74,8 @@ impl Session {
     }
 
     /// Heals and opens a region, so that its bytes can be copied to another node. While the returned region exists, no
-    /// other member can open the region. If `moves` is true, the region is to be moved. The call is for the daemon
-    /// itself.
+    /// other member can open the region. `moves` is true if the region is to be moved to the other node, and false if
+    /// it is only to be copied. The call is for the daemon itself.
     ///
     /// # Errors
     /// `BUSY` if another member has the region open (the text names the member). `NOT_FOUND` if there is no region of
@@ -123,8 +123,8 @@ impl Session {
         Ok(IncomingRegion { session: self.clone(), opened, mapping })
     }
 
-    /// Claims, in the site, the name that the complete copy `region` shall get. `order` is the number that the broker
-    /// gave when it told this session to copy the region. `former` is the segment from which the region was copied. If
+    /// Claims a name in the site for `region`, a complete copy of a region. `order` is the number that the broker gave
+    /// when it told this session to copy the region. `former` is the segment from which the region was copied. If
     /// `named` is true, the copy also gets the name now. The call is for the daemon itself.
     ///
     /// # Errors
@@ -142,10 +142,10 @@ impl Session {
         self.connection().ask(adopt, None, Some(wait), Deadline::after(wait)).map(drop)
     }
 
-    /// Lets the node `node` decide whether the region `segment` moves to that node. This session must have opened the
-    /// region by [`Self::freeze_region`]. From now on, no member of this node can open the region, until this node has
-    /// learned that the region has not moved. If the region moves, it becomes the segment `becomes` of that node. The
-    /// call is for the daemon itself.
+    /// After this call, the node `node` alone decides whether the region `segment` moves to it. This session must have
+    /// opened the region by [`Self::freeze_region`]. No member of this node can open the region any more, unless this
+    /// node learns that the region has not moved. If the region moves, it becomes the segment `becomes` of that node.
+    /// The call is for the daemon itself.
     ///
     /// # Errors
     /// `CLOSED` if this session does not keep the region for that node any more. `NO_SPACE` if the daemon cannot write

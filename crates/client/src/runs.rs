@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// The name of a file in a run's folder. The file has two lines: the path of the daemon's socket, and the name of the
 /// workflow.
 const ATTACH: &str = "attach";
-/// The first character of the name of a run's folder until the run holds the lock in the folder.
+/// The first character of the name of a run's folder as long as the run does not hold the lock in the folder yet.
 pub const MAKING: char = '.';
 
 /// A run that has not ended: a process still holds the lock in its folder.

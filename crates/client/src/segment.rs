@@ -15,16 +15,16 @@ pub(crate) struct OpenRequest<'a> {
     pub kind: SegmentKind,
     pub name: &'a str,
     pub mode: OpenMode,
-    /// The rights that the caller wants. For a region: READ, WRITE or both. If only WRITE is wanted, the daemon denies
-    /// the request if the task has no right to write; if both are wanted, the caller gets those of the two rights that
+    /// The rights that the caller wants. For a region: READ, WRITE or both. If the caller wants only WRITE, the daemon
+    /// denies the request of a task that may not write. If the caller wants both, it gets those of the two rights that
     /// the task has. For a port: PRODUCE, CONSUME or both. The daemon denies the request if the task lacks any of them.
     pub access: Rights,
     /// The size in bytes if the segment has to be made; the daemon rounds it up to whole pages. 0 means to open an
     /// existing segment only.
     pub size: u64,
     /// The number of bytes, from the start on, that count as reserved if the daemon makes the segment. Each process
-    /// that opens the segment for writing allocates those of these pages that do not exist yet, so that an access to
-    /// them causes no SIGBUS.
+    /// that opens the segment for writing allocates the missing pages of these bytes, so that an access to the bytes
+    /// causes no SIGBUS.
     pub reserve: u64,
     /// Any number that the maker wants to keep with the segment. If the segment exists already, this number is ignored.
     /// For a port the number encodes the options.

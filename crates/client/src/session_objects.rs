@@ -13,9 +13,9 @@ use crate::port::Shared as Port;
 /// The regions and ports of one session.
 #[derive(Debug, Default)]
 pub(crate) struct SessionObjects {
-    /// Map from an id and the id of a file to the region in that file. A region that is not in an item has one file,
-    /// and both ids are the same. For the heap of an item, the first id is the item's. An item gets another file each
-    /// time a former user clings to its memory, so several heaps of one item may be open.
+    /// The open regions, each under two ids. For the heap of an item, these are the id of the item and the id of the
+    /// file that contains the heap. An item gets another file each time a former user clings to its memory, so several
+    /// heaps of one item may be open. For any other region, both ids are the id of its segment.
     regions: Mutex<BTreeMap<(SegmentId, SegmentId), KnownRegion>>,
     ports: Mutex<Vec<Weak<Port>>>,
 }
@@ -29,7 +29,8 @@ struct KnownRegion {
     openings: Option<Weak<Openings>>,
 }
 
-/// Each present opening of an item that uses the same mapping of the item's heap has an `Arc` of this value.
+/// A value that all present openings of an item share if they use the same mapping of the item's heap. Each opening has
+/// an `Arc` of the value, so the count of the `Arc` is the number of these openings.
 #[derive(Debug, Default)]
 struct Openings;
 

@@ -1,8 +1,8 @@
 //! Benchmark of ports (P1 and P2 in `docs/benchmarks.md`): the time of a one-way message between two processes on two
-//! CPUs. The same run also measures other ways to pass a message: a word on which the receiver spins and a futex, which
-//! are the fastest possible ways (the "floors"), and a SOCK_SEQPACKET socket. The rounds of all ways alternate, so that
-//! a busy machine slows all of them alike. The result for a port is the median of its rounds, and the ratio of this
-//! median to the floor's median.
+//! CPUs. The same run also measures other ways to pass a message: a word in shared memory on which the receiver spins,
+//! a futex, and a SOCK_SEQPACKET socket. The word and the futex are the fastest possible ways (the "floors"). The
+//! rounds of all ways alternate, so that a busy machine slows all of them alike. The result for a port is the median of
+//! its rounds, and the ratio of this median to the floor's median.
 //!
 //! `bench/ports/run` builds and runs this benchmark; with `--peer` it also runs the same benchmark for iceoryx2. To run
 //! this benchmark alone: `cargo run --release -p crossdock-core --example ports [-- --json]`. `QUICK=1` makes a short
@@ -123,8 +123,8 @@ impl Player {
         if kind.sleeps() { self.play_sleeping(kind, trips) } else { self.play_spinning(kind, trips) }
     }
 
-    /// The two words for messages of a kind: the one that this process writes, and the one that the other process
-    /// writes.
+    /// The two words of shared memory for messages of this kind: the word that this process writes, and the word that
+    /// the other process writes.
     fn pair(&self, kind: Kind) -> (&AtomicU32, &AtomicU32) {
         let base = 2 * kind as usize;
         let (mine, theirs) = if self.first { (base, base + 1) } else { (base + 1, base) };
@@ -179,7 +179,7 @@ impl Player {
             step(!self.first);
         }
         let time = start.elapsed().as_nanos() as f64 / f64::from(trips) / 2.0;
-        // The process that received the last message does not answer it, so it releases the message here.
+        // The process that received the last message sends no answer. So it releases that message here.
         if let Some(position) = position {
             self.from.release(position).expect("a release");
         }
@@ -315,7 +315,8 @@ fn second_process(text: &str, rounds: u32, quick: bool) {
     };
     let fds = [1, 2, 3, 4].map(|n| open(words[n]));
     let number: i32 = words[5].parse().expect("a number");
-    // SAFETY: the parent left this descriptor open over the exec for this process alone, and passed its number.
+    // SAFETY: the parent kept this descriptor open across the exec for this process alone, and passed the descriptor's
+    // number.
     let socket = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(number) };
     crossdock_os::process::processors();
     pin(1);

@@ -26,20 +26,20 @@ impl Region {
     /// Changes the number of elements of the vector at `header` to `n`; added elements are zero. `elem_size` is the
     /// size of an element in bytes, 1 for a string. The elements may have containers themselves. If the elements move
     /// to another block, these inner containers keep their contents. If elements are removed, the blocks that they own
-    /// are freed. If the task dies during this work, some of the elements that were to be removed are empty. For inner
-    /// containers, the directory must contain the type of the vector. The directory does not contain it if the header
-    /// lies in a block that the program allocated, or in an object of an opaque type. Elements of such a vector must
-    /// not have containers.
+    /// are freed. If the task dies during this work, some of the elements that were to be removed are empty. If the
+    /// elements have containers, the directory must contain the type of the vector. The directory does not contain the
+    /// type if the header lies in a block that the program allocated, or in an object of an opaque type. Elements of
+    /// such a vector must not have containers.
     ///
     /// # Errors
-    /// `WRONG_TYPE` if the directory says that the vector's elements have another size. The directory says this of a
-    /// vector that is a named object, a part of a named object, or an element of a container in a named object. If the
-    /// vector's header lies in a block that the program allocated, the element size is not checked. If the search for
-    /// the header has to pass more than 4096 nested containers, the size is checked only for vectors of containers,
-    /// before elements of at least 32 bytes are moved or removed. `NO_SPACE` if the region cannot grow, `BAD_HANDLE` if
-    /// no header can lie at this offset, `CORRUPT` if the header is damaged, `BUSY` if a stopped member holds the
-    /// region's lock. After an error the vector has its old size; after `BUSY` or `CORRUPT`, some of the elements that
-    /// were to be removed may be empty.
+    /// `WRONG_TYPE` if the directory says that the vector's elements have another size. The directory knows the element
+    /// size of a vector that is a named object, a part of a named object, or an element of a container in a named
+    /// object. If the vector's header lies in a block that the program allocated, the element size is not checked. If
+    /// the search for the header has to pass more than 4096 nested containers, the size is checked only for vectors of
+    /// containers, before elements of at least 32 bytes are moved or removed. `NO_SPACE` if the region cannot grow,
+    /// `BAD_HANDLE` if no header can lie at this offset, `CORRUPT` if the header is damaged, `BUSY` if a stopped member
+    /// holds the region's lock. After an error the vector has its old size; after `BUSY` or `CORRUPT`, some of the
+    /// elements that were to be removed may be empty.
     pub fn vector_resize(self: &Arc<Self>, header: u64, elem_size: u64, n: u64) -> Result<()> {
         self.vector_change(header, elem_size, n, true)
     }
@@ -81,7 +81,8 @@ impl Region {
         self.replace_prepared(header, &words, block, data.unwrap_or(0))
     }
 
-    /// Changes the ndarray at `header` to this shape. The bytes that it has stay as they are, and added bytes are zero.
+    /// Changes the ndarray at `header` to this shape. The bytes that the ndarray already has stay as they are, and
+    /// added bytes are zero.
     pub fn ndarray_reshape(self: &Arc<Self>, header: u64, elem_size: u64, order: Order, shape: &[u64]) -> Result<()> {
         self.check_succession()?;
         let count = shape.iter().try_fold(1u64, |all, n| all.checked_mul(*n));
@@ -178,7 +179,7 @@ impl Region {
     }
 
     /// Frees the blocks that some elements of the container at `header` own, because these elements are to be removed.
-    /// `going` has the offset of the first of them and their number.
+    /// `going` is the offset of the first of these elements, and the number of these elements.
     fn empty(self: &Arc<Self>, header: u64, elem_size: u64, is_ndarray: bool, going: (u64, u64)) -> Result<()> {
         match self.owning_elements(header, elem_size, is_ndarray)? {
             Some(of) => self.empty_elements(&of, going.0, going.1),
@@ -226,8 +227,8 @@ impl Region {
 
     fn copy(&self, from: u64, to: u64, length: u64) {
         if let (Some(from), Some(to)) = (self.memory.data(from, length), self.memory.data(to, length)) {
-            // SAFETY: both ranges lie within the mapping, as `data` checked. If damaged numbers make them overlap,
-            // `copy` allows that.
+            // SAFETY: both ranges lie within the mapping, as `data` checked. If damaged numbers make the two ranges
+            // overlap, `copy` allows that.
             unsafe { std::ptr::copy(from, to, length as usize) };
         }
     }

@@ -27,7 +27,7 @@ pub(crate) type Answered = (Answer, Option<OwnedFd>);
 /// An answer, and all descriptors that came with it.
 type AnsweredWith = (Answer, Vec<OwnedFd>);
 
-/// A request whose answer has not arrived, or has not been fetched by the asking thread.
+/// A request whose answer has not arrived yet, or has not yet been taken by the thread that sent the request.
 pub(super) struct Pending {
     request: Request,
     descriptors: Vec<Arc<OwnedFd>>,
@@ -97,9 +97,10 @@ impl Connection {
         self.await_answer(number, deadline).unwrap_or_else(|| self.give_up(number))
     }
 
-    /// Works as `ask`, for a request whose answer the daemon may have to prepare, for example by a copy. If the daemon
-    /// has not answered after `wait`, the call asks again and again whether the daemon answers at all. The call waits
-    /// until `prepared`, as long as the daemon answers each of these questions within the time `alive`.
+    /// Works as `ask`, for a request whose answer the daemon may have to prepare, for example by a copy. The call waits
+    /// at most until the deadline `prepared`. From the time `wait` on, it regularly asks the daemon a second question,
+    /// to learn whether the daemon still runs. If the daemon does not answer this question within the time `alive`, the
+    /// call fails.
     pub(crate) fn ask_to_prepare(
         &self,
         request: Request,
@@ -121,7 +122,8 @@ impl Connection {
         Ok((answer, descriptors.into_iter().next()))
     }
 
-    /// Tells whether the daemon answers a question about this member before the deadline.
+    /// Tells whether the daemon still answers requests: sends it a simple request, and waits for the answer until the
+    /// deadline.
     fn is_heard(&self, deadline: Deadline) -> bool {
         let question = Request::Describe { member: self.who.member };
         let Ok(number) = self.begin(question, Vec::new(), None) else { return false };
@@ -305,13 +307,13 @@ impl Connection {
 }
 
 impl State {
-    /// Sends a message that has no answer, now or as soon as the socket has room. Does nothing if there is no
+    /// Sends a message now, or as soon as the socket has room. The message has no answer. Does nothing if there is no
     /// connection: the next connection begins with the list of everything that is open, which replaces this message.
     pub(super) fn tell(&mut self, request: Request) {
         self.tell_as(0, request);
     }
 
-    /// Sends a request for whose answer no thread waits, now or as soon as the socket has room. If the connection is
+    /// Sends a request now, or as soon as the socket has room. No thread waits for its answer. If the connection is
     /// lost before the answer, a request that removes something by its id is sent again on the next connection.
     pub(super) fn tell_to_do(&mut self, request: Request) {
         let number = self.next;
@@ -523,8 +525,8 @@ mod tests {
             numbers
         };
         assert_eq!(numbers_after(&[]), [5, 7]);
-        // The earlier call may have made an item with this key. That item is destroyed before another item with the
-        // same key can be made.
+        // Request 3 was given up, but may have made the item `x`. The session must first destroy that item, so request
+        // 5, which also makes `x`, is not sent again yet.
         assert_eq!(numbers_after(&[(3, create("x"))]), [3, 7]);
         let destroy = Request::Item(ItemRequest::Destroy { item: SegmentId(9) });
         assert_eq!(numbers_after(&[(3, create("z")), (4, destroy)]), [3]);

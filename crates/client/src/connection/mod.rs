@@ -1,12 +1,12 @@
 //! One connection to the daemon, over which all threads of a process send requests and get answers.
 //!
-//! If no thread reads from the connection, a thread that waits for an answer becomes the reader. It hands each message
-//! to the thread that waits for it. When it has its own answer, it lets another thread read. If the connection breaks,
-//! for example because the broker was restarted, the reader connects again with the session's token and sends all
-//! unanswered requests again. The daemon remembers what it has done already, so nothing happens twice. While no request
-//! is in flight, one watching thread of the process notices the end of a connection and connects again. So a new daemon
-//! soon learns what all living members have open, and a member that sends no requests still learns from the new daemon
-//! which members are dead.
+//! If no thread reads from the connection, a thread that waits for an answer becomes the reader. The reader hands each
+//! message to the thread that waits for this message. When the reader has its own answer, it lets another thread read.
+//! If the connection breaks, for example because the broker was restarted, the reader connects again with the session's
+//! token and sends all unanswered requests again. The daemon remembers what it has done already, so nothing happens
+//! twice. While no request is in flight, one watching thread of the process notices the end of a connection and
+//! connects again. So a new daemon soon learns what all living members have open, and a member that sends no requests
+//! still learns from the new daemon which members are dead.
 //!
 //! The submodules: `asking` sends requests and hands out the answers; `leaving` ends the session properly; `open_list`
 //! lists what this process has open; `progress` reports the task's progress; `room` reserves descriptors for the
@@ -184,8 +184,8 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the threads that wait for the reader. Usually no thread waits. So the call first checks whether a thread
-    /// waits, and otherwise saves the system call.
+    /// Wakes the threads that wait for the reader. Usually no thread waits, so the call makes the system call only if
+    /// one does.
     fn wake_others(&self, state: &State) {
         if state.asleep > 0 {
             self.changed.notify_all();

@@ -14,7 +14,7 @@ use super::asking::Pending;
 use super::{Connection, State};
 use crate::Result;
 
-/// What a session has open or offers: segments, items, published series and endpoints.
+/// What a session has open, publishes or has made: segments, items, series and endpoints.
 #[derive(Default)]
 pub(super) struct OpenList {
     segments: BTreeMap<SegmentId, OpenSegmentCount>,
@@ -222,8 +222,8 @@ impl State {
     }
 
     /// Begins the messages of a new connection with the list of everything that this process has open. At the end of
-    /// the list, the daemon closes everything that it counts as open for this member and that is not in the list. A
-    /// request that was sent on the former connection may have made an item that is not in the list. So these requests
+    /// the list, the daemon closes everything that it counts as open for this member and that is not in the list. Some
+    /// requests that were sent on the former connection may have made items that are not in the list. All such requests
     /// are sent again before the list ends. The daemon then adds their items to the list, and does not close them.
     pub(super) fn tell_open(&mut self) {
         let OpenList { segments, items, .. } = &self.open_list;
@@ -274,8 +274,8 @@ impl OpenList {
         self.items.len()
     }
 
-    /// With this answer the daemon counts segments, or an item of this task, as open. Notes these as open in this list,
-    /// too. `descriptor` is the last descriptor that came with the answer.
+    /// Notes in this list the segments, or the item, that the daemon has opened for this process and names in `answer`.
+    /// `descriptor` is the last descriptor that came with the answer.
     pub(super) fn take(&mut self, answer: &Answer, descriptor: Option<&OwnedFd>) {
         match answer {
             Answer::Segment { segment, kind, .. } => {
@@ -309,8 +309,7 @@ impl OpenList {
         }
     }
 
-    /// Gives the requests that offer all kept descriptors to a daemon whose former keeper died, and which therefore
-    /// lacks them.
+    /// Gives the requests that offer all kept descriptors to a daemon that has lost its own, because its keeper died.
     pub(super) fn offers(&self) -> Vec<Request> {
         let segments = self.segments.iter().filter(|(_, open)| open.descriptor.is_some()).map(|(id, _)| *id);
         let pages = self.offered.values().flat_map(|series| series.pages.iter().map(|(page, _)| *page));

@@ -13,8 +13,8 @@ use super::{Connection, ReaderTurn, State};
 use crate::handshake::{self, HelloFailure, Welcome};
 use crate::{Error, discovery, interrupt};
 
-/// If a private daemon (a daemon that this library started) does not run for longer than this, the process starts a
-/// daemon again.
+/// If no daemon has listened on the socket of a private daemon (a daemon that this library started) for this long, the
+/// process starts the private daemon again.
 const RESTART_AFTER: Duration = Duration::from_millis(200);
 
 /// The largest number of unanswered requests that offer lost descriptors to the daemon. There is a limit because the
@@ -112,8 +112,8 @@ impl Connection {
         debug_assert_eq!(welcome.member, self.who.member, "a daemon that knows the token knows whose it is");
         let Welcome { socket, descriptors, incarnation, .. } = welcome;
         let another = incarnation != state.incarnation;
-        // If the daemon has a new liveness table, this replaces the old table in this process. This member's lock on
-        // the roll stays the same for all connections of the session.
+        // If the daemon has a new liveness table, the new table replaces the old table in this process. This member's
+        // lock on the roll stays the same for all connections of the session.
         let replaced =
             if another || !self.liveness.sees_own_lock() { self.liveness.replace(descriptors) } else { Ok(true) };
         match replaced {

@@ -20,8 +20,8 @@ use crossdock_os::{Deadline, child, event};
 use super::reconnecting::ConnectAttempt;
 use super::{Connection, State};
 
-/// The longest pause between two attempts to connect again. During the time `A_WHILE` after the connection broke it is
-/// `PAUSE`, later it is `LONG_PAUSE`.
+/// The longest pause between two attempts to connect again: `PAUSE` during the time `A_WHILE` after the connection
+/// broke, and `LONG_PAUSE` after that time.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONG_PAUSE: Duration = Duration::from_millis(250);
 const A_WHILE: Duration = Duration::from_secs(10);
@@ -204,7 +204,7 @@ impl Connection {
     }
 
     /// Handles the end of a connection. If another thread is reading from the connection, that thread handles the end,
-    /// after it got what the daemon had sent.
+    /// after it has read what the daemon had sent.
     fn broke(&self, generation: u64) {
         let mut state = self.lock();
         if state.reading {

@@ -15,7 +15,7 @@ use crate::segment::SegmentOpening;
 pub(super) struct MappedItem {
     pub memory: Arc<ItemMemory>,
     pub given: ItemGiven,
-    /// The numbers by which the item's owner word names this rank as the owner, or any rank of this task.
+    /// If the item's owner word is one of these numbers, the item belongs to this rank or to any rank of this task.
     pub own: PartyNumbers,
     pub _opening: SegmentOpening,
 }

@@ -12,8 +12,8 @@ use crate::{Error, Result};
 
 impl Item {
     /// Gives the item to another task. `to` is a task such as `detect` (any rank of it), a rank such as `detect/3`, or
-    /// a number such as `#7` (the task that registers number 7). The task need not exist yet. If a task of this kind is
-    /// waiting for the item, it has the item when this call returns.
+    /// a number such as `#7` (the task that registers number 7). The task need not exist yet. If a process that `to`
+    /// names is waiting for the item, it has the item when this call returns.
     ///
     /// # Errors
     /// As for [`Item::transfer_mut`]. After an error the item is closed and still belongs to this task.
@@ -21,14 +21,13 @@ impl Item {
         self.transfer_mut(to)
     }
 
-    /// Works as [`Item::transfer`], for a caller that cannot move the `Item` out of where it lies. After a transfer
-    /// every further call on this `Item` fails. After an error this task still has the item, but the item's bytes may
-    /// have another address.
+    /// Works as [`Item::transfer`], for a caller that has only a `&mut Item`. After a transfer every further call on
+    /// this `Item` fails. After an error this task still has the item, but the item's bytes may have another address.
     ///
     /// # Errors
-    /// `INVALID` if `to` has none of the three forms, or is this task itself. `DENIED` if that task has no grant to own
-    /// the item. `BUSY` while the item's heap is in use. `CLOSED` if this task has already handed the item on.
-    /// `NO_SPACE` if the daemon cannot record the transfer.
+    /// `INVALID` if `to` has none of the three forms that [`Item::transfer`] describes, or names this task itself.
+    /// `DENIED` if that task has no grant to own the item. `BUSY` while the item's heap is in use. `CLOSED` if this
+    /// task has already handed the item on. `NO_SPACE` if the daemon cannot record the transfer.
     pub fn transfer_mut(&mut self, to: &str) -> Result<()> {
         let addressee = party(to)?;
         self.check_process()?;
@@ -57,7 +56,7 @@ impl Item {
         self.destroy_mut()
     }
 
-    /// Works as [`Item::destroy`], for a caller that cannot move the `Item` out of where it lies.
+    /// Works as [`Item::destroy`], for a caller that has only a `&mut Item`.
     ///
     /// # Errors
     /// `BUSY` while the item's heap is in use, or while the item is on its way to another node. `CLOSED` if this task
@@ -179,7 +178,7 @@ impl Item {
             memory.clear_behind();
         }
         // The mapping is removed before the daemon shrinks the item. Otherwise an access to the removed part of the
-        // data would be a fault.
+        // data would cause a SIGBUS.
         self.state = State::Spent(format!("item '{}' is being resized", self.key()));
         let opened = self.open.session.ask_item(ItemRequest::Resize { item: self.id(), size }, None);
         let memory = opened.and_then(super::session::taken).and_then(|(given, descriptor)| {
@@ -203,8 +202,8 @@ impl Item {
         }
     }
 
-    /// Requests the old size after there was not enough memory for the new size. Otherwise the daemon would count bytes
-    /// that do not exist. Returns `true` if the item is open with its old size.
+    /// Asks the daemon to give the item its old size again, because there was not enough memory for the new size.
+    /// Otherwise the daemon would count bytes that do not exist. Returns `true` if the item is open with its old size.
     fn shrink_back(&mut self, old: u64) -> bool {
         let again = self.open.session.ask_item(ItemRequest::Resize { item: self.id(), size: old }, None);
         let memory = again.and_then(super::session::taken).and_then(|(given, descriptor)| {
@@ -228,9 +227,8 @@ impl Item {
         self.share_mut()
     }
 
-    /// Works as [`Item::share`], for a caller that cannot move the `Item` out of where it lies. After a success every
-    /// further call on this `Item` fails. After an error the `Item` still has the item, but the item's bytes may have
-    /// another address.
+    /// Works as [`Item::share`], for a caller that has only a `&mut Item`. After a success every further call on this
+    /// `Item` fails. After an error the `Item` still has the item, but the item's bytes may have another address.
     ///
     /// # Errors
     /// As for [`Item::share`].

@@ -17,8 +17,8 @@ use crate::segment::SegmentOpening;
 use crate::session_objects::OpenHeap;
 use crate::{Error, Result, SegmentKind, Session};
 
-/// The shortest time for which a session waits while the daemon prepares an item, even if the caller's timeout is
-/// shorter. The daemon may need the time, for example to copy the item.
+/// While the daemon prepares an item, a session waits at least for this time, even if the caller's timeout is shorter.
+/// The daemon may need the time, for example to copy the item.
 const READY: Duration = Duration::from_secs(60);
 /// While a call waits for an item that the daemon prepares, it also asks the daemon whether the daemon is still
 /// running. If the daemon does not answer within this time, it counts as stopped, and the call fails.

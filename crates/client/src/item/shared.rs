@@ -35,7 +35,7 @@ impl ItemView {
         Self { open: OpenItem::new(session, given), memory, _opening: opening }
     }
 
-    /// The item's data. They are mapped read-only, so a write to them is a fault.
+    /// The item's data. They are mapped read-only, so a write to them causes a SIGSEGV.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.memory.bytes()
@@ -120,9 +120,9 @@ impl SharedItem {
         self.unshare_mut(timeout)
     }
 
-    /// Works as [`SharedItem::unshare`], for a caller that cannot move the `SharedItem` out of where it lies. After a
-    /// success every further call on this `SharedItem` fails. After an error this `SharedItem` still has the item. But
-    /// if this process could not open the item again, the item is closed; it still belongs to this task.
+    /// Works as [`SharedItem::unshare`], for a caller that has only a `&mut SharedItem`. After a success every further
+    /// call on this `SharedItem` fails. After an error this `SharedItem` still has the item. But if this process could
+    /// not open the item again, the item is closed; it still belongs to this task.
     ///
     /// # Errors
     /// As for [`SharedItem::unshare`].

@@ -30,7 +30,7 @@ use crate::{Error, Region, Result};
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(60);
 
 /// One end of a port. Threads may share it. When this value is dropped, the member leaves the port properly. The calls
-/// that need no session are those of [`queue::End`].
+/// of [`queue::End`], which need no session, can be made on this value too.
 #[derive(Debug)]
 pub struct Port {
     shared: Arc<Shared>,
@@ -140,8 +140,8 @@ impl Port {
         Ok(message)
     }
 
-    /// Releases a message: the producer may now use its cell and its data again. Messages can be released in any order,
-    /// each message once. The call never waits.
+    /// Releases a message: the producer may now use the message's cell and data again. Messages can be released in any
+    /// order, each message once. The call never waits.
     ///
     /// # Errors
     /// `INVALID` if this end did not receive the message, or has released it already.

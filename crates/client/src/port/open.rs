@@ -15,8 +15,8 @@ use crate::segment::{OpenRequest, OpenedSegment};
 use crate::{Error, Reason, Result, Session};
 
 /// The longest wait for the member that formats a new port. Formatting takes microseconds, but that member may be
-/// stopped. The first time is for a caller without a timeout. A caller with a timeout waits until its deadline, but at
-/// least for the second time, because the formatting member may have to wait for a CPU.
+/// stopped. A caller without a timeout waits at most 5 s. A caller with a timeout waits until its deadline, but at
+/// least 1 s, because the formatting member may have to wait for a CPU.
 const FORMAT_WAIT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(1));
 
 impl Session {

@@ -13,7 +13,7 @@ use crossdock_layout::{Handle, SegmentId};
 use crate::Region;
 
 /// The largest number of regions that a port keeps. It is enough for producers that alternate between a few regions.
-/// Each region more than that would cost address space in every consumer.
+/// Each further region would cost address space in every consumer.
 const MOST: usize = 4;
 
 /// The regions into which the last messages' handles point.

@@ -3,8 +3,8 @@
 //! observers and versions are in the crate `core`.
 //!
 //! The publisher works on ordinary memory and publishes it. An observer asks for the latest, the next or a certain
-//! version. It reads the version as contiguous arrays that neither change nor can be written. The daemon takes part
-//! only when a publisher or an observer is registered, or when the pool grows.
+//! version. The observer reads the version as contiguous arrays that neither change nor can be written. The daemon
+//! takes part only when a publisher or an observer is registered, or when the pool grows.
 
 mod registration;
 

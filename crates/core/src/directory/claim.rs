@@ -18,7 +18,7 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(60);
 /// The result of one look for a named object in the directory.
 enum Lookup {
     Claim(Claim),
-    /// An entry that this call made just now, which has no block yet.
+    /// The index of an entry that this call made just now, and that has no block yet.
     Entry(u64),
     /// The caller has to wait, because the member that is named here is constructing the object.
     Constructing(MemberId),

@@ -32,8 +32,8 @@ pub(super) fn size_within(entry: &Entry, limit: u64) -> Option<u64> {
     entry.size.load(Ordering::Relaxed).at_most(limit)
 }
 
-/// The heap slot in which the removal of the object is recorded. If another process has overwritten the word, the word
-/// may name a slot that does not exist. In this case the removal is recorded in slot 0.
+/// The heap slot in which the removal of the object is recorded. If another process has overwritten the slot's number
+/// in the entry, there may be no slot with this number. In this case the removal is recorded in slot 0.
 pub(super) fn slot_of(entry: &Entry, slots: u64) -> u16 {
     let named = entry.slot.load(Ordering::Relaxed).without(ZEROED).below(slots as u32);
     named.and_then(|slot| u16::try_from(slot).ok()).unwrap_or(0)

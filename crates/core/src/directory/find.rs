@@ -41,7 +41,7 @@ impl Region {
         Ok(all)
     }
 
-    /// Checks the contents of an entry; `None` if no correct member writes such contents.
+    /// Checks an entry, and gives what it says about its object; `None` if no correct member writes such an entry.
     pub(super) fn info(&self, entry: &Entry) -> Option<ObjectInfo> {
         let ty = self.type_of(entry)?;
         let field = read_field(&entry.name);
@@ -70,10 +70,10 @@ impl Region {
     /// Finds the object that a handle names. If `ty` is given, a named object must have this type, and a block without
     /// a name must be large enough.
     ///
-    /// A consumer calls this for the handle in each message, mostly with cold caches. So it is kept short: for a
-    /// block without a name, in a region where no member died, it touches one cache line in each of four pages. These
-    /// lines hold this process's `Region`, the count of deaths, the head of the block's slice and the block's state
-    /// byte.
+    /// A consumer calls this for the handle in each message, mostly with cold caches. So this function is kept short:
+    /// for a block without a name, in a region where no member died, it touches one cache line in each of four pages.
+    /// These lines hold this process's `Region`, the count of deaths, the head of the block's slice and the block's
+    /// state byte.
     ///
     /// # Errors
     /// `BAD_HANDLE` if the handle names another segment, or if no block in use starts at its offset. `WRONG_TYPE` if a
@@ -180,7 +180,7 @@ impl Region {
         let Some((info, container)) = self.container_at(header, thorough)? else { return Ok(None) };
         let element = container.element();
         let size = element.as_ref().and_then(Type::size_and_align).map(|layout| layout.0);
-        // `size` is `None` if an element had more than 2^64 bytes. No correct container has such elements.
+        // `size` is `None` if an element would have more than 2^64 bytes. No correct container has such elements.
         if matches!(container, Type::Ndarray(_)) == is_ndarray && size == Some(elem_size) {
             return Ok(element);
         }

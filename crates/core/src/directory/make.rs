@@ -129,7 +129,7 @@ impl Region {
         })
     }
 
-    /// Makes an object that this process made by `claim` visible to other members.
+    /// Commits an object that this process made by `claim`: makes the object visible to other members.
     pub fn commit(self: &Arc<Self>, offset: u64) -> Result<()> {
         self.check_use()?;
         // The lock is taken before the entry is searched, because another thread of this process may be committing or
@@ -218,7 +218,8 @@ mod tests {
         let region = Region::alone(SIZE);
         let ty = TypeRef::new("u64").unwrap();
         let made = region.with_local(|local| region.growing(|guard| region.make_entry(guard, local, "v", &ty)));
-        // `construct` leaves such an entry if it gets no block and then cannot take the lock.
+        // The entry is now like one that `construct` leaves if it gets no block and then cannot take the lock to remove
+        // the entry.
         region.claims.lock().unwrap().push((0, made.unwrap() as u32));
         assert_eq!(region.commit(0).unwrap_err().status, Status::BadHandle);
         assert_eq!(region.abandon(0).unwrap_err().status, Status::BadHandle);

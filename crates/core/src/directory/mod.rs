@@ -4,9 +4,9 @@
 //! the entries, so they can be rebuilt when they may be wrong. A member that changes the directory takes the region's
 //! lock. Readers usually take no lock: they compare the directory's version before and after they read.
 //!
-//! An entry goes through the states FREE → CONSTRUCTING → READY → REMOVING → FREE. It goes from CONSTRUCTING to
-//! REMOVING if its constructor abandons it or dies. Each step is one store. `heal` repairs what a member leaves if it
-//! dies at any point.
+//! An entry goes through the states FREE → CONSTRUCTING → READY → REMOVING → FREE. An entry goes from CONSTRUCTING to
+//! REMOVING if the constructor of its object abandons the object or dies. Each step is one store. `heal` repairs what a
+//! member leaves if it dies at any point.
 
 mod claim;
 mod entry;

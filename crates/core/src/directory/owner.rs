@@ -19,14 +19,15 @@ use crate::region::Region;
 /// each search needs a limit.
 const HEADERS: u64 = 4096;
 
-/// What the last searches in a region found. The words are only hints, so threads load and store them without memory
+/// What the last searches in a region found. These values are only hints, so threads load and store them without memory
 /// ordering.
 #[derive(Debug)]
 pub(crate) struct OwnerSearch {
     /// The index of the directory entry whose object had the container that was found last.
     last_entry: AtomicU64,
-    /// The last version of the directory at which no object had to be searched (see `owner_at`). The first word is for
-    /// searches for any container, the second for searches for containers of containers.
+    /// For each of two kinds of search: the last version of the directory at which no object had to be searched (see
+    /// `owner_at`). The first value is for searches for any container, the second for searches for containers of
+    /// containers.
     flat_versions: [AtomicU64; 2],
 }
 
@@ -63,9 +64,9 @@ impl Region {
     ///
     /// Gives `None` if the types in the directory do not tell which container is at `header`. This is so if the header
     /// lies in a block that the program allocated, in an object of an opaque type, or in an object that another member
-    /// is constructing. A header in the first slice of a named object is found directly. For any other header there are
-    /// two kinds of search, which find less: one that is not `thorough` gives up after 4096 containers, and a thorough
-    /// one finds only containers whose elements own blocks.
+    /// is constructing. A header in the first slice of a named object is found directly. For any other header, this
+    /// function searches the named objects. If `thorough` is `false`, the search gives up after 4096 containers. If it
+    /// is `true`, the search is much longer, but finds only containers whose elements own blocks.
     pub(super) fn container_at(&self, header: u64, thorough: bool) -> Result<Option<(ObjectInfo, Type)>> {
         if let Some(start) = self.memory.block_around(header) {
             if self.memory.block_at(start).is_some_and(|block| self.is_named(block)) {

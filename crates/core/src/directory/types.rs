@@ -69,8 +69,8 @@ pub struct Claim {
     pub created: bool,
 }
 
-/// Tells apart objects that lie at the same offset one after another. It consists of the index of the directory entry
-/// and the number of objects that had this entry before.
+/// Tells apart objects that had the same offset at different times. It consists of the index of the directory entry and
+/// the number of objects that had this entry before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Incarnation {
     pub(super) entry: u64,

@@ -1,4 +1,5 @@
-//! Makes the paths that programs pass absolute, without asking the file system about their parts.
+//! Turns the paths that programs pass into absolute paths, without asking the file system about the parts of these
+//! paths.
 
 /// Puts `path` behind `folder` unless `path` is absolute. Removes `.`, `..` and doubled slashes from the text. So a
 /// `..` behind a symbolic link may lead to another folder than the file system would find. This difference is no

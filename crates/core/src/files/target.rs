@@ -16,7 +16,7 @@ const FOR: Duration = Duration::from_secs(10);
 /// the lock held for ever.
 #[derive(Debug, Default)]
 pub struct RenameTarget {
-    /// The hash of the path to which the last failed rename was to lead; 0 if no rename has failed yet.
+    /// The hash of the new name of the last rename that failed; 0 if no rename has failed yet.
     path: AtomicU64,
     until_ns: AtomicU64,
 }

@@ -78,8 +78,8 @@ impl Views {
         self.0.is_empty()
     }
 
-    /// Says why calls cannot wait for files of one of the directories, if its notice cannot be mapped or has another
-    /// version. The result is `None` if all notices can be used.
+    /// If a directory's notice cannot be mapped, or has the layout of another version, says why calls cannot wait for
+    /// files of this directory. The result is `None` if all notices can be used.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         let view = self.0.iter().find(|view| view.notice().is_none())?;

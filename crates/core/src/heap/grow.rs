@@ -42,7 +42,7 @@ impl Region {
     /// Runs `change` under the lock. If `change` lets the region grow, this function may have to release the lock for a
     /// while. It then runs `change` again from its beginning, so `change` must change nothing before the region has
     /// grown. If `change` fails, the region shrinks to its former size. If the lock cannot be taken for that, the new
-    /// slices stay in the pool, where the next allocation of any member finds them.
+    /// slices stay in the pool of free slices, where the next allocation of any member finds them.
     pub(crate) fn growing<R>(&self, mut change: impl FnMut(&LockGuard<'_>) -> Result<R>) -> Result<R> {
         let (mut refused, mut before) = (None, None);
         loop {
@@ -94,7 +94,7 @@ impl Region {
         self.find_run(guard, count).ok_or_else(|| self.corrupt("its pool of slices does not add up"))
     }
 
-    /// Takes memory, at most for one step, so that the pool gets `count` free slices in a row. Returns `false` if
+    /// Takes memory, at most for one step, so that the region gets `count` free slices in a row. Returns `false` if
     /// further steps are needed.
     fn grow(&self, guard: &LockGuard<'_>, count: u64) -> Result<bool> {
         let (committed, g) = (self.memory.committed(), self.memory.geometry());
@@ -173,12 +173,13 @@ impl Region {
         }
     }
 
-    /// Releases the memory of slices that the region does not use yet, so that the kernel gets it back. Subtracts it
-    /// from the count of reserved bytes.
+    /// Releases the memory of slices that the region does not use yet, so that the kernel gets it back. Subtracts this
+    /// memory from the count of reserved bytes.
     fn give_back(&self, _guard: &LockGuard<'_>, first: u64, end: u64) {
         self.memory.header().reserved.fetch_sub(self.cost(first, end), Ordering::Relaxed);
         if let Some(descriptor) = &self.descriptor {
-            // If the kernel refuses, the memory stays, and the region uses it when it grows.
+            // If the kernel refuses to take the memory back, the memory stays, and the region uses this memory when it
+            // grows again.
             let _ = memfd::give_back(descriptor, self.memory.geometry().slice_at(first), (end - first) * SLICE);
         }
     }

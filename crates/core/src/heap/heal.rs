@@ -33,8 +33,8 @@ pub struct HealReport {
 }
 
 impl Region {
-    /// Finishes or undoes what dead members left half done, and returns unused slices to the pool. The library calls
-    /// this function itself when it needs something that a dead member holds, or when space is short.
+    /// Finishes or undoes what dead members left half done, and returns unused slices to the pool of free slices. The
+    /// library calls this function itself when it needs something that a dead member holds, or when space is short.
     pub fn heal(&self) -> Result<HealReport> {
         self.check_use()?;
         let guard = self.lock()?;

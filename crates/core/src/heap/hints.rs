@@ -1,9 +1,10 @@
 //! One thread's hints about the free blocks of one size class, in a heap slot that this thread holds. Forgetting hints
 //! at any time does no harm.
 //!
-//! Only the state bytes in shared memory decide whether a block is free. Only the slot's holder changes blocks of its
-//! slices from FREE to another state. So if a block's byte is FREE, the holder takes the block by a plain store. A hint
-//! is outdated if the block was taken through another hint; the block's byte shows that.
+//! Only the state bytes in shared memory decide whether a block is free. Only the slot's holder changes blocks of the
+//! slot's slices from FREE to another state. So if a block's state byte is FREE, the holder takes the block by a plain
+//! store. A hint is outdated if its block was already taken through another hint; the block's state byte then is not
+//! FREE.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -78,8 +79,8 @@ impl ClassHints {
         self.slice = NONE;
     }
 
-    /// Forgets all hints about blocks. The thread must do this before it returns a slice to the pool, because the
-    /// blocks of that slice may then get another owner.
+    /// Forgets all hints about blocks. The thread must do this before it returns a slice to the pool of free slices,
+    /// because the blocks of that slice may then get another owner.
     pub(super) fn forget(&mut self) {
         self.clear();
         self.count = 0;

@@ -71,8 +71,8 @@ impl Region {
 
     /// Frees a block in a slice of this slot. For any other offset, does nothing and gives `false`.
     ///
-    /// Only this thread takes blocks of its slices, so a load and a store are enough. If another member frees the same
-    /// block at the same moment by mistake, the resulting state is the same.
+    /// Only this thread takes blocks of this slot's slices, so a load and a store are enough. If another member frees
+    /// the same block at the same moment by mistake, the resulting state is the same.
     #[inline(always)]
     pub(super) fn free_own(&self, local: &mut LocalSlot, offset: u64) -> bool {
         let relative = offset.wrapping_sub(self.memory.geometry().data_at);
@@ -134,9 +134,9 @@ impl Region {
         }
     }
 
-    /// If a slice is marked as full, tells the slot that owns the slice that it has a free block now. While this call
-    /// works, the action is recorded in `slot`, the heap slot of the thread that freed the block. `by` is the number of
-    /// `slot`.
+    /// If a slice is marked as full, tells the slot that owns the slice that the slice has a free block now. While this
+    /// call works, the action is recorded in `slot`, the heap slot of the thread that freed the block. `by` is the
+    /// number of `slot`.
     pub(super) fn notify(&self, slice: u64, slot: &HeapSlot, by: u16) {
         let Some(head) = self.memory.head(slice) else { return };
         let word = SliceWord(head.word.load(Ordering::SeqCst));

@@ -33,7 +33,7 @@ pub(crate) struct LockGuard<'a> {
     pub(super) refused: Option<(u64, Error)>,
 }
 
-/// The holder of the lock, when this process waited for the lock in vain.
+/// The member that held the lock when this process waited for the lock in vain.
 pub(crate) struct StuckHolder {
     /// The words `holder` and `gate` of the lock when this process waited in vain.
     held: (u64, u32),

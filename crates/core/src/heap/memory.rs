@@ -70,8 +70,8 @@ impl Memory {
     }
 
     /// # Safety
-    /// `offset` must be aligned for `T` and `size_of::<T>()` bytes from it must lie within the capacity. `T` must
-    /// consist of atomics, so that other processes' writes are no data race.
+    /// `offset` must be aligned for `T`, and `size_of::<T>()` bytes from `offset` on must lie within the
+    /// capacity. `T` must consist of atomics, so that other processes' writes are no data race.
     #[inline]
     unsafe fn at<T>(&self, offset: u64) -> &T {
         debug_assert!(offset + size_of::<T>() as u64 <= self.geometry.capacity);
@@ -142,8 +142,8 @@ impl Memory {
         (index < self.geometry.slices.div_ceil(64)).then(|| unsafe { self.at(self.geometry.used_at + index * 8) })
     }
 
-    /// Gives the head of the directory's chain for a hash. If `which` is 0, the chain is in the index of names; if
-    /// `which` is 1, it is in the index of offsets.
+    /// Gives the word with which the chain of directory entries for a hash begins: the chain in the index of names if
+    /// `which` is 0, the chain in the index of offsets if `which` is 1.
     #[inline]
     pub(crate) fn bucket(&self, which: u64, hash: u32) -> &WildWord<AtomicU32> {
         let index = (which & 1) * self.geometry.buckets + (u64::from(hash) & (self.geometry.buckets - 1));
@@ -151,13 +151,13 @@ impl Memory {
         unsafe { self.at(self.geometry.buckets_at + index * 4) }
     }
 
-    /// The number of entries of the directory of named objects that have ever been used.
+    /// The number of directory entries that have ever been used. (The directory lists the region's named objects.)
     pub(crate) fn entries(&self) -> u64 {
         let most = u32::try_from(self.geometry.entries).unwrap_or(u32::MAX);
         self.header().entries.load(Ordering::Acquire).clamped(most).into()
     }
 
-    /// The number of entries of the directory of named objects for which memory is reserved.
+    /// The number of directory entries for which memory is reserved. (The directory lists the region's named objects.)
     pub(crate) fn entries_reserved(&self) -> u64 {
         let most = u32::try_from(self.geometry.entries).unwrap_or(u32::MAX);
         self.header().entries_reserved.load(Ordering::Acquire).clamped(most).into()

@@ -139,8 +139,8 @@ impl Region {
         for record in &slot.operations {
             let kind = record.kind.load(Ordering::Acquire);
             if kind == OP_PREPARED {
-                // A prepared block is freed as a replacement that writes no words. So the next lines change the record
-                // accordingly.
+                // To free the prepared block, the next lines turn the record into a replacement that writes no words
+                // and frees this block as its old block.
                 let block = record.new_block.load(Ordering::Relaxed) & !PHASE_MASK;
                 record.retiring.store(if block == 0 { 0 } else { block | PHASE_BEGUN }, Ordering::Relaxed);
                 record.count.store(0, Ordering::Relaxed);

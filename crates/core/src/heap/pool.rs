@@ -55,7 +55,7 @@ impl Region {
         }
     }
 
-    /// Returns the slices of a large block to the pool.
+    /// Returns the slices of a large block to the pool of free slices.
     pub(super) fn free_run(&self, guard: &LockGuard<'_>, slice: u64, run: u64) {
         let Some(head) = self.memory.head(slice) else { return };
         self.change_pool(guard, || {
@@ -82,8 +82,8 @@ impl Region {
         })
     }
 
-    /// Returns a slice to the pool, if the slot `owner` owns it, if it is not queued, and if none of its blocks is in
-    /// use. Gives `true` if it was returned.
+    /// Returns a slice to the pool of free slices, if the slot `owner` owns the slice, if the slice is not queued, and
+    /// if none of its blocks is in use. Gives `true` if the slice was returned.
     pub(super) fn release_slice(&self, owner: u16, slice: u64, class: usize) -> bool {
         let Ok(guard) = self.lock() else { return false };
         self.release_locked(&guard, owner, slice, class)

@@ -92,7 +92,7 @@ impl Region {
     }
 
     /// Finds the next slice of this slot and class that may have free blocks. The slot keeps one slice in which no
-    /// block is in use; further such slices return to the pool.
+    /// block is in use; further such slices return to the pool of free slices.
     fn next_partial(&self, local: &mut LocalSlot, class: usize) -> Option<u64> {
         loop {
             let slice = u64::from(local.classes[class].partial.pop()?);

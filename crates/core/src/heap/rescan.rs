@@ -79,14 +79,14 @@ impl Region {
         self.memory.head(slice).is_some_and(exchange)
     }
 
-    /// Returns to the pool all slices of this slot in which no block is in use.
+    /// Returns to the pool of free slices all slices of this slot in which no block is in use. Gives their number.
     pub(super) fn trim(&self, local: &mut LocalSlot) -> u64 {
         let mut released = 0;
         for class in 0..CLASSES.len() {
             let known = &mut local.classes[class];
             if known.slice != super::hints::NONE {
-                // The current slice has the state `Active`, as the slices in `partial` have. So it is examined
-                // together with them.
+                // The current slice has the state `Active`, as the slices in `partial` have. So this function examines
+                // the current slice together with those slices.
                 known.partial.push(known.slice);
             }
             known.forget();

@@ -10,9 +10,9 @@
 //!
 //! Large blocks are freed under the region's lock. A member that takes the lock from a dead holder heals the region
 //! before any other member can take the slices. So the head of a large block is enough to tell whether the block was
-//! freed. A small block is freed without the lock. After the block became FREE, its slice may return to the pool and
-//! become a part of a large block before the dead member is healed. So a record with the phase MARKED never frees a
-//! large block.
+//! freed. A small block is freed without the lock. After the block became FREE, its slice may return to the pool of
+//! free slices and become a part of a large block before the dead member is healed. So a record with the phase MARKED
+//! never frees a large block.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

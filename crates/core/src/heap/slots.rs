@@ -55,8 +55,9 @@ impl Region {
         Ok(Some(ready))
     }
 
-    /// Leaves these slots, because the process leaves the region. The caller has sorted them by number. Their prepared
-    /// blocks are freed, as after a death, and their slices without used blocks return to the pool.
+    /// Leaves these slots, because the process leaves the region. The caller has sorted the slots by number. The
+    /// prepared blocks of the slots are freed, as after a death, and the slots' slices without used blocks return to
+    /// the pool of free slices.
     pub(super) fn leave_slots(&self, slots: &[Box<LocalSlot>]) {
         let Ok(guard) = self.lock() else { return };
         for local in slots {
@@ -71,7 +72,7 @@ impl Region {
         }
     }
 
-    /// Returns slices without used blocks to the pool, for all slots without a holder.
+    /// Returns slices without used blocks to the pool of free slices, for all slots without a holder.
     pub(super) fn trim_vacant(&self) -> Result<()> {
         let slots = self.memory.slots();
         let vacant = |slot: &HeapSlot| slot.holder.load(Ordering::Acquire) == 0;
@@ -91,9 +92,9 @@ impl Region {
         Ok(())
     }
 
-    /// Returns slices without used blocks to the pool, for the slots that `trims` accepts. These slots have no holder,
-    /// or their holder is dead or leaving. Like `rescan`, the function also finds slices that a dead member was putting
-    /// on the stack of such a slot.
+    /// Returns slices without used blocks to the pool of free slices, for the slots that `trims` accepts. These slots
+    /// have no holder, or their holder is dead or leaving. Like `rescan`, the function also finds slices that a dead
+    /// member was putting on the stack of such a slot.
     pub(super) fn trim_slots(&self, guard: &LockGuard<'_>, range: Range<u64>, trims: impl Fn(u16) -> bool) {
         let found = self.find_slices(range, &trims);
         for index in (0..self.memory.slots() as u16).filter(|index| trims(*index)) {

@@ -60,8 +60,8 @@ fn cache_index(base: *const u8) -> usize {
 #[inline(always)]
 fn cached<'a>(base: *const u8) -> Option<(&'a Region, &'a mut LocalSlot)> {
     let found = CACHE.with(|cached| cached[cache_index(base) % WAYS].get());
-    // Suppose that a region was dropped and another one was mapped at the same address. A thread that has learned of
-    // the other region sees the increment of `DROPS` in this load. The accesses after this load cannot run before it.
+    // Suppose that a region was dropped and a new region was mapped at the same address. A thread that has learned of
+    // the new region sees the increment of `DROPS` in this load. The accesses after this load cannot run before it.
     if found.base != base || found.gone != DROPS.0.load(Ordering::Acquire) {
         return None;
     }

@@ -4,7 +4,7 @@
 //! The word `owner` names the party that owns the item. The word `holder` names the one member of that party that has
 //! the item. Only the holder changes `owner`. It clears the word `holder` only after it has changed `owner`, so that no
 //! member of the former party can take the item in between. A member of the owning party takes the item by a
-//! compare-and-swap of `holder`, from none to its own id. The word `turn` counts changes. Members that wait sleep on
+//! compare-and-swap of `holder`, from none to its own id. The word `turn` counts changes. Waiting members sleep on
 //! `turn` and on the daemon's count of deaths.
 //!
 //! The daemon writes `owner` and `holder` when it makes the item's memory, before any member can map it.
@@ -41,7 +41,7 @@ pub type PartyNumbers = Vec<u32>;
 /// an exchange. Handing the item over consumes the value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HolderToken {
-    /// The address, in this process, of the memory of the item that the member has.
+    /// The address at which this process has mapped the memory of the item that the member has.
     of: usize,
 }
 
@@ -128,7 +128,7 @@ impl ItemMemory {
         // program opens a heap in the item, this count causes the heap to be healed.
         count_shown();
         heal_all(alive);
-        // The number is stored last, so that another thread that reads it can rely on the regions being healed.
+        // The count is stored last, so that another thread that reads it can rely on the regions being healed.
         self.deaths_seen.store(deaths, Ordering::Release);
     }
 

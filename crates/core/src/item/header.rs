@@ -75,8 +75,8 @@ impl<'a> HeaderRef<'a> {
             CONTENTS_HEAP => Contents::Heap,
             CONTENTS_ARRAY => {
                 let ty = self.read_type().ok_or_else(|| corrupt("something that names no type"))?;
-                // `check` below compares the real size of the array with the item's size. So the element size is given
-                // as 1 here.
+                // The call of `check` below compares the real size of the array with the item's size. So the element
+                // size does not matter here, and is given as 1.
                 let shape = read_shape(&self.0.shape, self.0.rank.load(Relaxed), 1, size);
                 let (shape, _) = shape.ok_or_else(|| corrupt("an array with extents that do not fit"))?;
                 let order = match self.0.order.load(Relaxed) {

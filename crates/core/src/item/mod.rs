@@ -42,7 +42,7 @@ pub struct ItemMemory {
     mapping: Mapping,
     size: u64,
     access: Access,
-    /// The value that the item's count of dead holders had when this process last healed its regions because of it.
+    /// The value of the item's count of dead holders when this process last healed its regions because of that count.
     deaths_seen: AtomicU32,
 }
 

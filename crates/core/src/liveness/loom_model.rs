@@ -44,7 +44,8 @@ enum Heals {
 struct World {
     old: AtomicU64,
     new: AtomicU64,
-    /// The kernel's lock on Alice's byte of the roll. The kernel removes it after everything that Alice's process did.
+    /// The kernel's lock on Alice's byte of the roll. The kernel removes the lock after the last action of Alice's
+    /// process.
     locked: AtomicBool,
     connected: AtomicBool,
     block: UnsafeCell<u64>,

@@ -13,7 +13,7 @@
 //! proved to this process, and after each death that this process has learned of from a port or an item.
 //! `docs/lifetimes.md` describes the whole rule. `loom_model` runs it in every interleaving of a member, a daemon and a
 //! healing member. The simulator of `crates/node/tests/simulation` runs it with members that are cut off from the
-//! daemon and with old tables.
+//! daemon and use an old table.
 
 #[cfg(all(test, loom))]
 mod loom_model;
@@ -50,7 +50,7 @@ pub trait LivenessSource: Sync {
         self.table().says_dead(member) || self.has_left(member)
     }
 
-    /// The number of deaths that the table has recorded. The word is a futex.
+    /// The number of deaths that the table has recorded. The word of the table that contains this number is a futex.
     fn epoch(&self) -> u32 {
         self.table().epoch()
     }
@@ -76,8 +76,8 @@ pub(crate) fn proved() -> u32 {
     PROVED.load(Ordering::Acquire)
 }
 
-/// Counts a death that another process has proved, and of which this process has learned from a port or an item. When a
-/// region is healed after that, it asks the roll itself which members are dead.
+/// Counts a death that another process has proved, and of which this process has learned from a port or an item. The
+/// code that heals a region after that asks the roll itself which members are dead.
 pub(crate) fn count_shown() {
     PROVED.fetch_add(1, Ordering::AcqRel);
 }
@@ -91,7 +91,7 @@ pub struct RollProofs {
 }
 
 impl RollProofs {
-    /// The number of members that are remembered.
+    /// The largest number of members in the list `latest`.
     const REMEMBERED: usize = 64;
 
     /// Counts this member's death, if it was not counted here yet. A source counts the death before it answers that the

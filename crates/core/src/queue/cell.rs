@@ -117,8 +117,8 @@ impl<'a> CellRef<'a> {
         self.0.pending.fetch_and(!own, AcqRel)
     }
 
-    /// Fan-out: gives a message that was sent while there was no consumer to the consumer with the bit `own`. Returns
-    /// `false` if another consumer was faster.
+    /// Fan-out: if the message was sent while there was no consumer, gives the message to the consumer with the bit
+    /// `own`. Returns `false` if another consumer was faster.
     #[inline]
     pub(super) fn adopt_retained(self, own: u32) -> bool {
         self.0.pending.compare_exchange(RETAINED, own, AcqRel, Acquire).is_ok()

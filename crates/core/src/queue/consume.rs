@@ -190,8 +190,9 @@ impl Ring {
     }
 
     /// Looks again at a cell that another consumer had taken when this call moved the tail past it. The message may
-    /// have become ready again just before. A third consumer may have noticed the change of `returned`, but searched
-    /// only behind the old tail, and so missed the message. So this function increments `returned` a second time.
+    /// have become ready again just before the tail moved. A third consumer may have noticed the change of `returned`,
+    /// but searched only behind the old tail, and so missed the message. So this function increments `returned` a
+    /// second time.
     fn look_again(&self, position: u64) {
         fence(SeqCst);
         if self.cell(position).state() == State::ready(self.lap(position)) {

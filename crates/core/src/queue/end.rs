@@ -81,9 +81,9 @@ impl LocalState {
     }
 }
 
-/// An action that an end tries until it succeeds. Its result is a message's position. It is a trait, so that the
-/// compiler inlines the attempt into the loop that spins. If it were a closure, the compiler would make a separate
-/// function of it, because a longer wait calls it as well.
+/// An action that an end tries until it succeeds. Its result is a message's position. The action is a trait, so that
+/// the compiler inlines the attempt into the loop that spins. A closure would become a separate function, because the
+/// code of longer waits would call the closure as well.
 trait Operation {
     fn attempt(&mut self, end: &End) -> Attempt<u64>;
 }
@@ -193,7 +193,7 @@ impl End {
     }
 
     /// Waits up to `timeout` for a free cell, but sends nothing. If consumers have released messages with handles,
-    /// gives the oldest of these handles back, so that the producer can use its memory again.
+    /// gives the oldest of these handles to the producer, which can then use the memory of the handle's object again.
     ///
     /// # Errors
     /// The errors of [`End::send`].
@@ -315,7 +315,7 @@ impl End {
         self.slot().set_cursor(position.wrapping_add(1));
         drop(local);
         if self.shape().pattern.many_produce() {
-            // Another consumer may have taken the message before, and died. So the regions are healed before the
+            // Another consumer may have taken this message earlier, and then died. So the regions are healed before the
             // program gets the message.
             self.note_deaths(Side::Consumer);
         }
@@ -339,9 +339,9 @@ impl End {
         if freed {
             self.call(Side::Producer);
             if self.ring.shape().pattern == super::Pattern::WorkQueue {
-                // If the producers of a work queue have left, its consumers keep waiting as long as one of them holds a
-                // message, because another consumer gets the message if its holder dies. This message is released now,
-                // so the waiting consumers are woken to check again.
+                // When the producers of a work queue have left, its consumers keep waiting as long as any of them holds
+                // a message: if that consumer dies, another consumer gets the message. This message is released now, so
+                // the waiting consumers are woken to check again.
                 self.call(Side::Consumer);
             }
         }

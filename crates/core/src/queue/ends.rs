@@ -84,7 +84,7 @@ impl Ring {
                 continue;
             }
             // This exchange claims the slot by storing this member's id in the owner word. If this member dies at any
-            // later line, another member sees that from the word and heals the slot.
+            // later line, another member finds the dead member's id in the word and heals the slot.
             if !slot.change_owner(Owner::NONE, me) {
                 continue;
             }
@@ -118,8 +118,8 @@ impl Ring {
         slot.begin(me, name);
         crate::fault_point!("queue.join.named");
         if side == Side::Consumer && self.shape.pattern == Pattern::FanOut {
-            // This line sets this consumer's bit, before `head` is read below. So each message that is published after
-            // this line has the bit, or lies at most one lap behind `head`.
+            // This line sets this consumer's bit in `audience`, before `head` is read below. So each message that is
+            // published after this line has the bit, or lies at most one lap behind `head`.
             self.header().counters.audience.fetch_or(1 << index, SeqCst);
         }
         let head = self.header().sending.head.load(SeqCst);
@@ -140,8 +140,8 @@ impl Ring {
     }
 
     /// Finds out the present state of the other side. The function loads `joined` first and looks at the members after
-    /// that. It sees each member that joined before the load, and each member that joins after the load increments
-    /// `joined`. So this end misses no member.
+    /// that. It sees each member that joined before the load. Each member that joins after the load increments
+    /// `joined`, so `has_met` notices that member. So this end misses no member.
     fn acquaint(&self, side: Side, alive: &dyn LivenessSource) -> MetPeers {
         let members = self.members(side.other());
         let joined = members.joined.load(Acquire);

@@ -77,16 +77,16 @@ impl Ring {
     pub(super) fn settle(&self, side: Side, index: u8) {
         match (side, self.shape.pattern) {
             (Side::Producer, _) => self.void_claimed(index),
-            // The messages that the dead or leaving consumer had not released stay ready. Its successor starts one
-            // lap back, so it finds them.
+            // The messages that the dead or leaving consumer had not released stay ready. The consumer's successor
+            // starts one lap back, so it finds these messages.
             (Side::Consumer, Pattern::OneToOne) => {}
             (Side::Consumer, Pattern::FanOut) => self.clear_shares(index),
             (Side::Consumer, Pattern::FanIn | Pattern::WorkQueue) => self.give_back_taken(index),
         }
     }
 
-    /// Makes the messages void that the dead or leaving producer had not finished. Their cells become free for the
-    /// next lap, and consumers skip these positions.
+    /// Makes void the messages that the dead or leaving producer had not finished. The cells of these messages become
+    /// free for the next lap, and consumers skip the messages' positions.
     fn void_claimed(&self, index: u8) {
         for cell in self.cells() {
             let seen = cell.state();
@@ -99,7 +99,7 @@ impl Ring {
         }
     }
 
-    /// Makes messages ready again that a consumer of a fan-in or work queue had taken but not released. The
+    /// Makes ready again the messages that a consumer of a fan-in or work queue had taken but not released. The
     /// consumer's successor or another consumer takes these messages.
     fn give_back_taken(&self, index: u8) {
         for cell in self.cells() {
@@ -131,7 +131,7 @@ impl Ring {
             let shares = cell.shares();
             // If this consumer's bit is set, the cell cannot be reused yet. If no bit is set, the consumer that cleared
             // the last bit died before it freed the cell, so this loop frees the cell. If that consumer is alive after
-            // all, both try to free the cell, and only one of the two compare-and-swaps succeeds.
+            // all, both it and this loop try to free the cell, and only one of the two compare-and-swaps succeeds.
             let rest = if shares & own != 0 { cell.drop_share(own) & !own } else { shares };
             crate::fault_point!("queue.heal.half");
             if rest == 0 {

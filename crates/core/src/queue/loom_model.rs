@@ -325,7 +325,7 @@ fn a_producer_that_comes_sends_and_leaves_while_a_consumer_joins_is_met() {
         let mut to = ring.join(Side::Consumer, BOB, "model", &*everybody_lives(), true).unwrap();
         producer.join().unwrap();
         // In every interleaving this consumer has met the producer: the producer joined after the consumer, was there
-        // when it joined, or had left a message. So the consumer learns that the producer has left.
+        // when the consumer joined, or had left a message. So the consumer learns that the producer has left.
         assert!(ring.has_met(Side::Consumer, &to.met));
         assert!(matches!(ring.how_they_went(Side::Consumer, &to.met), super::ends::PeersGone::Left));
         let mut got = Message::default();
@@ -396,7 +396,7 @@ fn a_message_that_is_given_back_while_the_tail_passes_it_is_found() {
 }
 
 /// A consumer of a work queue leaves with a message that it has not released. Another consumer waits at this moment.
-/// The waiting consumer must not find that the port has ended before it has that message.
+/// The waiting consumer must receive that message before it may find that the port has ended.
 #[test]
 fn a_work_queue_does_not_end_while_a_message_is_given_back() {
     explore(|| {

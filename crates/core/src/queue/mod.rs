@@ -10,7 +10,7 @@
 //! | `message` | a message, and its inline bytes, which are copied in and out of a cell |
 //! | `options` | the options for opening a port |
 //! | `signal` | the words on which members sleep, and why no wake is lost |
-//! | `produce`, `consume`, `release`, `reclaim` | the steps in the life of a message |
+//! | `produce`, `consume`, `release`, `reclaim` | sending, receiving, releasing and reclaiming |
 //! | `ends`, `heal` | joining and leaving a port, and healing after a member's death |
 //! | `wait`, `spin` | waiting: spinning as long as that pays, then sleeping |
 //! | `end` | one end of a port, for the client library |

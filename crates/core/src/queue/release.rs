@@ -38,8 +38,7 @@ impl Ring {
         Ok(true)
     }
 
-    /// Reads a message again that this end has received and not released. `next` has the same meaning as for
-    /// `release`.
+    /// Reads again a message that this end has received and not released. `next` has the same meaning as for `release`.
     pub(super) fn read_again(&self, position: u64, next: u64, end: u8, out: &mut Message) -> Result<(), Error> {
         self.received(position, next, end)?.0.get(out)
     }

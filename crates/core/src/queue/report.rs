@@ -12,8 +12,8 @@ use super::ring::{Ring, Shape};
 use super::slot::{SlotRef, load_name, since};
 use crate::liveness::LivenessSource;
 
-/// Counters of a whole port. They include all members that have used the port since it was made. Members write the
-/// counters into shared memory, and no code checks them.
+/// Counters of a whole port. They count what all members together have done at the port since it was made. Members
+/// write the counters into shared memory, and no code checks them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortStatistics {
     /// The number of messages that all producers sent.

@@ -108,9 +108,9 @@ impl Spinner {
     }
 }
 
-/// Spins as long as `going_on` returns `true`, but not longer than until the time `until`. Returns `false` if that time
-/// was reached. Reading the clock takes the time of dozens of loads, so the clock is read only now and then. `clock`
-/// keeps the last reading.
+/// Spins as long as `going_on` returns `true`, but at most until the time `until`. Returns `false` if that time was
+/// reached. Reading the clock takes the time of dozens of loads, so the clock is read only now and then. `clock` keeps
+/// the last reading.
 pub(super) fn spin_while(until: Instant, clock: &mut Instant, mut going_on: impl FnMut() -> bool) -> bool {
     loop {
         for _ in 0..32 {

@@ -75,10 +75,9 @@ impl End {
         ended
     }
 
-    /// Decides how an end goes on after a few attempts that found nothing. The answer `true` means that the end spins
-    /// until its deadline: the caller tries again. The answer `false` means that the caller must sleep or give up,
-    /// because this end does not spin until its deadline, its time is up, this call has healed a dead member's end, or
-    /// no peer is left.
+    /// Decides how an end goes on after a few attempts that found nothing. The answer is `true` if the end is to go on
+    /// spinning; the caller then tries again. The answer is `false` if the caller must sleep or give up: this end does
+    /// not spin until its deadline, its time is up, this call has healed a dead member's end, or no peer is left.
     #[inline]
     pub(super) fn keep_vigil(&self, spin_wait: &mut Option<SpinWait>, timeout: Duration) -> bool {
         if timeout.is_zero() || !self.spinner.spins_for_good() {

@@ -55,7 +55,7 @@ impl NewBlock {
         let start = start.ok_or_else(|| Error::new(Status::Corrupt, "the heap gave a block outside of the region"))?;
         // SAFETY: `at` checked that the range lies within the mapping, which lasts as long as the region held here. The
         // block is new and `self` is borrowed exclusively, so no other code of this process uses it. Members that write
-        // to it against the rules change plain bytes, of which each value is valid.
+        // to the block against the rules change plain bytes, for which every value is valid.
         Ok(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.size as usize) })
     }
 }

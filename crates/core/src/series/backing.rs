@@ -1,5 +1,5 @@
-//! The kind of memory at each chunk of the variables, and its change to the kind that the chosen method of finding
-//! changes needs.
+//! The kind of memory at each chunk of the variables. Some methods of finding changes need a certain kind of memory.
+//! When the publisher chooses such a method, this module gives the chunks the kind of memory that the method needs.
 //!
 //! | backing | the chunk's memory | how a change is found |
 //! |---|---|---|
@@ -9,8 +9,8 @@
 //!
 //! New memory, page tables and marks on pages cost time. If all chunks changed their kind of memory after the same
 //! publish, that publish would take as long as several copies of all data. So after each publish only some chunks
-//! change. Until all have changed, the changes in each chunk are found by the method that fits the chunk's present
-//! memory.
+//! change. Until all chunks have the new kind of memory, the publisher searches each chunk by the method that fits the
+//! chunk's present memory.
 //!
 //! A chunk that is a mapped slot becomes ordinary memory without a new mapping. Those of its pages that the program has
 //! written are private copies already. The kernel makes private copies of the remaining pages.
@@ -36,10 +36,10 @@ pub(super) enum Backing {
     Slot,
 }
 
-/// The smallest part of all chunks that gets the needed kind of memory after one publish: one chunk in `LEAST`.
+/// After each publish, at least one of every `LEAST` chunks gets the needed kind of memory.
 const LEAST: u32 = 16;
-/// When the smallest part ([`LEAST`]) of the chunks has changed its kind of memory, the same publish goes on with more
-/// chunks until it has used `SHARE` of the time that a copy of all data takes.
+/// When one of every [`LEAST`] chunks has got the needed kind of memory, the same publish continues with more chunks
+/// until it has used this fraction of the time that a copy of all data takes.
 const SHARE: f64 = 0.25;
 
 impl Publisher {

@@ -15,9 +15,9 @@ use super::value::Value;
 use crate::{Result, fault_point};
 
 impl Publisher {
-    /// Moves every variable's memory into fresh slots of the pool. Their initial contents are undefined, and the
-    /// program writes all of them. After that, `publish` makes these slots the next version without copying, or
-    /// `abandon` frees them.
+    /// Moves every variable's memory into fresh slots of the pool. The initial contents of the slots are undefined, and
+    /// the program writes all of each variable. After that, `publish` makes these slots the next version without
+    /// copying, or `abandon` frees them.
     ///
     /// After `publish` the variables are at their usual addresses again and hold the published data. **But the pages
     /// at these addresses are different ones.** If a variable's memory was registered (RDMA, io_uring, CUDA, a

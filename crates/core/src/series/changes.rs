@@ -13,7 +13,7 @@ use super::publisher::Publisher;
 use super::spec::Method;
 
 const PAGE: usize = 4096;
-/// How many chunks the thread pool compares in one call of the work function.
+/// How many chunks one call of `piece` compares. `piece` is the function that the program's thread pool calls.
 const PIECE: usize = 64;
 /// From this number of bytes on, the program's thread pool takes part in the comparison.
 const LARGE: usize = 8 << 20;
@@ -30,8 +30,8 @@ pub(super) struct FoundChanges {
 /// How many chunks and bytes of a version were examined, by which method, and how many pages had changed.
 #[derive(Default)]
 struct SearchCounts {
-    /// The numbers of chunks that were examined by each method: private copies, write protection (`protect`), and
-    /// comparing (`compared`).
+    /// For each of three methods, the number of chunks that it examined: private copies (`private`), write protection
+    /// (`protect`), and comparing (`compared`).
     private: u32,
     protect: u32,
     compared: u32,

@@ -3,8 +3,8 @@
 //! While a chunk of the variables is a private mapping of its slot (`backing.rs`), a forked child inherits the mapping.
 //! A page that the child has not written is the slot's own page, so the child would see it change if the publisher
 //! wrote to the slot. In its own process the publisher maps the chunk to another slot before it overwrites the old
-//! slot. It cannot change the child's mapping. So it does not use the slots of the versions that a child may have
-//! mapped until the child has ended or has started another program.
+//! slot. The publisher cannot change the child's mapping. So it does not use the slots of the versions that a child may
+//! have mapped until the child has ended or has started another program.
 //!
 //! A watch (`crossdock_os::fork_watch`) shows whether such a child exists. A child inherits the watch together with the
 //! mappings, and loses the watch when it ends or starts another program. Before the publisher retires versions, it asks
@@ -35,7 +35,7 @@ pub(super) struct Children {
 
 struct OpenWatch {
     watch: ForkWatch,
-    /// The sequence number of the newest version at the last time when the publisher knew that no child had the watch.
+    /// The sequence number that the newest version had when the publisher last knew that no child had the watch.
     first: u64,
     /// The slots of begun versions that were given up while a child may have had this watch. The publisher keeps them
     /// until it has found out whether a child has the watch.

@@ -25,9 +25,9 @@ pub struct Costs {
     pub scan_private: f64,
     /// The time, in nanoseconds, for finding out whether one protected page was written, and for protecting it again.
     pub scan_protect: f64,
-    /// The time, in nanoseconds, of the program's first write to a page of the pool that is mapped privately.
+    /// How long the program's first write to a privately mapped page of the pool takes, in nanoseconds.
     pub fault_private: f64,
-    /// The time, in nanoseconds, of the program's first write to a write-protected page.
+    /// How long the program's first write to a write-protected page takes, in nanoseconds.
     pub fault_protect: f64,
     /// The time, in nanoseconds, for mapping one run of chunks again.
     pub map_run: f64,

@@ -1,5 +1,5 @@
-//! Chooses the method that finds what changed since the last version. It knows which methods this machine allows and
-//! what each costs.
+//! Chooses the method that finds what changed since the last version. This module knows which methods this machine
+//! allows and what each method costs.
 //!
 //! Copying everything always works, and so does comparing everything. While everything is copied, a few chunks are
 //! compared with the last version to estimate how much changes; all other methods give the exact amount. The first
@@ -9,7 +9,7 @@
 //!
 //! The cost of each method per step is estimated from the amount of changes and the measured costs. The estimate
 //! includes the cost of the program's first writes to pages, although they happen outside of the publish. If another
-//! method is clearly cheaper than the present method for several steps in a row, the publisher changes to it.
+//! method is clearly cheaper than the present method for several steps in a row, the publisher switches to that method.
 //!
 //! The method of private copies replaces the pages at the variables' addresses. It is chosen only if the program has
 //! allowed that pages move.
@@ -37,7 +37,7 @@ const FAR_BELOW: f64 = 0.35;
 /// Comparing everything saves memory for unchanged data, and observers need not map the unchanged data again. So the
 /// publisher accepts comparing that costs up to this many times as much as copying everything.
 const WORTH_OF_SHARING: f64 = 2.0;
-/// If a larger fraction of the chunks changes than this, comparing is not worth its cost.
+/// If more than this fraction of the chunks changes, comparing is not worth its cost.
 const MOST: f64 = 0.75;
 
 /// The fraction of the data that changes in a step.
@@ -152,7 +152,7 @@ impl ChangeDetector {
         &self.unavailable
     }
 
-    /// Tells whether the publisher uses the program's hints in a step in which the program gives hints.
+    /// Tells whether the publisher uses the program's hints, if the program gives any.
     pub fn detect_allows_hints(&self) -> bool {
         matches!(self.detect, Detect::Auto | Detect::Hints)
     }
@@ -248,8 +248,8 @@ impl ChangeDetector {
             // Comparing saves memory, so the publisher chooses it even if it costs somewhat more time than copying
             // everything.
             (Method::CopyAll, Method::Compare) => best.1 < now * WORTH_OF_SHARING,
-            // `best` returns copying everything instead of comparing if nearly everything changes, or if comparing
-            // costs too much. In both cases the change to copying everything is worth its cost.
+            // `best` prefers copying everything to comparing if nearly everything changes, or if comparing costs too
+            // much. In both cases the change to copying everything is worth its cost.
             (Method::Compare, Method::CopyAll) => true,
             _ => best.1 < 0.8 * now,
         };

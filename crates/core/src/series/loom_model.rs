@@ -143,8 +143,8 @@ fn a_reader_notices_that_the_publisher_takes_its_version_back() {
         model.publish(2, 1);
         let theirs = model.clone();
         let publisher = thread::spawn(move || {
-            // The publisher has the policy `TakeBack`: it declares a record free although an observer holds it, and
-            // overwrites it.
+            // The publisher has the policy `TakeBack`: it declares the record of version 1 free although an observer
+            // holds that version, and overwrites the record.
             protocol::settle(&theirs.states[0], 1, false);
             protocol::retire_fence();
             theirs.contents[0].store(99, Relaxed);
@@ -186,8 +186,8 @@ enum Planted {
 impl Paged {
     /// Acts as the daemon, which makes a page, and then as a new observer, which pins version 1 in that page.
     ///
-    /// The model has no new observer that asks for the newest version. Such an observer learns from the daemon of every
-    /// version that was published before it came, and pins the newest of them. The publisher retires only older
+    /// A new observer that asks for the newest version need not be modelled. It learns from the daemon of every version
+    /// that was published before it came, and pins the newest of these versions. The publisher retires only older
     /// versions, so no race is possible.
     fn newcomer(&self, planted: Planted) -> Option<(u64, [u64; 2])> {
         self.made.fetch_add(1, AcqRel);

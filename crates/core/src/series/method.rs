@@ -1,6 +1,6 @@
-//! The work after a publish: the variables' memory is prepared for the next step, and the method of finding changes is
-//! changed if that pays. During this work the program does not write to the variables. The variables' addresses stay
-//! the same.
+//! The work after a publish: the publisher prepares the variables' memory for the next step, and switches to another
+//! method of finding changes if that pays. During this work the program does not write to the variables. The variables'
+//! addresses stay the same.
 
 use std::ops::Range;
 
@@ -15,9 +15,9 @@ use super::spec::Method;
 use crate::fault_point;
 
 impl Publisher {
-    /// Some chunks are mapped slots and have got fresh slots now. Maps these chunks to their fresh slots, because their
-    /// old slots may be overwritten as soon as no version uses them. `dirty` lists the pages that are private copies,
-    /// as in [`Self::copy_changes`].
+    /// Handles the chunks that are mapped slots and that this publish copied to fresh slots. Maps them to their fresh
+    /// slots, because their old slots may be overwritten as soon as no version uses them. `dirty` lists the pages that
+    /// are private copies, as in [`Self::copy_changes`].
     pub(super) fn follow_up(&mut self, taken: &[FreshSlots], dirty: Option<&[Range<usize>]>) {
         let chunk = self.pool.chunk();
         let leaves = self.goal().is_some_and(|goal| goal != Backing::Slot);
@@ -98,7 +98,7 @@ impl Publisher {
         }
     }
 
-    /// Changes to another method of finding changes if that method costs less than the present method. Later publishes
+    /// Switches to another method of finding changes if that method costs less than the present method. Later publishes
     /// then change the memory at the variables' addresses, step by step, to the kind that the new method needs.
     pub(super) fn choose_method(&mut self) {
         if let Some(method) = self.detector.choose(self.chunks(), self.version_bytes()) {

@@ -22,13 +22,13 @@ use crate::error::Reason;
 use crate::liveness::{LOOK, epoch_word};
 use crate::{Error, Result};
 
-/// How many times an observer tries again because the newest version was recycled before it was pinned. Between the
-/// load of the newest version's number and the pin are only a few instructions, and a publisher cannot recycle the
+/// How many times an observer tries again because the newest version was recycled before it was pinned. Only a few
+/// instructions lie between the load of the newest version's number and the pin, and a publisher cannot recycle the
 /// version so fast this many times in a row. So after this many attempts the version table must be damaged.
 pub(super) const OVERTAKEN: u32 = 64;
 /// How many times an observer searches the version table for the next version. After that, the observer takes the
-/// newest version instead. During one such search, the publisher can publish a version and recycle the one that the
-/// search has found.
+/// newest version instead. A search is in vain if the publisher recycles the version that the search has found before
+/// the observer pins it.
 const SEARCHES: u32 = 8;
 /// How long an observer sleeps before it checks again whether the publisher has decided to recycle or to keep a
 /// version.
@@ -417,9 +417,9 @@ mod tests {
             protocol::settle(state(), 1, true);
             assert_eq!(waits.join().unwrap(), 1);
         });
-        // Version 2 becomes visible only after a while. It then stays marked as one that the publisher may recycle, as
-        // if the publisher had been stopped. So `at` first waits for the version and then for the publisher's decision.
-        // One timeout must limit the sum of both waits.
+        // The test makes version 2 visible only after a while. From then on, the version's state says that the
+        // publisher is deciding whether to recycle the version, and no decision comes. So `at` first waits for the
+        // version, and then for the decision. One timeout must limit the sum of both waits.
         let timeout = Duration::from_secs(8);
         let record = publisher.records.iter().position(|sequence| *sequence == 2).unwrap() as u32;
         let version_words = &publisher.pool.header().version_words;

@@ -36,7 +36,7 @@ pub(super) struct Pins {
     pages: Vec<Mapping>,
     /// The index of the next pin page that the publisher asks the daemon for. The daemon assigns the indices.
     next: u32,
-    /// The value of the word in the liveness table when the publisher last knew all pages.
+    /// The value of the liveness table's word for pin pages when the publisher last knew all pages.
     word: u32,
     rest: Option<Instant>,
 }

@@ -15,8 +15,8 @@
 //! state in step (3), and does not take the version. If the publisher sees the pin and the observer sees *retiring*,
 //! the version stays, and the observer tries again.
 //!
-//! No sequence number is used twice. So if an observer finds a state live twice with the same sequence number, it was
-//! only live or retiring in between.
+//! No sequence number is used twice. So if an observer twice finds a state live with the same sequence number, the
+//! state was always live or retiring between the two looks.
 //!
 //! If a publisher dies after it marked a version as retiring (a) and before it decided about the version (c), the state
 //! stays *retiring*. A dead publisher recycles nothing, so an observer that knows of the death treats such a version as

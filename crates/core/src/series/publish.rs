@@ -86,7 +86,8 @@ impl Publisher {
 
     /// Ends a step in which the publish was refused before it searched for changes. Language bindings call this
     /// function if they refuse a publish themselves. The changes of this step are part of the next version. If the
-    /// program gave hints in this step, they are kept. They do not replace a search for the changes of the next step.
+    /// program gave hints in this step, the chunks that they named stay noted as changed. But the next publish still
+    /// searches for the changes of its own step, unless the program gives hints in that step too.
     pub fn give_up_step(&mut self) {
         self.unsearched |= !self.hinted;
         self.hinted = false;
@@ -103,7 +104,7 @@ impl Publisher {
         self.withheld_why = Some(why);
     }
 
-    /// Finds the index of the attribute of each value in the series' list of attributes. Declares the attributes that
+    /// For each value, finds the index of its attribute in the series' list of attributes. Declares the attributes that
     /// are new, unless one of the values does not fit.
     pub(super) fn columns(&mut self, attributes: &[(&str, Value)]) -> Result<Vec<u32>> {
         let room = self.pool.geometry().counts.attributes.min(MAX_ATTRIBUTES) as usize;

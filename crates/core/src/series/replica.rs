@@ -283,8 +283,8 @@ impl Replica {
         fresh.taken.iter().for_each(|taken| self.publisher.slots.put_back(taken.run));
     }
 
-    /// Checks a version that the other node wants to add after the newest one. Returns the number of bytes of each of
-    /// its variables.
+    /// Checks a version that the other node sent, and that is to follow the replica's newest version. Returns the
+    /// number of bytes of each of its variables.
     fn check(&self, head: &VersionHead, pieces: &[ChunkRun]) -> Result<Vec<u64>> {
         let publisher = &self.publisher;
         let wrong = |what: &str| {

@@ -32,7 +32,7 @@ pub struct Report {
     pub method: Option<Method>,
     /// The methods that the publisher's machine does not have.
     pub unavailable: Vec<Method>,
-    /// The number of times that the publisher changed the method of finding changes.
+    /// The number of times that the publisher switched to another method of finding changes.
     pub switches: u64,
     /// The number of chunks that the publisher copied for all versions so far.
     pub copied: u64,

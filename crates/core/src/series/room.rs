@@ -136,8 +136,9 @@ impl Publisher {
     fn add_slots(&mut self, more: u32) -> Result<()> {
         let geometry = *self.pool.geometry();
         let (at, length) = (geometry.slot(self.slots.committed()), u64::from(more) * u64::from(geometry.counts.chunk));
-        // If the kernel refuses the memory after this call, the bytes stay counted against the quota. `host.reserve`
-        // takes the total and not the increase, so a later attempt does not count these bytes twice.
+        // `host.reserve` counts the bytes against the quota. If the kernel then refuses the memory, the bytes stay
+        // counted. The argument of `host.reserve` is the total and not the increase, so a later attempt does not count
+        // the bytes twice.
         let total = self.counts.reserved + length;
         self.host.reserve(total)?;
         let mapping = self.pool.mapping();
@@ -220,8 +221,8 @@ impl Publisher {
 
     /// Takes the oldest version back from the observers that hold it. Returns `false` if there is no version except the
     /// newest, or if the publisher cannot find out which slots forked children have mapped. Only the policy `TakeBack`
-    /// uses this function. Under this policy observers read private copies. They learn that the version is gone when
-    /// they next ask for its data.
+    /// uses this function. Under this policy observers read private copies. The observers learn that the version is
+    /// gone when they next ask for its data.
     fn take_back_oldest(&mut self) -> bool {
         let oldest = (0..).zip(&self.records).filter(|(_, sequence)| **sequence != 0 && **sequence != self.sequence);
         let Some((record, sequence)) = oldest.min_by_key(|(_, sequence)| **sequence).map(|(r, s)| (r, *s)) else {

@@ -108,7 +108,7 @@ pub struct Spec {
     pub constants: Vec<(String, Value)>,
     /// The largest size of the pool in bytes. If it is `None`, only the quota limits the pool, so the pool grows with
     /// `keep` and with observers that lag behind. Memory is taken only as it is used. If a capacity is given, it also
-    /// limits how many versions `keep` can keep.
+    /// limits how many old versions the pool can hold, whatever `keep` is.
     pub capacity: Option<u64>,
     /// The size of a chunk in bytes: a power of two from 4 KiB to 2 MiB. If it is `None`, the library chooses it from
     /// the size of the data.

@@ -16,7 +16,7 @@ pub struct Statistics {
     pub method: Method,
     /// The methods that this machine does not have, each with the reason.
     pub unavailable: Vec<(Method, String)>,
-    /// The number of times that the publisher changed the method of finding changes.
+    /// The number of times that the publisher switched to another method of finding changes.
     pub switches: u64,
     /// The number of versions that were published.
     pub published: u64,

@@ -59,8 +59,8 @@ impl VariableMapping {
         Ok(Self { reservation, slots: slots.to_vec(), copied: true })
     }
 
-    /// Copies the chunks that [`VariableMapping::show_prepared`] will show. If `all` is false, only the chunks are
-    /// copied whose slots differ from the slots that are shown now.
+    /// Copies the chunks that [`VariableMapping::show_prepared`] will show. If `all` is false, copies only the chunks
+    /// whose slots differ from the slots that are shown now.
     pub fn prepare(&self, slots: &[u32], all: bool, pool: &Pool) -> PreparedChunks {
         let chunk = pool.chunk();
         let differing = (0..slots.len()).filter(|index| all || self.slots.get(*index) != slots.get(*index));

@@ -151,8 +151,8 @@ impl Publisher {
     }
 
     /// Changes a variable's memory from `old` to `new` chunks. Added chunks are filled with zeros. When a variable
-    /// shrinks, the pages of the removed chunks stay mapped, because they may be registered with a device; they are
-    /// zeroed when the variable grows again. If a removed chunk is a mapped slot, the program has allowed pages to
+    /// shrinks, the pages of the removed chunks stay mapped, because they may be registered with a device; these pages
+    /// are zeroed when the variable grows again. If a removed chunk is a mapped slot, the program has allowed pages to
     /// move, and all removed chunks are replaced by ordinary memory. After an error, the variable's present chunks are
     /// unchanged.
     fn change_memory(&mut self, variable: usize, old: u32, new: u32) -> OsResult<()> {

@@ -188,8 +188,9 @@ impl Version {
         }
         let view = self.view(variable)?;
         // SAFETY: `view` maps at least `length` bytes for reading, as long as `self` exists, and `refresh`, which
-        // changes the mapping, needs `self` mutably. Nothing writes to the pages: they are copies that belong to this
-        // process, or pages of a pinned version, which the publisher writes only if it takes versions back.
+        // changes the mapping, needs `self` mutably. Nothing writes to the pages. If the publisher takes versions back,
+        // they are copies that belong to this process. Otherwise they may also be pages of a pinned version, to which
+        // the publisher then does not write.
         Ok(unsafe { std::slice::from_raw_parts(view.start(), length) })
     }
 

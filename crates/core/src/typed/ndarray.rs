@@ -14,7 +14,8 @@ use crate::directory::TypeRef;
 use crate::headers::NdarrayData;
 use crate::region::Region;
 
-/// An n-dimensional array in a region, without gaps between its elements. It keeps the region mapped.
+/// An n-dimensional array in a region, without gaps between its elements. The region stays mapped as long as this value
+/// exists.
 #[derive(Clone, Debug)]
 pub struct NdArray<T> {
     location: ObjectLocation,

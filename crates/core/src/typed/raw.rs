@@ -10,7 +10,8 @@ use super::header::ObjectLocation;
 use crate::region::Region;
 use crate::{Error, Result};
 
-/// An object in a region whose fields are read and written one at a time. It keeps the region mapped.
+/// An object in a region whose fields are read and written one at a time. The region stays mapped as long as this value
+/// exists.
 #[derive(Clone, Debug)]
 pub struct Raw {
     location: ObjectLocation,

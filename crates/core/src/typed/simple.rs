@@ -10,7 +10,7 @@ use super::header::ObjectLocation;
 use crate::Result;
 use crate::region::Region;
 
-/// A value in a region. It keeps the region mapped.
+/// A value in a region. The region stays mapped as long as this Rust value exists.
 #[derive(Clone, Debug)]
 pub struct Simple<T> {
     location: ObjectLocation,

@@ -8,7 +8,7 @@ use super::Vector;
 use crate::region::Region;
 use crate::{Error, Result};
 
-/// A string in a region. It keeps the region mapped.
+/// A string in a region. The region stays mapped as long as this value exists.
 #[derive(Clone, Debug)]
 pub struct Text {
     bytes: Vector<u8>,

@@ -13,8 +13,9 @@ use crate::Result;
 use crate::directory::TypeRef;
 use crate::region::Region;
 
-/// A vector in a region. It keeps the region mapped. No lock guards it against other tasks: if one task resizes it
-/// while another task reads it, the reader gets wrong elements. So tasks should hand vectors over through ports.
+/// A vector in a region. The region stays mapped as long as this value exists. No lock guards it against other tasks:
+/// if one task resizes it while another task reads it, the reader gets wrong elements. So tasks should hand vectors
+/// over through ports.
 #[derive(Clone, Debug)]
 pub struct Vector<T> {
     location: ObjectLocation,
