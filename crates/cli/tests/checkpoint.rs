@@ -320,7 +320,7 @@ fn the_successors_of_dead_ranks_are_followed_when_all_of_them_have_come() {
     assert_eq!(ended.out.matches("died; version").count(), 1, "{}", ended.out);
 }
 
-/// A writer that starts while only some ranks have started again finds publishers of two different starts of the
+/// If `checkpoint` starts while only some ranks have started again, it finds publishers of two different starts of the
 /// program.
 #[test]
 fn a_writer_that_starts_between_two_ranks_waits_for_the_second() {
@@ -354,8 +354,8 @@ fn a_writer_that_starts_between_two_ranks_waits_for_the_second() {
     assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
 }
 
-/// The series of ranks that have ended exist as long as their run. A writer finds these series until the ranks that
-/// start again have opened new series.
+/// The series of ranks that have ended exist as long as the run of these ranks. `checkpoint` finds these series until
+/// the ranks have started again and have opened new series.
 #[test]
 fn a_writer_that_starts_between_two_ranks_takes_no_series_that_ended_before() {
     let node = Node::new();

@@ -30,7 +30,8 @@ fn id_of(run: &common::Ended) -> String {
 #[test]
 fn a_consumer_opens_files_before_they_are_there_and_reads_each_whole() {
     for engine in containers() {
-        // The consumer starts at once. The producer is slow, and writes each file in two parts.
+        // The consumers start at the same time as the producer. The producer is slow, and writes each file in two
+        // parts.
         let place = Place::new(
             r#"
 workflow: w

@@ -383,8 +383,8 @@ fn look(way: &str, kept: Kept) -> Vec<String> {
             look_at(&mapping, &format!("descriptor {number} of /proc"));
         }
     }
-    // The path descriptor is used last, because it may truncate the file. A mapping of a truncated file would fault
-    // when this program touches it.
+    // The path descriptor is used last, because this use may truncate the file. If this program touched a mapping of a
+    // truncated file, it would get SIGBUS.
     if way == "path" {
         let path = kept.descriptor.as_ref().expect("kept");
         // If the daemon has no mounts that shut former owners out, the path leads to the old file of the former owner,

@@ -1,8 +1,8 @@
 //! Decides which rank runs on which host when a run has several hosts.
 //!
 //! The keys `node`, `with` and `spread` of a task say on which hosts its ranks run. A task without these keys goes to
-//! the host of an earlier task with which it shares a region or a managed directory. Other tasks are distributed over
-//! the hosts in turn, in the order of the file.
+//! the host of an earlier task with which it shares a region or a managed directory. If there is no such earlier task,
+//! the task goes to the next host of the list; after the last host, the first host is the next.
 
 use super::TaskGrant;
 use super::problem::{Position, Problem};
@@ -209,7 +209,8 @@ impl Places {
     }
 }
 
-/// Places a task that has neither `node` nor `spread`. If the task has `with`, the other task is placed first.
+/// Places a task that has neither `node` nor `spread`. If the task has `with`, the task that `with` names is placed
+/// first.
 fn place(w: &Workflow, index: usize, hosts: usize, chosen: &mut Vec<Option<Vec<usize>>>, turn: &mut usize) {
     let task = &w.tasks[index];
     let processes = task.processes() as usize;

@@ -214,7 +214,7 @@ mod tests {
     /// The time for a pattern must not grow with the number of its brackets times the number of hosts.
     #[test]
     fn a_pattern_with_many_brackets_takes_no_more_time_than_its_names_need() {
-        // The first number is the thread's time on a CPU in nanoseconds.
+        // The first number in this file is the thread's time on a CPU in nanoseconds.
         let used = || {
             let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
             text.split(' ').next().unwrap().parse::<u64>().unwrap()

@@ -107,7 +107,7 @@ impl Report {
         self.ranks.len()
     }
 
-    /// Tells whether the report of the end of any started rank is still missing.
+    /// Tells whether any started rank has not been reported as ended yet.
     pub fn awaits_ends(&self) -> bool {
         self.ranks.keys().any(|key| !self.ended.contains(key))
     }

@@ -182,7 +182,7 @@ impl ManagedDirectories {
         self.exchange = None;
     }
 
-    /// The numbers of the processes that remove the mounts of views if this process is killed.
+    /// The ids of the processes that remove the mounts of views if this process is killed.
     pub fn guards(&self) -> impl Iterator<Item = i32> {
         self.shown.iter().flat_map(MountedViews::guards)
     }

@@ -1,5 +1,5 @@
-//! The run's folder. It is private to the user and locked while the run lives. If all processes of the run were killed,
-//! the next run removes it.
+//! The run's folder. The folder is private to the user and locked while the run lives. If all processes of a run were
+//! killed, the next run removes the folder of the killed run.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};

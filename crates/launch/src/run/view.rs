@@ -7,7 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::Show;
 
-/// The most ranks for which the view shows a bar each. With more ranks the view shows lines instead.
+/// The most ranks for which each rank gets a bar. If a run has more ranks, the view shows lines instead of bars.
 const BARS_MAX: usize = 16;
 
 /// The template for the line of a rank that reports its progress.

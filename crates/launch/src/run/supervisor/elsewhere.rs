@@ -90,7 +90,8 @@ impl Run {
         self.remote_parts.iter().flatten().for_each(|remote| remote.say(message));
     }
 
-    /// Passes the questions of `crossdock ls --files` on to the other hosts, and sends the answers to those who asked.
+    /// Passes the questions of `crossdock ls --files` on to the other hosts, and answers the questions to which these
+    /// hosts have sent their answers.
     pub(super) fn answer_looks(&mut self) {
         let Some(mut questions) = self.questions.take() else { return };
         let is_ready = |remote: &&RemotePart| matches!(remote.phase, Phase::Ready(..));
