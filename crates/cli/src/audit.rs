@@ -207,8 +207,8 @@ fn add_descriptor(folder: &Path, entry: &fs::DirEntry, access: &mut BTreeMap<(St
     add_ways(&mut entry.descriptor, ways);
 }
 
-/// Tells whether no process can write the file through any descriptor. Only the kernel's seals are a proof, not the
-/// file's name.
+/// Tells whether the kernel's seals prevent every write to the file, through any descriptor. The file's name alone
+/// would prove nothing.
 fn is_sealed(descriptor: &Path) -> bool {
     let Ok(file) = fs::File::open(descriptor) else { return false };
     crossdock_os::memfd::is_sealed_for_writing(&file)

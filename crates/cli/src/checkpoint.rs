@@ -90,8 +90,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Opens observers of the successors of the publishers whose series have the ids `dead`. If `dead` is empty, any
-    /// publishers that belong to one start of the program are observed.
+    /// Opens observers of the successors of the publishers whose series have the ids `dead`. If `dead` is empty,
+    /// observes any publishers that belong to one start of the program.
     fn attach(&self, dead: &[u64], until: Instant) -> Result<RankedObservers, String> {
         let mut reported = !dead.is_empty();
         // A search may find publishers that are not the successors. Their observers stay open until the next search has
@@ -182,8 +182,9 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Reports once if, for the time `APART`, the ranks have had versions newer than the last saved version, but none
-    /// with the same number in all ranks. `there` says whether such a version was found now.
+    /// If, for the time `APART`, the ranks have had versions newer than the last saved version but none with the same
+    /// number in all ranks, reports this, and does not repeat the report. `there` says whether a version with the same
+    /// number in all ranks was found now.
     fn tell_apart(&mut self, set: &RankedObservers, there: bool) {
         if there {
             self.apart = None;

@@ -431,7 +431,8 @@ fn a_writer_that_finds_only_dead_ranks_waits_for_their_successors() {
 fn a_checkpoint_that_cannot_be_removed_is_told_and_each_version_is_saved_once() {
     let node = Node::new();
     let to = node.path("saved");
-    // A folder has the name of the oldest checkpoint, because `unlink` fails for a folder, even if the user is root.
+    // The test makes a folder with the name of the oldest checkpoint. The command cannot remove this folder, because
+    // `unlink` fails for a folder, even if the user is root.
     let fixed = to.join("field-00000000.h5");
     fs::create_dir_all(&fixed).unwrap();
     let bytes = [0; 8];

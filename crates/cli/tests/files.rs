@@ -234,8 +234,8 @@ fn check_says_which_door_serves_a_program() {
     let seen = check("./show");
     let words = [r#""door": "notification""#, "it is built with AddressSanitizer"];
     assert!(seen.code == 0 && words.iter().all(|words| seen.out.contains(words)), "{}{}", seen.out, seen.err);
-    // The next checks are of a program that has a dynamic loader but makes system calls itself, of a program that does
-    // not exist, and of a file that is not a program.
+    // The next checks look at three programs: one has a dynamic loader but makes system calls itself, one does not
+    // exist, and one is a file that is not a program.
     fs::write(place.path().join("show.c"), "int main() { __asm__ volatile(\".byte 0x0f, 0x05\"); return 0; }").unwrap();
     gcc(&["-o", "calls"]);
     let seen = check("./calls");

@@ -264,7 +264,7 @@ impl Sampler {
             }),
         }
         reported(&mut sample);
-        // A daemon may outlive many workflows, so the sessions in those that have ended are closed.
+        // A daemon may outlive many workflows, so the sessions in workflows that have ended are closed.
         let lasts = |place: &str, workflow: &str| {
             let daemon = sample.daemons.iter().find(|d| d.place == place);
             daemon.is_some_and(|d| d.workflows.iter().any(|w| w.name == workflow))

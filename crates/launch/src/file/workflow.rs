@@ -84,7 +84,7 @@ pub struct Task {
 /// How a task waits for files of managed directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DoorKey {
-    /// The launcher chooses one of the other ways to wait. The choice depends on the kind of the task's program.
+    /// The launcher chooses how the task waits. The choice depends on the kind of the task's program.
     #[default]
     Auto,
     /// The preloaded library waits inside the task's calls of `open`.

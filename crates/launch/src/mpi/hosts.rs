@@ -17,7 +17,7 @@ const HOSTS_MAX: usize = 100_000;
 /// The most bytes of a host's name.
 const NAME_MAX: usize = 255;
 
-/// Reads a list of hosts: `n1:2,n2`, or lines of a file as `n1:2` or `n1 slots=2`.
+/// Reads a list of hosts: `n1:2,n2`, or lines of a file in the form `n1:2` or `n1 slots=2`.
 pub fn parse(text: &str) -> Result<Vec<Host>, String> {
     let (mut hosts, mut known, mut expanded) = (Vec::<Host>::new(), HashMap::new(), 0);
     for line in text.lines() {

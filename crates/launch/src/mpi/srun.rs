@@ -106,7 +106,7 @@ impl Srun {
         }
     }
 
-    /// Waits until the step has ended. If srun does not end in time, kills srun and lets `scancel` end its tasks. If
+    /// Waits until the step has ended. If srun does not end in time, kills srun and lets `scancel` end srun's tasks. If
     /// the step was killed, runs a second step that removes what the killed step left on the hosts.
     pub fn end(mut self, step: &task::Step) {
         let over = |within: Duration| event::wait_readable(&self.srun, Deadline::after(within)).unwrap_or(true);

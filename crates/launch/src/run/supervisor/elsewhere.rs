@@ -17,7 +17,7 @@ use crate::ssh;
 
 /// How long parts may take to end their daemons and to remove what they made.
 const LEAVING: Duration = Duration::from_secs(40);
-/// The longest time that the supervisor reads messages of other hosts before it does its other work.
+/// How long the supervisor reads messages of other hosts at most, before it does its other work.
 const ROUND: Duration = Duration::from_millis(50);
 
 impl Run {
