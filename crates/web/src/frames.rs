@@ -19,7 +19,7 @@ const FORGET: Duration = Duration::from_secs(30);
 const SIDE: usize = 128;
 const POINTS: usize = 512;
 
-/// A variable of a series, by which its frames are found.
+/// Identifies a variable of a series. The frames of a variable are found by this key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     pub place: String,

@@ -231,7 +231,7 @@ fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
             Ok(again) => kept.descriptor = Some(again),
             Err(error) => println!("reopened: refused: {error}"),
         },
-        // Keeps references to the item's pages only, in a pipe or a socket.
+        // Keeps only references to the item's pages, in a pipe or a socket.
         "spliced" | "sent" => kept.pages = Some(given_away(&fd, way == "sent")?),
         // Keeps no descriptor. Later, this program tries to open the item by each number in `/proc/self/fd`.
         "numbered" => {}

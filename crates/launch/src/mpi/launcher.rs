@@ -21,7 +21,7 @@ pub struct Plan<'a> {
     pub bind: &'a str,
     /// Files that the shell of each rank reads before it starts the program.
     pub sources: &'a [String],
-    /// Arguments of the user for the launcher itself.
+    /// Additional arguments that the user gives to the launcher itself.
     pub arguments: &'a [String],
     /// True if the user is root.
     pub root: bool,

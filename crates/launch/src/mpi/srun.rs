@@ -39,7 +39,7 @@ pub struct Plan<'a> {
     pub hosts: Option<&'a [Host]>,
     /// True if the other ranks may continue after a rank has ended badly.
     pub keep_going: bool,
-    /// Arguments of the user for srun itself.
+    /// Additional arguments that the user gives to srun itself.
     pub arguments: &'a [String],
     /// The path of `crossdock` on the hosts.
     pub starter: &'a str,
