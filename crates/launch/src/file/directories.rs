@@ -41,7 +41,7 @@ pub struct Directory {
     pub store: Option<PathBuf>,
     /// A folder of a disk, to which files are moved when memory runs short.
     pub spill: Option<PathBuf>,
-    /// The path at which programs outside of the tasks, on the host, see the published files.
+    /// The path at which programs of the host that belong to no task see the published files.
     pub host: Option<PathBuf>,
     /// The position of the directory in the file, for messages.
     pub position: Position,
