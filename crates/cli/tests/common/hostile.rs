@@ -389,8 +389,8 @@ fn look(way: &str, kept: Kept) -> Vec<String> {
     if way == "path" {
         let path = kept.descriptor.as_ref().expect("kept");
         // If the daemon has no mounts that shut former owners out, the path leads to the old file of the former owner,
-        // and the victim has another file. So opening the old file is no fault, and the test only checks that the secret
-        // is not in it.
+        // and the victim has another file. So opening the old file is no fault, and the test only checks that the
+        // secret is not in it.
         if file_holds_secret(path) {
             what_worked.push("read");
         }
