@@ -108,9 +108,9 @@ fn listings() -> Vec<Listing> {
     find::daemons(None).unwrap_or_default().iter().filter_map(|d| d.session.list().ok()).collect()
 }
 
-/// Replaces the numbers of items' files in the report by the items' names. `/proc` shows only the number of a file, and
-/// the daemon knows which item has the file. If a file belongs to no item any more, a former user of an item still has
-/// the file mapped, and the item's owner has a copy.
+/// Replaces the numbers of items' files in the report by the items' names. `/proc` shows only the number of a file; the
+/// daemon knows to which item the file belongs. If a file belongs to no item any more, a former user of an item still
+/// has this file mapped, and the item's owner has a copy.
 fn name_items(report: &mut Report, names: &BTreeMap<u64, String>) {
     for access in report.processes.iter_mut().flat_map(|p| &mut p.access).filter(|a| a.kind == ITEM) {
         let name = access.segment.parse().ok().and_then(|file: u64| names.get(&file));
@@ -207,8 +207,8 @@ fn add_descriptor(folder: &Path, entry: &fs::DirEntry, access: &mut BTreeMap<(St
     add_ways(&mut entry.descriptor, ways);
 }
 
-/// Tells whether no process can write the file through any descriptor. Only the kernel's seals are a proof, not the
-/// file's name.
+/// Tells whether the kernel's seals prevent every write to the file, through any descriptor. The file's name alone
+/// would prove nothing.
 fn is_sealed(descriptor: &Path) -> bool {
     let Ok(file) = fs::File::open(descriptor) else { return false };
     crossdock_os::memfd::is_sealed_for_writing(&file)
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(kept("melt"), ["melt/frames", "melt/a/frames"]);
         assert_eq!(kept("frames"), ["melt/frames"]);
         assert_eq!(kept("a/frames"), ["melt/a/frames"]);
-        // No daemon knows the workflow `other`, so only names that contain the workflow match.
+        // No daemon knows the workflow `other`, so its object is found only by a name that contains the workflow.
         assert_eq!(kept("other/frames"), ["other/frames"]);
         assert_eq!(kept("fram"), [""; 0]);
     }

@@ -18,7 +18,7 @@ use crate::table::{complain, say, visible};
 /// the publishers are started again.
 const LIFE: &str = "publisher";
 
-/// If no version number has existed in all ranks for this time, the command reports it.
+/// If the ranks have had no version with the same number for this time, the command reports that.
 const APART: Duration = Duration::from_secs(10);
 
 pub fn checkpoint(options: &Checkpoint) -> u8 {
@@ -90,12 +90,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Opens observers of the successors of the publishers whose series have the ids `dead`. If `dead` is empty, any
-    /// publishers that belong to one start of the program are observed.
+    /// Opens observers of the successors of the publishers whose series have the ids `dead`. If `dead` is empty,
+    /// observes any publishers that belong to one start of the program.
     fn attach(&self, dead: &[u64], until: Instant) -> Result<RankedObservers, String> {
         let mut reported = !dead.is_empty();
-        // If the publishers that were found are not followed, their observers stay open until the next search has
-        // ended. The daemon of another node learns that a series has ended only while the series is observed.
+        // A search may find publishers that are not the successors. Their observers stay open until the next search has
+        // ended, because the daemon of another node learns that a series has ended only while the series is observed.
         let mut held = None;
         loop {
             let wanted = self.wanted(!dead.is_empty() || self.options.former, until);
@@ -173,8 +173,8 @@ impl<'a> Writer<'a> {
                     1
                 }
             };
-            // If the ranks had no version with the same number, the attempt is repeated even if nothing was published
-            // meanwhile.
+            // If `save_if` found no version with the same number in all ranks, it is called again even if nothing was
+            // published meanwhile.
             if set.wait(self.safe.1.saturating_add(newer_by), LOOK)? {
                 let there = self.save_if(set, newer_by)?;
                 self.tell_apart(set, there);
@@ -182,8 +182,9 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Reports once if, for the time `APART`, the ranks have had versions newer than the last saved version, but none
-    /// with the same number in all ranks. `there` says whether such a version was found now.
+    /// If, for the time `APART`, the ranks have had versions newer than the last saved version but none with the same
+    /// number in all ranks, reports this, and does not repeat the report. `there` says whether a version with the same
+    /// number in all ranks was found now.
     fn tell_apart(&mut self, set: &RankedObservers, there: bool) {
         if there {
             self.apart = None;

@@ -320,7 +320,7 @@ fn the_successors_of_dead_ranks_are_followed_when_all_of_them_have_come() {
     assert_eq!(ended.out.matches("died; version").count(), 1, "{}", ended.out);
 }
 
-/// A writer that starts while only some ranks have started again finds publishers of two different starts of the
+/// If `checkpoint` starts while only some ranks have started again, it finds publishers of two different starts of the
 /// program.
 #[test]
 fn a_writer_that_starts_between_two_ranks_waits_for_the_second() {
@@ -354,8 +354,8 @@ fn a_writer_that_starts_between_two_ranks_waits_for_the_second() {
     assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
 }
 
-/// The series of ranks that have ended exist as long as their run. A writer finds these series until the ranks that
-/// start again have opened new series.
+/// The series of ranks that have ended exist as long as the run of these ranks. `checkpoint` finds these series until
+/// the ranks have started again and have opened new series.
 #[test]
 fn a_writer_that_starts_between_two_ranks_takes_no_series_that_ended_before() {
     let node = Node::new();
@@ -431,7 +431,8 @@ fn a_writer_that_finds_only_dead_ranks_waits_for_their_successors() {
 fn a_checkpoint_that_cannot_be_removed_is_told_and_each_version_is_saved_once() {
     let node = Node::new();
     let to = node.path("saved");
-    // A folder has the name of the oldest checkpoint, because `unlink` fails for a folder, even if the user is root.
+    // The test makes a folder with the name of the oldest checkpoint. The command cannot remove this folder, because
+    // `unlink` fails for a folder, even if the user is root.
     let fixed = to.join("field-00000000.h5");
     fs::create_dir_all(&fixed).unwrap();
     let bytes = [0; 8];

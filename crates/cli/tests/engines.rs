@@ -95,8 +95,8 @@ fn no_task_has_a_capability_or_can_make_a_read_only_mount_writable() {
             // output.
             assert!(log.contains("end\n"), "{engine}: {log}");
             assert!(!place.path().join("in/x").exists(), "{engine}, user {user}: a read-only mount was written: {log}");
-            // In charliecloud, root has capabilities, but only in its own namespaces, where the read-only mounts are
-            // locked. So this check is left out for charliecloud.
+            // charliecloud leaves root its capabilities. They count only in the task's own namespaces, in which the
+            // read-only mounts are locked. So the task is not required to have no capabilities under charliecloud.
             if engine != "charliecloud" {
                 assert!(log.contains("CapEff:\t0000000000000000\n"), "{engine}, user {user}: {log}");
             }
@@ -122,8 +122,8 @@ fn a_failure_stops_the_others_and_is_passed_on_with_its_last_words() {
             run.out
         );
         assert!(run.out.contains("was not started"), "{engine}: {}", run.out);
-        // The signal may reach the shell before the shell has set its trap. But a shell that has printed `ready` must
-        // have received the signal.
+        // SIGTERM may end the shell before it has set its trap. In that case the shell has not printed `ready`. A shell
+        // that has printed `ready` has set its trap, so it must have caught the signal.
         let log = place.log("polite");
         assert!(!log.contains("ready") || log.contains("asked to end"), "{engine}: {log}");
         place.assert_nothing_left(engine);

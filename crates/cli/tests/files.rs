@@ -30,7 +30,8 @@ fn id_of(run: &common::Ended) -> String {
 #[test]
 fn a_consumer_opens_files_before_they_are_there_and_reads_each_whole() {
     for engine in containers() {
-        // The consumer starts at once. The producer is slow, and writes each file in two parts.
+        // The consumers start at the same time as the producer. The producer is slow, and writes each file in two
+        // parts.
         let place = Place::new(
             r#"
 workflow: w
@@ -233,8 +234,8 @@ fn check_says_which_door_serves_a_program() {
     let seen = check("./show");
     let words = [r#""door": "notification""#, "it is built with AddressSanitizer"];
     assert!(seen.code == 0 && words.iter().all(|words| seen.out.contains(words)), "{}{}", seen.out, seen.err);
-    // The next checks are of a program that has a dynamic loader but makes system calls itself, of a program that does
-    // not exist, and of a file that is not a program.
+    // The next checks look at three programs: one has a dynamic loader but makes system calls itself, one does not
+    // exist, and one is a file that is not a program.
     fs::write(place.path().join("show.c"), "int main() { __asm__ volatile(\".byte 0x0f, 0x05\"); return 0; }").unwrap();
     gcc(&["-o", "calls"]);
     let seen = check("./calls");

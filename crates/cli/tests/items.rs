@@ -1,5 +1,5 @@
-//! Tests a former owner that keeps access and a reader that wants to write, in every engine: they neither see nor
-//! change the new owner's bytes, and the transfer is completed.
+//! Tests two hostile tasks in every engine: a former owner that keeps access to an item, and a reader that wants to
+//! write an item. They neither see nor change the new owner's bytes, and the transfer is completed.
 
 mod common;
 
@@ -12,8 +12,8 @@ use common::{Place, engines};
 /// so the next owner gets the file itself.
 const COPIED: [&str; 6] = ["mapping", "duplicate", "fork", "child", "flight", "reopened"];
 const MOVED: [&str; 4] = ["numbered", "spliced", "sent", "path"];
-/// Ways that the hostile program tries again and again during the transfer. If an attempt falls into the kernel's
-/// check, the next owner gets a copy.
+/// Ways that the hostile program tries again and again during the transfer. If the file is open in such an attempt
+/// while the kernel checks it, the next owner gets a copy.
 const RACES: [&str; 2] = ["racing", "spying"];
 
 fn place(user: &str) -> Place {
@@ -79,7 +79,7 @@ fn counted(summary: &str, victim: &str, what: &str) {
 fn a_hostile_former_owner_sees_and_harms_nothing_in_any_engine_as_user_or_as_root() {
     for engine in engines() {
         let users: &[&str] = match engine {
-            // `process` and `charliecloud` have no users of their own: tasks run as the user who started the run.
+            // Under `process` and `charliecloud`, every task runs as the user who started the run.
             "process" | "charliecloud" => &[""],
             _ => &["user: root", "user: '1000:1000'"],
         };

@@ -19,7 +19,7 @@ const FORGET: Duration = Duration::from_secs(30);
 const SIDE: usize = 128;
 const POINTS: usize = 512;
 
-/// A variable of a series, by which its frames are found.
+/// Identifies a variable of a series. The frames of a variable are found by this key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     pub place: String,
@@ -38,8 +38,8 @@ pub struct Frame {
     pub shape: Vec<u64>,
     /// A sentence about what the picture or curve leaves out.
     pub note: String,
-    /// The number of rows. It is 1 for a curve. The numbers of a curve are pairs, the smallest and the largest number
-    /// of each stretch of the variable.
+    /// The number of rows. It is 1 for a curve. If the variable has too many elements for a curve, it is divided into
+    /// sections, and the curve has two numbers for each section: the smallest and the largest.
     pub rows: usize,
     pub columns: usize,
     pub least: f64,
@@ -158,7 +158,8 @@ pub fn reduce(ty: &str, shape: &[u64], bytes: &[u8]) -> Option<ReducedVersion> {
         return None;
     }
     let at = |index: usize| read(&bytes[index * size..index * size + size]);
-    // A short last dimension holds colours, or the components of a vector, so their mean is shown.
+    // If the last of three or more dimensions is short, its elements are taken for colours or for the components of a
+    // vector. The picture shows their mean.
     let channels = if extents.len() >= 3 && extents.last().is_some_and(|n| *n <= 4) { extents.pop()? } else { 1 };
     extents.retain(|n| *n > 1);
     let mut note = if channels > 1 { format!("mean of {channels} components; ") } else { String::new() };

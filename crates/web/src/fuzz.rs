@@ -18,7 +18,7 @@ const NASTY: &str = "\"'><script>&\n}\\";
 ///
 /// - A request of any bytes, or changes of a valid request. Without the token, the answer is the empty page or an
 ///   error. The answer does not depend on how the request was split on its way. It is correct HTTP with correct JSON.
-/// - The part of an address after `?`. Each name and each value come back from their encoded form.
+/// - The part of an address after `?`. Each name and each value is the same after it was encoded and decoded.
 /// - An array of a publisher. Its picture has one number for each cell of its rows and columns, and at most 32 768
 ///   numbers.
 pub fn fuzz_request(bytes: &[u8]) {

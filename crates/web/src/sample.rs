@@ -264,7 +264,7 @@ impl Sampler {
             }),
         }
         reported(&mut sample);
-        // A daemon may outlive many workflows, so the sessions in those that have ended are closed.
+        // A daemon may outlive many workflows, so the sessions in workflows that have ended are closed.
         let lasts = |place: &str, workflow: &str| {
             let daemon = sample.daemons.iter().find(|d| d.place == place);
             daemon.is_some_and(|d| d.workflows.iter().any(|w| w.name == workflow))
@@ -327,8 +327,9 @@ impl Sampler {
             });
         }
         for segment in listing.segments.iter().filter(|s| !s.removed && wanted(&s.workflow)) {
-            // A port that no task has opened yet, or a series that is about to end, gives no report. The next sample
-            // tries again.
+            // If no session inside the workflow can be opened now, this sample leaves the object out, and the next
+            // sample tries again. A port that no task has opened yet gets a row without figures, and a series that is
+            // about to end gets no row.
             let Some(inside) = self.inside(found, &segment.workflow) else { continue };
             match segment.kind {
                 SegmentKind::Port => daemon.ports.push(port_row(&inside, segment)),

@@ -31,12 +31,12 @@ impl RankedObservers {
         self.observers.iter().map(|o| o.id().0).collect()
     }
 
-    /// Tells whether these publishers may be followed: they belong to one start of the program, and their series are
-    /// not the ended ones with the ids `dead`. The ranks of an MPI program start again together, but they open their
-    /// series one after the other. Until the last rank has opened its series, some names still lead to a publisher of
-    /// an earlier start. So all publishers must live, or all must have ended. If no publisher lives and some have died,
-    /// they are followed only with `former`, because the first rank may have started again and died before the last
-    /// rank opened its series.
+    /// Tells whether these publishers may be followed: they must belong to one start of the program, and none of their
+    /// series may be an ended series with an id in `dead`. When an MPI program is started again, its ranks open their
+    /// series one after the other. Until the last rank has opened its series, some names still lead to publishers of
+    /// the earlier start. So all publishers must live, or all must have ended. If no publisher lives and some have
+    /// died, they are followed only with `former`, because they may belong to two starts: the first rank may have
+    /// started again and died before the last rank opened its series.
     pub fn succeeds(&self, dead: &[u64], former: bool) -> bool {
         let states: Vec<_> = self.observers.iter().map(Observer::state).collect();
         let all = |state| states.iter().all(|s| *s == state);
@@ -100,17 +100,18 @@ impl RankedObservers {
     }
 
     /// Gives one version of each rank, all with the same number, which is the newest number that the function finds in
-    /// all ranks. Returns `None` if the ranks have no such number at this moment. The ranks may be apart by more
-    /// versions than their publishers keep, so a later call may succeed after this call has found nothing.
+    /// all ranks. Returns `None` if no number is found in all ranks at this moment: the fastest rank may be ahead of
+    /// the slowest by more versions than its publisher keeps. A later call may then succeed.
     pub fn common(&mut self, patience: Duration) -> Result<Option<Vec<Version>>, String> {
         let until = Instant::now() + patience;
         let Some(mut versions) = self.latest()? else { return Ok(None) };
         if let Some(level) = self.level(&versions)? {
             return Ok(Some(level));
         }
-        // Waits until the slower ranks reach the number of the fastest rank. Meanwhile `versions` holds the versions
-        // that were found, so that their publishers keep them. If a slower rank has already passed that number, the
-        // other ranks must then reach the number of this rank's newest version.
+        // Waits until the slower ranks reach the version number of the fastest rank. Meanwhile `versions` holds the
+        // versions that were found, so that their publishers keep them. If a slower rank does not have the version with
+        // that number any more, its newest version is taken, and the other ranks must then reach the number of this
+        // version.
         loop {
             let top = versions.iter().map(Version::sequence).max().unwrap_or(0);
             let Some(behind) = versions.iter().position(|v| v.sequence() < top) else { return Ok(Some(versions)) };

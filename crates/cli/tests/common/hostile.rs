@@ -175,7 +175,8 @@ fn former() -> Result<(), String> {
             event::signal(start);
         }
     }
-    // The victim writes its secrets and then hands over the item `told`. So the secrets exist when this call returns.
+    // The victim writes its secrets and then hands over the item `told`. This call returns after `told` was handed
+    // over, so the secrets then exist.
     drop(liar.access("told", false)?);
     for (way, kept) in kept {
         for trouble in look(way, kept) {
@@ -198,7 +199,7 @@ fn former() -> Result<(), String> {
     socket::send(&liar.socket, &detach, &[]).map_err(|e| e.to_string())?;
     liar.item(ItemRequest::Transfer { item: told.item, to: Party::task("victim") })?;
     // The victim ends the sharing of the item `shared`, writes a secret into this item, and then hands over the item
-    // `told-again`. So the secret exists when this call returns.
+    // `told-again`. This call returns after `told-again` was handed over, so the secret then exists.
     drop(liar.access("told-again", false)?);
     if holds_secret(&pipe) {
         println!("shared: SEEN in the pipe that it was spliced into");
@@ -230,7 +231,7 @@ fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
             Ok(again) => kept.descriptor = Some(again),
             Err(error) => println!("reopened: refused: {error}"),
         },
-        // Keeps references to the item's pages only, in a pipe or a socket.
+        // Keeps only references to the item's pages, in a pipe or a socket.
         "spliced" | "sent" => kept.pages = Some(given_away(&fd, way == "sent")?),
         // Keeps no descriptor. Later, this program tries to open the item by each number in `/proc/self/fd`.
         "numbered" => {}
@@ -383,12 +384,13 @@ fn look(way: &str, kept: Kept) -> Vec<String> {
             look_at(&mapping, &format!("descriptor {number} of /proc"));
         }
     }
-    // The path descriptor is used last, because it may truncate the file. A mapping of a truncated file would fault
-    // when this program touches it.
+    // The path descriptor is used last, because this use may truncate the file. If this program touched a mapping of a
+    // truncated file, it would get SIGBUS.
     if way == "path" {
         let path = kept.descriptor.as_ref().expect("kept");
         // If the daemon has no mounts that shut former owners out, the path leads to the old file of the former owner,
-        // and the victim has another file. So the test only looks for the secret in the file.
+        // and the victim has another file. So opening the old file is no fault, and the test only checks that the
+        // secret is not in it.
         if file_holds_secret(path) {
             what_worked.push("read");
         }

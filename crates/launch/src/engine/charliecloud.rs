@@ -50,9 +50,9 @@ impl Engine for Charliecloud {
             )
         })?;
         if let Files::Root(root) = &task.files {
-            // ch-run mounts its image read-only, but the folders that it binds stay writable. So if the task's root
-            // folder has all mount points already, the root folder itself is the image, and no skeleton (a small copy
-            // of the root's top level) is made.
+            // ch-run mounts its image read-only, but the folders that it binds stay writable. So the task's root folder
+            // itself is used as the image if it has all mount points already. In that case no skeleton (a small copy of
+            // the root's top level) is made.
             let points = task.mounts.iter().map(|m| m.task.as_str()).chain([ENDPOINT_FOLDER]);
             if points.into_iter().all(|p| root.join(&p[1..]).exists()) {
                 let skeleton = Skeleton { folder: root.clone(), ..Skeleton::default() };

@@ -135,12 +135,13 @@ pub struct ChosenEngine {
     pub trials: Vec<EngineTrial>,
 }
 
-/// Chooses the engine for a workflow: the one that was asked for, or the first one that works and accepts all tasks.
+/// Chooses the engine for a workflow: the engine that was asked for, or the first engine that works and accepts all
+/// tasks.
 ///
-/// Gives the engine, and for `auto` also why each earlier engine was not chosen. If the user named an engine, only its
-/// program is searched for; if the engine does not work, the start of its first container fails with the reason. Trials
-/// are made in the run's folder with the run's id. `note` is called for each engine before it is tried, so that a
-/// cleanup after the run finds what the trial left.
+/// Returns the engine and, for `auto`, why each earlier engine was not chosen. If the user named an engine, this
+/// function only searches for the engine's program; if the engine does not work, the start of its first container fails
+/// with the reason. Trials are made in the run's folder with the run's id. `note` is called for each engine before it
+/// is tried, so that a cleanup after the run finds what the trial left.
 pub fn choose(
     wanted: &str,
     workflow: &Workflow,

@@ -17,8 +17,8 @@ pub struct Flavour {
     pub cpuset: bool,
 }
 
-/// Gives the words of the command line that begin with `PROGRAM run`. The words for the image or the root folder come
-/// after them, and are not included.
+/// Gives the first words of the command line: `PROGRAM run` and its options. The words for the image or the root folder
+/// come after them, and are not included.
 pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
     let mut words = f.program.clone();
     let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
@@ -35,8 +35,8 @@ pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
         add(&["--ulimit", limit]);
     }
     if let Some(bytes) = r.task.memory {
-        // The task's memory limit is set as the ulimit `data`, which counts private memory only. A limit of the
-        // engine's memory cgroup would also count shared regions, in the container that touches them first.
+        // The task's memory limit is set as the ulimit `data`, which counts private memory only. The engine's memory
+        // cgroup would also count shared regions: a region counts for the container that touches it first.
         add(&["--ulimit", &format!("data={bytes}:{bytes}")]);
     }
     if let Some(list) = r.processors.filter(|_| f.cpuset) {

@@ -56,7 +56,7 @@ impl Engine for Docker {
         let folder = run.folder.join("roots").join(&task.name);
         let skeleton = Skeleton::make(task, &folder, false)?;
         let tag: String = task.name.chars().map(|c| if c == '+' { '_' } else { c }).take(120).collect();
-        // The tag begins with the letter `t`, because a tag may not begin with a dot or a dash and a task's name may.
+        // A task's name may begin with a dot or a dash, but a tag may not. So the tag begins with the letter `t`.
         let image = format!("{}:t{tag}", repository(&run.id));
         let hint = "see that `tar` is there and the docker engine has space";
         import(&folder, &image).map_err(|why| Unavailable::new(why, hint))?;

@@ -140,7 +140,7 @@ pub struct CommandLine {
     pub clean_environment: bool,
     /// The folder in which the program starts.
     pub workdir: Option<PathBuf>,
-    /// The container's name, if the engine has one.
+    /// The container's name, if the engine gives containers names.
     pub container: Option<String>,
     /// True if the launcher sets processors and memory limit on the started process, whose children inherit them.
     pub limits_by_launcher: bool,
@@ -189,8 +189,7 @@ pub trait Engine: Send + Sync {
     /// Kills the container with this name. An engine that gives containers no names does nothing.
     fn kill(&self, _container: &str) {}
 
-    /// Removes every container and image of a run. If there are none, it does nothing. Tells whether no container is
-    /// left.
+    /// Removes all containers and images of a run, if there are any. Returns true if no container is left.
     fn clean(&self, _run: &str) -> bool {
         true
     }

@@ -137,7 +137,7 @@ impl Skeleton {
 }
 
 /// Copies a small folder. Returns false if the folder is larger than `left` bytes or cannot be read; in that case a
-/// part of it may have been copied.
+/// part of the folder may have been copied.
 fn copy(from: &Path, to: &Path, left: &mut u64) -> bool {
     let Ok(entries) = fs::read_dir(from) else { return false };
     for entry in entries.flatten() {
@@ -157,7 +157,8 @@ fn copy(from: &Path, to: &Path, left: &mut u64) -> bool {
             let size = entry.metadata().map_or(u64::MAX, |m| m.len());
             let Some(rest) = left.checked_sub(size) else { return false };
             *left = rest;
-            // A file that only root may read would be of no use to the task, so a failed copy is ignored.
+            // The copy may fail because only root may read the file. Such a file would be of no use to the task, so the
+            // error is ignored.
             let _ = fs::copy(entry.path(), &target);
         }
     }

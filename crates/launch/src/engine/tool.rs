@@ -54,7 +54,7 @@ impl Outcome {
 }
 
 const OUTPUT_MAX: u64 = 1 << 20;
-/// The time for reading the output of a command that ended just before the deadline.
+/// The least time for reading the output of a command, even if the command ended just before the deadline.
 const LAST_READ: Duration = Duration::from_millis(100);
 
 fn failed(trouble: HelperFailure) -> Outcome {
@@ -94,16 +94,16 @@ impl Reader {
     }
 
     /// Waits until the pipe is closed, and gives what was written to it, without white space at its beginning and end.
-    /// Does not wait longer than until `end`, or for `LAST_READ` if `end` is near, because a process that the command
-    /// has left behind may keep the pipe open.
+    /// A process that the command has left behind may keep the pipe open, so the wait ends at `end`. If less than
+    /// `LAST_READ` is left until `end`, the wait ends after `LAST_READ`.
     fn text(self, end: Instant) -> String {
         let _ = self.ended.recv_timeout(end.saturating_duration_since(Instant::now()).max(LAST_READ));
         String::from_utf8_lossy(&self.text.lock().unwrap_or_else(PoisonError::into_inner)).trim().to_owned()
     }
 }
 
-/// Removes everything that the command `list` names, and tells whether `list` then names nothing any more. If the
-/// program of `list` is not installed, nothing counts as left.
+/// Removes everything that the command `list` names. Returns true if nothing is left: `list` then names nothing more,
+/// or the program of `list` is not installed.
 pub fn remove_listed(list: &[&str], deadline: Duration, remove: impl Fn(&str)) -> bool {
     let found = run(list, deadline);
     if !found.good {

@@ -19,7 +19,8 @@ use super::workflow::{Files, Port, Processors, Task, Workflow};
 const PRODUCERS_MAX: u32 = MAX_PRODUCERS as u32;
 const CONSUMERS_MAX: u32 = MAX_CONSUMERS as u32;
 
-/// Checks the workflow and adds its problems to `notes`. Adds to `w.ports` the ports that only tasks name.
+/// Checks the workflow and adds its problems to `notes`. Adds to `w.ports` each port that a task names and that has no
+/// settings in the file.
 pub fn check(w: &mut Workflow, notes: &Notes) {
     complete_ports(w);
     after(w, notes);
@@ -226,8 +227,9 @@ fn regions(w: &Workflow, notes: &Notes) {
     let rights = || w.tasks.iter().flat_map(|t| t.regions.iter().map(move |r| (t, r)));
     for (task, right) in rights().filter(|(_, r)| !r.may(Rights::CREATE)) {
         let made = w.regions.iter().any(|r| r.size.is_some() && fits(&right.name, &r.name));
-        // A region without a size in the workflow file must be created by another task. A grant to create counts if its
-        // name or pattern matches the name in `right`, or if the pattern in `right` matches the name in the grant.
+        // If the workflow file gives a region no size, a task must create the region. A grant to create counts if its
+        // name or pattern matches the name in `right`, or if the pattern in `right` matches the name in the grant to
+        // create.
         let created =
             rights().any(|(_, r)| r.may(Rights::CREATE) && (fits(&r.name, &right.name) || fits(&right.name, &r.name)));
         if !made && !created {

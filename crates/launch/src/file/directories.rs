@@ -10,7 +10,7 @@ use super::suggest::nearest;
 use super::task::{RESERVED, absolute, names};
 use super::workflow::Workflow;
 
-/// The longest wait of an open, in seconds, if the workflow file does not set it.
+/// How long an open waits for a file at most, in seconds, if the workflow file does not set this time.
 const WAIT_S: u32 = 300;
 
 /// A managed directory.
@@ -31,7 +31,7 @@ pub struct Directory {
     pub publish: &'static str,
     /// Patterns of the file names that opens wait for; an empty list stands for all names.
     pub awaits: Vec<String>,
-    /// The longest wait of an open in seconds.
+    /// How long an open waits for a file at most, in seconds.
     pub wait_s: u32,
     /// How long a published file stays.
     pub keep: KeepKey,
@@ -41,14 +41,14 @@ pub struct Directory {
     pub store: Option<PathBuf>,
     /// A folder of a disk, to which files are moved when memory runs short.
     pub spill: Option<PathBuf>,
-    /// The path at which tools of the host see the published files.
+    /// The path at which programs of the host that belong to no task see the published files.
     pub host: Option<PathBuf>,
     /// The position of the directory in the file, for messages.
     pub position: Position,
 }
 
 impl Directory {
-    /// Tells whether this task is a producer or a consumer.
+    /// Tells whether this task is a producer or a consumer of the directory.
     pub fn names(&self, task: &str) -> bool {
         self.produce.iter().chain(&self.consume).any(|name| name == task)
     }

@@ -15,7 +15,8 @@ use super::workflow::{Task, Workflow};
 pub struct TaskGrant {
     /// A name, or the beginning of a name followed by `*`.
     pub name: String,
-    /// The rights that the words of the grant give, and the rights that these rights include.
+    /// The rights that the grant's words name, and all rights that follow from them: `write` also gives the right to
+    /// read.
     pub rights: Rights,
     /// The position of the grant in the file, for messages.
     pub position: Position,

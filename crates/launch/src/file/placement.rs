@@ -1,8 +1,8 @@
 //! Decides which rank runs on which host when a run has several hosts.
 //!
 //! The keys `node`, `with` and `spread` of a task say on which hosts its ranks run. A task without these keys goes to
-//! the host of an earlier task with which it shares a region or a managed directory. Other tasks are distributed over
-//! the hosts in turn, in the order of the file.
+//! the host of an earlier task with which it shares a region or a managed directory. Tasks for which there is no such
+//! earlier task are distributed over the hosts round-robin, in the order of the file.
 
 use super::TaskGrant;
 use super::problem::{Position, Problem};
@@ -209,14 +209,15 @@ impl Places {
     }
 }
 
-/// Places a task that has neither `node` nor `spread`. If the task has `with`, the other task is placed first.
+/// Places a task that has neither `node` nor `spread`. If the task has `with`, the task that `with` names is placed
+/// first.
 fn place(w: &Workflow, index: usize, hosts: usize, chosen: &mut Vec<Option<Vec<usize>>>, turn: &mut usize) {
     let task = &w.tasks[index];
     let processes = task.processes() as usize;
     let with = task.placing.with.as_ref().and_then(|(name, _)| w.tasks.iter().position(|t| t.name == *name));
     if let Some(other) = with {
-        // The recursion ends, because the check of the file has excluded cycles of `with`, and each step leads to a
-        // task that is not placed so far.
+        // The recursion ends, because the check of the file has excluded cycles of `with`, and each call is for a task
+        // that is not placed yet.
         if chosen[other].is_none() {
             place(w, other, hosts, chosen, turn);
         }

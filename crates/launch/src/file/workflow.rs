@@ -84,7 +84,7 @@ pub struct Task {
 /// How a task waits for files of managed directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DoorKey {
-    /// The launcher chooses one of the other ways to wait. The choice depends on the kind of the task's program.
+    /// The launcher chooses how the task waits. The choice depends on the kind of the task's program.
     #[default]
     Auto,
     /// The preloaded library waits inside the task's calls of `open`.
@@ -130,8 +130,9 @@ pub struct Mount {
     pub task: String,
     /// True if the task may write to the folder.
     pub write: bool,
-    /// The name of a link in the task's endpoint folder that leads to `host`. The folder of a managed directory of an MPI
-    /// task with ranks on several hosts has another path on each host, but the link has the same name on all hosts.
+    /// The name of a link in the task's endpoint folder that leads to `host`. Only an MPI task with ranks on several
+    /// hosts has such links, for its managed directories: the folder of a directory has another path on each host, but
+    /// the link to the folder has the same name on all hosts.
     pub link: Option<String>,
 }
 
@@ -219,8 +220,8 @@ impl Task {
         }
     }
 
-    /// Gives the number of the task's processes that `crossdock run` starts and watches. For an MPI task only the
-    /// launcher counts, which starts the ranks.
+    /// Gives the number of the task's processes that `crossdock run` starts and watches. For an MPI task this is 1: the
+    /// launcher, which starts the ranks.
     pub fn processes(&self) -> u32 {
         if self.mpi.is_some() { 1 } else { self.ranks }
     }

@@ -323,8 +323,8 @@ fn apptainer(job: &Job, place: &JobFolder, binds: &[Bind]) -> Result<Vec<String>
     Ok(words)
 }
 
-/// Gives the common beginning of a `podman run` and a `docker run` command: the engine's program (`program`), `run` and
-/// all options. The caller adds the image and the command.
+/// Gives the beginning of a `podman run` or `docker run` command: the engine's program (`program`), `run` and all
+/// options. The caller adds the image and the command.
 fn run_words(job: &Job, program: &[&str], binds: &[Bind], outline: Option<&Outline>) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
@@ -336,8 +336,8 @@ fn run_words(job: &Job, program: &[&str], binds: &[Bind], outline: Option<&Outli
         add(&["--tmpfs", "/tmp:exec,mode=1777"]);
     }
     add(&CAPABILITIES);
-    // By default the size is half of the memory, as for the kernel's own `/dev/shm`. An engine's default of 64 MB is
-    // too little for any MPI.
+    // By default, the job's `/dev/shm` is half as large as the memory, like the kernel's own `/dev/shm`. An engine's
+    // default of 64 MB is too little for any MPI.
     let shm = job.shm.unwrap_or_else(|| crossdock_os::process::total_memory() / 2);
     add(&["--shm-size", &shm.to_string()]);
     for device in devices() {

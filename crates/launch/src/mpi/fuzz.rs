@@ -17,9 +17,9 @@ const RANKS: u32 = 3;
 
 /// Reads bytes, and checks the result. The first byte chooses what the other bytes are:
 ///
-/// - A launcher's command line of ssh, with a zero byte between words. The host's ssh, if it is called at all, gets the
-///   same host, user and port, and no option by which it runs a program, reads or writes a file, or opens another
-///   connection.
+/// - A command line by which a launcher calls ssh, with a zero byte between words. The host's ssh, if it is called at
+///   all, gets the host, user and port of this command line. It gets no option by which it runs a program, reads or
+///   writes a file, or opens another connection.
 /// - The stream of another host: a greeting behind other text, then frames. The report of the front counts each rank
 ///   once, and no more ranks than the job has. The report's table is not much longer than the messages. The first rank
 ///   that itself reports a failure stays the first failure.

@@ -17,7 +17,7 @@ const HOSTS_MAX: usize = 100_000;
 /// The most bytes of a host's name.
 const NAME_MAX: usize = 255;
 
-/// Reads a list of hosts: `n1:2,n2`, or lines of a file as `n1:2` or `n1 slots=2`.
+/// Reads a list of hosts: `n1:2,n2`, or lines of a file in the form `n1:2` or `n1 slots=2`.
 pub fn parse(text: &str) -> Result<Vec<Host>, String> {
     let (mut hosts, mut known, mut expanded) = (Vec::<Host>::new(), HashMap::new(), 0);
     for line in text.lines() {
@@ -214,7 +214,7 @@ mod tests {
     /// The time for a pattern must not grow with the number of its brackets times the number of hosts.
     #[test]
     fn a_pattern_with_many_brackets_takes_no_more_time_than_its_names_need() {
-        // The first number is the thread's time on a CPU in nanoseconds.
+        // The first number in this file is the thread's time on a CPU in nanoseconds.
         let used = || {
             let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
             text.split(' ').next().unwrap().parse::<u64>().unwrap()

@@ -26,7 +26,7 @@ pub struct Job {
     pub root: Option<PathBuf>,
     /// An image that the engine has on each host.
     pub image: Option<String>,
-    /// Mounts besides those that every container of a job has.
+    /// The mounts of this job. The mounts that every container of a job gets are not in this list.
     pub mounts: Vec<Bind>,
     /// Folders of which each may contain the job's `endpoint.sock`. Each host uses the first folder whose socket is
     /// served by a daemon of the host.

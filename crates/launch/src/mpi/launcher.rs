@@ -21,7 +21,7 @@ pub struct Plan<'a> {
     pub bind: &'a str,
     /// Files that the shell of each rank reads before it starts the program.
     pub sources: &'a [String],
-    /// Arguments of the user for the launcher itself.
+    /// Additional arguments that the user gives to the launcher itself.
     pub arguments: &'a [String],
     /// True if the user is root.
     pub root: bool,
@@ -97,8 +97,8 @@ pub fn job_environment(found: &MpiInstallation, job: &Job, place: &str) -> Vec<(
     list
 }
 
-/// Gives the words that stand before the program of each rank: the call of the shim that binds and reports the rank.
-/// `cpus` are the CPUs that a batch system has given to the rank.
+/// Gives the words that stand before the program of each rank. They call the shim, which binds the rank and reports its
+/// start and its end. `cpus` are the CPUs that a batch system has given to the rank.
 pub fn rank_words(place: &str, cpus: Option<&str>, bind: &str, sources: &[String]) -> Vec<String> {
     let mut words = vec![format!("{place}/bin/{}", crossdock_shim::PROGRAM), "rank".to_owned()];
     words.extend(cpus.into_iter().flat_map(|list| ["--cpus".to_owned(), list.to_owned()]));

@@ -99,7 +99,7 @@ pub struct Options {
     pub launcher: String,
     /// The PMI that srun offers to ranks: `auto`, `pmi2` or `pmix`.
     pub pmi: String,
-    /// Arguments of the user for the launcher itself: the values of `--launcher-arg`.
+    /// Additional arguments that the user gives to the launcher itself: the values of `--launcher-arg`.
     pub arguments: Vec<String>,
     /// How long a container or a connection may take to start, in seconds.
     pub patience_s: u64,

@@ -107,7 +107,7 @@ impl Report {
         self.ranks.len()
     }
 
-    /// Tells whether the report of the end of any started rank is still missing.
+    /// Tells whether any started rank has not been reported as ended yet.
     pub fn awaits_ends(&self) -> bool {
         self.ranks.keys().any(|key| !self.ended.contains(key))
     }
@@ -165,7 +165,7 @@ impl Report {
         self.fatal.get_or_insert(failure);
     }
 
-    /// Gives those of the hosts `hosts` on which no rank has started.
+    /// Gives the hosts in `hosts` on which no rank has started.
     pub fn without_ranks<'a>(&self, hosts: impl Iterator<Item = &'a str>) -> Vec<String> {
         let short = |n: &str| n.split('.').next().unwrap_or_default().to_owned();
         hosts.filter(|h| !self.ranks.keys().any(|(host, _)| short(host) == short(h))).map(str::to_owned).collect()

@@ -39,7 +39,7 @@ pub struct Plan<'a> {
     pub hosts: Option<&'a [Host]>,
     /// True if the other ranks may continue after a rank has ended badly.
     pub keep_going: bool,
-    /// Arguments of the user for srun itself.
+    /// Additional arguments that the user gives to srun itself.
     pub arguments: &'a [String],
     /// The path of `crossdock` on the hosts.
     pub starter: &'a str,
@@ -106,7 +106,7 @@ impl Srun {
         }
     }
 
-    /// Waits until the step has ended. If srun does not end in time, kills srun and lets `scancel` end its tasks. If
+    /// Waits until the step has ended. If srun does not end in time, kills srun and lets `scancel` end srun's tasks. If
     /// the step was killed, runs a second step that removes what the killed step left on the hosts.
     pub fn end(mut self, step: &task::Step) {
         let over = |within: Duration| event::wait_readable(&self.srun, Deadline::after(within)).unwrap_or(true);

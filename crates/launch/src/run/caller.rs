@@ -1,5 +1,5 @@
 //! Passes the caller's variables to tasks without a container on other hosts. Tasks on the caller's host inherit all of
-//! the caller's variables. Tasks on other hosts get only those that do not describe the host or the login.
+//! the caller's variables. Tasks on other hosts get only the variables that do not describe the host or the login.
 
 /// Beginnings of the names of variables that describe one host or one login, and are not passed on.
 const OWN: [&str; 8] = ["SSH_", "XDG_", "SLURM", "CROSSDOCK_", "DBUS_", "PMI", "LC_TERMINAL", "SRUN_"];

@@ -380,8 +380,8 @@ fn make_regions(workflow: &Workflow, inside: &Session) -> Result<Vec<Region>, St
     Ok(made)
 }
 
-/// Makes the ports that have settings in the workflow file before any task opens them. A task that leaves an option
-/// open gets the value of the file, and a task that asks for another value gets an error.
+/// Makes the ports that have settings in the workflow file. No task has opened these ports yet. A task that later
+/// leaves an option open gets the value of the file, and a task that asks for another value gets an error.
 fn make_ports(workflow: &Workflow, inside: &Session) -> Result<(), String> {
     for port in workflow.ports.iter().filter(|port| port.declared.is_some() && !port.name.ends_with('*')) {
         let options = PortOptions { pattern: Some(port.pattern), capacity: port.capacity, persistent: false };

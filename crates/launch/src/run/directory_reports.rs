@@ -32,7 +32,8 @@ const LONGEST: Duration = Duration::from_secs(15);
 /// How long the catalog may take to answer. For each host that did not answer, the supervisor asks the catalog which
 /// files the host has announced.
 const CATALOG: Duration = Duration::from_secs(2);
-/// The most questions that may wait for answers at the same time. Further connections are closed at once.
+/// The most questions of `crossdock ls --files` that may wait for answers at the same time. If a process connects while
+/// so many questions wait, its connection is closed at once.
 const QUESTIONS: usize = 64;
 
 /// A managed directory on one host at one moment.
@@ -92,7 +93,7 @@ pub fn elsewhere(run: &Path) -> DirectoryReports {
     }
 }
 
-/// The supervisor's side: the socket, and the questions that were not answered yet.
+/// What the supervisor needs to answer `crossdock ls --files`: the socket, and the questions that are not answered yet.
 pub struct Questions {
     listener: UnixListener,
     /// The run's site, in a run whose files go from host to host.

@@ -64,8 +64,8 @@ pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<DoorSetup, U
                         };
                         notification(endpoint, shim(task)?, Some(format!("{} {what}", seen.path.display())))
                     }
-                    // If the program is not found, the engine reports that when it starts the task, so the usual door
-                    // is prepared.
+                    // If the program is not found, the engine reports that when it starts the task. The preload library
+                    // is prepared, as for most programs.
                     _ => preload(task, library, endpoint),
                 }
             }

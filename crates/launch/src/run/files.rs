@@ -72,7 +72,8 @@ pub struct ManagedDirectories {
     /// The exchange with other hosts, if there is one. The exchange sends requests to the services, so it is dropped
     /// before the services.
     exchange: Option<Exchange>,
-    /// For each directory, its views. The views report reads to the services, so they are dropped before the services.
+    /// For each directory, its views. A view reports to the services which files were read, so the views are dropped
+    /// before the services.
     shown: Vec<MountedViews>,
     directories: Vec<(Directory, Service)>,
     /// For each directory, and in it for each consumer: the range of the numbers of the consumer's readers.
@@ -182,7 +183,7 @@ impl ManagedDirectories {
         self.exchange = None;
     }
 
-    /// The numbers of the processes that remove the mounts of views if this process is killed.
+    /// The ids of the processes that remove the mounts of views if this process is killed.
     pub fn guards(&self) -> impl Iterator<Item = i32> {
         self.shown.iter().flat_map(MountedViews::guards)
     }

@@ -1,5 +1,5 @@
-//! The run's folder. It is private to the user and locked while the run lives. If all processes of the run were killed,
-//! the next run removes it.
+//! The run's folder. The folder is private to the user and locked while the run lives. If all processes of a run were
+//! killed, the next run removes the folder of the killed run.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -67,8 +67,8 @@ pub fn fresh_id(workflow: &str) -> String {
 }
 
 impl RunFolder {
-    /// Makes the folder of a run with this id. The supervisor calls this function while the front lives, so if one of
-    /// the two is killed at any moment, the other one removes the folder.
+    /// Makes the folder of a run with this id. The supervisor calls this function while the front lives. So whichever
+    /// of supervisor and front is killed, the other one removes the folder.
     pub fn make(id: &str) -> Result<Self, String> {
         Self::make_in(&base(), id)
     }
@@ -144,7 +144,7 @@ pub fn clean(id: &str, path: &Path) -> bool {
     // The stores take memory, so they are removed even if the engine does not answer.
     let are_stores_gone = super::files::clean(path);
     if !(are_containers_gone && are_stores_gone) {
-        // The run's folder, with the engine's name and the list of stores in it, stays, so that the next run on this
+        // The run's folder stays, with the engine's name and the list of stores in it, so that the next run on this
         // host removes what is left.
         return false;
     }

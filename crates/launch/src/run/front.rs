@@ -100,7 +100,8 @@ fn signals() -> std::io::Result<OwnedFd> {
 fn watch(child: &mut Child, pipe: &mut ChildStdin, signals: &OwnedFd) -> Result<std::process::ExitStatus, String> {
     let pid = child.id() as i32;
     let ended = open_pidfd(pid).map_err(|e| format!("cannot watch the supervisor: {e}"))?;
-    // No process has waited for the supervisor's end so far, so no other process can have its id.
+    // The kernel keeps the id of an ended process until its parent has waited for it. The front has not waited for the
+    // supervisor yet, so no other process can have the supervisor's id.
     let ended = ended.ok_or("cannot watch the supervisor: it is not there")?;
     let mut asked = 0;
     loop {

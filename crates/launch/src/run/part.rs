@@ -188,8 +188,8 @@ impl Part {
             begun.push(rank);
         }
         for mount in self.files.mounts(&task, process) {
-            // `task.mounts` has the folders for the first process of the task. This process may see a directory through
-            // another folder, so the folder is replaced.
+            // `task.mounts` has the folders that the first process of the task sees. The process that is started now
+            // may see a managed directory through another folder, so that folder replaces the one in `task.mounts`.
             task.mounts.iter_mut().filter(|of_task| of_task.task == mount.task).for_each(|of_task| {
                 of_task.host.clone_from(&mount.host);
             });
@@ -244,8 +244,8 @@ impl Part {
         }
     }
 
-    /// Collects the final figures of ports, series, items, regions and directories, and ends the exchange of files and
-    /// the daemon. Problems go to `alarm`.
+    /// Collects the final figures of ports, series, items, regions and directories. Then ends the exchange of files
+    /// with other hosts, and stops the daemon. Problems go to `alarm`.
     pub fn end(&mut self, alarm: &dyn Fn(&str)) -> Figures {
         let files = self.files.report();
         // The daemon may be the keeper of the catalog, from which the exchange must remove its entries. So the exchange

@@ -123,7 +123,8 @@ pub fn start(
             None => End::NotStarted(code, format!("`{program}`: {e}")),
         }
     })?;
-    // No process has waited for this child's end so far, so no other process can have its id.
+    // The kernel keeps the id of an ended process until its parent has waited for it. This process has not waited for
+    // the child yet, so no other process can have the child's id.
     let opened = open_pidfd(child.id() as i32).and_then(|fd| fd.ok_or_else(|| OsError::last("pidfd_open", "a child")));
     let pidfd = match opened {
         Ok(pidfd) => pidfd,

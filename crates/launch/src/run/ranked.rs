@@ -103,7 +103,7 @@ pub fn command(r: &Request<'_>, engine: &dyn Engine, job: Option<&JobHosts>) -> 
     }
     add(&["--"]);
     words.extend(command);
-    // Also the job's helper processes get the variable with the run's id, because a cleanup finds the processes of a
+    // The job's helper processes get the variable with the run's id too, because a cleanup finds the processes of a
     // killed run by this variable.
     let environment = environment.into_iter().filter(|(name, _)| name == processes::MARK).collect();
     Ok(CommandLine { words, environment, limits_by_launcher: true, ends_its_own: true, ..CommandLine::default() })

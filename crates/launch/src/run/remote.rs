@@ -348,8 +348,8 @@ struct ServingPart<'a> {
     receiver: &'a OrderReceiver,
     sender: &'a MessageSender,
     ranks: BTreeMap<usize, RunningRank>,
-    /// The name of each started rank's task and the rank's number in the run, so that problems with files are written
-    /// into the ranks' logs.
+    /// For each started rank: the name of its task, and its number in the run. Problems with a task's files are written
+    /// into the logs of the task's ranks.
     producers: Vec<(String, usize)>,
     helpers: Vec<JoinHandle<()>>,
     kill_at: Option<Instant>,

@@ -118,8 +118,8 @@ pub struct RemotePart {
     /// True if the part's connection broke after the greeting, so that files or processes may be left on the part's
     /// host.
     pub is_broken: bool,
-    /// What the engine of the part's tasks does not separate from their host, for example the network, in words for the
-    /// user; `None` if the engine separates everything.
+    /// What the part's tasks share with their host, for example the network, in words for the user; `None` if they
+    /// share nothing.
     pub shared: Option<String>,
     /// The MPI tasks with ranks on several hosts, each with the folder of its endpoint on the part's host.
     pub endpoints: Vec<(String, PathBuf)>,

@@ -7,7 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::Show;
 
-/// The most ranks for which the view shows a bar each. With more ranks the view shows lines instead.
+/// If a run has more ranks than this, the view shows lines, and no bar for each rank.
 const BARS_MAX: usize = 16;
 
 /// The template for the line of a rank that reports its progress.

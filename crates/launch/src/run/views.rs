@@ -26,8 +26,8 @@ struct WaitReports {
 pub struct MountedViews {
     /// For each reader, the path of its view; `None` if the reader sees the folder itself and no view.
     readers: Vec<Option<PathBuf>>,
-    /// For each view, the reports of its waits and the number of the consumer that uses it. The view of the host has
-    /// `None` instead of a number.
+    /// For each view: the number of the consumer that uses the view, and the reports of its waits. The number is `None`
+    /// for the view that is used by programs outside of the tasks, on the host.
     stories: Vec<(Option<usize>, Arc<Mutex<WaitReports>>)>,
     /// The views, which are unmounted when this struct is dropped.
     views: Vec<View>,
@@ -53,8 +53,8 @@ impl MountedViews {
                 None => Box::new(|_| ()),
             };
             let consumer = user.map(|(consumer, _)| consumer);
-            // A task knows the directory by the directory's own path; a tool of the host knows it by the path of the
-            // view.
+            // A task knows the directory by the directory's own path. A program outside of the tasks knows it by the
+            // path of the view.
             let seen_at = if consumer.is_some() { Path::new(&directory.path) } else { at };
             let reports = Arc::new(Mutex::new(WaitReports::default()));
             stories.push((consumer, reports.clone()));
@@ -103,13 +103,14 @@ impl MountedViews {
         Ok(Self { readers: of_readers, stories, views })
     }
 
-    /// The numbers of the processes that remove the mounts if this process is killed.
+    /// The ids of the processes that remove the mounts if this process is killed.
     pub fn guards(&self) -> impl Iterator<Item = i32> {
         self.views.iter().map(View::guard)
     }
 
-    /// Takes the reasons why waits ended without a file since the last call. Each comes with the number of the consumer
-    /// that waited; `None` stands for a tool of the host.
+    /// Takes the reports of waits that have ended, since the last call, without getting their file. Each report has the
+    /// reason, and the number of the consumer that waited. The number is `None` if the process that waited belongs to
+    /// no task of the run.
     pub fn stories(&self) -> Vec<(Option<usize>, String)> {
         let take = |(consumer, stories): &(Option<usize>, Arc<Mutex<WaitReports>>)| {
             let waiting = std::mem::take(&mut stories.lock().unwrap_or_else(PoisonError::into_inner).waiting);

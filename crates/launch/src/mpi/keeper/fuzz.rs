@@ -147,7 +147,7 @@ struct Fixture {
 struct Peer {
     number: u64,
     end: OwnedFd,
-    /// How many ends of commands the keeper may still report to the process.
+    /// How many commands and requests of the process the keeper has not reported as ended yet.
     asked: usize,
 }
 

@@ -390,8 +390,8 @@ impl Keeper {
         self.give_up(&what, &hint);
     }
 
-    /// Accepts all connections that wait at the socket for this role: the clients' socket for `Client`, else the
-    /// container's.
+    /// Accepts all connections that wait at the socket for this role: the clients' socket for `Client`, and the
+    /// container's socket for any other role.
     fn accept(&mut self, role: Role) {
         let is_client = matches!(role, Role::Client);
         while let Ok(Some(fd)) = socket::accept(if is_client { &self.clients } else { &self.listener }) {
@@ -676,8 +676,8 @@ impl Keeper {
                 }
             }
             Role::Agent(id) => {
-                // The connection to the other host stays open if its command has ended, because processes that the
-                // command put into the background may still run there.
+                // If the command on the other host has ended, the connection to this host stays open, because processes
+                // that the command put into the background may still run there.
                 if self.remotes.get(&id).is_some_and(|r| !r.ended) {
                     self.remotes.remove(&id);
                 } else if let Some(remote) = self.remotes.get_mut(&id) {

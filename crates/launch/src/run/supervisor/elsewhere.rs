@@ -17,7 +17,7 @@ use crate::ssh;
 
 /// How long parts may take to end their daemons and to remove what they made.
 const LEAVING: Duration = Duration::from_secs(40);
-/// The longest time that the supervisor reads messages of other hosts before it does its other work.
+/// How long the supervisor reads messages of other hosts at most, before it does its other work.
 const ROUND: Duration = Duration::from_millis(50);
 
 impl Run {
@@ -90,7 +90,8 @@ impl Run {
         self.remote_parts.iter().flatten().for_each(|remote| remote.say(message));
     }
 
-    /// Passes the questions of `crossdock ls --files` on to the other hosts, and sends the answers to those who asked.
+    /// Passes the questions of `crossdock ls --files` on to the other hosts, and answers the questions to which these
+    /// hosts have sent their answers.
     pub(super) fn answer_looks(&mut self) {
         let Some(mut questions) = self.questions.take() else { return };
         let is_ready = |remote: &&RemotePart| matches!(remote.phase, Phase::Ready(..));
