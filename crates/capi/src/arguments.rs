@@ -92,7 +92,7 @@ impl<T> OutPointer<T> {
     /// # Safety
     /// The pointer from which this value was made must point to a writable T.
     pub(crate) unsafe fn set(self, value: T) {
-        // SAFETY: the caller promises this, as the `# Safety` section asks.
+        // SAFETY: the caller promises that the pointer points to a writable T.
         unsafe { self.0.write(value) }
     }
 }

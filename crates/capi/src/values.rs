@@ -67,7 +67,7 @@ pub(crate) fn value_out(value: &Value) -> plain::Value {
 /// # Safety
 /// `given` must be NULL or have `count` readable elements, whose names are zero-terminated.
 pub(crate) unsafe fn attributes<'a>(given: *const plain::Attribute, count: usize) -> Result<Vec<(&'a str, Value)>> {
-    // SAFETY: the caller promises this, as the `# Safety` section asks.
+    // SAFETY: the caller promises that `given` is NULL or has `count` readable elements.
     let given = unsafe { list(given, count, "attributes")? };
     // SAFETY: the caller promises that the names in the list are zero-terminated.
     given.iter().map(|a| Ok((unsafe { text(a.name, "attribute's name")? }, value_in(&a.value)?))).collect()
@@ -78,7 +78,7 @@ pub(crate) unsafe fn attributes<'a>(given: *const plain::Attribute, count: usize
 /// # Safety
 /// As [`attributes`].
 pub(crate) unsafe fn declared(given: *const plain::Attribute, count: usize) -> Result<Vec<AttributeSpec>> {
-    // SAFETY: the caller promises this, as the `# Safety` section asks.
+    // SAFETY: the caller promises that `given` is NULL or has `count` readable elements.
     let given = unsafe { list(given, count, "attributes")? };
     let one = |a: &plain::Attribute| {
         // SAFETY: the caller promises that the names in the list are zero-terminated.
@@ -93,7 +93,7 @@ pub(crate) unsafe fn declared(given: *const plain::Attribute, count: usize) -> R
 /// # Safety
 /// `given` must be NULL or have `count` readable elements, whose texts and constants are as `crossdock.h` asks.
 pub(crate) unsafe fn variables(given: *const plain::Variable, count: usize) -> Result<Vec<Variable>> {
-    // SAFETY: the caller promises this, as the `# Safety` section asks.
+    // SAFETY: the caller promises that `given` is NULL or has `count` readable elements.
     let given = unsafe { list(given, count, "variables")? };
     let one = |v: &plain::Variable| {
         // SAFETY: the caller promises that the texts in the struct are zero-terminated.
@@ -178,7 +178,7 @@ pub(crate) unsafe fn name_out(name: &str, buffer: *mut c_char) -> Result<()> {
     if buffer.is_null() {
         return Ok(());
     }
-    // SAFETY: the caller promises this, as the `# Safety` section asks.
+    // SAFETY: the caller promises that `buffer`, which is not NULL here, has this number of writable bytes.
     unsafe { crate::arguments::copy_text(name, buffer, plain::NAME) }
 }
 

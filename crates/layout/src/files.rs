@@ -220,8 +220,8 @@ fn hash_of(name: &[u8], why: LossReason) -> u64 {
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, step);
     match why {
         LossReason::Dropped => hash.max(1),
-        // No name contains a zero byte. So the hash of a name with this reason includes a zero byte, and differs from
-        // the hash of every name with the reason `Dropped`.
+        // For this reason, a zero byte is hashed after the name. No name contains a zero byte, so these bytes are not
+        // those of any name with the reason `Dropped`.
         LossReason::WithHost => step(hash, &0).max(1),
     }
 }

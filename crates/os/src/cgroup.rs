@@ -98,7 +98,7 @@ impl Cgroup {
     /// Checks that the cgroup, and every cgroup above it, has room for this many more bytes.
     ///
     /// # Errors
-    /// The limit and the remaining bytes of the first of these cgroups that has too little room.
+    /// A cgroup has too little room. The error has this cgroup's limit and remaining bytes.
     pub fn has_room(&self, bytes: u64) -> Result<(), CgroupFull> {
         for level in &self.0 {
             let left = level.left(bytes);

@@ -186,7 +186,7 @@ pub fn may_write(path: &std::ffi::CStr) -> bool {
     )
 }
 
-/// Opens the same file once more, for reading and writing, as a file description of this process alone.
+/// Opens the same file once more, for reading and writing. The new open file description belongs to this process alone.
 pub fn reopen(file: impl AsFd) -> OsResult<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     sys::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context("open", || path)

@@ -6,8 +6,8 @@
 //! of a mapping. Leases on memfds are no proof, because the memfd's first description is not counted.
 //!
 //! The proof holds at the moment of the grant, and for as long as no process can open the file anew. So the process
-//! that asks must have the only way to open the file: a directory that no other process reaches. That process asks
-//! through the only open file description that it keeps of the file.
+//! that asks for the lease must have the only way to open the file: a directory that no other process reaches. This
+//! process keeps only one open file description of the file, and asks through it.
 
 use crate::error::{OsError, OsResult};
 use crate::sys;

@@ -1,5 +1,5 @@
-//! Inspects other processes: whether a process is still the same one, and whether it is alive. Also reads the limits of
-//! this process.
+//! Inspects other processes: whether a process id still belongs to the same process, and whether the process is alive.
+//! Also reads the limits of this process.
 
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;
@@ -49,8 +49,8 @@ pub fn has_signal(thread: i32) -> bool {
     (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") & !set("SigIgn:") != 0
 }
 
-/// Tells how the process with this pidfd and number ended. A process that is ending at this moment counts as ended or
-/// killed, even before its parent can see its end. The caller needs the right to inspect the process.
+/// Tells how the process with this pidfd and number ended. A process that is ending at this moment counts as exited or
+/// killed already, although its parent cannot see its end yet. The caller needs the right to inspect the process.
 ///
 /// If one thread of a process calls `exit`, the kernel ends the other threads by a signal, and the flag `SIGNALED` of
 /// the first thread is set. So only the exit code tells whether the process was killed.

@@ -1,7 +1,7 @@
 //! The records in the messages about series (opcodes 40 to 43).
 //!
 //! The publisher makes a series' memory, its *pool*. The publisher maps the pool for writing, and then seals the pool,
-//! so that no further mapping of it can be written. *Pin pages* are pages in which observers note the versions that
+//! so that no process can map it for writing again. *Pin pages* are pages in which observers note the versions that
 //! they use, for the publisher to read. When an observer of a task attaches and no pin page of that task has a free
 //! slot, the daemon makes a pin page. Each pin page is a separate piece of memory for one task. So a faulty observer
 //! can write wrong pins only into the pages of its own task.

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicI8, Ordering};
 
 /// The largest number of bytes of small messages that may wait to be read.
 const WAITING: usize = 16 << 20;
-/// A waiting small message counts as at least this many bytes, because each message also takes memory of its own.
+/// A waiting small message counts as at least this many bytes, because storing a message takes more memory than its
+/// bytes.
 const LEAST: usize = 128;
 
 /// A message that has arrived and was not read yet.
