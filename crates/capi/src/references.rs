@@ -59,7 +59,8 @@ pub(crate) struct Table<T> {
     noun: &'static str,
     /// The status that a call on a closed object returns.
     closed: Status,
-    /// Further slots in chunks of `CHUNK` slots. A chunk is null until it is needed, and is never freed.
+    /// The slots behind the first `FIRST` slots, in chunks of `CHUNK` slots. A chunk is null until it is needed, and is
+    /// never freed.
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
     /// The number of slots that were ever used.
     given: AtomicUsize,
@@ -208,7 +209,7 @@ impl<T: Send + Sync> Table<T> {
         if chunk.is_null() {
             return Err(self.gone());
         }
-        // SAFETY: `chunk` made the chunk with `CHUNK` slots, and no code frees it.
+        // SAFETY: every chunk in `chunks` has `CHUNK` slots and is never freed.
         Ok(unsafe { &*chunk.add(index % CHUNK) })
     }
 

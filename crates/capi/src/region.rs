@@ -286,8 +286,8 @@ unsafe extern "C" fn crossdock_allocate_at(
     align: u64,
     address: *mut *mut c_void,
 ) -> i32 {
-    // Containers call this function for each of their nodes. The fast path need not run inside `call`, because nothing
-    // in it fails or panics.
+    // Containers such as lists and maps call this function for each element that they add, so it must be fast. The code
+    // up to the first `return` need not run inside `call`, because nothing in it fails or panics.
     if !address.is_null() && address.is_aligned() {
         if let Some(found) = crossdock_client::allocate_at(base.cast(), size, align) {
             // SAFETY: `crossdock.h` requires writable memory; the pointer was checked for NULL and alignment.

@@ -2,10 +2,11 @@
 //! what a process does when descriptors, memory or space run out, when signals interrupt it, or when data arrive in
 //! parts.
 //!
-//! A *plan* says which calls fail. Either the n-th call from now on fails with a chosen error that the kernel may give
-//! for it, or one call in N fails, drawn from a seed. A plan belongs to one thread ([`arm_thread`]), or it lies in a
-//! *page* of a file that other processes map too ([`MappedPlan`]). The variable `CROSSDOCK_FAULTS` names that file.
-//! Through this file, a test can change the plan of a daemon, or of all processes of a soak test, while they run.
+//! A *plan* says which calls fail. Either the n-th call from now on fails, with a chosen error that the kernel may give
+//! for it. Or on average one of N calls fails, and a seed determines which calls. A plan belongs to one thread
+//! ([`arm_thread`]), or it lies in a *page* of a file that other processes map too ([`MappedPlan`]). The variable
+//! `CROSSDOCK_FAULTS` names that file. Through this file, a test can change the plan of a daemon, or of all processes
+//! of a soak test, while they run.
 
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -119,7 +120,7 @@ pub struct FaultPlan {
     /// The index of the error with which the call fails, in the list of its possible errors. An index behind the last
     /// error wraps around.
     which: AtomicU64,
-    /// On average one call in this number fails; 0 means that no call fails.
+    /// The number N, if on average one of N calls is to fail; 0 if no call is to fail in this way.
     one_in: AtomicU64,
     /// The state of the random number generator that chooses which calls fail.
     seed: AtomicU64,

@@ -162,7 +162,8 @@ pub struct Look {
     pub changed: SystemTime,
 }
 
-/// Looks at a name, without a call of the C library. A symbolic link at the end is not followed.
+/// Gives what the kernel says about the file of this name. It does not call the C library. A symbolic link at the end
+/// is not followed.
 pub fn look(path: &std::ffi::CStr) -> OsResult<Look> {
     let stat = rustix::fs::lstat(path).context("lstat", || path.to_string_lossy().into_owned())?;
     let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);

@@ -205,7 +205,7 @@ pub fn available_memory() -> u64 {
     memory("MemAvailable:")
 }
 
-/// The bytes of memory of the whole node; 0 if the kernel does not tell.
+/// The number of bytes of memory of the whole node; 0 if the kernel does not tell.
 pub fn total_memory() -> u64 {
     memory("MemTotal:")
 }

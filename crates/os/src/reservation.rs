@@ -10,7 +10,8 @@ use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use crate::error::{Context, OsResult};
 use crate::{Mapping, OsError};
 
-/// The size of a huge page. A `Reservation` begins at a multiple of it, so that huge pages fit into it.
+/// The size of a huge page. A `Reservation` begins at a multiple of this size, so that huge pages can be mapped in the
+/// reservation.
 pub const HUGE: usize = 2 << 20;
 
 /// A reserved range of addresses in this process, which nothing else can take. It costs no memory while nothing is

@@ -232,7 +232,7 @@ pub struct EndCounters {
     pub messages: AtomicU64,
     /// The number of bytes of data in the messages that this end sent. The sender states this number for each message.
     pub bytes: AtomicU64,
-    /// The number of bytes that were copied at this end.
+    /// The number of bytes that this end's owner had to copy, as it reports them (`note_copied`).
     pub copied: AtomicU64,
     /// The total time, in nanoseconds, that the end waited.
     pub wait_ns: AtomicU64,

@@ -28,8 +28,8 @@ pub const PHASE_MARKED: u64 = 2;
 /// The bits that contain the phase of the freeing, in a word that names a block that is being freed.
 pub const PHASE_MASK: u64 = 15;
 
-/// A change of several steps, which is recorded before it begins. The slot's holder writes the record, or the member
-/// that heals the slot.
+/// A change of several steps, which is recorded before it begins. The record is written by the slot's holder, or by the
+/// member that heals the slot.
 #[repr(C)]
 pub struct Operation {
     /// The kind of change: one of `OP_…`. When the change begins, this field is stored after all others. When the

@@ -16,7 +16,7 @@ use std::time::Duration;
 const MESSAGE: u32 = 1;
 /// The longest time that a worker waits until UCX has closed the endpoint, or has sent the last messages.
 const FLUSH: Duration = Duration::from_secs(1);
-/// The time after which a worker that waits for an operation lets UCX proceed, although UCX reports no event.
+/// While a worker waits for an operation and UCX reports no event, it lets UCX proceed after this time.
 const SLICE: Duration = Duration::from_millis(10);
 
 /// The way in which a message is sent.
