@@ -301,7 +301,8 @@ crossdock_status crossdock_region_heal(crossdock_region *region, crossdock_heal_
 
 /* --------------------------------------------------------------- allocation */
 
-/* Allocate raw memory of the region, which is not zeroed. `align` is a power of two, at most 4096; `size` is at least
+/* Allocate raw memory of the region. The memory is not zeroed. `align` is a power of two, at most 4096; `size` is at
+ * least
  * 1. Errors: NO_SPACE (the region, the quota or the node is full; the region stays usable), INVALID (`size` or
  * `align` is not allowed). The call does not block, except that it sometimes asks the daemon about the quota. If the
  * process dies before it stores the address in an object, the block is lost; crossdock_prepare avoids this. */
@@ -1080,7 +1081,7 @@ typedef struct crossdock_item_info {
  * CDI_register of crossdock/cdi.h calls this function. */
 crossdock_status crossdock_session_register_number(crossdock_session *session, uint64_t number);
 
-/* Make an item of `size` zero bytes, which this task owns. If `options` is NULL, the item has the level
+/* Make an item of `size` zero bytes. This task owns the item. If `options` is NULL, the item has the level
  * CROSSDOCK_VERIFIED and the policy CROSSDOCK_KEEP. EXISTS: an item has this key (the message names its owner).
  * NO_SPACE: the quota or the node's memory does not suffice. INVALID: the key is not a name, or the size is 0. DENIED:
  * no grant to own the item. The caller gets one reference. */
@@ -1117,8 +1118,8 @@ crossdock_status crossdock_item_read(crossdock_session *session, const char *key
  * any other error this task still owns the item; ask for its address again. */
 crossdock_status crossdock_item_transfer(crossdock_item *item, const char *to);
 
-/* Make a new item with the same bytes. This task owns the new item, which is independent of the first. Errors as
- * crossdock_item_create. */
+/* Make a new item with the same bytes. This task owns the new item. Later changes of one of the two items do not change
+ * the other. Errors as crossdock_item_create. */
 crossdock_status crossdock_item_copy(crossdock_item *item, const char *key, crossdock_item **copy);
 
 /* Destroy the item. Tasks that wait for it get NOT_FOUND. */

@@ -1,4 +1,4 @@
-//! The C functions for checkpoints and for names by rank.
+//! The C functions for checkpoints, and for names to which a rank is appended.
 
 use std::ffi::{c_char, c_void};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The boundary to C. Every exported function runs inside [`call`], which turns an error into a status and a message of
-//! this thread, and which stops every panic.
+//! The boundary to C. Every exported function runs inside [`call`]. If the function fails, `call` returns the status
+//! and stores the message for this thread. It also catches every panic.
 
 use std::any::Any;
 use std::cell::RefCell;

@@ -124,9 +124,8 @@ pub(crate) fn open(
     if claim.created {
         headers(&parsed, claim.offset, &mut |at| {
             // The header of a vector, a string or an ndarray begins with the self-relative pointer to the start of the
-            // region.
-            // SAFETY: the field lies in the object that was claimed just now, which no other member sees yet. Its type
-            // aligns it to 8 bytes.
+            // region. SAFETY: the field lies in an object that was claimed just now, so no other member sees the field
+            // yet. The object's type aligns it to 8 bytes.
             unsafe { address_of(region, at).cast::<i64>().write(-(at as i64)) }
         });
         region.commit_or_abandon(claim.offset)?;

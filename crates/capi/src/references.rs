@@ -130,7 +130,7 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
-    /// Counts one more reference to the value, which the caller has to give up later.
+    /// Counts one more reference to the value. The caller has to give this reference up later.
     pub(crate) fn add(&self, reference: u64) -> Result<()> {
         self.change(reference, 0, |state| {
             if state & REFERENCES == REFERENCES {

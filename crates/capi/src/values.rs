@@ -91,7 +91,7 @@ pub(crate) unsafe fn declared(given: *const plain::Attribute, count: usize) -> R
 /// Reads the descriptions of variables from C.
 ///
 /// # Safety
-/// `given` must be NULL or have `count` readable elements, whose texts and constants are as `crossdock.h` asks.
+/// `given` must be NULL or have `count` readable elements, whose texts and constants are as `crossdock.h` requires.
 pub(crate) unsafe fn variables(given: *const plain::Variable, count: usize) -> Result<Vec<Variable>> {
     // SAFETY: the caller promises that `given` is NULL or has `count` readable elements.
     let given = unsafe { list(given, count, "variables")? };
@@ -178,7 +178,7 @@ pub(crate) unsafe fn name_out(name: &str, buffer: *mut c_char) -> Result<()> {
     if buffer.is_null() {
         return Ok(());
     }
-    // SAFETY: the caller promises that `buffer`, which is not NULL here, has this number of writable bytes.
+    // SAFETY: the caller promises that `buffer`, which is not NULL here, has [`plain::NAME`] writable bytes.
     unsafe { crate::arguments::copy_text(name, buffer, plain::NAME) }
 }
 

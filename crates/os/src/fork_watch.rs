@@ -83,7 +83,7 @@ impl ForkWatch {
         }
     }
 
-    /// Tells whether no child has this watch any more. The watch must be closed. If the answer is not known, it is
+    /// Tells whether no child has this watch any more. The watch must be closed. If this is not known, the answer is
     /// `false`.
     #[must_use]
     pub fn is_over(&self) -> bool {

@@ -184,7 +184,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replaced.inspect_err(|_| drop(std::fs::remove_file(&beside)))
 }
 
-/// Adds a text to the end of a file, which is made if it does not exist. If the call fails, the file is as it was
+/// Adds a text to the end of a file. Makes the file if it does not exist. If the call fails, the file is as it was
 /// before the call. Only one process may write to the file.
 pub fn append(path: &Path, text: &str) -> io::Result<()> {
     let file = open(OpenOptions::new().append(true).create(true), path)?;

@@ -49,7 +49,7 @@ const ARCHITECTURE: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xC000_00B7;
 
-/// The numbers of the calls that look up a name, which the filter for consumers stops. An entry may also have the
+/// The numbers of the calls that look up a name. The filter for consumers stops these calls. An entry may also have the
 /// number of the argument with the flags, and a mask. The filter does not stop the call if one of the mask's bits is
 /// set in the flags.
 #[rustfmt::skip]

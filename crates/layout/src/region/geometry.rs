@@ -52,7 +52,7 @@ pub struct Geometry {
     pub entries_at: u64,
     /// The number of slices.
     pub slices: u64,
-    /// The offset of the bitmap of used slices, which consists of words of 64 bits.
+    /// The offset of the bitmap of used slices. The bitmap consists of words of 64 bits.
     pub used_at: u64,
     /// The offset of the slice heads.
     pub heads_at: u64,

@@ -96,7 +96,7 @@ requests! {
             kind: SegmentKind,
             /// What to do if members have the object open.
             in_use: InUse,
-            /// The name of the object, which the daemon removes.
+            /// The name of the object. The daemon removes this name.
             name: String,
         },
         /// Makes a workflow. When the member that sent this request ends, the daemon ends the workflow.

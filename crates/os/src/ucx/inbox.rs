@@ -28,7 +28,7 @@ struct Unread {
     /// The messages that were not read yet, each under its number. They have numbers because UCX may deliver them in
     /// another order than they were sent.
     messages: BTreeMap<u64, UnreadMessage>,
-    /// The number of bytes of the small messages in `messages`. A message counts at least [`LEAST`] bytes.
+    /// The number of bytes of the small messages in `messages`. Each message counts as at least [`LEAST`] bytes.
     held: usize,
     /// What the peer did wrong, as a text; `None` if the peer did nothing wrong.
     wrong: Option<&'static str>,
