@@ -20,8 +20,8 @@ use crate::error::{OsError, OsResult};
 
 /// When the list of limits is older than this, it is read again, because an administrator may have changed the limits.
 const AGE: Duration = Duration::from_secs(1);
-/// A request for fewer bytes than this is not checked by itself. When the unchecked requests add up to this many bytes,
-/// the memory is checked once for all of them.
+/// A single request for fewer bytes than this causes no check. When such requests add up to this many bytes, the memory
+/// is checked for all of them together.
 const SMALL: u64 = 1 << 20;
 /// A limit of this size or more counts as no limit, because version 1 expresses "unlimited" by a large number.
 const NO_LIMIT: u64 = 1 << 60;

@@ -193,13 +193,13 @@ mod tests {
                 }
             }
         }
-        // SAFETY: waits for this process's own child, until it has stopped.
+        // SAFETY: the call waits until this process's own child has stopped, and touches no memory.
         assert_eq!(unsafe { libc::waitpid(child, ptr::null_mut(), libc::WUNTRACED) }, child);
         child
     }
 
     fn end(child: i32) {
-        // SAFETY: ends this process's own child and waits for it.
+        // SAFETY: the calls end this process's own child and wait for it, and touch no memory.
         unsafe {
             libc::kill(child, libc::SIGKILL);
             assert_eq!(libc::waitpid(child, ptr::null_mut(), 0), child);

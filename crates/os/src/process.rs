@@ -49,8 +49,8 @@ pub fn has_signal(thread: i32) -> bool {
     (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") & !set("SigIgn:") != 0
 }
 
-/// Tells how the process with this pidfd and number ended. A process that is ending at this moment counts as exited or
-/// killed already, although its parent cannot see its end yet. The caller needs the right to inspect the process.
+/// Tells how the process with this pidfd and process id ended. A process that is ending at this moment counts as exited
+/// or killed already, although its parent cannot see its end yet. The caller needs the right to inspect the process.
 ///
 /// If one thread of a process calls `exit`, the kernel ends the other threads by a signal, and the flag `SIGNALED` of
 /// the first thread is set. So only the exit code tells whether the process was killed.
@@ -131,8 +131,8 @@ pub fn start_time(pid: i32) -> Option<u64> {
     behind_name.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The inode number of this process's PID namespace; 0 if it is not known. A process id from another PID namespace
-/// does not identify a process in this one.
+/// The inode number of this process's PID namespace; 0 if it is not known. A process id from another PID namespace does
+/// not identify a process in this namespace.
 pub fn number_space() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }

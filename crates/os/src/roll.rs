@@ -248,8 +248,8 @@ mod tests {
         Fixture { _folder: folder, roll, reader, _entry: entry }
     }
 
-    /// Waits until the condition holds. Other tests of this process fork, and their children have copies of descriptors
-    /// until they exec or end.
+    /// Waits until the condition holds. This may take a moment: other tests of this process fork, and a forked child
+    /// keeps copies of descriptors until it execs or ends.
     fn soon(holds: impl Fn() -> bool) -> bool {
         (0..2000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
