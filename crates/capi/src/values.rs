@@ -121,7 +121,7 @@ pub(crate) unsafe fn variables(given: *const plain::Variable, count: usize) -> R
     given.iter().map(one).collect()
 }
 
-/// Copies a shape to an array with room for the most dimensions.
+/// Copies a shape to an array with room for the largest number of dimensions that a shape may have.
 fn lengths(shape: &[u64]) -> [u64; plain::DIMENSIONS] {
     let mut lengths = [0; plain::DIMENSIONS];
     lengths.iter_mut().zip(shape).for_each(|(to, from)| *to = *from);
