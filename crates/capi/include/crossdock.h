@@ -124,7 +124,7 @@ crossdock_status crossdock_error_raise(crossdock_status status, const char *mess
 
 #define CROSSDOCK_ANY_SIZE UINT64_MAX /* for crossdock_region_open */
 #define CROSSDOCK_NAME_MAX 127      /* bytes, without the terminating zero */
-#define CROSSDOCK_TYPE_NAME_MAX 191 /* the same */
+#define CROSSDOCK_TYPE_NAME_MAX 191 /* bytes, without the terminating zero */
 #define CROSSDOCK_INLINE_MAX 24     /* bytes that travel inside a message */
 #define CROSSDOCK_RANK_MAX 8        /* dimensions of an ndarray */
 
@@ -132,9 +132,9 @@ typedef struct crossdock_session crossdock_session; /* one connection to the nod
 typedef struct crossdock_region crossdock_region;   /* a mapped segment with a heap and a directory */
 typedef struct crossdock_port crossdock_port;       /* one end of a bounded channel */
 
-/* The place of an allocation, which is the same in every process. It is plain data: copy it, send it, compare it field
- * by field. {0, 0} names nothing. Segment ids are never used again, so a handle of a removed region never names data in
- * another region. */
+/* Names an allocation. The two numbers are the same in every process. A handle is plain data: copy it, send it, compare
+ * it field by field. {0, 0} names nothing. Segment ids are never used again, so a handle of a removed region never
+ * names data in another region. */
 typedef struct crossdock_handle {
     uint64_t segment;
     uint64_t offset;
@@ -301,7 +301,8 @@ crossdock_status crossdock_region_heal(crossdock_region *region, crossdock_heal_
 
 /* --------------------------------------------------------------- allocation */
 
-/* Allocate raw memory of the region, which is not zeroed. `align` is a power of two, at most 4096; `size` is at least
+/* Allocate raw memory of the region. The memory is not zeroed. `align` is a power of two, at most 4096; `size` is at
+ * least
  * 1. Errors: NO_SPACE (the region, the quota or the node is full; the region stays usable), INVALID (`size` or
  * `align` is not allowed). The call does not block, except that it sometimes asks the daemon about the quota. If the
  * process dies before it stores the address in an object, the block is lost; crossdock_prepare avoids this. */
@@ -386,9 +387,9 @@ typedef struct crossdock_object_info {
  * name. */
 crossdock_status crossdock_object_find(crossdock_region *region, const char *name, crossdock_object_info *info);
 
-/* Lists all objects, sorted by name, except those that are still being made. Writes at most `capacity` of them, and to
- * `count` how many there are. To learn only how many objects there are, call this function with capacity 0 (`infos` may
- * be NULL in that case). */
+/* Lists all objects, sorted by name, except those that are still being made. Writes at most `capacity` of them to
+ * `infos`, and their total number to `count`. To learn only how many objects there are, call this function with
+ * capacity 0 (`infos` may be NULL in that case). */
 crossdock_status crossdock_object_list(crossdock_region *region, crossdock_object_info *infos, size_t capacity,
                                        size_t *count);
 
@@ -464,7 +465,7 @@ crossdock_status crossdock_vector_resize(crossdock_region *region, crossdock_vec
 crossdock_status crossdock_vector_reserve(crossdock_region *region, crossdock_vector *vector, uint64_t element_size,
                                           uint64_t elements);
 /* The address and the number of a vector's elements. Both are checked: CORRUPT if they do not lie in the region. `data`
- * is NULL if the vector never had room. */
+ * is NULL if the vector never had memory for elements. */
 crossdock_status crossdock_vector_view(crossdock_region *region, const crossdock_vector *vector, uint64_t element_size,
                                        void **data, uint64_t *elements);
 
@@ -476,8 +477,8 @@ crossdock_status crossdock_string_assign(crossdock_region *region, crossdock_str
                                          uint64_t length);
 
 /* Find or create a named ndarray of `element_type` ("f32" for an ndarray<f32>). A new ndarray gets this shape and
- * order, and is zero. For an existing ndarray, shape and order are ignored (rank 0 and shape NULL are allowed then);
- * crossdock_ndarray_view gives the shape and order that the ndarray has. */
+ * order, and its elements are zero. For an existing ndarray, shape and order are ignored (rank 0 and shape NULL are
+ * allowed then); crossdock_ndarray_view gives the shape and order that the ndarray has. */
 crossdock_status crossdock_ndarray_open(crossdock_region *region, const char *name, const char *element_type,
                                         crossdock_order order, uint32_t rank, const uint64_t *shape,
                                         crossdock_mode mode, int64_t timeout_ms, crossdock_ndarray **array);
@@ -597,12 +598,13 @@ crossdock_status crossdock_port_release(crossdock_port *port, const crossdock_me
  * already. */
 crossdock_status crossdock_port_put_back(crossdock_port *port, const crossdock_message *message);
 
-/* For event loops: a descriptor that poll(2) and epoll report readable when something happened after arm. It belongs to
- * the port: do not read, close or dup2 over it. The protocol:
- *     arm; if it said ready, or poll reports the descriptor: disarm, then receive (or send) with CROSSDOCK_NO_WAIT until
- *     NOT_YET; then arm again.
- * The descriptor may become readable without an event, but no event is missed. `ready` is 1 when there is something
- * to do right now. */
+/* For event loops: a descriptor that becomes readable for poll(2) and epoll when something happens at the port after
+ * crossdock_port_arm. The descriptor belongs to the port: do not read from it, close it or replace it by dup2. The
+ * protocol:
+ *     arm; if `ready` is 1, or when the descriptor is readable: disarm, then receive (or send) with CROSSDOCK_NO_WAIT
+ *     until NOT_YET; then arm again.
+ * The descriptor may become readable without an event, but no event is missed. `ready` is 1 if a message can be
+ * received or sent now. */
 crossdock_status crossdock_port_descriptor(crossdock_port *port, int *descriptor);
 crossdock_status crossdock_port_arm(crossdock_port *port, int *ready);
 crossdock_status crossdock_port_disarm(crossdock_port *port);
@@ -635,8 +637,8 @@ typedef enum crossdock_waiting {
 
 crossdock_status crossdock_port_set_waiting(crossdock_port *port, crossdock_waiting waiting);
 
-/* Add `bytes` to the statistics of bytes that this end had to copy, for example out of a buffer that is not in a
- * region. */
+/* Add `bytes` to this end's count of copied bytes, for example after the program has copied data out of a buffer that
+ * is not in a region. */
 crossdock_status crossdock_port_note_copied(crossdock_port *port, uint64_t bytes);
 
 /* ------------------------------------------------------------------- series
@@ -713,14 +715,14 @@ typedef struct crossdock_variable {
     size_t constant_count;
 } crossdock_variable;
 
-/* What a publish does when the series' pool is full, cannot grow, and observers hold all old versions. */
+/* What a publish does when the series' pool is full and cannot grow, and observers hold all old versions. */
 typedef enum crossdock_full {
     CROSSDOCK_FULL_WITHHOLD = 0, /* the publish returns 0 as the version's number, and the version is withheld */
     CROSSDOCK_FULL_FAIL = 1,     /* the publish fails with NO_SPACE */
     CROSSDOCK_FULL_TAKE_BACK = 2 /* the publish takes the oldest versions back from their observers */
 } crossdock_full;
 
-/* May publishing put other pages at the variables' addresses? */
+/* Whether a publish may put other memory pages at the variables' addresses. */
 typedef enum crossdock_pages {
     CROSSDOCK_PAGES_STAY = 0,    /* the pages at the variables' addresses stay */
     CROSSDOCK_PAGES_MAY_MOVE = 1 /* a publish may change the pages, because no memory is registered */
@@ -762,9 +764,9 @@ crossdock_status crossdock_publisher_ref(crossdock_publisher *publisher);
 crossdock_status crossdock_publisher_unref(crossdock_publisher *publisher);
 
 /* The address of a variable, and its present number of bytes (`bytes` may be NULL). The address is the same as long as
- * the publisher exists, also after a resize, except between begin and publish or abandon. The pages at the address
- * stay the same, too, unless the series was opened with CROSSDOCK_PAGES_MAY_MOVE, and until crossdock_publisher_begin
- * is called. NOT_FOUND: there is no such variable. */
+ * the publisher exists, also after a resize, except between begin and publish or abandon. The memory pages at the
+ * address also stay the same until crossdock_publisher_begin is called, unless the series was opened with
+ * CROSSDOCK_PAGES_MAY_MOVE. NOT_FOUND: there is no such variable. */
 crossdock_status crossdock_publisher_memory(crossdock_publisher *publisher, const char *variable, void **data,
                                             uint64_t *bytes);
 /* The present shape of a variable. `shape` has room for CROSSDOCK_RANK_MAX lengths. NOT_FOUND: there is no such
@@ -875,8 +877,8 @@ crossdock_status crossdock_observer_latest(crossdock_observer *observer, crossdo
  * PEER_DIED (the publisher died). */
 crossdock_status crossdock_observer_next(crossdock_observer *observer, int64_t timeout_ms, crossdock_series_version **version);
 /* Wait for the version that follows the one that this observer gave last. Versions that no longer exist are skipped,
- * and crossdock_series_version_missed counts them. The first version that an observer gives is the oldest one that
- * exists. Errors as crossdock_observer_next. */
+ * and crossdock_series_version_missed counts them. If the observer has given no version yet, the call gives the oldest
+ * version that exists. Errors as crossdock_observer_next. */
 crossdock_status crossdock_observer_each(crossdock_observer *observer, int64_t timeout_ms, crossdock_series_version **version);
 /* Waits until the version with this number is published, and gives it. NOT_FOUND: the version no longer exists, or never
  * existed. NOT_YET (CROSSDOCK_NO_WAIT): the version is not published yet. Other errors as crossdock_observer_next. */
@@ -891,8 +893,8 @@ crossdock_status crossdock_series_version_time(crossdock_series_version *version
 /* The number of versions that crossdock_observer_each skipped just before this version, because they no longer
  * existed. */
 crossdock_status crossdock_series_version_missed(crossdock_series_version *version, uint64_t *missed);
-/* `valid` is 0 if the publisher has taken the version back (CROSSDOCK_FULL_TAKE_BACK). Memory that the version gave
- * before keeps its contents. */
+/* `valid` is 0 if the publisher has taken the version back (CROSSDOCK_FULL_TAKE_BACK). Data that
+ * crossdock_series_version_data gave before stays as it is. */
 crossdock_status crossdock_series_version_valid(crossdock_series_version *version, int *valid);
 /* The elements of a variable as contiguous memory, which must not be written. NOT_FOUND: there is no such variable, or
  * the version was taken back before its data was first asked for (the message names the policy). */
@@ -983,9 +985,9 @@ typedef struct crossdock_checkpoint_variable {
 /* The description of a variable in a checkpoint. Errors: NOT_FOUND (the message names the variables that exist). */
 crossdock_status crossdock_checkpoint_variable_info(crossdock_checkpoint *checkpoint, const char *series,
                                                     const char *name, crossdock_checkpoint_variable *info);
-/* Read all elements into memory of exactly `bytes` bytes, for example into a publisher's array. Errors: WRONG_TYPE
- * (the variable has not `bytes` bytes), NOT_FOUND (there is no such variable), CORRUPT (the data are damaged: do not
- * use the memory's contents), SYSTEM (the file cannot be read). */
+/* Read all elements into memory of exactly `bytes` bytes, for example into a publisher's array. Errors: WRONG_TYPE (the
+ * variable has more or fewer than `bytes` bytes), NOT_FOUND (there is no such variable), CORRUPT (the data are damaged:
+ * do not use the memory's contents), SYSTEM (the file cannot be read). */
 crossdock_status crossdock_checkpoint_read(crossdock_checkpoint *checkpoint, const char *series, const char *name,
                                            void *into, size_t bytes);
 
@@ -995,8 +997,8 @@ crossdock_status crossdock_checkpoint_read(crossdock_checkpoint *checkpoint, con
  * its attributes. No other code may use the arrays during the call. Errors: NOT_FOUND (there is no checkpoint, so the
  * program starts for the first time), CORRUPT (all checkpoints are damaged), INVALID (the checkpoint is of another
  * number of ranks, or the publisher lacks a stored variable, or its largest shape is smaller than the stored one),
- * WRONG_TYPE (a stored array has another type than the publisher's), BUSY (a version was begun, and an array has
- * another shape), DENIED (this user may not read the folder or a file), SYSTEM (the kernel refuses another call). The
+ * WRONG_TYPE (a stored array has another type than the publisher's), BUSY (a version is begun, and an array would have
+ * to be resized), DENIED (this user may not read the folder or a file), SYSTEM (the kernel refuses another call). The
  * arrays are unchanged after an error, except if the file can no longer be read after it was checked: then, after
  * SYSTEM or CORRUPT, some arrays may have been filled. */
 crossdock_status crossdock_publisher_restart(crossdock_publisher *publisher, const char *folder,
@@ -1079,10 +1081,10 @@ typedef struct crossdock_item_info {
  * CDI_register of crossdock/cdi.h calls this function. */
 crossdock_status crossdock_session_register_number(crossdock_session *session, uint64_t number);
 
-/* Make an item of `size` zero bytes, which this task owns. If `options` is NULL, the item is verified, and is kept for
- * its owner. EXISTS: an item has this key (the message names its owner). NO_SPACE: the quota or the node's memory
- * does not suffice. INVALID: the key is not a name, or the size is 0. DENIED: no grant to own the item. The caller
- * gets one reference. */
+/* Make an item of `size` zero bytes. This task owns the item. If `options` is NULL, the item has the level
+ * CROSSDOCK_VERIFIED and the policy CROSSDOCK_KEEP. EXISTS: an item has this key (the message names its owner).
+ * NO_SPACE: the quota or the node's memory does not suffice. INVALID: the key is not a name, or the size is 0. DENIED:
+ * no grant to own the item. The caller gets one reference. */
 crossdock_status crossdock_item_create(crossdock_session *session, const char *key, uint64_t size,
                                        const crossdock_item_options *options, crossdock_item **item);
 
@@ -1116,8 +1118,8 @@ crossdock_status crossdock_item_read(crossdock_session *session, const char *key
  * any other error this task still owns the item; ask for its address again. */
 crossdock_status crossdock_item_transfer(crossdock_item *item, const char *to);
 
-/* Make a new item with the same bytes. This task owns the new item, which is independent of the first. Errors as
- * crossdock_item_create. */
+/* Make a new item with the same bytes. This task owns the new item. Later changes of one of the two items do not change
+ * the other. Errors as crossdock_item_create. */
 crossdock_status crossdock_item_copy(crossdock_item *item, const char *key, crossdock_item **copy);
 
 /* Destroy the item. Tasks that wait for it get NOT_FOUND. */

@@ -49,8 +49,8 @@ pub(crate) unsafe fn read<T: Copy>(pointer: *const T, what: &str) -> Result<T> {
     if pointer.is_null() || !pointer.is_aligned() {
         return Err(invalid(format!("the {what} is {}", if pointer.is_null() { "NULL" } else { "misaligned" })));
     }
-    // SAFETY: the lines above check that the pointer is aligned and not NULL; the caller promises the rest, as the
-    // `# Safety` section asks.
+    // SAFETY: the lines above check that the pointer is aligned and not NULL. The caller promises that it then points
+    // to a readable T.
     Ok(unsafe { pointer.read() })
 }
 
@@ -92,7 +92,7 @@ impl<T> OutPointer<T> {
     /// # Safety
     /// The pointer from which this value was made must point to a writable T.
     pub(crate) unsafe fn set(self, value: T) {
-        // SAFETY: the caller promises this, as the `# Safety` section asks.
+        // SAFETY: the caller promises that the pointer points to a writable T.
         unsafe { self.0.write(value) }
     }
 }

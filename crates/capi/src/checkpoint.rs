@@ -1,4 +1,4 @@
-//! The C functions for checkpoints and for names by rank.
+//! The C functions for checkpoints, and for names to which a rank is appended.
 
 use std::ffi::{c_char, c_void};
 use std::path::Path;
@@ -45,11 +45,11 @@ const _: () = assert!(size_of::<VariableInfo>() == 272);
 unsafe extern "C" fn crossdock_checkpoint_restart(folder: *const c_char, name: *const c_char, place: *mut u64) -> i32 {
     call(|| {
         let place = out(place, "checkpoint")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated texts, and NULL for no name.
+        // SAFETY: `crossdock.h` requires zero-terminated texts, and NULL for no name.
         let (folder, name) = unsafe { (text(folder, "folder")?, optional_text(name, "name")?) };
         let found = restart(Path::new(folder), name.unwrap_or(""))?;
         let opened = Opened { found, series: String::new() };
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { place.set(CHECKPOINTS.insert(opened)?) };
         Ok(())
     })
@@ -59,12 +59,12 @@ unsafe extern "C" fn crossdock_checkpoint_restart(folder: *const c_char, name: *
 unsafe extern "C" fn crossdock_checkpoint_open(path: *const c_char, place: *mut u64) -> i32 {
     call(|| {
         let place = out(place, "checkpoint")?;
-        // SAFETY: `crossdock.h` asks for a zero-terminated text.
+        // SAFETY: `crossdock.h` requires a zero-terminated text.
         let path = unsafe { text(path, "path")? };
         let checkpoint = Checkpoint::open(Path::new(path))?;
         checkpoint.verify()?;
         let opened = Opened { found: Restart { checkpoint, skipped: Vec::new() }, series: String::new() };
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { place.set(CHECKPOINTS.insert(opened)?) };
         Ok(())
     })
@@ -82,7 +82,7 @@ extern "C" fn crossdock_checkpoint_unref(reference: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_checkpoint_path(reference: u64, buffer: *mut c_char, size: usize) -> i32 {
-    // SAFETY: `crossdock.h` asks for a buffer of that size.
+    // SAFETY: `crossdock.h` requires a buffer of that size.
     call(|| unsafe { copy_text(&checkpoint(reference)?.found.checkpoint.path().to_string_lossy(), buffer, size) })
 }
 
@@ -102,10 +102,10 @@ unsafe extern "C" fn crossdock_checkpoint_skipped(
             while !lines.is_empty() && lines.len() >= size {
                 lines.pop();
             }
-            // SAFETY: `crossdock.h` asks for a buffer of that size.
+            // SAFETY: `crossdock.h` requires a buffer of that size.
             unsafe { copy_text(lines.trim_end(), buffer, size)? };
         }
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { count.set(found.skipped.len() as u32) };
         Ok(())
     })
@@ -115,11 +115,11 @@ unsafe extern "C" fn crossdock_checkpoint_skipped(
 unsafe extern "C" fn crossdock_checkpoint_sequence(reference: u64, series: *const c_char, sequence: *mut u64) -> i32 {
     call(|| {
         let sequence = out(sequence, "sequence")?;
-        // SAFETY: `crossdock.h` asks for a zero-terminated text or NULL.
+        // SAFETY: `crossdock.h` requires a zero-terminated text or NULL.
         let series = unsafe { optional_text(series, "series")? }.unwrap_or("");
         let opened = checkpoint(reference)?;
         let value = opened.found.checkpoint.sequence(opened.meant(series))?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { sequence.set(value) };
         Ok(())
     })
@@ -130,7 +130,7 @@ unsafe extern "C" fn crossdock_checkpoint_sequence(reference: u64, series: *cons
 /// # Safety
 /// `series` and `name` must be zero-terminated; `series` may be NULL.
 unsafe fn attribute(reference: u64, series: *const c_char, name: *const c_char) -> Result<(Value, String)> {
-    // SAFETY: the caller promises this, as the `# Safety` section asks.
+    // SAFETY: the caller promises that `series` and `name` are zero-terminated, and that only `series` may be NULL.
     let (series, name) = unsafe { (optional_text(series, "series")?.unwrap_or(""), text(name, "attribute")?) };
     let opened = checkpoint(reference)?;
     Ok((opened.found.checkpoint.attribute(opened.meant(series), name)?, name.to_owned()))
@@ -149,14 +149,14 @@ unsafe extern "C" fn crossdock_checkpoint_integer(
 ) -> i32 {
     call(|| {
         let place = out(value, "value")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated texts.
+        // SAFETY: `crossdock.h` requires zero-terminated texts.
         let (value, name) = unsafe { attribute(reference, series, name)? };
         let number = match value {
             Value::I64(n) => Some(n),
             Value::U64(n) => i64::try_from(n).ok(),
             Value::F64(_) | Value::Text(_) => None,
         };
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { place.set(number.ok_or_else(|| wrong(&name, &value, "a whole number of 64 bits"))?) };
         Ok(())
     })
@@ -171,7 +171,7 @@ unsafe extern "C" fn crossdock_checkpoint_real(
 ) -> i32 {
     call(|| {
         let place = out(value, "value")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated texts.
+        // SAFETY: `crossdock.h` requires zero-terminated texts.
         let (value, name) = unsafe { attribute(reference, series, name)? };
         let number = match value {
             Value::F64(x) => x,
@@ -179,7 +179,7 @@ unsafe extern "C" fn crossdock_checkpoint_real(
             Value::U64(n) => n as f64,
             Value::Text(_) => return Err(wrong(&name, &value, "a number")),
         };
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { place.set(number) };
         Ok(())
     })
@@ -194,9 +194,9 @@ unsafe extern "C" fn crossdock_checkpoint_text(
     size: usize,
 ) -> i32 {
     call(|| {
-        // SAFETY: `crossdock.h` asks for zero-terminated texts.
+        // SAFETY: `crossdock.h` requires zero-terminated texts.
         let (value, _) = unsafe { attribute(reference, series, name)? };
-        // SAFETY: `crossdock.h` asks for a buffer of that size.
+        // SAFETY: `crossdock.h` requires a buffer of that size.
         unsafe { copy_text(&value.to_string(), buffer, size) }
     })
 }
@@ -210,7 +210,7 @@ unsafe extern "C" fn crossdock_checkpoint_variable_info(
 ) -> i32 {
     call(|| {
         let place = out(info.cast::<VariableInfo>(), "variable")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated texts, and NULL for the only series.
+        // SAFETY: `crossdock.h` requires zero-terminated texts, and NULL for the only series.
         let (series, name) = unsafe { (optional_text(series, "series")?.unwrap_or(""), text(name, "variable")?) };
         let opened = checkpoint(reference)?;
         let stored = opened.found.checkpoint.variable(opened.meant(series), name)?;
@@ -222,7 +222,7 @@ unsafe extern "C" fn crossdock_checkpoint_variable_info(
         info.type_name[..text.len()].copy_from_slice(text);
         info.shape[..rank].copy_from_slice(&stored.shape);
         info.rank = rank as u32;
-        // SAFETY: `crossdock.h` asks for a writable struct.
+        // SAFETY: `crossdock.h` requires a writable struct.
         unsafe { place.set(info) };
         Ok(())
     })
@@ -237,13 +237,13 @@ unsafe extern "C" fn crossdock_checkpoint_read(
     bytes: usize,
 ) -> i32 {
     call(|| {
-        // SAFETY: `crossdock.h` asks for zero-terminated texts, and NULL for the only series.
+        // SAFETY: `crossdock.h` requires zero-terminated texts, and NULL for the only series.
         let (series, name) = unsafe { (optional_text(series, "series")?.unwrap_or(""), text(name, "variable")?) };
         if into.is_null() && bytes > 0 {
             return Err(invalid("the memory to read into is NULL"));
         }
         let into = if bytes == 0 { std::ptr::NonNull::<u8>::dangling().as_ptr() } else { into.cast() };
-        // SAFETY: `crossdock.h` asks for memory of so many bytes that no other thread uses during the call.
+        // SAFETY: `crossdock.h` requires memory of so many bytes that no other thread uses during the call.
         let into = unsafe { std::slice::from_raw_parts_mut(into, bytes) };
         let opened = checkpoint(reference)?;
         opened.found.checkpoint.read(opened.meant(series), name, into)
@@ -291,13 +291,13 @@ fn fill(publisher: &mut Publisher, series: &str, folder: &Path) -> Result<Restar
 unsafe extern "C" fn crossdock_publisher_restart(publisher: u64, folder: *const c_char, place: *mut u64) -> i32 {
     call(|| {
         let place = if place.is_null() { None } else { Some(out(place, "checkpoint")?) };
-        // SAFETY: `crossdock.h` asks for a zero-terminated text.
+        // SAFETY: `crossdock.h` requires a zero-terminated text.
         let folder = unsafe { text(folder, "folder")? };
         let mut publisher = crate::publisher::publisher(&publisher)?;
         let series = publisher.name().to_owned();
         let found = fill(&mut publisher, &series, Path::new(folder))?;
         if let Some(place) = place {
-            // SAFETY: `crossdock.h` asks for NULL or writable memory.
+            // SAFETY: `crossdock.h` requires NULL or writable memory.
             unsafe { place.set(CHECKPOINTS.insert(Opened { found, series })?) };
         }
         Ok(())
@@ -307,13 +307,13 @@ unsafe extern "C" fn crossdock_publisher_restart(publisher: u64, folder: *const 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_ranked_name(base: *const c_char, rank: i64, buffer: *mut c_char, size: usize) -> i32 {
     call(|| {
-        // SAFETY: `crossdock.h` asks for a zero-terminated text.
+        // SAFETY: `crossdock.h` requires a zero-terminated text.
         let base = unsafe { text(base, "name")? };
         let rank = match rank {
             -1 => None,
             n => Some(u32::try_from(n).map_err(|_| invalid(format!("rank is {n}; it is -1 or 0 to 2^32 - 1")))?),
         };
-        // SAFETY: `crossdock.h` asks for a buffer of that size.
+        // SAFETY: `crossdock.h` requires a buffer of that size.
         unsafe { copy_text(&crossdock_client::ranked(base, rank)?, buffer, size) }
     })
 }
@@ -334,8 +334,8 @@ mod tests {
         Publisher::create(Identity::alone("field"), &spec, Arc::new(StandaloneHost::default())).unwrap().0
     }
 
-    /// Saves a checkpoint of the series `field`. Each variable is given by its name, type and shape; all its bytes
-    /// are 7.
+    /// Saves a checkpoint of the series `field`. Each variable is given by its name, type and shape. Every byte of
+    /// every variable is 7.
     fn saved(variables: &[(&str, &str, &[u64])]) -> tempfile::TempDir {
         let (folder, bytes) = (tempfile::tempdir().unwrap(), [7; 1024]);
         let variable = |(name, ty, shape): &(&str, &str, &[u64])| {

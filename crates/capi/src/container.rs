@@ -65,11 +65,11 @@ unsafe extern "C" fn crossdock_vector_open(
 ) -> i32 {
     call(|| {
         let place = out(vector, "vector")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated texts.
+        // SAFETY: `crossdock.h` requires zero-terminated texts.
         let (name, element) = unsafe { (text(name, "object's name")?, text(element_type, "element type")?) };
         let region = self::region(&region)?;
         let (claim, _) = open(region, name, &format!("vector<{element}>"), self::mode(mode)?, timeout_ms)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { place.set(address_of(region, claim.offset).cast()) };
         Ok(())
     })
@@ -108,7 +108,7 @@ unsafe extern "C" fn crossdock_vector_view(
     call(|| {
         let (data, elements) = (out(data, "data")?, out(elements, "number of elements")?);
         let view = vector_view(self::region(&region)?, vector, element_size)?;
-        // SAFETY: `crossdock.h` asks for writable places.
+        // SAFETY: `crossdock.h` requires writable places.
         unsafe {
             data.set(view.0);
             elements.set(view.1);
@@ -127,11 +127,11 @@ unsafe extern "C" fn crossdock_string_open(
 ) -> i32 {
     call(|| {
         let place = out(string, "string")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let name = unsafe { text(name, "object's name")? };
         let region = self::region(&region)?;
         let (claim, _) = open(region, name, "string", self::mode(mode)?, timeout_ms)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { place.set(address_of(region, claim.offset).cast()) };
         Ok(())
     })
@@ -153,7 +153,7 @@ unsafe extern "C" fn crossdock_string_assign(
         let (data, size) = vector_view(region, string, 1)?;
         if length > 0 {
             // SAFETY: the view was checked against the region and has room for `size` bytes, of which no more than
-            // `length` are written; `crossdock.h` asks for `length` readable bytes that do not lie in the string.
+            // `length` are written; `crossdock.h` requires `length` readable bytes that do not lie in the string.
             unsafe { std::ptr::copy_nonoverlapping(bytes, data.cast(), size.min(length) as usize) };
         }
         Ok(())
@@ -181,7 +181,7 @@ unsafe extern "C" fn crossdock_ndarray_open(
         let (order, mode) = (self::order(order)?, self::mode(mode)?);
         let region = self::region(&region)?;
         let offset = open_shaped(region, name, element, order, shape, mode, timeout_ms)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { place.set(address_of(region, offset).cast()) };
         Ok(())
     })
@@ -227,7 +227,7 @@ unsafe extern "C" fn crossdock_ndarray_reshape(
     shape: *const u64,
 ) -> i32 {
     call(|| {
-        // SAFETY: `crossdock.h` asks for `rank` lengths at `shape`.
+        // SAFETY: `crossdock.h` requires `rank` lengths at `shape`.
         let shape = unsafe { shape_in(rank, shape)? };
         let region = self::region(&region)?;
         region.ndarray_reshape(header(region, array)?, element(element_size)?, self::order(order)?, shape)
@@ -248,7 +248,7 @@ unsafe extern "C" fn crossdock_ndarray_view(
         let (place, element_size) = (out(data, "data")?, element(element_size)?);
         let region = self::region(&region)?;
         let found = region.ndarray_at(header(region, array)?, element_size)?;
-        // SAFETY: `crossdock.h` asks for NULL or writable places, and room for 8 numbers in `shape`.
+        // SAFETY: `crossdock.h` requires NULL or writable places, and room for 8 numbers in `shape`.
         unsafe {
             place.set(address(region, found.data));
             if !order.is_null() {

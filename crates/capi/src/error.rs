@@ -1,5 +1,5 @@
-//! The boundary to C. Every exported function runs inside [`call`], which turns an error into a status and a message of
-//! this thread, and which stops every panic.
+//! The boundary to C. Every exported function runs inside [`call`]. If the function fails, `call` returns the status
+//! and stores the message for this thread. It also catches every panic.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -28,9 +28,10 @@ pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> i32 {
     }
 }
 
-/// Works as [`call`], for the few exported functions that hand data over, such as send and receive. All of this code is
-/// inlined, so that the exported function is one piece of code. The linker puts these functions side by side in a
-/// section of their own, because with cold caches each further page of code costs half a microsecond.
+/// Works as [`call`], for the few exported functions that hand data over, such as send and receive. This function is
+/// inlined, so that the code of an exported function lies in one place. The linker puts these exported functions side
+/// by side in a section of their own, because with cold caches each additional page of code that a call touches costs
+/// half a microsecond.
 ///
 /// The panic hook need not be set here. A body that can panic needs a valid reference, and every valid reference was
 /// made through [`call`], which sets the hook.
@@ -105,7 +106,7 @@ unsafe extern "C" fn crossdock_error_raise(status: i32, message: *const c_char) 
             .ok()
             .and_then(Status::from_number)
             .ok_or_else(|| invalid(format!("{status} is no status")))?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let message = unsafe { crate::arguments::text(message, "message")? };
         if status == Status::Ok { Ok(()) } else { Err(Error::new(status, message)) }
     })

@@ -8,7 +8,7 @@ use crate::error::call;
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_file_await(path: *const c_char) -> i32 {
     call(|| {
-        // SAFETY: `crossdock.h` asks for a zero-terminated text.
+        // SAFETY: `crossdock.h` requires a zero-terminated text.
         let path = unsafe { text(path, "path")? };
         crossdock_client::await_file(path)
     })

@@ -26,8 +26,8 @@ enum State {
     Shared(SharedItem),
     /// An item of another task that this process reads.
     Read(ItemView),
-    /// Another thread is ending the sharing of the item and has taken the item out of the lock for this time. The
-    /// string is the item's key.
+    /// Another thread is ending the sharing of the item. Until it has finished, that thread has the item, and only the
+    /// item's key is here.
     Moving(String),
 }
 
@@ -97,7 +97,7 @@ unsafe fn item_options(size: u64, options: *const plain::ItemOptions) -> Result<
     if options.is_null() {
         return Ok(result);
     }
-    // SAFETY: the caller promises this, as the `# Safety` section asks.
+    // SAFETY: the caller promises that `options`, which is not NULL here, is readable.
     let given = unsafe { read(options, "options")? };
     if given.level != 0 {
         result.level = choice(given.level, "level", "crossdock_item_level")?;
@@ -143,10 +143,10 @@ unsafe extern "C" fn crossdock_item_create(
 ) -> i32 {
     call(|| {
         let item = out(item, "item")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text, and NULL or valid options.
+        // SAFETY: `crossdock.h` requires zero-terminated text, and NULL or valid options.
         let (key, options) = unsafe { (text(key, "key")?, item_options(size, options)?) };
         let made = self::session(session)?.create_item(key, &options)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { item.set(keep(State::Own(made))?) };
         Ok(())
     })
@@ -156,10 +156,10 @@ unsafe extern "C" fn crossdock_item_create(
 unsafe extern "C" fn crossdock_item_find(session: u64, key: *const c_char, info: *mut plain::ItemInfo) -> i32 {
     call(|| {
         let info = out(info, "info")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let key = unsafe { text(key, "key")? };
         let found = self::session(session)?.find_item(key)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { info.set(info_out(&found)) };
         Ok(())
     })
@@ -169,13 +169,13 @@ unsafe extern "C" fn crossdock_item_find(session: u64, key: *const c_char, info:
 unsafe extern "C" fn crossdock_item_access(session: u64, key: *const c_char, timeout_ms: i64, item: *mut u64) -> i32 {
     call(|| {
         let item = out(item, "item")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let key = unsafe { text(key, "key")? };
         // The call waits on a clone of the session and does not hold the program's reference. Otherwise another thread
         // could not end the wait by closing the session.
         let session = self::session(session)?.clone();
         let got = session.access_item(key, optional_wait(timeout_ms)?)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { item.set(keep(State::Own(got))?) };
         Ok(())
     })
@@ -197,12 +197,12 @@ unsafe extern "C" fn crossdock_item_access_any(
         }
         // Not more than 1024 keys are read, because a longer list is refused below.
         let count = count.min(1024);
-        // SAFETY: `crossdock.h` asks for `count` pointers to zero-terminated text.
+        // SAFETY: `crossdock.h` requires `count` pointers to zero-terminated text.
         let keys = (0..count).map(|n| unsafe { text(*keys.add(n), "key") }).collect::<Result<Vec<&str>>>()?;
         let session = self::session(session)?.clone();
         let got = session.access_any_item(&keys, optional_wait(timeout_ms)?)?;
         let which = keys.iter().position(|key| *key == got.key()).unwrap_or(0);
-        // SAFETY: `crossdock.h` asks for writable places.
+        // SAFETY: `crossdock.h` requires writable places.
         unsafe {
             item.set(keep(State::Own(got))?);
             index.set(which);
@@ -215,11 +215,11 @@ unsafe extern "C" fn crossdock_item_access_any(
 unsafe extern "C" fn crossdock_item_read(session: u64, key: *const c_char, timeout_ms: i64, item: *mut u64) -> i32 {
     call(|| {
         let item = out(item, "item")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let key = unsafe { text(key, "key")? };
         let session = self::session(session)?.clone();
         let view = session.read_item(key, optional_wait(timeout_ms)?)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { item.set(keep(State::Read(view))?) };
         Ok(())
     })
@@ -233,7 +233,7 @@ extern "C" fn crossdock_session_register_number(session: u64, number: u64) -> i3
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_item_transfer(item: u64, to: *const c_char) -> i32 {
     call(|| {
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let to = unsafe { text(to, "task to transfer to")? };
         with(item, |state| state.owned()?.transfer_mut(to))
     })
@@ -243,10 +243,10 @@ unsafe extern "C" fn crossdock_item_transfer(item: u64, to: *const c_char) -> i3
 unsafe extern "C" fn crossdock_item_copy(item: u64, key: *const c_char, copy: *mut u64) -> i32 {
     call(|| {
         let copy = out(copy, "copy")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let key = unsafe { text(key, "key")? };
         let made = with(item, |state| state.owned()?.copy(key))?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { copy.set(keep(State::Own(made))?) };
         Ok(())
     })
@@ -272,7 +272,7 @@ extern "C" fn crossdock_item_share(item: u64) -> i32 {
 extern "C" fn crossdock_item_unshare(item: u64, timeout_ms: i64) -> i32 {
     call(|| {
         let wait = optional_wait(timeout_ms)?;
-        // The item is out of the lock during the wait, so calls of other threads do not wait.
+        // This thread does not hold the lock during the wait, so calls of other threads do not have to wait.
         let held = ITEMS.hold(item)?;
         let mut shared = {
             let mut state = held.lock()?;
@@ -305,7 +305,7 @@ unsafe extern "C" fn crossdock_item_data(item: u64, data: *mut *mut c_void, size
     call(|| {
         let (data, size) = (out(data, "address")?, out(size, "size")?);
         let (base, bytes) = with(item, |state| state.place())?;
-        // SAFETY: `crossdock.h` asks for writable places.
+        // SAFETY: `crossdock.h` requires writable places.
         unsafe {
             data.set(base.cast());
             size.set(bytes);
@@ -319,7 +319,7 @@ unsafe extern "C" fn crossdock_item_writable(item: u64, writable: *mut c_int) ->
     call(|| {
         let writable = out(writable, "answer")?;
         let answer = with(item, |state| state.place().map(|_| matches!(state, State::Own(_))))?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { writable.set(c_int::from(answer)) };
         Ok(())
     })
@@ -329,7 +329,7 @@ unsafe extern "C" fn crossdock_item_writable(item: u64, writable: *mut c_int) ->
 unsafe extern "C" fn crossdock_item_key(item: u64, buffer: *mut c_char, buffer_size: usize) -> i32 {
     call(|| {
         let key = with(item, |state| Ok(state.key().to_owned()))?;
-        // SAFETY: `crossdock.h` asks for `buffer_size` writable bytes.
+        // SAFETY: `crossdock.h` requires `buffer_size` writable bytes.
         unsafe { copy_text(&key, buffer, buffer_size) }
     })
 }
@@ -343,7 +343,7 @@ unsafe extern "C" fn crossdock_item_set_array(
     shape: *const u64,
 ) -> i32 {
     call(|| {
-        // SAFETY: `crossdock.h` asks for zero-terminated text, and for `rank` lengths at `shape`.
+        // SAFETY: `crossdock.h` requires zero-terminated text, and for `rank` lengths at `shape`.
         let (ty, shape) = unsafe { (text(element_type, "element type")?, crate::container::shape_in(rank, shape)?) };
         let order = crate::container::order(order)?;
         let contents = Contents::Array { ty: ty.to_owned(), shape: shape.to_vec(), order };
@@ -367,7 +367,7 @@ unsafe extern "C" fn crossdock_item_array(
         let Contents::Array { ty, shape: extents, order: its_order } = contents else {
             return Err(Error::new(Status::WrongType, format!("item '{key}' holds no array")));
         };
-        // SAFETY: `crossdock.h` asks for writable places, and room for 8 extents, because no array has a higher rank.
+        // SAFETY: `crossdock.h` requires writable places, and room for 8 extents, because no array has a higher rank.
         unsafe {
             copy_text(&ty, element_type, element_type_size)?;
             shape.copy_from_nonoverlapping(extents.as_ptr(), extents.len());
@@ -384,7 +384,7 @@ unsafe extern "C" fn crossdock_item_region(item: u64, mode: u32, region: *mut u6
         let region = out(region, "region")?;
         let mode = crate::region::mode(mode)?;
         let found = with(item, |state| heap(state, mode))?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { region.set(crate::region::refer(found)?) };
         Ok(())
     })

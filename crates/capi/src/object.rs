@@ -25,7 +25,7 @@ pub(crate) fn type_of(name: &str) -> Result<(type_name::Type, TypeRef)> {
 /// # Safety
 /// `ty` must be NULL or point to a type whose name is NULL or zero-terminated.
 unsafe fn type_in(ty: *const plain::Type) -> Result<TypeRef> {
-    // SAFETY: the caller promises this, as the `# Safety` section asks.
+    // SAFETY: the caller promises that `ty` is NULL or a type whose name is NULL or zero-terminated.
     let given = unsafe { read(ty, "type")? };
     // SAFETY: the caller promises that the texts in the struct are zero-terminated.
     let name = unsafe { text(given.name, "type's name")? };
@@ -124,9 +124,8 @@ pub(crate) fn open(
     if claim.created {
         headers(&parsed, claim.offset, &mut |at| {
             // The header of a vector, a string or an ndarray begins with the self-relative pointer to the start of the
-            // region.
-            // SAFETY: the field lies in the object that was claimed just now, which no other member sees yet. Its type
-            // aligns it to 8 bytes.
+            // region. SAFETY: the field lies in an object that was claimed just now, so no other member sees the field
+            // yet. The object's type aligns it to 8 bytes.
             unsafe { address_of(region, at).cast::<i64>().write(-(at as i64)) }
         });
         region.commit_or_abandon(claim.offset)?;
@@ -148,9 +147,9 @@ fn object(region: &Region, offset: u64, size: u64, created: bool) -> plain::Obje
 unsafe extern "C" fn crossdock_type_layout(name: *const c_char, size: *mut u64, align: *mut u32) -> i32 {
     call(|| {
         let (size, align) = (out(size, "size")?, out(align, "alignment")?);
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let (_, ty) = type_of(unsafe { text(name, "type's name")? })?;
-        // SAFETY: `crossdock.h` asks for writable places.
+        // SAFETY: `crossdock.h` requires writable places.
         unsafe {
             size.set(ty.size);
             align.set(ty.align);
@@ -170,11 +169,11 @@ unsafe extern "C" fn crossdock_object_open(
 ) -> i32 {
     call(|| {
         let place = out(object, "object")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated texts.
+        // SAFETY: `crossdock.h` requires zero-terminated texts.
         let (name, type_name) = unsafe { (text(name, "object's name")?, text(type_name, "type's name")?) };
         let region = self::region(&region)?;
         let (claim, ty) = open(region, name, type_name, self::mode(mode)?, timeout_ms)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { place.set(self::object(region, claim.offset, ty.size, claim.created)) };
         Ok(())
     })
@@ -191,11 +190,11 @@ unsafe extern "C" fn crossdock_object_claim(
 ) -> i32 {
     call(|| {
         let place = out(object, "object")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text and a valid type.
+        // SAFETY: `crossdock.h` requires zero-terminated text and a valid type.
         let (name, ty) = unsafe { (text(name, "object's name")?, type_in(ty)?) };
         let region = self::region(&region)?;
         let claim = claim(region, name, &ty, 0, self::mode(mode)?, timeout_ms)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { place.set(self::object(region, claim.offset, ty.size, claim.created)) };
         Ok(())
     })
@@ -205,7 +204,7 @@ unsafe extern "C" fn crossdock_object_claim(
 unsafe extern "C" fn crossdock_object_commit(region: u64, object: *const plain::Object) -> i32 {
     call(|| {
         let region = self::region(&region)?;
-        // SAFETY: `crossdock.h` asks for a readable object.
+        // SAFETY: `crossdock.h` requires a readable object.
         let object = unsafe { read(object, "object")? };
         region.commit(offset_of(region, object.address, object.size)?)
     })
@@ -215,7 +214,7 @@ unsafe extern "C" fn crossdock_object_commit(region: u64, object: *const plain::
 unsafe extern "C" fn crossdock_object_abandon(region: u64, object: *const plain::Object) -> i32 {
     call(|| {
         let region = self::region(&region)?;
-        // SAFETY: `crossdock.h` asks for a readable object.
+        // SAFETY: `crossdock.h` requires a readable object.
         let object = unsafe { read(object, "object")? };
         region.abandon(offset_of(region, object.address, object.size)?)
     })
@@ -223,7 +222,7 @@ unsafe extern "C" fn crossdock_object_abandon(region: u64, object: *const plain:
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_object_remove(region: u64, name: *const c_char) -> i32 {
-    // SAFETY: `crossdock.h` asks for zero-terminated text.
+    // SAFETY: `crossdock.h` requires zero-terminated text.
     call(|| self::region(&region)?.remove(unsafe { text(name, "object's name")? }).map(drop))
 }
 
@@ -236,8 +235,8 @@ fn info(region: &Region, object: &ObjectInfo) -> plain::ObjectInfo {
         align: object.ty.align,
         reserved: 0,
     };
-    // The text in each of the two fields `name` and `type_name` ends with a zero, even if the text in the directory has
-    // the full length.
+    // The text in each of the two fields `name` and `type_name` ends with a zero, even if the text in the directory is
+    // as long as its field.
     let (name, ty) = (object.name.as_bytes(), object.ty.name.as_bytes());
     result.name[..name.len().min(127)].copy_from_slice(&name[..name.len().min(127)]);
     result.type_name[..ty.len().min(191)].copy_from_slice(&ty[..ty.len().min(191)]);
@@ -249,7 +248,7 @@ unsafe extern "C" fn crossdock_object_find(region: u64, name: *const c_char, inf
     call(|| {
         let place = out(info, "information")?;
         let region = self::region(&region)?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text and writable memory.
+        // SAFETY: `crossdock.h` requires zero-terminated text and writable memory.
         unsafe { place.set(self::info(region, &region.find(text(name, "object's name")?)?)) };
         Ok(())
     })
@@ -270,11 +269,11 @@ unsafe extern "C" fn crossdock_object_list(
         let region = self::region(&region)?;
         let objects = region.objects()?;
         for (i, object) in objects.iter().take(capacity).enumerate() {
-            // SAFETY: `crossdock.h` asks for room for `capacity` structs; the pointer was checked for NULL and
+            // SAFETY: `crossdock.h` requires room for `capacity` structs; the pointer was checked for NULL and
             // alignment above.
             unsafe { infos.add(i).write(info(region, object)) };
         }
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { count.set(objects.len()) };
         Ok(())
     })
@@ -286,7 +285,7 @@ unsafe extern "C" fn crossdock_object_list(
 /// `ty` must be NULL or point to a type whose name is NULL or zero-terminated.
 #[inline(always)]
 unsafe fn load(region: &Region, handle: Handle, ty: *const plain::Type) -> Result<plain::Object> {
-    // SAFETY: the caller promises this, as the `# Safety` section asks.
+    // SAFETY: the caller promises that `ty` is NULL or a type whose name is NULL or zero-terminated.
     let ty = if ty.is_null() { None } else { Some(unsafe { type_in(ty)? }) };
     let loaded = region.load(handle, ty.as_ref())?;
     Ok(object(region, loaded.offset, loaded.size, false))
@@ -302,7 +301,7 @@ unsafe extern "C" fn crossdock_handle_load(
 ) -> i32 {
     call_in_use(|| {
         let place = out(object, "object")?;
-        // SAFETY: `crossdock.h` asks for NULL or a valid type, and writable memory.
+        // SAFETY: `crossdock.h` requires NULL or a valid type, and writable memory.
         unsafe { place.set(load(self::region(&region)?, handle, ty)?) };
         Ok(())
     })
@@ -319,10 +318,10 @@ unsafe extern "C" fn crossdock_session_load(
     call(|| {
         let (region, place) = (out(region, "region")?, out(object, "object")?);
         let found = self::session(session)?.region_of(handle)?;
-        // SAFETY: `crossdock.h` asks for NULL or a valid type.
+        // SAFETY: `crossdock.h` requires NULL or a valid type.
         let object = unsafe { load(&found, handle, ty)? };
         let reference = refer(found)?;
-        // SAFETY: `crossdock.h` asks for writable places.
+        // SAFETY: `crossdock.h` requires writable places.
         unsafe {
             region.set(reference);
             place.set(object);

@@ -23,8 +23,8 @@ const DECISION: Duration = Duration::from_millis(1);
 /// Locks the observer that a reference refers to, for use in one call. No call holds this lock while it waits for a
 /// version, so other threads can use the observer during the wait.
 fn observer(reference: &u64) -> Result<MutexGuard<'_, Observer>> {
-    // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
-    // file keeps the value after its call.
+    // SAFETY: `crossdock.h` requires that a reference lasts as long as the call to which it is given. No function of
+    // this file keeps the value after its call.
     unsafe { OBSERVERS.peek(*reference) }?.lock()
 }
 
@@ -37,11 +37,11 @@ unsafe extern "C" fn crossdock_observer_open(
 ) -> i32 {
     call(|| {
         let observer = out(observer, "observer")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let name = unsafe { text(name, "series' name")? };
         let opened = self::session(session)?.observe(name, wait(timeout_ms)?)?;
         let reference = OBSERVERS.insert(Guarded::new(opened, "observer"))?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { observer.set(reference) };
         Ok(())
     })
@@ -56,11 +56,11 @@ unsafe extern "C" fn crossdock_observer_open_former(
 ) -> i32 {
     call(|| {
         let observer = out(observer, "observer")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let name = unsafe { text(name, "series' name")? };
         let opened = self::session(session)?.observe_former(name, wait(timeout_ms)?)?;
         let reference = OBSERVERS.insert(Guarded::new(opened, "observer"))?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { observer.set(reference) };
         Ok(())
     })
@@ -84,7 +84,7 @@ unsafe fn write_answer<T>(reference: u64, place: *mut T, what: &str, ask: impl F
     call(|| {
         let place = out(place, what)?;
         let answer = ask(&*observer(&reference)?)?;
-        // SAFETY: the caller promises this, as the `# Safety` section asks.
+        // SAFETY: the caller promises that `place` is writable.
         unsafe { place.set(answer) };
         Ok(())
     })
@@ -92,19 +92,19 @@ unsafe fn write_answer<T>(reference: u64, place: *mut T, what: &str, ask: impl F
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_id(observer: u64, id: *mut u64) -> i32 {
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe { write_answer(observer, id, "id", |o| Ok(o.id().0)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_state(observer: u64, state: *mut u32) -> i32 {
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe { write_answer(observer, state, "state", |o| Ok(o.state() as u32)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_variable_count(observer: u64, count: *mut u32) -> i32 {
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe { write_answer(observer, count, "count", |o| Ok(o.description().variables.len() as u32)) }
 }
 
@@ -116,7 +116,7 @@ unsafe extern "C" fn crossdock_observer_variable(observer: u64, index: u32, vari
             .ok_or_else(|| Error::new(Status::NotFound, format!("series '{}' has no variable {index}", o.name())))?;
         Ok(values::variable_out(v))
     };
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe { write_answer(observer, variable, "variable", look) }
 }
 
@@ -128,7 +128,7 @@ unsafe extern "C" fn crossdock_observer_constant(
     value: *mut plain::Value,
 ) -> i32 {
     let look = |o: &Observer| {
-        // SAFETY: `crossdock.h` asks for zero-terminated texts.
+        // SAFETY: `crossdock.h` requires zero-terminated texts.
         let (variable, name) = unsafe { (text(variable, "variable's name")?, text(name, "constant's name")?) };
         let of = o.description().variables.iter().find(|v| v.name == variable);
         let found = of.and_then(|v| v.constants.iter().find(|(n, _)| n == name));
@@ -137,7 +137,7 @@ unsafe extern "C" fn crossdock_observer_constant(
             Error::new(Status::NotFound, text)
         })
     };
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe { write_answer(observer, value, "value", look) }
 }
 
@@ -150,7 +150,7 @@ unsafe fn taken(reference: u64, place: *mut u64, ask: impl FnOnce(&mut Observer)
         let place: OutPointer<u64> = out(place, "version")?;
         let version = ask(&mut *observer(&reference)?)?;
         let kept = keep(version)?;
-        // SAFETY: the caller promises this, as the `# Safety` section asks.
+        // SAFETY: the caller promises that `place` is writable.
         unsafe { place.set(kept) };
         Ok(())
     })
@@ -192,7 +192,7 @@ unsafe fn awaited(
             }
         };
         let kept = keep(version)?;
-        // SAFETY: the caller promises this, as the `# Safety` section asks.
+        // SAFETY: the caller promises that `place` is writable.
         unsafe { place.set(kept) };
         Ok(())
     })
@@ -200,25 +200,25 @@ unsafe fn awaited(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_latest(observer: u64, version: *mut u64) -> i32 {
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe { taken(observer, version, Observer::latest) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_next(observer: u64, timeout_ms: i64, version: *mut u64) -> i32 {
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe { awaited(observer, timeout_ms, version, None, Observer::next) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_each(observer: u64, timeout_ms: i64, version: *mut u64) -> i32 {
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe { awaited(observer, timeout_ms, version, None, Observer::each) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_at(observer: u64, sequence: u64, timeout_ms: i64, version: *mut u64) -> i32 {
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe {
         awaited(observer, timeout_ms, version, Some(sequence.saturating_sub(1)), |o, slice| o.at(sequence, slice))
     }

@@ -1,4 +1,5 @@
-//! The structs of the C header, field by field. `tests/header.rs` checks that both have the same layout.
+//! The structs of the C header in Rust, field by field. The test in this file checks the sizes and offsets in Rust, and
+//! `tests/layout.c` checks the same numbers in C.
 
 use std::ffi::{c_char, c_void};
 

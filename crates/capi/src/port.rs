@@ -16,9 +16,9 @@ static PORTS: Table<Port> = Table::new(3, "port", Status::Closed);
 /// Gives the port that a reference refers to, for use in one call.
 #[inline]
 fn port(reference: &u64) -> Result<&Port> {
-    // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
-    // file keeps the value after its call.
-    // No code calls `close` on this table: a closed port stays in it until its last reference is given up.
+    // SAFETY: `crossdock.h` requires that a reference lasts as long as the call to which it is given. No function of
+    // this file keeps the value after its call. No code calls `close` on this table: a closed port stays in it until
+    // its last reference is given up.
     unsafe { PORTS.peek(*reference) }
 }
 
@@ -37,7 +37,7 @@ unsafe fn port_options(options: *const plain::PortOptions) -> Result<PortOptions
     if options.is_null() {
         return Ok(PortOptions::default());
     }
-    // SAFETY: the caller promises this, as the `# Safety` section asks.
+    // SAFETY: the caller promises that this pointer is NULL or readable.
     let given = unsafe { read(options, "options")? };
     let pattern = match given.pattern {
         ANY_PATTERN => None,
@@ -52,7 +52,7 @@ unsafe fn port_options(options: *const plain::PortOptions) -> Result<PortOptions
 /// `message` must be NULL or readable.
 #[inline(always)]
 unsafe fn message_in(message: *const plain::Message) -> Result<Message> {
-    // SAFETY: the caller promises this, as the `# Safety` section asks.
+    // SAFETY: the caller promises that this pointer is NULL or readable.
     let m = unsafe { read(message, "message")? };
     let inline = Inline::cut(m.inline_bytes, m.inline_length).ok_or_else(|| too_long(m.inline_length))?;
     Ok(Message { handle: m.handle, tag: m.tag, inline, position: m.position })
@@ -86,11 +86,11 @@ unsafe extern "C" fn crossdock_port_open(
 ) -> i32 {
     call(|| {
         let port = out(port, "port")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text, and for NULL or valid options.
+        // SAFETY: `crossdock.h` requires zero-terminated text, and for NULL or valid options.
         let (name, options) = unsafe { (text(name, "port's name")?, port_options(options)?) };
         let opened = self::session(session)?.port(name, self::end(end)?, &options, optional_wait(timeout_ms)?)?;
         let reference = PORTS.insert(opened)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { port.set(reference) };
         Ok(())
     })
@@ -116,7 +116,7 @@ extern "C" fn crossdock_port_close(port: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_port_remove(session: u64, name: *const c_char) -> i32 {
-    // SAFETY: `crossdock.h` asks for zero-terminated text.
+    // SAFETY: `crossdock.h` requires zero-terminated text.
     call(|| self::session(session)?.remove_port(unsafe { text(name, "port's name")? }))
 }
 
@@ -134,7 +134,7 @@ unsafe extern "C" fn crossdock_port_send(
     timeout_ms: i64,
 ) -> i32 {
     call_in_use(|| {
-        // SAFETY: `crossdock.h` asks for a readable message.
+        // SAFETY: `crossdock.h` requires a readable message.
         let message = unsafe { message_in(message)? };
         self::port(&port)?.send_sized(&message, bytes, Some(wait(timeout_ms)?))
     })
@@ -146,7 +146,7 @@ unsafe extern "C" fn crossdock_port_reclaim(port: u64, timeout_ms: i64, handle: 
     call_in_use(|| {
         let handle = out(handle, "handle")?;
         let credit = self::port(&port)?.reclaim(Some(wait(timeout_ms)?))?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { handle.set(credit.unwrap_or(Handle::NONE)) };
         Ok(())
     })
@@ -158,7 +158,7 @@ unsafe extern "C" fn crossdock_port_receive(port: u64, timeout_ms: i64, message:
     call_in_use(|| {
         let message = out(message, "message")?;
         let received = self::port(&port)?.receive(Some(wait(timeout_ms)?))?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { message.set(message_out(&received)) };
         Ok(())
     })
@@ -168,7 +168,7 @@ unsafe extern "C" fn crossdock_port_receive(port: u64, timeout_ms: i64, message:
 #[unsafe(link_section = "crossdock_in_use")]
 unsafe extern "C" fn crossdock_port_release(port: u64, message: *const plain::Message) -> i32 {
     call_in_use(|| {
-        // SAFETY: `crossdock.h` asks for a readable message.
+        // SAFETY: `crossdock.h` requires a readable message.
         let position = unsafe { read(message, "message")? }.position;
         self::port(&port)?.release(&Message { position, ..Message::default() })
     })
@@ -177,7 +177,7 @@ unsafe extern "C" fn crossdock_port_release(port: u64, message: *const plain::Me
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_port_put_back(port: u64, message: *const plain::Message) -> i32 {
     call(|| {
-        // SAFETY: `crossdock.h` asks for a readable message.
+        // SAFETY: `crossdock.h` requires a readable message.
         let position = unsafe { read(message, "message")? }.position;
         self::port(&port)?.put_back(&Message { position, ..Message::default() })
     })
@@ -188,7 +188,7 @@ unsafe extern "C" fn crossdock_port_descriptor(port: u64, descriptor: *mut c_int
     call(|| {
         let descriptor = out(descriptor, "descriptor")?;
         let number = self::port(&port)?.descriptor()?.as_raw_fd();
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { descriptor.set(number) };
         Ok(())
     })
@@ -199,7 +199,7 @@ unsafe extern "C" fn crossdock_port_arm(port: u64, ready: *mut c_int) -> i32 {
     call(|| {
         let ready = out(ready, "answer")?;
         let now = self::port(&port)?.arm()?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { ready.set(c_int::from(now)) };
         Ok(())
     })
@@ -232,7 +232,7 @@ unsafe extern "C" fn crossdock_port_statistics_get(port: u64, statistics: *mut p
             under_way: s.under_way,
             unused: 0,
         };
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { statistics.set(copy) };
         Ok(())
     })

@@ -18,8 +18,8 @@ static PUBLISHERS: Table<Guarded<Mutex<Publisher>>> = Table::new(5, "publisher",
 /// Gives the publisher that a reference refers to, for use in one call. Calls of other threads wait until that call has
 /// ended.
 pub(crate) fn publisher(reference: &u64) -> Result<MutexGuard<'_, Publisher>> {
-    // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
-    // file keeps the value after its call.
+    // SAFETY: `crossdock.h` requires that a reference lasts as long as the call to which it is given. No function of
+    // this file keeps the value after its call.
     unsafe { PUBLISHERS.peek(*reference) }?.lock()
 }
 
@@ -32,7 +32,7 @@ unsafe fn options(given: *const plain::SeriesOptions) -> Result<SeriesOptions> {
     if given.is_null() {
         return Ok(options);
     }
-    // SAFETY: the caller promises this, as the `# Safety` section asks.
+    // SAFETY: the caller promises that `given`, which is not NULL here, is readable.
     let given = unsafe { read(given, "options")? };
     options.capacity = Some(given.capacity).filter(|n| *n != 0);
     options.chunk = Some(given.chunk).filter(|n| *n != 0);
@@ -57,16 +57,16 @@ unsafe extern "C" fn crossdock_publisher_open(
 ) -> i32 {
     call(|| {
         let publisher = out(publisher, "publisher")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text, and for lists and options that are NULL or valid.
+        // SAFETY: `crossdock.h` requires zero-terminated text, and for lists and options that are NULL or valid.
         let (name, mut options) = unsafe { (text(name, "series' name")?, self::options(options)?) };
-        // SAFETY: `crossdock.h` asks for lists that are NULL or valid.
+        // SAFETY: `crossdock.h` requires lists that are NULL or valid.
         unsafe {
             options.variables = values::variables(variables, variable_count)?;
             options.attributes = values::declared(attributes, attribute_count)?;
         }
         let opened = self::session(session)?.publisher(name, &options)?;
         let reference = PUBLISHERS.insert(Guarded::new(opened, "publisher"))?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { publisher.set(reference) };
         Ok(())
     })
@@ -92,11 +92,11 @@ unsafe extern "C" fn crossdock_publisher_memory(
     call(|| {
         let data = out(data, "address")?;
         let bytes = if bytes.is_null() { None } else { Some(out(bytes, "length")?) };
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let variable = unsafe { text(variable, "variable's name")? };
         let publisher = self::publisher(&publisher)?;
         let (address, length) = (publisher.memory(variable)?, publisher.bytes(variable)?);
-        // SAFETY: `crossdock.h` asks for writable places.
+        // SAFETY: `crossdock.h` requires writable places.
         unsafe {
             data.set(address.cast());
             if let Some(bytes) = bytes {
@@ -116,11 +116,11 @@ unsafe extern "C" fn crossdock_publisher_shape(
 ) -> i32 {
     call(|| {
         let place = values::ShapePlace::new(dimensions, shape)?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let variable = unsafe { text(variable, "variable's name")? };
         let publisher = self::publisher(&publisher)?;
         let found = publisher.shape(variable)?;
-        // SAFETY: `crossdock.h` asks for writable memory, with room for eight lengths in the shape.
+        // SAFETY: `crossdock.h` requires writable memory, with room for eight lengths in the shape.
         unsafe { place.set(found) };
         Ok(())
     })
@@ -134,13 +134,13 @@ unsafe extern "C" fn crossdock_publisher_resize(
     dimensions: u32,
 ) -> i32 {
     call(|| {
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let variable = unsafe { text(variable, "variable's name")? };
         let mut lengths = [0; plain::DIMENSIONS];
         let lengths = lengths.get_mut(..dimensions as usize);
         let lengths = lengths.ok_or_else(|| invalid(format!("{dimensions} dimensions; at most 8 are allowed")))?;
         for (at, length) in lengths.iter_mut().enumerate() {
-            // SAFETY: `crossdock.h` asks for a shape with one length for each dimension.
+            // SAFETY: `crossdock.h` requires a shape with one length for each dimension.
             *length = unsafe { read(shape.wrapping_add(at), "shape")? };
         }
         self::publisher(&publisher)?.resize(variable, lengths)
@@ -155,7 +155,7 @@ unsafe extern "C" fn crossdock_publisher_touched(
     bytes: u64,
 ) -> i32 {
     call(|| {
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let variable = unsafe { text(variable, "variable's name")? };
         self::publisher(&publisher)?.touched(variable, from..from.saturating_add(bytes))
     })
@@ -171,12 +171,12 @@ unsafe extern "C" fn crossdock_publisher_publish(
     call(|| {
         let sequence = if sequence.is_null() { None } else { Some(out(sequence, "sequence")?) };
         let mut publisher = self::publisher(&publisher)?;
-        // SAFETY: `crossdock.h` asks for a valid list.
+        // SAFETY: `crossdock.h` requires a valid list.
         let attributes = unsafe { values::attributes(attributes, attribute_count) };
         let attributes = attributes.inspect_err(|_| publisher.give_up_step())?;
         let number = publisher.publish(&attributes)?;
         if let Some(sequence) = sequence {
-            // SAFETY: `crossdock.h` asks for writable memory.
+            // SAFETY: `crossdock.h` requires writable memory.
             unsafe { sequence.set(number) };
         }
         Ok(())
@@ -216,7 +216,7 @@ unsafe extern "C" fn crossdock_publisher_statistics_get(
             taken_back: s.taken_back,
             method: s.method as u64,
         };
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { statistics.set(copy) };
         Ok(())
     })
@@ -229,6 +229,6 @@ extern "C" fn crossdock_publisher_end(publisher: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_remove(session: u64, name: *const c_char) -> i32 {
-    // SAFETY: `crossdock.h` asks for zero-terminated text.
+    // SAFETY: `crossdock.h` requires zero-terminated text.
     call(|| self::session(session)?.remove_series(unsafe { text(name, "series' name")? }))
 }

@@ -20,15 +20,15 @@ use crossdock_client::{Error, PerProcess, Result, Status};
 
 use crate::error::invalid;
 
-/// The number of slots in the table itself; further slots are in chunks. With cold caches, a slot in the table is
-/// reached faster than one in a chunk, because the CPU touches one page of memory less.
+/// The number of slots in the table itself. If the program needs more slots, they are in chunks. With cold caches, a
+/// slot in the table is reached faster than a slot in a chunk, because the CPU touches one page of memory less.
 const FIRST: usize = 8;
 const CHUNK: usize = 256;
 const CHUNKS: usize = 256;
 const TOP: u64 = 0x0cd0 << 48;
 const INDEX: u64 = 0xffff;
-/// The parts of a slot's state: the generation (32 bits), two flags, the number of the program's references (14 bits),
-/// and the number of running calls (16 bits).
+/// Masks for a slot's state. From the top: the generation (32 bits), the flags CLOSED and EMPTY, the number of the
+/// program's references (14 bits), and the number of running calls (16 bits).
 const CLOSED: u64 = 1 << 31;
 const EMPTY: u64 = 1 << 30;
 const REFERENCE: u64 = 1 << 16;
@@ -57,9 +57,10 @@ pub(crate) struct Table<T> {
     kind: u64,
     first: [Slot<T>; FIRST],
     noun: &'static str,
-    /// The status with which calls on a closed object fail.
+    /// The status that a call on a closed object returns.
     closed: Status,
-    /// Further slots in chunks of `CHUNK` slots. A chunk is null until it is needed, and is never freed.
+    /// The slots behind the first `FIRST` slots, in chunks of `CHUNK` slots. A chunk is null until it is needed, and is
+    /// never freed.
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
     /// The number of slots that were ever used.
     given: AtomicUsize,
@@ -129,7 +130,7 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
-    /// Counts one more reference to the value, which the caller has to give up later.
+    /// Counts one more reference to the value. The caller has to give this reference up later.
     pub(crate) fn add(&self, reference: u64) -> Result<()> {
         self.change(reference, 0, |state| {
             if state & REFERENCES == REFERENCES {
@@ -208,7 +209,7 @@ impl<T: Send + Sync> Table<T> {
         if chunk.is_null() {
             return Err(self.gone());
         }
-        // SAFETY: `chunk` made the chunk with `CHUNK` slots, and no code frees it.
+        // SAFETY: every chunk in `chunks` has `CHUNK` slots and is never freed.
         Ok(unsafe { &*chunk.add(index % CHUNK) })
     }
 

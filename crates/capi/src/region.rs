@@ -18,9 +18,9 @@ static REGIONS: Table<Region> = Table::new(2, "region", Status::Closed);
 /// used after the call.
 #[inline]
 pub(crate) fn region(reference: &u64) -> Result<&Region> {
-    // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
-    // file keeps the value after its call.
-    // No code calls `close` on this table: a region cannot be closed, and a program can only give up its references.
+    // SAFETY: `crossdock.h` requires that a reference lasts as long as the call to which it is given. No function of
+    // this file keeps the value after its call. No code calls `close` on this table: a region cannot be closed, and a
+    // program can only give up its references.
     unsafe { REGIONS.peek(*reference) }
 }
 
@@ -80,11 +80,11 @@ unsafe extern "C" fn crossdock_region_open(
 ) -> i32 {
     call(|| {
         let region = out(region, "region")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let name = unsafe { text(name, "region's name")? };
         let opened = self::session(session)?.region(name, self::mode(mode)?, size, optional_wait(timeout_ms)?)?;
         let reference = refer(opened)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { region.set(reference) };
         Ok(())
     })
@@ -100,10 +100,10 @@ unsafe extern "C" fn crossdock_region_copy(
 ) -> i32 {
     call(|| {
         let region = out(region, "region")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let (name, copy) = unsafe { (text(name, "region's name")?, text(copy, "name of the copy")?) };
         let reference = refer(self::session(session)?.copy_region(name, copy, wait(timeout_ms)?)?)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { region.set(reference) };
         Ok(())
     })
@@ -118,10 +118,10 @@ unsafe extern "C" fn crossdock_region_move(
 ) -> i32 {
     call(|| {
         let region = out(region, "region")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let name = unsafe { text(name, "region's name")? };
         let reference = refer(self::session(session)?.move_region(name, wait(timeout_ms)?)?)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { region.set(reference) };
         Ok(())
     })
@@ -132,7 +132,7 @@ unsafe extern "C" fn crossdock_region_of(session: u64, handle: Handle, region: *
     call(|| {
         let region = out(region, "region")?;
         let reference = refer(self::session(session)?.region_of(handle)?)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { region.set(reference) };
         Ok(())
     })
@@ -143,7 +143,7 @@ unsafe extern "C" fn crossdock_region_at(base: *const c_void, region: *mut u64) 
     call(|| {
         let region = out(region, "region")?;
         let reference = refer(at_base(base.cast()).ok_or_else(|| nothing_mapped(base))?)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { region.set(reference) };
         Ok(())
     })
@@ -161,13 +161,13 @@ extern "C" fn crossdock_region_unref(region: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_region_remove(session: u64, name: *const c_char) -> i32 {
-    // SAFETY: `crossdock.h` asks for zero-terminated text.
+    // SAFETY: `crossdock.h` requires zero-terminated text.
     call(|| self::session(session)?.remove_region(unsafe { text(name, "region's name")? }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_region_name(region: u64, buffer: *mut c_char, buffer_size: usize) -> i32 {
-    // SAFETY: `crossdock.h` asks for a buffer of that size.
+    // SAFETY: `crossdock.h` requires a buffer of that size.
     call(|| unsafe { copy_text(self::region(&region)?.name(), buffer, buffer_size) })
 }
 
@@ -175,7 +175,7 @@ unsafe extern "C" fn crossdock_region_name(region: u64, buffer: *mut c_char, buf
 unsafe extern "C" fn crossdock_region_id(region: u64, segment: *mut u64) -> i32 {
     call(|| {
         let segment = out(segment, "segment id")?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { segment.set(self::region(&region)?.id().0) };
         Ok(())
     })
@@ -186,7 +186,7 @@ unsafe extern "C" fn crossdock_region_base(region: u64, base: *mut *mut c_void, 
     call(|| {
         let (base, capacity) = (out(base, "base")?, out(capacity, "capacity")?);
         let region = self::region(&region)?;
-        // SAFETY: `crossdock.h` asks for writable places.
+        // SAFETY: `crossdock.h` requires writable places.
         unsafe {
             base.set(region.base().cast());
             capacity.set(region.capacity());
@@ -199,7 +199,7 @@ unsafe extern "C" fn crossdock_region_base(region: u64, base: *mut *mut c_void, 
 unsafe extern "C" fn crossdock_region_writable(region: u64, writable: *mut c_int) -> i32 {
     call(|| {
         let writable = out(writable, "answer")?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { writable.set(c_int::from(self::region(&region)?.writable())) };
         Ok(())
     })
@@ -220,7 +220,7 @@ unsafe extern "C" fn crossdock_region_statistics_get(region: u64, statistics: *m
             largest_free: s.largest_free,
             unused: 0,
         };
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { statistics.set(copy) };
         Ok(())
     })
@@ -232,7 +232,7 @@ unsafe extern "C" fn crossdock_region_heal(region: u64, report: *mut plain::Heal
         let place = if report.is_null() { None } else { Some(out(report, "report")?) };
         let r = self::region(&region)?.heal()?;
         if let Some(place) = place {
-            // SAFETY: `crossdock.h` asks for NULL or writable memory.
+            // SAFETY: `crossdock.h` requires NULL or writable memory.
             unsafe { place.set(plain::HealReport { slots: r.slots, operations: r.operations, objects: r.objects }) };
         }
         Ok(())
@@ -245,7 +245,7 @@ unsafe extern "C" fn crossdock_allocate(region: u64, size: u64, align: u64, addr
         let address = out(address, "address")?;
         let region = self::region(&region)?;
         let offset = region.allocate(size, align)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { address.set(address_of(region, offset)) };
         Ok(())
     })
@@ -257,7 +257,7 @@ unsafe extern "C" fn crossdock_prepare(region: u64, size: u64, align: u64, addre
         let address = out(address, "address")?;
         let region = self::region(&region)?;
         let offset = region.prepare(size, align)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { address.set(address_of(region, offset)) };
         Ok(())
     })
@@ -286,11 +286,11 @@ unsafe extern "C" fn crossdock_allocate_at(
     align: u64,
     address: *mut *mut c_void,
 ) -> i32 {
-    // Containers call this function for each of their nodes. The fast path need not run inside `call`, because nothing
-    // in it fails or panics.
+    // Containers such as lists and maps call this function for each element that they add, so it must be fast. The code
+    // up to the first `return` need not run inside `call`, because nothing in it fails or panics.
     if !address.is_null() && address.is_aligned() {
         if let Some(found) = crossdock_client::allocate_at(base.cast(), size, align) {
-            // SAFETY: `crossdock.h` asks for writable memory; the pointer was checked for NULL and alignment.
+            // SAFETY: `crossdock.h` requires writable memory; the pointer was checked for NULL and alignment.
             unsafe { address.write(found.cast()) };
             return Status::Ok as i32;
         }
@@ -304,7 +304,7 @@ fn allocate_at_slowly(base: *const c_void, size: u64, align: u64, address: *mut 
     call(|| {
         let address = out(address, "address")?;
         let found = at(base, |region| region.allocate(size, align).map(|offset| address_of(region, offset)))?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { address.set(found) };
         Ok(())
     })
@@ -345,7 +345,7 @@ unsafe extern "C" fn crossdock_replace(
         let region = self::region(&region)?;
         let header = offset_of(region, header, u64::from(word_count) * 8)?;
         let block = |b: *mut c_void| if b.is_null() { Ok(0) } else { offset_of(region, b, 1) };
-        // SAFETY: the pointer was checked for NULL and alignment; `crossdock.h` asks for `word_count` readable words.
+        // SAFETY: the pointer was checked for NULL and alignment; `crossdock.h` requires `word_count` readable words.
         let words = unsafe { std::slice::from_raw_parts(words, word_count as usize) };
         region.replace(header, words, block(new_block)?, block(old_block)?)
     })
@@ -357,7 +357,7 @@ unsafe extern "C" fn crossdock_handle_save(region: u64, address: *const c_void, 
         let handle = out(handle, "handle")?;
         let region = self::region(&region)?;
         let saved = region.save(offset_of(region, address, 1)?)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { handle.set(saved) };
         Ok(())
     })

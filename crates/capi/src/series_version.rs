@@ -12,7 +12,8 @@ use crate::references::Table;
 use crate::series_plain as plain;
 use crate::values;
 
-/// Only `refresh` locks a version for writing.
+/// The versions to which the program has references. Only `refresh` locks a version for writing; all other calls lock
+/// it for reading.
 static VERSIONS: Table<Guarded<RwLock<Version>>> = Table::new(7, "version", Status::Closed);
 
 /// Stores a version and makes the first reference to it.
@@ -21,8 +22,8 @@ pub(crate) fn keep(version: Version) -> Result<u64> {
 }
 
 fn slot(reference: &u64) -> Result<&Guarded<RwLock<Version>>> {
-    // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
-    // file keeps the value after its call.
+    // SAFETY: `crossdock.h` requires that a reference lasts as long as the call to which it is given. No function of
+    // this file keeps the value after its call.
     unsafe { VERSIONS.peek(*reference) }
 }
 
@@ -38,7 +39,7 @@ unsafe fn write_answer<T>(reference: u64, place: *mut T, what: &str, ask: impl F
     call(|| {
         let place = out(place, what)?;
         let answer = ask(&*version(&reference)?)?;
-        // SAFETY: the caller promises this, as the `# Safety` section asks.
+        // SAFETY: the caller promises that `place` is writable.
         unsafe { place.set(answer) };
         Ok(())
     })
@@ -56,25 +57,25 @@ extern "C" fn crossdock_series_version_unref(version: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_sequence(version: u64, sequence: *mut u64) -> i32 {
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe { write_answer(version, sequence, "sequence", |v| Ok(v.sequence())) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_time(version: u64, time_ns: *mut u64) -> i32 {
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe { write_answer(version, time_ns, "time", |v| Ok(v.time())) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_missed(version: u64, missed: *mut u64) -> i32 {
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe { write_answer(version, missed, "count", |v| Ok(v.missed())) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_valid(version: u64, valid: *mut c_int) -> i32 {
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe { write_answer(version, valid, "answer", |v| Ok(c_int::from(v.is_valid()))) }
 }
 
@@ -88,11 +89,11 @@ unsafe extern "C" fn crossdock_series_version_data(
     call(|| {
         let data = out(data, "address")?;
         let bytes = if bytes.is_null() { None } else { Some(out(bytes, "length")?) };
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let variable = unsafe { text(variable, "variable's name")? };
         let version = self::version(&version)?;
         let elements = version.bytes(variable)?;
-        // SAFETY: `crossdock.h` asks for writable places.
+        // SAFETY: `crossdock.h` requires writable places.
         unsafe {
             data.set(elements.as_ptr().cast());
             if let Some(bytes) = bytes {
@@ -110,13 +111,13 @@ unsafe extern "C" fn crossdock_series_version_variable(
     info: *mut plain::VariableInfo,
 ) -> i32 {
     let look = |v: &Version| {
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let name = unsafe { text(variable, "variable's name")? };
         v.shape(name)?;
         let found = v.description().variables.iter().find(|v| v.name == name);
         found.map(values::variable_out).ok_or_else(|| Error::lacks("variable", name))
     };
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe { write_answer(version, info, "variable", look) }
 }
 
@@ -129,11 +130,11 @@ unsafe extern "C" fn crossdock_series_version_shape(
 ) -> i32 {
     call(|| {
         let place = values::ShapePlace::new(dimensions, shape)?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text.
+        // SAFETY: `crossdock.h` requires zero-terminated text.
         let variable = unsafe { text(variable, "variable's name")? };
         let version = self::version(&version)?;
         let found = version.shape(variable)?;
-        // SAFETY: `crossdock.h` asks for writable memory, with room for eight lengths in the shape.
+        // SAFETY: `crossdock.h` requires writable memory, with room for eight lengths in the shape.
         unsafe { place.set(found) };
         Ok(())
     })
@@ -141,7 +142,7 @@ unsafe extern "C" fn crossdock_series_version_shape(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_attribute_count(version: u64, count: *mut u32) -> i32 {
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe { write_answer(version, count, "count", |v| Ok(v.attributes().len() as u32)) }
 }
 
@@ -157,11 +158,11 @@ unsafe extern "C" fn crossdock_series_version_attribute_at(
         let (known, value) = found.ok_or_else(|| {
             Error::new(Status::NotFound, format!("version {} has no attribute {index}", v.sequence()))
         })?;
-        // SAFETY: `crossdock.h` asks for NULL or a buffer of that size.
+        // SAFETY: `crossdock.h` requires NULL or a buffer of that size.
         unsafe { values::name_out(known, name)? };
         Ok(values::value_out(value))
     };
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe { write_answer(version, value, "value", look) }
 }
 
@@ -171,9 +172,9 @@ unsafe extern "C" fn crossdock_series_version_attribute(
     name: *const c_char,
     value: *mut plain::Value,
 ) -> i32 {
-    // SAFETY: `crossdock.h` asks for zero-terminated text.
+    // SAFETY: `crossdock.h` requires zero-terminated text.
     let look = |v: &Version| Ok(values::value_out(v.attribute(unsafe { text(name, "attribute's name")? })?));
-    // SAFETY: `crossdock.h` asks for writable memory.
+    // SAFETY: `crossdock.h` requires writable memory.
     unsafe { write_answer(version, value, "value", look) }
 }
 
@@ -183,7 +184,7 @@ unsafe extern "C" fn crossdock_series_version_refresh(version: u64, remapped: *m
         let remapped = if remapped.is_null() { None } else { Some(out(remapped, "number of chunks")?) };
         let chunks = slot(&version)?.write()?.refresh()?;
         if let Some(remapped) = remapped {
-            // SAFETY: `crossdock.h` asks for writable memory.
+            // SAFETY: `crossdock.h` requires writable memory.
             unsafe { remapped.set(chunks) };
         }
         Ok(())
@@ -203,9 +204,9 @@ unsafe extern "C" fn crossdock_series_version_diff(
         if room > 0 && (changes.is_null() || !changes.is_aligned()) {
             return Err(invalid("the place for the changes is NULL or misaligned"));
         }
-        // The lock of each version is taken once, and two locks are taken in the order of the references. Otherwise
-        // two calls of this function could wait for each other for ever, or one call for itself, if calls of `refresh`
-        // wait for the locks meanwhile.
+        // Two locks are taken in the order of their references, because otherwise two calls of this function could wait
+        // for each other for ever. If both references are the same, the lock is taken only once: a second attempt of
+        // this thread would wait for ever if a call of `refresh` already waits for the lock.
         let (low, high) = (before.min(after), before.max(after));
         let first = version(&low)?;
         let second = if low == high { None } else { Some(version(&high)?) };
@@ -221,10 +222,10 @@ unsafe extern "C" fn crossdock_series_version_diff(
                 from: range.start,
                 bytes: range.end - range.start,
             };
-            // SAFETY: `crossdock.h` asks for room for `room` structs.
+            // SAFETY: `crossdock.h` requires room for `room` structs.
             unsafe { changes.add(at).write(change) };
         }
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { count.set(found.len()) };
         Ok(())
     })

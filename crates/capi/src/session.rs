@@ -32,7 +32,7 @@ unsafe fn connect_options(options: *const plain::ConnectOptions) -> Result<Conne
     if options.is_null() {
         return Ok(result);
     }
-    // SAFETY: the caller promises this, as the `# Safety` section asks.
+    // SAFETY: the caller promises that `options`, which is not NULL here, is readable.
     let given = unsafe { read(options, "options")? };
     // SAFETY: the caller promises that the texts in the struct are zero-terminated, too.
     unsafe {
@@ -59,10 +59,10 @@ unsafe fn connect_options(options: *const plain::ConnectOptions) -> Result<Conne
 unsafe extern "C" fn crossdock_session_connect(options: *const plain::ConnectOptions, session: *mut u64) -> i32 {
     call(|| {
         let session = out(session, "session")?;
-        // SAFETY: `crossdock.h` asks for NULL or valid options.
+        // SAFETY: `crossdock.h` requires NULL or valid options.
         let options = unsafe { connect_options(options)? };
         let reference = SESSIONS.insert(Session::connect(&options)?)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { session.set(reference) };
         Ok(())
     })
@@ -84,7 +84,7 @@ unsafe extern "C" fn crossdock_session_default(session: *mut u64) -> i32 {
             }
         };
         SESSIONS.add(reference)?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { session.set(reference) };
         Ok(())
     })
@@ -113,7 +113,7 @@ extern "C" fn crossdock_session_close(session: u64) -> i32 {
 unsafe extern "C" fn crossdock_session_member(session: u64, member: *mut u64) -> i32 {
     call(|| {
         let member = out(member, "member id")?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { member.set(self::session(session)?.member().0) };
         Ok(())
     })
@@ -123,7 +123,7 @@ unsafe extern "C" fn crossdock_session_member(session: u64, member: *mut u64) ->
 unsafe extern "C" fn crossdock_session_rank(session: u64, rank: *mut u32) -> i32 {
     call(|| {
         let rank = out(rank, "rank")?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { rank.set(self::session(session)?.rank()) };
         Ok(())
     })
@@ -133,7 +133,7 @@ unsafe extern "C" fn crossdock_session_rank(session: u64, rank: *mut u32) -> i32
 unsafe extern "C" fn crossdock_session_run(session: u64, run: *mut u64) -> i32 {
     call(|| {
         let run = out(run, "run")?;
-        // SAFETY: `crossdock.h` asks for writable memory.
+        // SAFETY: `crossdock.h` requires writable memory.
         unsafe { run.set(self::session(session)?.run()) };
         Ok(())
     })
@@ -146,12 +146,12 @@ extern "C" fn crossdock_session_progress(session: u64, done: u64, of: u64) -> i3
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_session_task(session: u64, buffer: *mut c_char, buffer_size: usize) -> i32 {
-    // SAFETY: `crossdock.h` asks for a buffer of that size.
+    // SAFETY: `crossdock.h` requires a buffer of that size.
     call(|| unsafe { copy_text(self::session(session)?.task(), buffer, buffer_size) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_session_workflow(session: u64, buffer: *mut c_char, buffer_size: usize) -> i32 {
-    // SAFETY: `crossdock.h` asks for a buffer of that size.
+    // SAFETY: `crossdock.h` requires a buffer of that size.
     call(|| unsafe { copy_text(self::session(session)?.workflow(), buffer, buffer_size) })
 }

@@ -67,7 +67,7 @@ pub(crate) fn value_out(value: &Value) -> plain::Value {
 /// # Safety
 /// `given` must be NULL or have `count` readable elements, whose names are zero-terminated.
 pub(crate) unsafe fn attributes<'a>(given: *const plain::Attribute, count: usize) -> Result<Vec<(&'a str, Value)>> {
-    // SAFETY: the caller promises this, as the `# Safety` section asks.
+    // SAFETY: the caller promises that `given` is NULL or has `count` readable elements.
     let given = unsafe { list(given, count, "attributes")? };
     // SAFETY: the caller promises that the names in the list are zero-terminated.
     given.iter().map(|a| Ok((unsafe { text(a.name, "attribute's name")? }, value_in(&a.value)?))).collect()
@@ -78,7 +78,7 @@ pub(crate) unsafe fn attributes<'a>(given: *const plain::Attribute, count: usize
 /// # Safety
 /// As [`attributes`].
 pub(crate) unsafe fn declared(given: *const plain::Attribute, count: usize) -> Result<Vec<AttributeSpec>> {
-    // SAFETY: the caller promises this, as the `# Safety` section asks.
+    // SAFETY: the caller promises that `given` is NULL or has `count` readable elements.
     let given = unsafe { list(given, count, "attributes")? };
     let one = |a: &plain::Attribute| {
         // SAFETY: the caller promises that the names in the list are zero-terminated.
@@ -91,9 +91,9 @@ pub(crate) unsafe fn declared(given: *const plain::Attribute, count: usize) -> R
 /// Reads the descriptions of variables from C.
 ///
 /// # Safety
-/// `given` must be NULL or have `count` readable elements, whose texts and constants are as `crossdock.h` asks.
+/// `given` must be NULL or have `count` readable elements, whose texts and constants are as `crossdock.h` requires.
 pub(crate) unsafe fn variables(given: *const plain::Variable, count: usize) -> Result<Vec<Variable>> {
-    // SAFETY: the caller promises this, as the `# Safety` section asks.
+    // SAFETY: the caller promises that `given` is NULL or has `count` readable elements.
     let given = unsafe { list(given, count, "variables")? };
     let one = |v: &plain::Variable| {
         // SAFETY: the caller promises that the texts in the struct are zero-terminated.
@@ -121,7 +121,7 @@ pub(crate) unsafe fn variables(given: *const plain::Variable, count: usize) -> R
     given.iter().map(one).collect()
 }
 
-/// Copies a shape to an array with room for the most dimensions.
+/// Copies a shape to an array with room for the largest number of dimensions that a shape may have.
 fn lengths(shape: &[u64]) -> [u64; plain::DIMENSIONS] {
     let mut lengths = [0; plain::DIMENSIONS];
     lengths.iter_mut().zip(shape).for_each(|(to, from)| *to = *from);
@@ -178,7 +178,7 @@ pub(crate) unsafe fn name_out(name: &str, buffer: *mut c_char) -> Result<()> {
     if buffer.is_null() {
         return Ok(());
     }
-    // SAFETY: the caller promises this, as the `# Safety` section asks.
+    // SAFETY: the caller promises that `buffer`, which is not NULL here, has [`plain::NAME`] writable bytes.
     unsafe { crate::arguments::copy_text(name, buffer, plain::NAME) }
 }
 

@@ -1,5 +1,5 @@
-/* Checks the sizes and offsets of the header's structs, which must not change. src/plain.rs has the same numbers for
- * the library. A change must be made in both files, and needs a new version of the library. */
+/* Checks the sizes and offsets of the header's structs. They may change only with a new version of the library. A test
+ * in src/plain.rs checks the same numbers for the library's structs, so a change must be made in both files. */
 #include <crossdock.h>
 
 #define SIZE(type, size) _Static_assert(sizeof(type) == (size), #type " has changed its size")

@@ -96,8 +96,8 @@ pub struct Notice {
     /// The hashes of the most recently lost names; 0 in a free word. A name is lost if another host published its file
     /// and this host can no longer fetch the file, because that host has deleted the file or is lost itself. The hash
     /// is computed from the name and the reason of the loss. A consumer that waits for a lost name gets an error
-    /// without further waiting. If a file of this name is published after all, or the lost host comes back, the service
-    /// removes the hash.
+    /// immediately. If a file of this name is published after all, or the lost host comes back, the service removes the
+    /// hash.
     pub lost: [AtomicU64; LOST],
     /// The time since which the host in `silent` does not answer, in nanoseconds of the monotonic clock; 0 if every
     /// host with producers answers. The lowest bit is 1 if that host is lost. The service sets this word to 0 before it
@@ -220,8 +220,8 @@ fn hash_of(name: &[u8], why: LossReason) -> u64 {
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, step);
     match why {
         LossReason::Dropped => hash.max(1),
-        // No name contains a zero byte. So the hash of a name with this reason includes a zero byte, and differs from
-        // the hash of every name with the reason `Dropped`.
+        // For this reason, a zero byte is hashed after the name. No name contains a zero byte, so these bytes are not
+        // those of any name with the reason `Dropped`.
         LossReason::WithHost => step(hash, &0).max(1),
     }
 }

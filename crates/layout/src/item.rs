@@ -50,9 +50,9 @@ pub struct ItemHeader {
     /// these words are thus on different cache lines, so that waiting members do not slow down readers of the
     /// description.
     pub padding: [AtomicU64; 29],
-    /// Cooperative items: the party that owns the item, as the number that the daemon has given to this party. The
-    /// daemon writes the first owner. After that, only the member in `holder` writes this number, or, after that
-    /// member's death, the member that heals the item.
+    /// Cooperative items: the number that the daemon has given to the party that owns the item. The daemon writes the
+    /// first owner. After that, only the member in `holder` writes this number, or, after that member's death, the
+    /// member that heals the item.
     pub owner: AtomicU32,
     /// Cooperative items: a number that is incremented each time a member gives the item back. Members that wait for
     /// the item sleep on this word.
@@ -60,16 +60,16 @@ pub struct ItemHeader {
     /// Cooperative items: the id of the member that has the item open as its owner, or 0. A member takes the item by an
     /// atomic exchange of this word.
     pub holder: AtomicU64,
-    /// Cooperative items: the number of sleeping members. A member that makes a change wakes other members only if this
-    /// number is not 0.
+    /// Cooperative items: the number of members that sleep because they wait for the item. A member that gives the item
+    /// back wakes other members only if this number is not 0.
     pub sleepers: AtomicU32,
     /// Cooperative items: what happens to the item when its holder dies, as a number of [`crate::wire::OnDeath`].
     pub on_death: AtomicU32,
     /// Cooperative items: the number of the party that made the item.
     pub creator: AtomicU32,
-    /// Cooperative items: the owner for which the member in `holder` has the item, or 0. The member writes this number
-    /// after it has seen that its own party owns the item, and sets it to 0 before it gives the item back. So when a
-    /// holder dies, `on_death` applies only if this number is the present owner's.
+    /// Cooperative items: the number of the party for which the member in `holder` has the item, or 0. The member
+    /// writes this number after it has seen that its own party owns the item, and sets it to 0 before it gives the item
+    /// back. So when a holder dies, `on_death` applies only if `held_for` is equal to `owner`.
     pub held_for: AtomicU32,
     /// Cooperative items: the number of times that the item changed its owner.
     pub transfers: AtomicU64,

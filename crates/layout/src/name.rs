@@ -62,7 +62,7 @@ pub fn check(name: &str) -> Result<(), BadName> {
     Ok(())
 }
 
-/// Reads the field of a name that another process wrote; `None` if it has no valid name.
+/// Reads a name from a field that another process wrote; `None` if the field does not contain a valid name.
 pub fn from_field(field: &[u8]) -> Option<&str> {
     let end = field.iter().position(|b| *b == 0)?;
     if field[end..].iter().any(|b| *b != 0) {

@@ -3,16 +3,16 @@
 //! The test `generated` (`crates/layout/tests/generated`) writes the enums of the C header, the constants in Fortran, the
 //! words in Python and C++, and the tables of the documentation from these declarations.
 
-/// One member of a closed set.
+/// One value of a closed set.
 #[derive(Clone, Copy, Debug)]
 pub struct SetMember {
-    /// The member's name in Rust.
+    /// The value's name in Rust.
     pub name: &'static str,
-    /// The member's number in shared memory and in messages.
+    /// The number that stands for the value in shared memory and in messages.
     pub number: u32,
-    /// The member's word, which people write and read.
+    /// The word that stands for the value in texts that people write and read.
     pub word: &'static str,
-    /// The lines of the comment that says what the member means.
+    /// The lines of the comment that says what the value means.
     pub doc: &'static [&'static str],
 }
 
@@ -23,7 +23,7 @@ pub struct Set {
     pub name: &'static str,
     /// The lines of the comment that says what the set is.
     pub doc: &'static [&'static str],
-    /// The members in the order of their numbers.
+    /// The set's values, in the order of their numbers.
     pub members: &'static [SetMember],
 }
 
@@ -31,13 +31,14 @@ pub struct Set {
 pub trait ClosedSet: Copy + Sized + 'static {
     /// The declaration of the set, for generators.
     const SET: Set;
-    /// Gives the member with this number, if there is one.
+    /// Gives the value with this number, if there is one.
     fn from_number(number: u32) -> Option<Self>;
-    /// Gives the member with this word, if there is one.
+    /// Gives the value with this word, if there is one.
     fn from_word(word: &str) -> Option<Self>;
 }
 
-/// Declares a closed set: an enum whose members have a number and a word, and the conversions between them.
+/// Declares a closed set: an enum each of whose values has a number and a word, and the conversions between value,
+/// number and word.
 #[macro_export]
 macro_rules! closed_set {
     ($(#[doc = $about:literal])+ $visibility:vis enum $name:ident $(, default $default:ident)? {
@@ -51,10 +52,10 @@ macro_rules! closed_set {
         }
 
         impl $name {
-            /// All members, in the order of their numbers.
+            /// All values of this set, in the order of their numbers.
             pub const ALL: [Self; [$($number),+].len()] = [$(Self::$member),+];
 
-            /// Gives the member with this number, if there is one.
+            /// Gives the value with this number, if there is one.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Self> {
                 match number {
@@ -63,7 +64,7 @@ macro_rules! closed_set {
                 }
             }
 
-            /// Gives the member with this word, if there is one.
+            /// Gives the value with this word, if there is one.
             #[must_use]
             pub fn from_word(word: &str) -> Option<Self> {
                 match word {
@@ -72,7 +73,7 @@ macro_rules! closed_set {
                 }
             }
 
-            /// The member's word, which people write and read.
+            /// The word that stands for the value in texts that people write and read.
             #[must_use]
             pub const fn word(self) -> &'static str {
                 match self {

@@ -20,8 +20,8 @@ use crate::error::{OsError, OsResult};
 
 /// When the list of limits is older than this, it is read again, because an administrator may have changed the limits.
 const AGE: Duration = Duration::from_secs(1);
-/// A request for fewer bytes than this is not checked by itself. When the unchecked requests add up to this many bytes,
-/// the memory is checked once for all of them.
+/// A single request for fewer bytes than this causes no check. When such requests add up to this many bytes, the memory
+/// is checked for all of them together.
 const SMALL: u64 = 1 << 20;
 /// A limit of this size or more counts as no limit, because version 1 expresses "unlimited" by a large number.
 const NO_LIMIT: u64 = 1 << 60;
@@ -98,7 +98,7 @@ impl Cgroup {
     /// Checks that the cgroup, and every cgroup above it, has room for this many more bytes.
     ///
     /// # Errors
-    /// The limit and the remaining bytes of the first of these cgroups that has too little room.
+    /// A cgroup has too little room. The error has this cgroup's limit and remaining bytes.
     pub fn has_room(&self, bytes: u64) -> Result<(), CgroupFull> {
         for level in &self.0 {
             let left = level.left(bytes);

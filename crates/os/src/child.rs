@@ -175,7 +175,7 @@ pub fn spawn_quiet(name: &str, stack: usize, body: impl FnOnce() + Send + 'stati
     started.map(drop)
 }
 
-/// Gives `N` random bytes from the kernel, which cannot be guessed.
+/// Gets `N` random bytes from the kernel. No process can guess these bytes.
 pub fn random<const N: usize>() -> OsResult<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;

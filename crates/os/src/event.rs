@@ -136,8 +136,8 @@ impl Epoll {
         epoll::delete(&self.fd, fd).context("epoll_ctl", || "removing a descriptor".into())
     }
 
-    /// Waits until a descriptor is ready or the deadline passes. Gives at most [`ROUND`] ready descriptors; none if the
-    /// deadline passed or a signal came.
+    /// Waits until a descriptor is ready or the deadline passes. Gives at most [`ROUND`] ready descriptors; an empty
+    /// list if the deadline passed or a signal came.
     pub fn wait(&self, deadline: Deadline) -> OsResult<Vec<Ready>> {
         let mut events = [std::mem::MaybeUninit::uninit(); ROUND];
         let timeout = timeout(deadline);

@@ -15,7 +15,7 @@ unsafe extern "C" {
 
 /// Calls `hook` when this process ends by `exit(0)`, or when its main function returns 0. The hook is not called if the
 /// process ends with another status, by `_exit`, by `exec` or by a signal. A forked child that ends by `exit(0)` calls
-/// the hook as well. Only the first hook counts.
+/// the hook as well. Only the first call of this function sets a hook; later calls do nothing.
 ///
 /// With a C library without `on_exit` (musl), the hook is also called if the process ends by `exit` with another
 /// status, because such a library does not tell the status.
@@ -44,9 +44,10 @@ extern "C" fn ends_somehow() {
 extern "C" fn ends(status: c_int, _: *mut c_void) {
     let hook = HOOK.load(Ordering::Acquire);
     if status == 0 && !hook.is_null() {
-        // SAFETY: `at_normal_exit` stored a `fn()`.
+        // SAFETY: the address in `HOOK` is that of a `fn()`, which `at_normal_exit` stored there.
         let hook = unsafe { std::mem::transmute::<*mut (), fn()>(hook) };
-        // A panic must not unwind through the C library. The process is about to end anyway.
+        // A panic must not unwind through the C library. The panic is ignored, because the process is about to end
+        // anyway.
         let _ = std::panic::catch_unwind(hook);
     }
 }

@@ -2,10 +2,11 @@
 //! what a process does when descriptors, memory or space run out, when signals interrupt it, or when data arrive in
 //! parts.
 //!
-//! A *plan* says which calls fail. Either the n-th call from now on fails with a chosen error that the kernel may give
-//! for it, or one call in N fails, drawn from a seed. A plan belongs to one thread ([`arm_thread`]), or it lies in a
-//! *page* of a file that other processes map too ([`MappedPlan`]). The variable `CROSSDOCK_FAULTS` names that file.
-//! Through this file, a test can change the plan of a daemon, or of all processes of a soak test, while they run.
+//! A *plan* says which calls fail. Either the n-th call from now on fails, with a chosen error that the kernel may give
+//! for it. Or on average one of N calls fails, and a seed determines which calls. A plan belongs to one thread
+//! ([`arm_thread`]), or it lies in a *page* of a file that other processes map too ([`MappedPlan`]). The variable
+//! `CROSSDOCK_FAULTS` names that file. Through this file, a test can change the plan of a daemon, or of all processes
+//! of a soak test, while they run.
 
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -114,12 +115,12 @@ const TABLE: &[(&str, &[Fault])] = &[
 pub struct FaultPlan {
     /// How many calls remain until the one that fails; 0 means that no call fails.
     nth: AtomicU64,
-    /// The only call that may fail, as a row of `TABLE`, counted from 1; 0 means that any call may fail.
+    /// The only call that may fail, as the number of its row in `TABLE` (from 1 on); 0 means that any call may fail.
     only: AtomicU64,
     /// The index of the error with which the call fails, in the list of its possible errors. An index behind the last
     /// error wraps around.
     which: AtomicU64,
-    /// On average one call in this number fails; 0 means that no call fails.
+    /// The number N, if on average one of N calls is to fail; 0 if no call is to fail in this way.
     one_in: AtomicU64,
     /// The state of the random number generator that chooses which calls fail.
     seed: AtomicU64,
@@ -127,7 +128,7 @@ pub struct FaultPlan {
     calls: AtomicU64,
     /// The number of system calls that failed by this plan so far.
     failed: AtomicU64,
-    /// The call that failed last, as a row of `TABLE`, counted from 1; 0 if no call has failed yet.
+    /// The call that failed last, as the number of its row in `TABLE` (from 1 on); 0 if no call has failed yet.
     last: AtomicU64,
 }
 
@@ -149,7 +150,7 @@ impl FaultPlan {
         Some(failures[chosen as usize % failures.len()])
     }
 
-    /// Lowers `nth` by 1 unless it is 0, and gives its value before.
+    /// Lowers `nth` by 1 unless it is 0. Gives the value that `nth` had before.
     fn count_down(&self) -> u64 {
         let mut n = self.nth.load(Ordering::Acquire);
         while n > 0 {
@@ -198,7 +199,7 @@ impl FaultPlan {
         self.one_in.store(one_in, Ordering::Release);
     }
 
-    /// Makes no call fail from now on. Gives the name of the call that failed last and its possible errors.
+    /// Stops making calls fail. Gives the name of the call that failed last, and the errors that this call can have.
     pub fn disarm(&self) -> Option<(&'static str, &'static [Fault])> {
         self.nth.store(0, Ordering::Release);
         self.one_in.store(0, Ordering::Release);
@@ -213,7 +214,7 @@ impl FaultPlan {
     }
 }
 
-/// A plan of failures in a file that several processes map, so that the plan holds for all of them.
+/// A plan of failures in a file. The plan is valid for all processes that map the file.
 #[derive(Debug)]
 pub struct MappedPlan(&'static FaultPlan);
 
@@ -331,7 +332,7 @@ pub(crate) fn next(call: &'static str) -> Option<Fault> {
     }
 }
 
-/// Counts a call as `next` does. This function is for calls that can only fail with an error.
+/// Counts a call as `next` does, for calls of which the only possible failure is an error.
 pub(crate) fn check(call: &'static str) -> rustix::io::Result<()> {
     match next(call) {
         Some(Fault::Error(errno)) => Err(errno),

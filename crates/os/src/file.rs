@@ -162,7 +162,8 @@ pub struct Look {
     pub changed: SystemTime,
 }
 
-/// Looks at a name, without a call of the C library. A symbolic link at the end is not followed.
+/// Gives what the kernel says about the file of this name. It does not call the C library. A symbolic link at the end
+/// is not followed.
 pub fn look(path: &std::ffi::CStr) -> OsResult<Look> {
     let stat = rustix::fs::lstat(path).context("lstat", || path.to_string_lossy().into_owned())?;
     let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
@@ -186,7 +187,7 @@ pub fn may_write(path: &std::ffi::CStr) -> bool {
     )
 }
 
-/// Opens the same file once more, for reading and writing, as a file description of this process alone.
+/// Opens the same file once more, for reading and writing. The new open file description belongs to this process alone.
 pub fn reopen(file: impl AsFd) -> OsResult<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     sys::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context("open", || path)

@@ -1,11 +1,12 @@
 //! Tells whether a forked child of this process still has the mappings that it inherited.
 //!
 //! A [`ForkWatch`] is a System V segment of shared memory, attached to this process. Every child that gets a copy of
-//! the address space gets the attachment too, whichever call made the child, and loses it when it ends or runs another
-//! program. The kernel counts the attachments, and one system call gives the count. A child that shares the address
-//! space (`vfork`) is not counted. Such a child needs no count, because it has no copy of the mappings. The segment has
-//! no name and no memory, and the kernel removes it with its last attachment. If a process is killed while it makes the
-//! segment, between `shmget` and `IPC_RMID`, the empty segment stays until its IPC namespace ends.
+//! the address space gets the attachment too, whichever call made the child. A child loses the attachment when the
+//! child ends or runs another program. The kernel counts the attachments, and one system call gives the count. A child
+//! that shares the address space (`vfork`) is not counted. Such a child needs no count, because it has no copy of the
+//! mappings. The segment has no name and no memory, and the kernel removes it with its last attachment. If a process is
+//! killed while it makes the segment, between `shmget` and `IPC_RMID`, the empty segment stays until its IPC namespace
+//! ends.
 //!
 //! Where the kernel gives no segment, the watch is a pipe. Children inherit the pipe's writing end. A pipe tells less
 //! than a segment: before the watch is closed, it cannot tell whether a child has the watch, and a child that closes
@@ -82,7 +83,7 @@ impl ForkWatch {
         }
     }
 
-    /// Tells whether no child has this watch any more. The watch must be closed. If the answer is not known, it is
+    /// Tells whether no child has this watch any more. The watch must be closed. If this is not known, the answer is
     /// `false`.
     #[must_use]
     pub fn is_over(&self) -> bool {
@@ -192,13 +193,13 @@ mod tests {
                 }
             }
         }
-        // SAFETY: waits for this process's own child, until it has stopped.
+        // SAFETY: the call waits until this process's own child has stopped, and touches no memory.
         assert_eq!(unsafe { libc::waitpid(child, ptr::null_mut(), libc::WUNTRACED) }, child);
         child
     }
 
     fn end(child: i32) {
-        // SAFETY: ends this process's own child and waits for it.
+        // SAFETY: the calls end this process's own child and wait for it, and touch no memory.
         unsafe {
             libc::kill(child, libc::SIGKILL);
             assert_eq!(libc::waitpid(child, ptr::null_mut(), 0), child);

@@ -31,7 +31,7 @@ pub fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
     make_folder(&DirBuilder::new(), path)
 }
 
-/// Makes a folder and those above it that do not exist.
+/// Makes a folder, and the folders above it that do not exist.
 pub fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     sys::plan("mkdir")?;
     std::fs::create_dir_all(path)
@@ -105,7 +105,7 @@ pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     std::fs::rename(from, to)
 }
 
-/// Gives a file one more name.
+/// Gives a file an additional name.
 pub fn hard_link(file: impl AsRef<Path>, name: impl AsRef<Path>) -> io::Result<()> {
     sys::plan("link")?;
     std::fs::hard_link(file, name)
@@ -184,7 +184,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replaced.inspect_err(|_| drop(std::fs::remove_file(&beside)))
 }
 
-/// Adds a text to the end of a file, which is made if it does not exist. If the call fails, the file is as it was
+/// Adds a text to the end of a file. Makes the file if it does not exist. If the call fails, the file is as it was
 /// before the call. Only one process may write to the file.
 pub fn append(path: &Path, text: &str) -> io::Result<()> {
     let file = open(OpenOptions::new().append(true).create(true), path)?;
@@ -214,8 +214,8 @@ fn write_by(bytes: &[u8], write: impl Fn(&[u8], u64) -> rustix::io::Result<usize
     Ok(())
 }
 
-/// Copies all bytes from the present position of one file to its end into another file. Gives the number of copied
-/// bytes.
+/// Copies the bytes of the file `from`, from its present position to its end, into the file `to`. Gives the number of
+/// copied bytes.
 pub fn copy_rest(from: &mut File, to: &mut File) -> io::Result<u64> {
     sys::plan("copy_file_range")?;
     io::copy(from, to)

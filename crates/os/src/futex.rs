@@ -63,7 +63,7 @@ pub fn wait_interruptible(word: &AtomicU32, expected: u32, deadline: Deadline, w
     answer < 0 && Errno::from_raw_os_error(errno()) == Errno::INTR
 }
 
-/// Sleeps while both words hold the expected values, until a wake for either comes or the deadline passes.
+/// Sleeps while both words hold the expected values, until one of the words gets a wake or the deadline passes.
 ///
 /// If the kernel has no `futex_waitv`, the thread sleeps on the first word for at most [`SLICE`] at a time, and reads
 /// the second word between two sleeps.

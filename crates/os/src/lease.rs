@@ -6,8 +6,8 @@
 //! of a mapping. Leases on memfds are no proof, because the memfd's first description is not counted.
 //!
 //! The proof holds at the moment of the grant, and for as long as no process can open the file anew. So the process
-//! that asks must have the only way to open the file: a directory that no other process reaches. That process asks
-//! through the only open file description that it keeps of the file.
+//! that asks for the lease must have the only way to open the file: a directory that no other process reaches. This
+//! process keeps only one open file description of the file, and asks through it.
 
 use crate::error::{OsError, OsResult};
 use crate::sys;
@@ -63,8 +63,8 @@ pub fn hold<'a>(file: &'a impl AsFd, proof: Proof) -> OsResult<Option<Lease<'a>>
 }
 
 /// Installs a handler for SIGIO that does nothing. The kernel sends SIGIO to the holder when an open breaks its lease,
-/// and by default the signal ends the process. Programs that this process starts do not inherit a handler, whereas they
-/// would inherit "ignore".
+/// and by default the signal ends the process. The function does not set the signal to "ignore", because programs that
+/// this process starts would inherit that; they do not inherit a handler.
 fn survive_breaking() {
     extern "C" fn nothing(_: libc::c_int) {}
     // A `Once` is not used here, because a forked child could find the lock of the `Once` held. It does no harm if two

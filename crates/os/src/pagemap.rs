@@ -108,8 +108,8 @@ impl PageMap {
             }
         }
         while argument.start < argument.end {
-            // SAFETY: the argument has the size it says, and its vector points to `vec_len` regions. Both live
-            // through the call, and the kernel writes only to them.
+            // SAFETY: the argument has the size that its field `size` says, and its vector points to `vec_len` regions.
+            // The kernel writes only to the argument and the regions, and both live through the call.
             let scan = || unsafe { libc::ioctl(self.fd.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
             let count = sys::raw("PAGEMAP_SCAN", scan);
             if count < 0 {

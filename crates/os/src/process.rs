@@ -1,5 +1,5 @@
-//! Inspects other processes: whether a process is still the same one, and whether it is alive. Also reads the limits of
-//! this process.
+//! Inspects other processes: whether a process id still belongs to the same process, and whether the process is alive.
+//! Also reads the limits of this process.
 
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;
@@ -49,8 +49,8 @@ pub fn has_signal(thread: i32) -> bool {
     (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") & !set("SigIgn:") != 0
 }
 
-/// Tells how the process with this pidfd and number ended. A process that is ending at this moment counts as ended or
-/// killed, even before its parent can see its end. The caller needs the right to inspect the process.
+/// Tells how the process with this pidfd and process id ended. A process that is ending at this moment counts as exited
+/// or killed already, although its parent cannot see its end yet. The caller needs the right to inspect the process.
 ///
 /// If one thread of a process calls `exit`, the kernel ends the other threads by a signal, and the flag `SIGNALED` of
 /// the first thread is set. So only the exit code tells whether the process was killed.
@@ -131,8 +131,8 @@ pub fn start_time(pid: i32) -> Option<u64> {
     behind_name.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The inode number of this process's PID namespace; 0 if it is not known. A process id from another PID namespace
-/// does not identify a process in this one.
+/// The inode number of this process's PID namespace; 0 if it is not known. A process id from another PID namespace does
+/// not identify a process in this namespace.
 pub fn number_space() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
@@ -205,7 +205,7 @@ pub fn available_memory() -> u64 {
     memory("MemAvailable:")
 }
 
-/// The bytes of memory of the whole node; 0 if the kernel does not tell.
+/// The number of bytes of memory of the whole node; 0 if the kernel does not tell.
 pub fn total_memory() -> u64 {
     memory("MemTotal:")
 }

@@ -10,11 +10,12 @@ use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use crate::error::{Context, OsResult};
 use crate::{Mapping, OsError};
 
-/// The size of a huge page. A `Reservation` begins at a multiple of it, so that huge pages fit into it.
+/// The size of a huge page. A `Reservation` begins at a multiple of this size, so that huge pages can be mapped in the
+/// reservation.
 pub const HUGE: usize = 2 << 20;
 
-/// A reserved range of addresses in this process, which nothing else can take. It costs no memory while nothing is
-/// mapped in it.
+/// A reserved range of addresses in this process. No other mapping can take these addresses. It costs no memory while
+/// nothing is mapped in it.
 #[derive(Debug)]
 pub struct Reservation {
     start: NonNull<u8>,
@@ -29,8 +30,8 @@ unsafe impl Send for Reservation {}
 unsafe impl Sync for Reservation {}
 
 impl Reservation {
-    /// Reserves `length` bytes of addresses, rounded up to whole pages. Before something is mapped there, an access to
-    /// them is a fault.
+    /// Reserves `length` bytes of addresses, rounded up to whole pages. Until something is mapped at these addresses,
+    /// an access to them is a fault.
     pub fn reserve(length: usize) -> OsResult<Self> {
         let length = length.max(1).next_multiple_of(4096);
         let taken = length + HUGE;
@@ -205,7 +206,7 @@ impl Reservation {
         }
     }
 
-    /// Removes the mappings of a part of the range. After that, an access to it is a fault again.
+    /// Removes the mappings of a part of the range. After that, an access to this part is a fault again.
     pub fn clear(&self, offset: usize, length: usize) -> OsResult<()> {
         let at = self.range(offset, length, "mmap")?;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;

@@ -1,24 +1,24 @@
 //! The roll: a file without contents on which each living member holds one lock. While the kernel shows the lock, the
 //! member is alive.
 //!
-//! **The calls.** A lock is set with `F_OFD_SETLK`. It belongs to the open file *description*, not to a process or a
-//! descriptor. For each member the daemon opens the roll anew, takes a read lock on the byte whose offset is the
-//! member's number, and sends the descriptor to the member. The member maps a page of it (`PROT_NONE`, `MAP_SHARED`,
-//! `MADV_DONTFORK`) and closes the descriptor. The mapping keeps the description, so the lock lives exactly as long as
-//! the member's process image. `_exit`, any signal that ends the process, and `execve` end the lock. `close`,
-//! `closefrom` and a full descriptor table do not end it, and a forked child does not prolong it. (If the member forks
-//! after it has received the descriptor and before it has mapped the page, the child has a copy of the descriptor until
-//! it execs or ends. Then the proof of the member's death may come late, but never too early. A `vfork` child shares
-//! the process image, so the lock rightly lasts as long as either of the two runs.)
+//! **The calls.** A lock is set with `F_OFD_SETLK`. The lock belongs to the open file *description*, not to a process
+//! or a descriptor. For each member the daemon opens the roll anew, takes a read lock on the byte whose offset is the
+//! member's number, and sends the descriptor to the member. The member maps a page of the roll through this descriptor
+//! (`PROT_NONE`, `MAP_SHARED`, `MADV_DONTFORK`) and closes the descriptor. The mapping keeps the open file description,
+//! so the lock lives exactly as long as the member's process image. `_exit`, any signal that ends the process, and
+//! `execve` end the lock. `close`, `closefrom` and a full descriptor table do not end it, and a forked child does not
+//! prolong it. (If the member forks after it has received the descriptor and before it has mapped the page, the child
+//! has a copy of the descriptor until it execs or ends. Then the proof of the member's death may come late, but never
+//! too early. A `vfork` child shares the process image, so the lock rightly lasts as long as either of the two runs.)
 //!
 //! **The question.** To ask whether a member is alive, a process calls `F_OFD_GETLK` for a write lock on the member's
 //! byte, through another open file description than the member's. The call takes 0.4 µs. The answer "free" proves the
 //! death for ever, because only the daemon gives out numbers, and it gives out each number only once.
 //!
 //! **The self-check.** With each question about a member, the asking process also asks, through the same descriptor,
-//! about its own byte, which is locked. If that byte seems free, either the descriptor was closed and its number used
-//! again, or the file system does not keep locks by mapping. (overlayfs maps another file than the one that was opened;
-//! NFS may do so too.) The answer is then "not proved".
+//! about its own byte, which is locked. If that byte seems free, either the descriptor was closed and its number now
+//! belongs to another file, or the file system does not keep a lock while the file is only mapped. (overlayfs maps
+//! another file than the one that was opened; NFS may do so too.) Then the member's death is not proved.
 //!
 //! All locks are read locks, and the descriptors allow only reading. So no holder can write the file or keep other
 //! members from locking. A lock on another member's byte can delay a proof of death, but cannot cause a false proof.
@@ -248,8 +248,8 @@ mod tests {
         Fixture { _folder: folder, roll, reader, _entry: entry }
     }
 
-    /// Waits until the condition holds. Other tests of this process fork, and their children have copies of descriptors
-    /// until they exec or end.
+    /// Waits until the condition holds. This may take a moment: other tests of this process fork, and a forked child
+    /// keeps copies of descriptors until it execs or ends.
     fn soon(holds: impl Fn() -> bool) -> bool {
         (0..2000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -6,7 +6,7 @@
 //! sees the files that an `io_uring` opens. The filter for producers stops only calls that open a file for writing or
 //! set its length. Calls of a program of another instruction set (32 bits) are not stopped by any filter.
 //!
-//! This is no security boundary. A program can change the name in its memory after the supervisor has read it and
+//! This is no security boundary. A program can change the name in its memory after the supervisor has read the name and
 //! before the kernel reads it. So the supervisor never opens a file for the program. It only lets the call go on with
 //! the program's own rights.
 
@@ -49,7 +49,7 @@ const ARCHITECTURE: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xC000_00B7;
 
-/// The numbers of the calls that look up a name, which the filter for consumers stops. An entry may also have the
+/// The numbers of the calls that look up a name. The filter for consumers stops these calls. An entry may also have the
 /// number of the argument with the flags, and a mask. The filter does not stop the call if one of the mask's bits is
 /// set in the flags.
 #[rustfmt::skip]
@@ -276,7 +276,7 @@ impl Listener {
         });
     }
 
-    /// Lets the call fail with this errno.
+    /// Makes the call fail with this errno.
     pub fn refuse(&self, id: u64, errno: i32) {
         self.answer(libc::seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 });
     }
@@ -352,8 +352,8 @@ impl MemoryReader {
         if !self.by_file {
             let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
             let remote = libc::iovec { iov_base: address as usize as *mut libc::c_void, iov_len: into.len() };
-            // SAFETY: the kernel writes into `into`. The other address belongs to the other process, and the kernel
-            // checks it.
+            // SAFETY: the kernel writes into `into`. `remote` holds an address in the other process, which the kernel
+            // checks.
             let read = unsafe { libc::process_vm_readv(thread, &raw const local, 1, &raw const remote, 1, 0) };
             if let Ok(read) = usize::try_from(read) {
                 return Some(read);

@@ -1,5 +1,5 @@
-//! Keeps one descriptor of a file for the whole process, which all objects that read the file share. The descriptor
-//! stays open as long as one of these objects uses it.
+//! Keeps one descriptor of a file for the whole process. All objects that read the file share this descriptor. The
+//! descriptor stays open as long as one of these objects uses it.
 
 use std::sync::{Arc, Mutex, Weak};
 

@@ -149,7 +149,7 @@ pub fn peer(socket: impl AsFd) -> OsResult<Peer> {
     Ok(Peer { pid: found.pid.as_raw_nonzero().get(), uid: found.uid.as_raw(), gid: found.gid.as_raw() })
 }
 
-/// Opens a pidfd of the process at the other end. The pidfd refers to that process even if the process number is used
+/// Opens a pidfd of the process at the other end. The pidfd refers to that process even if its process id is used
 /// again. `None` if the kernel is older than 6.5.
 pub fn peer_pidfd(socket: impl AsFd) -> OsResult<Option<OwnedFd>> {
     const SO_PEERPIDFD: i32 = 77;

@@ -79,7 +79,7 @@ static inline int CDI_register(CDI_container c_id)
     return status == CROSSDOCK_OK ? 1 : -1;
 }
 
-/* Makes an object. 1: there is a new object with key k and s bytes of data, which this container owns. 0: an object of
+/* Makes an object. 1: there is a new object with key k and s bytes of data, and this container owns it. 0: an object of
  * this key exists already. -1: the object cannot be created, for example for lack of memory. */
 static inline int CDI_create(CDI *c, CDI_key k, size_t s)
 {
@@ -109,8 +109,9 @@ static inline int CDI_use(CDI *c, CDI_key k)
     return status == CROSSDOCK_NOT_FOUND ? 0 : -1;
 }
 
-/* Copies an object. 1: `copy` is a new object of key k, an exact copy of c and independent of it, which this container
- * owns. 0: an object of this key exists already. -1: the copy cannot be created, or this container does not own c. */
+/* Copies an object. 1: `copy` is a new object of key k, and this container owns it. It is an exact copy of c, and
+ * independent of c. 0: an object of this key exists already. -1: the copy cannot be created, or this container does not
+ * own c. */
 static inline int CDI_copy(CDI *copy, CDI *c, CDI_key k)
 {
     crossdock_item *item;

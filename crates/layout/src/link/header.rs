@@ -14,7 +14,8 @@ pub struct FrameHeader {
     pub length: usize,
     /// The number of the kind of message.
     pub opcode: u16,
-    /// The number of a question on this connection, which the answer repeats. It is 0 in messages that have no answer.
+    /// In a question: its number on this connection. In an answer: the number of the question. In all other messages:
+    /// 0.
     pub number: u64,
 }
 

@@ -43,7 +43,7 @@ pub const MAX_CAPACITY: u32 = 4096;
 pub const RETAINED: u32 = 1 << 31;
 /// The largest number of data bytes that a message carries in itself, without a handle.
 pub const INLINE_MAX: usize = 24;
-/// The number of bytes of a task's name that an end slot has room for. A longer name is shortened.
+/// The number of bytes for a task's name in an end slot. A longer name is shortened.
 pub const NAME_BYTES: usize = 40;
 
 /// The bit of a signal word that says that a member sleeps on the word, or is about to.
@@ -220,18 +220,19 @@ pub struct EndHolder {
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct EndCounters {
-    /// The next position that this end will use. This value is shown to people. It also serves to count the messages
-    /// that this end's owner received and that the end's next owner gets again.
+    /// The next position that this end will use. Tools show this value to users. In a port with one consumer and one
+    /// producer, it also serves to count the messages that are delivered again: those that the end's former owner
+    /// received, and that its new owner receives again.
     pub cursor: AtomicU64,
-    /// The time when the end last did something, in nanoseconds of the monotonic clock, mostly as it was at the
-    /// kernel's last tick. This value is updated at each wait and wake, at each iteration of an end that spins until
-    /// its deadline, and at each sixteenth message.
+    /// The time when the end last did something, in nanoseconds of the monotonic clock. It is mostly read from the
+    /// kernel's coarse clock, which is exact to a few milliseconds. This value is updated at each wait and wake, at
+    /// each iteration of an end that spins until its deadline, and at each sixteenth message.
     pub last_seen: AtomicU64,
     /// The number of messages that this end sent (as a producer) or released (as a consumer).
     pub messages: AtomicU64,
     /// The number of bytes of data in the messages that this end sent. The sender states this number for each message.
     pub bytes: AtomicU64,
-    /// The number of bytes that were copied at this end.
+    /// The number of bytes that this end's owner had to copy, as it reports them (`note_copied`).
     pub copied: AtomicU64,
     /// The total time, in nanoseconds, that the end waited.
     pub wait_ns: AtomicU64,

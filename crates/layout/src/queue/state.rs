@@ -9,7 +9,7 @@
 //!
 //! | phase | meaning | next phase |
 //! |---|---|---|
-//! | 0 free | free for the lap `lap`; C: a producer can take its handle back | claimed, by a producer |
+//! | 0 free | free for the lap `lap`; C: a producer can take back the handle in the cell | claimed, by a producer |
 //! | 1 claimed | the producer `end` is writing the message | ready, by this producer |
 //! | 2 ready | the message is complete | taken (fan-in, work queue) or free for the next lap, by a consumer |
 //! | 3 taken | the consumer `end` has the message (fan-in, work queue) | free for the next lap, by this consumer |

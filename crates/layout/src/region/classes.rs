@@ -15,9 +15,9 @@ pub struct SizeClass {
     pub size: u32,
     /// The number of blocks in a slice.
     pub blocks: u32,
-    /// The number ⌈2³²/size⌉, by which a multiplication replaces a division: `offset * reciprocal >> 32` is `offset /
-    /// size` for every offset within a slice. The low half of the product is less than the reciprocal if and only if
-    /// the division has no remainder.
+    /// The number ⌈2³²/size⌉. With this number, a multiplication replaces a division: `offset * reciprocal >> 32` is
+    /// `offset / size` for every offset within a slice. The low half of the product is less than the reciprocal if and
+    /// only if the division has no remainder.
     pub reciprocal: u32,
 }
 

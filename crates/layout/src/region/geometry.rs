@@ -10,8 +10,8 @@ pub const PAGE: u64 = 4096;
 pub const SLICE: u64 = 65536;
 /// The number of state bytes of a slice: one for each block that it can hold.
 pub const STATES_PER_SLICE: u64 = SLICE / super::MIN_BLOCK;
-/// The largest number of heap slots of a region. A state byte contains the number of a slot or another state, so it has
-/// no room for 256 slots.
+/// The largest number of heap slots of a region. A state byte must have different values for all slots and for a few
+/// other states, so a region cannot have 256 slots.
 pub const MAX_SLOTS: u64 = 224;
 /// The size of the smallest region: its tables and two slices.
 pub const MIN_CAPACITY: u64 = 256 << 10;
@@ -52,7 +52,7 @@ pub struct Geometry {
     pub entries_at: u64,
     /// The number of slices.
     pub slices: u64,
-    /// The offset of the bitmap of used slices, which consists of words of 64 bits.
+    /// The offset of the bitmap of used slices. The bitmap consists of words of 64 bits.
     pub used_at: u64,
     /// The offset of the slice heads.
     pub heads_at: u64,

@@ -67,7 +67,8 @@ pub struct RegionHeader {
     pub committed: WildWord<AtomicU64>,
     /// No slice with a number below this value is free. The value is a hint that is written under the region's lock.
     pub first_free: WildWord<AtomicU64>,
-    /// The bytes of this region that count against the quota so far. The number is written under the region's lock.
+    /// The number of bytes of this region that count against the quota at present. The number is written under the
+    /// region's lock.
     pub reserved: AtomicU64,
     /// The number of heap slots with reserved memory, counted from the first slot. The number is written under the
     /// region's lock.

@@ -12,8 +12,8 @@ pub const MAX_WORDS: usize = 16;
 
 /// The value of an operation record's `kind` if the record is not in use.
 pub const OP_NONE: u32 = 0;
-/// The value of an operation record's `kind` while a new block exists that only the record names. If the holder of the
-/// slot dies, healing frees this block.
+/// The value of an operation record's `kind` while the record alone names a new block. If the holder of the slot dies,
+/// healing frees this block.
 pub const OP_PREPARED: u32 = 1;
 /// The value of an operation record's `kind` while the holder of the slot writes the words of the record and frees the
 /// old block that the record names. If the holder dies, healing completes both steps.
@@ -22,19 +22,19 @@ pub const OP_REPLACING: u32 = 2;
 /// The first phase of freeing a block, in the low bits of a word that names the block: the block's state may still be
 /// USED.
 pub const PHASE_BEGUN: u64 = 1;
-/// The second phase of freeing a block: this slot has marked the block DYING. If the block no longer has the mark, the
-/// block has been freed.
+/// The second phase of freeing a block: the slot's holder has marked the block DYING. If healing finds the block
+/// without this mark, the block has been freed.
 pub const PHASE_MARKED: u64 = 2;
 /// The bits that contain the phase of the freeing, in a word that names a block that is being freed.
 pub const PHASE_MASK: u64 = 15;
 
-/// A change of several steps, which is recorded before it begins. The slot's holder writes the record, or the member
-/// that heals the slot.
+/// A change of several steps, which is recorded before it begins. The record is written by the slot's holder, or by the
+/// member that heals the slot.
 #[repr(C)]
 pub struct Operation {
     /// The kind of change: one of `OP_…`. When the change begins, this field is stored after all others. When the
-    /// change is done, this field is cleared first. As soon as this field is REPLACING, the change will be completed:
-    /// if the holder dies, by the member that heals the slot.
+    /// change is done, this field is cleared first. Once this field is REPLACING, the change is always completed: by
+    /// the holder, or, if the holder dies, by the member that heals the slot.
     pub kind: AtomicU32,
     /// The number of valid `words`.
     pub count: WildWord<AtomicU32>,
@@ -52,7 +52,8 @@ pub struct Operation {
 /// One heap slot. The region's lock guards `holder` and all healing.
 #[repr(C, align(1024))]
 pub struct HeapSlot {
-    /// The member whose thread allocates through this slot; 0 if it is vacant. A vacant slot may still own slices.
+    /// The member whose thread allocates through this slot; 0 if the slot is vacant. A vacant slot may still own
+    /// slices.
     pub holder: AtomicU64,
     /// 1 if the holder has to search all slices of the slot, because a member may have freed a block and died before it
     /// put the block's slice on the slot's stack. Healing sets this field, and the holder clears it.
@@ -61,8 +62,8 @@ pub struct HeapSlot {
     /// The offset of the block that is being allocated; 0 when no allocation is going on. The holder writes this field
     /// by plain stores.
     pub allocating: AtomicU64,
-    /// The number, plus 1, of the slice that the holder of this slot is putting on the stack of the slice's owner,
-    /// because it has freed a block of the slice; 0 if there is no such slice. The holder writes this field.
+    /// While the holder of this slot, which has freed a block of another slot's slice, puts that slice on the other
+    /// slot's stack: the number of the slice plus 1. Otherwise 0. The holder writes this field.
     pub pushing: AtomicU64,
     /// The offset of the block that is being freed, with the phase of the freeing in its low bits; 0 if no block is
     /// being freed.

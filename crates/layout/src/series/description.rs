@@ -20,7 +20,8 @@ pub struct ValueField {
     pub words: [AtomicU64; 8],
 }
 
-/// A variable as the publisher declared it. The publisher writes the entry before the pool's `init` becomes ready.
+/// A variable as the publisher declared it. The publisher writes the entry before it sets the pool's `init` to
+/// [`super::SERIES_READY`].
 #[repr(C)]
 pub struct VariableEntry {
     /// The variable's name.

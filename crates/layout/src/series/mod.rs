@@ -153,11 +153,11 @@ pub struct SeriesReport {
     pub no_space: AtomicU64,
     /// The number of versions that the publisher took back from observers that held them.
     pub taken_back: AtomicU64,
-    /// The number of times that the method of finding changes was changed.
+    /// The number of times that the publisher switched to another method.
     pub switches: AtomicU64,
-    /// The bytes of memory that the pool has reserved.
+    /// The number of bytes of memory that are reserved for the pool.
     pub reserved: AtomicU64,
-    /// The methods of finding changes that this machine does not have. Method `n` is bit `1 << n`.
+    /// The methods that the publisher cannot use on this machine. Method `n` is bit `1 << n`.
     pub unavailable: AtomicU64,
     /// The number of attributes that have a name so far, counted from the first entry. The publisher stores this number
     /// (Release) after the new entry is complete.

@@ -21,7 +21,8 @@ pub(super) enum Reply {
     Item = 6,
     ItemInfo = 7,
     Pins = 8,
-    /// A page of a listing. The number of the answer is 100 plus the number of the list.
+    /// A page of a listing: some of its entries, in one message. The number of the answer is 100 plus the number of the
+    /// list.
     Page = 100,
 }
 

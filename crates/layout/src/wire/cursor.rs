@@ -18,7 +18,7 @@ pub enum Malformed {
     Name,
     /// The field of this name has a number that is not allowed there.
     Value(&'static str),
-    /// The message came with a wrong number of descriptors, or the kernel cut off its control data, which contains the
+    /// The message came with a wrong number of descriptors, or the kernel cut off the control data with the
     /// descriptors.
     Descriptors,
 }

@@ -25,7 +25,7 @@ record! {
 }
 
 impl WorkflowEntry {
-    /// The number of entries that fit on a page.
+    /// The number of entries that fit into one message (a page) of a listing.
     pub const PER_PAGE: usize = PAGE_ROOM / Self::SIZE;
 }
 
@@ -56,7 +56,7 @@ record! {
 }
 
 impl MemberEntry {
-    /// The number of entries that fit on a page.
+    /// The number of entries that fit into one message (a page) of a listing.
     pub const PER_PAGE: usize = PAGE_ROOM / Self::SIZE;
 }
 
@@ -93,7 +93,7 @@ record! {
 }
 
 impl SegmentEntry {
-    /// The number of entries that fit on a page.
+    /// The number of entries that fit into one message (a page) of a listing.
     pub const PER_PAGE: usize = PAGE_ROOM / Self::SIZE;
 }
 
@@ -128,6 +128,6 @@ record! {
 }
 
 impl NodeEntry {
-    /// The number of entries that fit on a page.
+    /// The number of entries that fit into one message (a page) of a listing.
     pub const PER_PAGE: usize = PAGE_ROOM / Self::SIZE;
 }

@@ -4,7 +4,7 @@ use super::{Pattern, SegmentKind, Wire};
 use crate::{Rights, name, record};
 
 record! {
-    /// Rights on the names of one kind of object that match a pattern.
+    /// The rights of a task on objects of one kind whose names match a pattern.
     pub struct Grant as Wire {
         /// The kind of the objects on which the rights are granted.
         kind: SegmentKind,

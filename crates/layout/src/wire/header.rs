@@ -16,7 +16,8 @@ pub struct Header {
     pub opcode: u16,
     /// The number of descriptors that came with the message.
     pub descriptors: u16,
-    /// The number of a request on this connection, which the answer repeats. It is 0 in messages that have no answer.
+    /// In a request: its number, or 0 if the daemon does not answer this kind of request. In an answer: the number of
+    /// the request.
     pub request: u64,
     /// In a request: a request number. All requests of this member with smaller numbers have been answered, so the
     /// daemon may forget their outcomes. In an answer: the number of the status.

@@ -96,7 +96,7 @@ requests! {
             kind: SegmentKind,
             /// What to do if members have the object open.
             in_use: InUse,
-            /// The name of the object, which the daemon removes.
+            /// The name of the object. The daemon removes this name.
             name: String,
         },
         /// Makes a workflow. When the member that sent this request ends, the daemon ends the workflow.
@@ -199,9 +199,9 @@ requests! {
             /// The id of the region's segment on the node from which the region came.
             former: SegmentId,
         },
-        /// Lets another node decide whether a frozen region moves to that node. After the answer, this node opens the
-        /// region only if the other node says that the region has not moved. Only the member of the node daemon that
-        /// has frozen the region sends a HandOver.
+        /// Lets another node decide whether a frozen region moves to that node. After the answer, this node lets
+        /// members open the region again only if the other node says that the region has not moved. Only the member of
+        /// the node daemon that has frozen the region sends a HandOver.
         20 HandOver -> Done {
             /// The region's id on this node.
             segment: SegmentId,

@@ -1,10 +1,10 @@
 //! The records in the messages about series (opcodes 40 to 43).
 //!
 //! The publisher makes a series' memory, its *pool*. The publisher maps the pool for writing, and then seals the pool,
-//! so that no further mapping of it can be written. *Pin pages* are pages in which observers note the versions that
-//! they use, for the publisher to read. When an observer of a task attaches and no pin page of that task has a free
-//! slot, the daemon makes a pin page. Each pin page is a separate piece of memory for one task. So a faulty observer
-//! can write wrong pins only into the pages of its own task.
+//! so that no process can map it for writing again. *Pin pages* are pages in which observers note the versions that
+//! they use. The publisher reads these pages. When an observer of a task attaches and no pin page of that task has a
+//! free slot, the daemon makes a pin page. Each pin page is a separate piece of memory for one task. So a faulty
+//! observer can write wrong pins only into the pages of its own task.
 //!
 //! A series takes a range of segment ids. The first id is that of the pool. The next ids are those of the pin pages
 //! that the series may get ([`page_id`]). The last ids are those of the observers' slots ([`pin_id`]). An observer

@@ -17,8 +17,8 @@ fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
 }
 
-/// Changes the text of a file of the repository by `change`. Without `UPDATE`, it writes nothing and fails if the text
-/// would change.
+/// Applies `change` to the text of a file of the repository, and writes the result to the file. Without `UPDATE`, the
+/// function writes nothing, and fails if the text would change.
 fn keep(name: &str, change: impl Fn(&str) -> String) {
     // Tests run at the same time, and several of them write to one file.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

@@ -12,12 +12,13 @@ use super::{keep, remark, replace, upper};
 /// A closed set, and how it appears in the other languages.
 struct Shown {
     set: Set,
-    /// The enum's name in C, and the prefix of its members' names.
+    /// The enum's name in C, and the prefix of its enumerators' names.
     c: (&'static str, &'static str),
-    /// The number, in Rust, of the member that has the number 0 in C. All numbers in C are smaller by this number.
+    /// What to subtract from a number in Rust to get the number in C: the number in Rust of the value that has the
+    /// number 0 in C.
     first: u32,
-    /// A member that only the other languages have, for "the caller gave no value". The fields are its name in C, its
-    /// number and its meaning.
+    /// An enumerator that only the other languages have, for "the caller gave no value". The fields are its name in C,
+    /// its number and its meaning.
     open: Option<(&'static str, u32, &'static str)>,
     /// The file, the enum's name and its underlying type in C++.
     cpp: Option<(&'static str, &'static str, &'static str)>,
@@ -114,7 +115,7 @@ fn shown() -> Vec<Shown> {
 }
 
 impl Shown {
-    /// The name in C, the number and the remark of each member, in the order of the numbers.
+    /// For each value of the set: its name in C, its number and its remark. They are in the order of the numbers.
     fn members(&self) -> Vec<(String, u32, String)> {
         let name = |name| format!("{}{}", self.c.1, upper(name));
         let own = self.set.members.iter().map(|m| (name(m.name), m.number - self.first, remark(m.doc)));

@@ -3,30 +3,31 @@
 //!
 //! A lease counts open files. It does not count a path descriptor (`O_PATH`), by which a former user may open the file
 //! anew later, or truncate it. But such a descriptor leads to the file through the mount by which it was opened. So
-//! each party gets a mount of its own, which is attached nowhere. Before the lease is asked for, that *door* is shut:
+//! each party gets a mount of its own, which is attached nowhere. Such a mount is called a *door*. Before the daemon
+//! asks for the lease, it shuts the door in two steps:
 //!
 //! 1. The mount becomes read-only. The kernel refuses this while any process writes through the mount. Afterwards no
-//! caller can open a file for writing through the mount, truncate it or change its mode or owner.
+//! process can open a file for writing through the mount, truncate it or change its mode or owner.
 //! 2. The *gate* is shut. From then on the kernel asks the daemon before it opens anything through this mount (a
 //! fanotify permission event), and the daemon refuses.
 //!
 //! The gate also refuses each read by a system call, whether the door is open or shut: read, splice, sendfile,
 //! copy_file_range, and the same operations of an io_uring. The reason is that a splice or sendfile puts references to
 //! the file's pages into a pipe or socket. Such references outlive the descriptor and every mapping, so the former user
-//! would read through them what the next owner writes. The kernel asks before it takes the references. The kernel does
-//! not ask about accesses through a mapping, so the owner works at full speed.
+//! would read through them what the next owner writes. The kernel asks the daemon before it makes these references. The
+//! kernel does not ask about accesses through a mapping, so the owner works at full speed.
 //!
 //! There is no gap, because of the order of steps in the kernel's open. The kernel first counts the open file, and the
 //! lease uses this count. Only then does the kernel check whether the mount is read-only, and ask the gate. Take an
-//! open that began before the door was shut: either it was counted, and then the lease is refused, or it finds the door
-//! shut. A process cannot use another task's door, because a path descriptor is no mount, and the mount cannot be
-//! cloned (it is unbindable).
+//! open that began before the door was shut: either the kernel has already counted it and therefore refuses the lease,
+//! or the open finds the door shut. A process cannot use another task's door, because a path descriptor is no mount,
+//! and the mount cannot be cloned (it is unbindable).
 //!
 //! Two other methods would leave gaps. The first is *modes and owners* on mounts with mapped ids: a container's root
 //! with CAP_CHOWN may change the owner of a file from an unmapped id to a mapped one. Also, the kernel checks
 //! permissions long before it counts the open file, so a reader that is preempted in between could get the file after
-//! the proof. The second method is the *mount's count of references* (`MNT_EXPIRE`): it is a sum over CPUs, and it may
-//! miss a reference that moves between two of them.
+//! the proof. The second method is the *mount's count of references* (`MNT_EXPIRE`): the kernel adds up one number for
+//! each CPU, and the sum may miss a reference that moves from one CPU to another.
 //!
 //! A door needs the rights of root in the initial user namespace. The daemon of an ordinary user has no doors.
 
@@ -51,9 +52,10 @@ pub struct Gate(OwnedFd);
 /// An access that the gate refused, with the id of the process that tried it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RefusedAccess {
-    /// The process with this id opened a file through a door that is shut.
+    /// The process with this id tried to open a file through a door that is shut.
     Open(i32),
-    /// The process with this id read a file by a system call (read, splice, sendfile) and not through a mapping.
+    /// The process with this id tried to read a file by a system call (read, splice, sendfile) and not through a
+    /// mapping.
     Read(i32),
 }
 

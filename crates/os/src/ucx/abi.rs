@@ -51,7 +51,7 @@ pub const WORKER_THREAD_MODE: u64 = 1;
 pub const WORKER_FLAGS: u64 = 1 << 5;
 /// The thread mode for a worker that several threads use, one at a time.
 pub const THREAD_MODE_SERIALIZED: c_int = 1;
-/// The flag of a worker that may be destroyed while requests are left.
+/// The flag of a worker that may be destroyed while some of its requests are not complete.
 pub const WORKER_IGNORES_LEFT_REQUESTS: u64 = 1;
 
 #[repr(C)]

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicI8, Ordering};
 
 /// The largest number of bytes of small messages that may wait to be read.
 const WAITING: usize = 16 << 20;
-/// A waiting small message counts as at least this many bytes, because each message also takes memory of its own.
+/// A waiting small message counts as at least this many bytes, because storing a message takes more memory than its
+/// bytes.
 const LEAST: usize = 128;
 
 /// A message that has arrived and was not read yet.
@@ -27,7 +28,7 @@ struct Unread {
     /// The messages that were not read yet, each under its number. They have numbers because UCX may deliver them in
     /// another order than they were sent.
     messages: BTreeMap<u64, UnreadMessage>,
-    /// The number of bytes of the small messages in `messages`. A message counts at least [`LEAST`] bytes.
+    /// The number of bytes of the small messages in `messages`. Each message counts as at least [`LEAST`] bytes.
     held: usize,
     /// What the peer did wrong, as a text; `None` if the peer did nothing wrong.
     wrong: Option<&'static str>,

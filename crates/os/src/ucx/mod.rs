@@ -2,9 +2,9 @@
 //! example RDMA.
 //!
 //! [`Library`] is `libucp.so.0`. The program does not link to it, and works without it. [`Fabric`] is one UCX context.
-//! A [`Wire`] is one connection, with a UCX worker and a UCX endpoint of its own. It carries messages of UCX's *active
-//! message* interface. Small messages are copied. For a large message UCX uses its rendezvous: the receiving side gets
-//! the bytes directly into their place, by an RDMA read if the hardware has it.
+//! A [`Wire`] is one connection, with a UCX worker and a UCX endpoint of its own. A wire sends messages through UCX's
+//! *active message* interface. Small messages are copied. For a large message UCX uses its rendezvous: the receiving
+//! side gets the bytes directly into their place, by an RDMA read if the hardware has it.
 //!
 //! UCX has neither TLS nor authentication. Its TCP transport copies bytes to whatever address of this process a peer
 //! names. So every program that reaches the transport's TCP ports can write to this process's memory. This crate does

@@ -263,8 +263,8 @@ impl Wire {
         outcome.map_err(|error| self.end(state, error))
     }
 
-    /// Ends the wire without an error: the peer reads all messages, and then the end. Calls that wait in other threads
-    /// end too.
+    /// Ends the wire without an error: the peer can read all messages that were sent, and then gets [`Received::End`].
+    /// Calls that wait in other threads end too.
     pub fn close(&self) {
         let mut state = lock(&self.state);
         if state.ending {
@@ -424,7 +424,7 @@ impl Wire {
         self.changed.notify_all();
     }
 
-    /// Ends the wire: destroys the worker, so that UCX uses no memory of a caller any more. Gives `error` back.
+    /// Ends the wire: destroys the worker, so that UCX uses no memory of a caller any more. Returns `error`.
     fn end<'a>(&'a self, mut state: StateGuard<'a>, error: WireError) -> WireError {
         if !state.ending {
             state.ending = true;

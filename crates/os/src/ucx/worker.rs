@@ -16,7 +16,7 @@ use std::time::Duration;
 const MESSAGE: u32 = 1;
 /// The longest time that a worker waits until UCX has closed the endpoint, or has sent the last messages.
 const FLUSH: Duration = Duration::from_secs(1);
-/// The time after which a worker that waits for an operation lets UCX proceed, although UCX reports no event.
+/// While a worker waits for an operation and UCX reports no event, it lets UCX proceed after this time.
 const SLICE: Duration = Duration::from_millis(10);
 
 /// The way in which a message is sent.
@@ -164,7 +164,8 @@ impl Worker {
         let params = RequestParams::new(abi::REQUEST_FLAGS, how);
         let (header, header_length) = (header.as_ptr().cast(), size_of_val(header));
         let (data, length) = (bytes.as_ptr().cast(), bytes.len());
-        // SAFETY: this function's caller promises what the call of UCX needs.
+        // SAFETY: the caller promises that the worker is connected, and that header and bytes stay where they are until
+        // the operation is complete.
         StartResult::new(unsafe {
             (self.functions().send)(self.endpoint, MESSAGE, header, header_length, data, length, &params)
         })
@@ -177,7 +178,8 @@ impl Worker {
     /// message's bytes, and no other code may use this room until the operation is complete or this value is dropped.
     pub unsafe fn receive(&self, description: *mut c_void, place: *mut u8, length: usize) -> StartResult {
         let params = RequestParams::new(0, 0);
-        // SAFETY: this function's caller promises what the call of UCX needs.
+        // SAFETY: the caller promises that UCX gave the description to this worker, and that `place` has room for the
+        // bytes.
         StartResult::new(unsafe { (self.functions().receive)(self.worker, description, place.cast(), length, &params) })
     }
 
@@ -186,7 +188,7 @@ impl Worker {
     /// # Safety
     /// The request must be one of this worker, and must not be freed yet.
     pub unsafe fn status(&self, request: *mut c_void) -> Option<Status> {
-        // SAFETY: this function's caller promises what the call of UCX needs.
+        // SAFETY: the caller promises that this worker made the request, and that the request is not freed yet.
         let status = unsafe { (self.functions().check)(request) };
         (status != abi::IN_PROGRESS).then_some(status)
     }
@@ -196,7 +198,7 @@ impl Worker {
     /// # Safety
     /// The request must be one of this worker, and must not be used again.
     pub unsafe fn free(&self, request: *mut c_void) {
-        // SAFETY: this function's caller promises what the call of UCX needs.
+        // SAFETY: the caller promises that this worker made the request, and that the request is not used again.
         unsafe { (self.functions().free)(request) };
     }
 

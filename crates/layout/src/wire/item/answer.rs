@@ -74,6 +74,6 @@ record! {
 }
 
 impl ItemEntry {
-    /// The number of entries that fit on a page.
+    /// The number of entries that fit into one message (a page) of a listing.
     pub const PER_PAGE: usize = PAGE_ROOM / Self::SIZE;
 }

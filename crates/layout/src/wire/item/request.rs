@@ -5,7 +5,7 @@ use crate::SegmentId;
 use crate::wire::declare::requests;
 use crate::wire::{ItemLevel, NonEmptyList, OnDeath, Padded, Wire};
 
-/// The largest number of keys in one request that waits for any of them.
+/// The largest number of keys in one `Access` request.
 pub const KEYS_PER_MESSAGE: usize = 24;
 
 requests! {
