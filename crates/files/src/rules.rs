@@ -33,9 +33,10 @@ pub enum Keep {
     Newest(usize),
     /// A file stays until each consumer has closed it after reading and no process has it open.
     Consumed {
-        /// How often each consumer reads a file. The service cannot tell which process of a consumer has read: a file
-        /// that is opened twice counts twice, and reads at the same moment can count as one. So each rank that sees the
-        /// directory in a folder of its own counts as one consumer, which reads each file at least once.
+        /// For each consumer: how often it reads each file, at least one time. The service cannot tell which process of
+        /// a consumer has read a file. If one process opens the file twice, that counts as two reads, and two reads at
+        /// the same moment can count as one read. So each rank that sees the directory in a folder of its own counts as
+        /// a separate consumer.
         readers: Vec<u32>,
     },
 }

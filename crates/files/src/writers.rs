@@ -18,8 +18,8 @@ const MANY: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Writers {
     openers: Option<OpenWatch>,
-    /// For each process that opened files: a descriptor of the process, under its process id. There is one descriptor
-    /// for each process, however many files it opens.
+    /// Maps the id of each process that has opened files to a descriptor of the process. A process has one descriptor
+    /// here, however many files it opens.
     processes: HashMap<i32, OwnedFd>,
     /// As soon as this many processes are known, the service removes the dead ones from `processes`.
     many: usize,

@@ -173,7 +173,7 @@ pub(crate) const HTTP2: &[u8] = b"h2";
 /// A node's credentials, checked and ready to be used for connections.
 pub struct Certificates {
     pub(crate) client: Arc<ClientConfig>,
-    /// The configuration like `client`, but for connections that carry HTTP/2.
+    /// The same configuration as `client`, but for connections that carry HTTP/2.
     #[cfg(feature = "grpc")]
     pub(crate) client_of_http2: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,

@@ -103,7 +103,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
-    /// Begins to connect to `peer` at `address` by one transport. [`Self::connected`] waits until that has succeeded.
+    /// Begins to connect to `peer` at `address` by one transport. [`Self::connected`] waits until there is a
+    /// connection.
     ///
     /// # Errors
     /// One of the names cannot be the name of a node, or no thread can be started.

@@ -27,7 +27,7 @@ pub struct LinkOptions {
     /// The least number of bytes that each stream of a pull brings, if several streams share the pull.
     pub share: usize,
     /// The largest number of connections that a server serves at the same time. One node may have at most an eighth of
-    /// these connections. At most three quarters of them may carry bytes of objects.
+    /// this number. At most three quarters of this number may be connections that carry bytes of objects.
     pub connections: usize,
 }
 

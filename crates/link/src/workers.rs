@@ -1,5 +1,5 @@
-//! Threads for jobs that may wait. There are as many threads as jobs at the same time, up to a limit. A thread without
-//! a job ends after a while.
+//! Threads for jobs that may wait. Each job runs on an idle thread or, if there is none, on a new thread. The number of
+//! threads is limited. A thread that is idle for a while ends.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -132,7 +132,7 @@ pub struct Channel {
     /// How the task of this node that used the mirror has left; `None` while the task uses the mirror.
     left: Mutex<Option<EndReason>>,
     over: AtomicBool,
-    /// True if the other node's daemon does not know this channel any more, or if that node is lost.
+    /// True if the other node is lost, or if its daemon does not know this channel any more.
     lost: AtomicBool,
     /// Whether this side's member in the daemon is alive. Every access to shared memory holds this lock for reading, so
     /// the member cannot end during an access.
@@ -238,8 +238,8 @@ impl Channel {
         self.die();
     }
 
-    /// Notes that the other side does not know this channel any more, or that its node is lost. Messages that the other
-    /// side sent earlier are still put into the ring.
+    /// Notes that the other side does not know this channel any more, or that the other side's node is lost. Messages
+    /// that the other side sent earlier are still put into the ring.
     pub fn unknown(&self) {
         if self.port.end() == crossdock_client::End::Consumer {
             return self.finish(EndReason::Died);

@@ -1,11 +1,12 @@
 //! Ports, series and regions across nodes. This page explains ports; the modules `series` and `region` explain the
 //! rest.
 //!
-//! A task that opens a port of another node gets a *mirror*: a port of its own node with the same shape. The daemon of
-//! the task's node takes the mirror's other end. The daemon of the port's node takes an end of the port for the task.
-//! Both daemons are members of their nodes at these ends. One daemon receives messages at its end, and the other daemon
-//! sends them at its own end (`channel`). Everything else works as on one node: each node's ring keeps the order,
-//! credits and capacity, is healed after a death, and reports which members closed.
+//! A task that opens a port of another node gets a *mirror*: a port of its own node with the same shape. The task opens
+//! one end of the mirror, and the daemon of its node opens the other end. The daemon of the port's node opens an end of
+//! the port on behalf of the task. Each daemon opens its end as a member of its own node. The daemon at one end
+//! receives messages there, and the daemon at the other end sends these messages on (`channel`). Everything else works
+//! as on one node: each node's ring keeps the order, credits and capacity, is healed after a death, and reports which
+//! members closed.
 //!
 //! The object of a message is copied into a region of the other node (`object`), with the same rights. Mirrors are
 //! named `.mirror/BY-NUMBER-ID/NAME`. A task may open a mirror if its grants allow it to open `NAME`.
@@ -68,9 +69,9 @@ const LOCAL: Duration = Duration::from_secs(10);
 const PLACE: Duration = Duration::from_secs(1);
 /// The longest pause before a request to open an end is repeated because the port has no free place.
 const PLACE_PAUSE: Duration = Duration::from_millis(800);
-/// How many requests of another node to open ends of one port may be in progress at the same time. The link limits how
-/// many requests of a node are answered at the same time. Requests that wait for a port may use only a part of this
-/// number, so that messages are not held up.
+/// How many requests of another node to open ends of one port may be in progress at the same time. The link answers a
+/// limited number of requests of a node at the same time. Requests that wait for a port may be only a part of them, so
+/// that requests that bring messages are not held up.
 const OPENS_OF_PORT: usize = 8;
 /// How many requests of another node to open ends of any ports may be in progress at the same time.
 const OPENS_OF_NODE: usize = 32;

@@ -75,8 +75,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 const LEAST: Duration = Duration::from_secs(1);
 /// How often the daemon of the original region asks for the state of the copy.
 const ASK: Duration = Duration::from_secs(1);
-/// If the node that makes the copy does not answer for this time, the freeze ends. A move that was handed over goes on,
-/// because its region is not frozen any more: the broker keeps this region closed.
+/// If the node that makes the copy does not answer for this time, the freeze ends. This does not end a move that was
+/// handed over: its region is not frozen any more, and is kept closed by the broker instead.
 const SILENT: Duration = Duration::from_secs(30);
 /// The text of the refusal if a node still pulls a region, or wants it handed over, after the freeze of the region has
 /// ended.

@@ -1,8 +1,8 @@
 //! Reads object headers. This module knows only headers of the kinds that this library writes. Any other header is an
 //! error.
 //!
-//! The checksums of the headers were found to be correct before, but any program may have made the file. So every
-//! number is checked before it is used.
+//! The caller has already checked the checksums of the headers. But any program may have made the file and its
+//! checksums, so every number is checked before it is used.
 
 use std::collections::HashSet;
 

@@ -41,7 +41,7 @@ const PHASES: [(Option<Phase>, &str); 5] = [
 /// What a host has announced about a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// The number of the service's start, which is never 0. Each start of the service has another number.
+    /// The number of the service's start, which is never 0. No two starts have the same number.
     pub life: u64,
     /// What the host does with the files of the directory.
     pub role: HostRole,
@@ -157,8 +157,8 @@ pub fn read_key<'a>(prefix: &str, key: &'a str) -> Option<(&'a str, &'a str)> {
     (name::check(directory).is_ok() && bad_node_name(node).is_none()).then_some((directory, node))
 }
 
-/// The fuzzer's entry. Reads bytes as a key up to the first zero, then a value. If the key or the value is accepted, it
-/// must be exactly what this host would write.
+/// The fuzzer's entry. Reads the bytes before the first zero as a key, and the bytes after it as a value. A key or a
+/// value that is accepted must be exactly what this host would write.
 pub fn fuzz_entry(bytes: &[u8]) {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let (key_bytes, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());

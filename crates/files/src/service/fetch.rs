@@ -11,8 +11,8 @@
 //! skips the files that consumers see already. What if the other host's service dies? Its successor has another `life`,
 //! so this host asks for all changes again. What if the other host is lost, so that it does not answer and its entry in
 //! the catalog is gone? The consumers' logs say that the host is lost, and which files are lost with it. After a while
-//! the host's producers count as failed, and waits for the files that are still in the backlog end with an error. If
-//! the host comes back, the fetching continues where it stopped.
+//! the lost host's producers count as failed, and every wait for a file that is still in the backlog ends with an
+//! error. If the host comes back, the fetching continues where it stopped.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
@@ -51,8 +51,9 @@ const SILENT: Duration = Duration::from_secs(5);
 /// If the other host has not announced itself in the catalog for this time, the consumers' logs say so. A host may need
 /// this long to prepare its part of a run.
 const COMING: Duration = Duration::from_secs(60);
-/// A lost host is given up when it has been silent for this time: then waits for its files end. A run that lost the
-/// host ends earlier than that. So the run reports the lost host as the reason, and not a task whose wait has ended.
+/// A lost host is given up when it has been silent for this time: every wait for one of its files then ends with an
+/// error. A run that has lost a host ends after a shorter time. So the run reports the lost host as the reason of its
+/// end, and not a task whose wait has failed.
 const GIVE_UP: Duration = Duration::from_secs(25);
 /// The size of the first piece of a file. Between two pieces the thread checks whether it must end.
 const PIECE: usize = 4 << 20;
@@ -110,8 +111,8 @@ pub(super) struct SilentOrigin {
 /// What is known of a host that does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SilenceLevel {
-    /// The host does not answer this host. But its entry in the catalog still exists, or its silence is short, so it
-    /// may only be cut off from this host.
+    /// The host does not answer this host. But its entry in the catalog still exists, or its silence is short. So
+    /// perhaps the host runs, and only the connection to this host is cut.
     Silent,
     /// The host does not answer, and its entry in the catalog is gone.
     Lost,

@@ -88,8 +88,8 @@ const OPENERS: u64 = 3;
 #[derive(Debug)]
 pub struct Service {
     shared: Arc<Shared>,
-    /// The thread that answers opens. This thread ends last, because the opens of the watching thread wait for its
-    /// answers.
+    /// The thread that lets processes open files: before each open, the kernel asks this thread and waits for its
+    /// answer. This thread ends last, because the watching thread also opens files.
     answers: Option<JoinHandle<()>>,
     watcher: Option<JoinHandle<()>>,
     /// The thread that moves files to a disk.
@@ -101,19 +101,19 @@ pub struct Service {
 pub struct Report {
     /// How many files were published. A file that replaces a published file counts too.
     pub published: u64,
-    /// The bytes of the published files.
+    /// The total size of the published files, in bytes.
     pub bytes: u64,
     /// Files that were not published because their writer was killed.
     pub torn: u64,
-    /// Files that were not published because the directory's memory was used up when they were closed.
+    /// How many files were not published because the directory's memory was used up when they were closed.
     pub cut: u64,
-    /// Published files that were dropped, as the key `keep` of the workflow file says.
+    /// How many published files were dropped, as the key `keep` of the workflow file says.
     pub dropped: u64,
-    /// Published files that were moved to a disk.
+    /// How many published files were moved to a disk.
     pub spilled: u64,
-    /// Files that were fetched from other hosts.
+    /// How many files were fetched from other hosts.
     pub fetched: u64,
-    /// The bytes of the fetched files.
+    /// The total size of the fetched files, in bytes.
     pub bytes_fetched: u64,
     /// True if the service notices killed writers. Only a service that runs as root can do so.
     pub writers_known: bool,
@@ -130,7 +130,7 @@ struct Shared {
     writers: Mutex<Writers>,
     /// A descriptor that is readable when the watcher thread must end.
     stop_watching: OwnedFd,
-    /// A descriptor that is readable when the thread that answers opens must end.
+    /// A descriptor that is readable when the thread that answers the kernel's questions about opens must end.
     stop_answering: OwnedFd,
     /// A descriptor that is readable when a view has reported a read.
     nudge: OwnedFd,
@@ -582,7 +582,8 @@ impl State {
             }
         }
         self.folders.clear();
-        // The visit of the top folder finds every folder and file of these lists that still exists.
+        // The lists of folders and files are emptied, because the visit of the top folder, which follows, finds again
+        // what still exists.
         self.unentered.clear();
         self.found.clear();
         self.unvisited = BTreeMap::from([(PathBuf::new(), Visit::Enter(NameChange::Made))]);
@@ -650,8 +651,9 @@ impl State {
     fn visit_one(&mut self, shared: &Shared, rest: &Path, what: Visit) {
         let (visited, came) = match what {
             Visit::Enter(came) => {
-                // This visit replaces the noted visits of this folder. A noted visit that came later would treat files
-                // that are made from now on as files that came with the folder.
+                // This visit replaces the noted visits of this folder. If a noted visit followed later, it would find
+                // files that are made from now on, and treat them as files that were in the folder before it was
+                // watched.
                 self.unvisited.remove(rest);
                 self.unentered.remove(rest);
                 (self.enter(shared, rest, came), came)
@@ -716,7 +718,8 @@ impl State {
             if !is_shown(rest, inode) {
                 self.found.insert(rest.to_owned(), inode);
             }
-            // The producers have ended already: the service could not watch this folder earlier.
+            // The producers have ended already, because the service could not watch this folder earlier. So the file is
+            // published now.
             if self.own == Some(Phase::Ended) {
                 self.publish_unsure(shared);
             }
@@ -803,8 +806,9 @@ impl State {
     ///
     /// For a moment after a producer's `open` has made the name, the kernel does not count the producer as a writer. In
     /// this moment a lease would be granted, and consumers would get the file empty. Only an empty file with one name
-    /// can be in this state. The producer's close causes an event. A file that was closed before the folder was watched
-    /// is published when it is old enough.
+    /// can be in this state. The service does not publish such a file now. The producer's close will cause an event. If
+    /// the file was closed before its folder was watched, no event comes, and the service publishes the file when it is
+    /// old enough.
     fn publish_found(&mut self, shared: &Shared, rest: &Path) {
         if self
             .staged_meta(rest)
