@@ -37,9 +37,9 @@ pub struct Saved {
 }
 
 impl Folder {
-    /// Opens a folder, or makes it, and removes partly written files of a dead writer. A damaged newest checkpoint is
-    /// renamed to `….damaged`, so that it is neither counted nor used. The function `said` gets a message about the
-    /// damaged checkpoint.
+    /// Opens a folder, or makes it if it does not exist, and removes partly written files of a dead writer. If the
+    /// newest checkpoint is damaged, it is renamed to `….damaged`, so that it is neither counted nor used. The function
+    /// `said` gets a message about the damaged checkpoint.
     ///
     /// # Errors
     /// `BUSY` if another writer works on this name. `INVALID` if the name is not allowed, or if a checkpoint has the
@@ -127,8 +127,8 @@ impl Folder {
                 return Err(Error::new(Status::Closed, message));
             }
             fs::rename(&new, &path).map_err(|e| error::refused(&path, "cannot put in place", &e))?;
-            // If the machine crashed now, the folder might or might not have the new name. An error of `save` means
-            // that nothing has changed, so the file is removed again.
+            // The sync has failed, so after a crash of the machine the new name might be lost. An error of `save` must
+            // mean that nothing has changed, so the file is removed.
             sync_folder(&self.path).map_err(|e| {
                 let _ = fs::remove_file(&path);
                 error::refused(&self.path, "cannot sync", &e.reason())

@@ -87,7 +87,8 @@ impl Publish {
 
     /// Tells whether the service publishes a file that it finds without an event. The service finds such files at its
     /// start, and when the producers have ended well (then `at_end` is true). If a marker or a rename finishes a file,
-    /// the file itself does not show whether it is finished: the service looks for the marker, or waits for the end.
+    /// the file itself does not show whether it is finished: the service looks for the marker, or waits until the
+    /// producers have ended.
     pub(crate) fn takes_found(&self, at_end: bool) -> bool {
         match self {
             Self::Close => true,

@@ -1,4 +1,5 @@
-//! Which processes write the files of a managed directory, so that a file whose writer is killed stays unpublished.
+//! Finds out which processes write the files of a managed directory. The service needs this because a file whose writer
+//! is killed must stay unpublished.
 //!
 //! If the daemon's user is root, the kernel reports every open of a producer before it happens. Otherwise no writer is
 //! known, and a file counts as finished when its last writer has closed it or has died; docs/files.md says so.
@@ -62,9 +63,9 @@ impl Writers {
         }
     }
 
-    /// Closes this struct's descriptor of the watch. Until the thread that answers has closed its copy of the
-    /// descriptor too, the kernel still asks before each open, and processes wait for the answer. That thread checks
-    /// [`Writers::are_known`] after each event.
+    /// Closes this struct's descriptor, through which the kernel asks before each open. The thread that answers the
+    /// kernel has a copy of the descriptor. Until that thread has closed the copy too, the kernel still asks, and
+    /// processes wait for the answer. That thread checks [`Writers::are_known`] after each event.
     pub(crate) fn give_up(&mut self) {
         self.openers = None;
         self.processes.clear();

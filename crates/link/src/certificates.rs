@@ -26,8 +26,7 @@ use std::time::{Duration, SystemTime};
 /// The files of the folder that holds a node's [`NodeCredentials`].
 const FILES: [&str; 3] = ["authority.pem", "node.pem", "node.key"];
 
-/// The start of a certificate's validity lies this long before the moment at which the certificate is made, because the
-/// clocks of two nodes may differ.
+/// A certificate is valid from this long before it is made, because the clocks of two nodes may differ.
 const SKEW: Duration = Duration::from_secs(3600);
 
 fn failed(tried: &str, reason: impl ToString) -> Error {

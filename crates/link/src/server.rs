@@ -170,8 +170,8 @@ struct Shared {
     data: Arc<Places>,
     /// For each node: how many other greeted connections it has.
     others: Arc<Places>,
-    /// For each control connection: its session, under the identifier of the connection. A data connection names the
-    /// identifier of its control connection.
+    /// Maps the identifier of each control connection to its session. A data connection names the identifier of its
+    /// control connection.
     sessions: Mutex<HashMap<[u8; 16], Session>>,
     /// Every connection whose stream is established, so that the server can close it when it stops.
     streams: Mutex<HashMap<u64, Arc<dyn Stream>>>,
@@ -209,7 +209,7 @@ impl Places {
     /// than `of_all` connections.
     ///
     /// # Errors
-    /// How many connections there are, as text.
+    /// There are too many connections. The error says how many there are, as text.
     fn take(self: &Arc<Self>, name: &str, of_one: usize, of_all: usize) -> std::result::Result<Place, String> {
         let mut taken = lock(&self.0);
         let (own, all) = (taken.get(name).copied().unwrap_or(0), taken.values().sum::<usize>());

@@ -358,7 +358,7 @@ fn a_node_of_another_name_is_not_taken_for_the_one_that_was_meant() {
     assert!(error.to_string().contains("not that of node 'x'"), "{error}");
 }
 
-/// A transport that only counts how often it is to dial.
+/// A transport that never connects, and only counts how often it is asked to connect.
 struct Undialled(AtomicUsize);
 
 impl Transport for Undialled {

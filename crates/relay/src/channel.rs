@@ -312,7 +312,7 @@ impl Channel {
             }
             if is_shared && !lock(&self.held).untaken.is_empty() {
                 // Take no second message of the work queue before the task has taken the first one, because another
-                // consumer may be free earlier.
+                // consumer may be ready for the second message earlier than this task.
                 self.pause(SLICE);
                 continue;
             }

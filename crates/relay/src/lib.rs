@@ -612,7 +612,7 @@ impl Shared {
         match service {
             messages::OPEN => {
                 let opened = self.open_for(node, Open::decode(body)?);
-                // The error's text contains the port's name already.
+                // The port's name is not added to the error, because the error's text contains it already.
                 opened.map(|opened| opened.encode()).map_err(|error| Refusal::new(error.status, error.to_string()))
             }
             messages::DELIVER => {
@@ -894,7 +894,7 @@ mod tests {
         let (opening, channels) = (Mutex::new(BTreeSet::from([key])), Mutex::new(BTreeSet::new()));
         let found = find_or_opening(&opening, key, || {
             let found = lock(&channels).get(&key).copied();
-            // At this moment another thread finishes opening the channel.
+            // Here the test does what another thread might do at this moment: it finishes opening the channel.
             lock(&channels).insert(key);
             lock(&opening).remove(&key);
             found

@@ -307,8 +307,8 @@ impl Shared {
         })
     }
 
-    /// Pulls bytes of the region that `node` has frozen under `key`. Returns `false` if not all bytes have come yet,
-    /// and the region is still frozen.
+    /// Pulls bytes of the region that `node` has frozen under `key`. Returns `true` if all bytes have come. Returns
+    /// `false` if bytes are missing but may still come, because the region is still frozen.
     fn bring(
         &self,
         (node, key): (Option<&str>, ChannelKey),

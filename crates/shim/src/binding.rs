@@ -10,7 +10,8 @@ use crossdock_os::spawn;
 /// core, which is 0 if the CPUs are grouped by socket.
 type Places = BTreeMap<(i64, i64), Vec<u32>>;
 
-/// Binds this process for the rank that is number `local` on its host. Returns the CPUs that the process has then.
+/// Binds this process to the CPUs of a rank. `how` says how the CPUs are chosen, and `local` is the number of the rank
+/// on its host. Returns the CPUs to which the process is then bound.
 pub fn bind(how: &str, local: u32) -> Result<String, String> {
     let allowed = spawn::allowed_cpus();
     if how != "none" && !allowed.is_empty() {

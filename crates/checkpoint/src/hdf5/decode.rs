@@ -13,7 +13,7 @@ use crate::contents::Value;
 /// The contents of an HDF5 object header.
 #[derive(Debug, Default)]
 pub struct Object {
-    /// The attributes, in the order of the header.
+    /// The attributes, in the order in which they are in the header.
     pub attributes: Vec<(String, Value)>,
     /// The extents of a dataset.
     pub shape: Vec<u64>,

@@ -11,9 +11,9 @@ use crossdock_layout::files::Phase;
 use crossdock_layout::name;
 use crossdock_link::bad_node_name;
 
-/// The longest value, in bytes, of a host's entry in the catalog for a directory.
+/// The maximum length, in bytes, of the value of a host's entry in the catalog for a directory.
 const VALUE_MAX: usize = 512;
-/// The longest address in the value of an entry, in bytes.
+/// The maximum length, in bytes, of the address in the value of an entry.
 const ADDRESS_MAX: usize = 255;
 
 /// What a host does with the files of a directory.
@@ -138,8 +138,8 @@ fn meaning<T: Copy>(words: &[(T, &'static str)], wanted: &str) -> Option<T> {
     words.iter().find(|(_, word)| *word == wanted).map(|(value, _)| *value)
 }
 
-/// Gives the beginning of the keys of all directories of a workflow. The length is needed because a workflow's name may
-/// contain slashes.
+/// Gives the beginning of the keys of all directories of a workflow. The keys contain the length of the workflow's
+/// name, because this name may contain slashes.
 #[must_use]
 pub fn prefix(site: &str, workflow: &str) -> String {
     format!("crossdock/{site}/files/{}/{workflow}/", workflow.len())

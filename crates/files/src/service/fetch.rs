@@ -1,11 +1,12 @@
 //! Fetches the files that producers of another host publish, with one thread for each directory and host.
 //!
-//! The thread finds the other host in the site's catalog (`hosts.rs`), asks it for changes, and puts them into a
-//! backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads, called lanes, carry out what is in the backlog.
-//! Lanes exist only while there is something to do. A lane makes a file in the hidden folder `fetched` with its whole
-//! size, so that the room is reserved. The lane pulls the bytes, and sets the mode and the time of the original. One
-//! rename shows the file to consumers. A file for which there is no room is tried again, while later changes are
-//! carried out. Consumers are told that the producers have ended only when the backlog is empty.
+//! The thread finds the other host in the site's catalog (`hosts.rs`), asks this host for changes of its files, and
+//! puts the changes into a backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads, called lanes, carry out
+//! what is in the backlog. Lanes exist only while there is something to do. A lane makes a file in the hidden folder
+//! `fetched` with its whole size, so that the room is reserved. The lane pulls the bytes, and sets the mode and the
+//! time of the original. One rename shows the file to consumers. A file for which there is no room is tried again,
+//! while later changes are carried out. Consumers are told that the producers have ended only when the backlog is
+//! empty.
 //!
 //! What if this host's service dies? The next service removes what is in `fetched`, asks for all changes again, and
 //! skips the files that consumers see already. What if the other host's service dies? Its successor has another `life`,
@@ -695,8 +696,8 @@ impl State {
     }
 
     /// Notes whether the producers of another host have started, have ended or have failed (`phase`), and how many of
-    /// their files are torn. Tells consumers the state of the producers of all hosts. The caller has carried out all
-    /// changes that those producers caused.
+    /// their files were not published because the writer was killed (`torn`). Tells consumers the state of the
+    /// producers of all hosts. The caller has carried out all changes that those producers caused.
     fn origin_is(&mut self, number: usize, phase: Phase, torn: u64) {
         let origin = &mut self.origins[number];
         if (origin.phase, origin.torn) == (phase, torn) {

@@ -1,11 +1,11 @@
 //! The service of one managed directory: a thread that watches the producers' folder and publishes files for consumers.
 //!
-//! The folders are the service's only record. A publication has three steps: link the file into the folder `new`,
-//! rename the link into the consumers' folder, announce the file in the notice. What if the service dies? If it dies
-//! before the link, consumers see nothing, and the next service publishes the finished files that it finds. If it dies
-//! between link and rename, the next service removes the link from `new`. If it dies between rename and announcement,
-//! the file is published. A waiting consumer then finds the file within 100 ms, because a consumer that waits checks
-//! the folder that often.
+//! The folders are the service's only record. A publication has three steps: (1) link the file into the folder `new`;
+//! (2) rename the link into the consumers' folder; (3) announce the file in the notice. What if the service dies? If it
+//! dies before step 1, consumers see nothing, and the next service publishes the finished files that it finds. If it
+//! dies between steps 1 and 2, the next service removes the link from `new`, and publishes the file in the same way. If
+//! it dies between steps 2 and 3, the file is published, but not announced. A waiting consumer then finds the file
+//! within 100 ms, because a consumer that waits checks the folder that often.
 
 mod announcement;
 mod awaited;
@@ -103,7 +103,7 @@ pub struct Report {
     pub published: u64,
     /// The total size of the published files, in bytes.
     pub bytes: u64,
-    /// Files that were not published because their writer was killed.
+    /// How many files were not published because their writer was killed.
     pub torn: u64,
     /// How many files were not published because the directory's memory was used up when they were closed.
     pub cut: u64,
@@ -540,7 +540,8 @@ impl State {
                 continue;
             }
             if event.change == NameChange::Made {
-                // The file was made after its folder was watched, so an event will also tell if the file is renamed.
+                // The file was made when the service already watched its folder. So if the file is renamed, an event
+                // will tell the service.
                 self.found.remove(&rest);
             }
             // A rename finishes only the file or folder that was renamed. If a later event says that this name, or the
@@ -582,8 +583,8 @@ impl State {
             }
         }
         self.folders.clear();
-        // The lists of folders and files are emptied, because the visit of the top folder, which follows, finds again
-        // what still exists.
+        // These lists are emptied. The visit of the top folder, which follows, finds every folder and file again that
+        // still exists.
         self.unentered.clear();
         self.found.clear();
         self.unvisited = BTreeMap::from([(PathBuf::new(), Visit::Enter(NameChange::Made))]);
@@ -736,7 +737,8 @@ impl State {
         // marker will cause an event. A program can set `mtime` to any time, but not `ctime`.
         let changed = (file.mtime(), file.mtime_nsec()).min((file.ctime(), file.ctime_nsec()));
         let is_marked = changed <= (marker.ctime(), marker.ctime_nsec());
-        // If `is_written` fails for the marker, publishing the file fails for the same reason, and reports the error.
+        // An error of `is_written` is ignored here, because `publish` then fails for the same reason, and reports the
+        // error.
         if is_marked && !self.store.is_written(rest).unwrap_or(false) {
             self.publish(shared, &finished);
         }
@@ -769,8 +771,8 @@ impl State {
         }
     }
 
-    /// Notes a folder for a visit. If the folder is noted already because it was renamed, that note stays: the rename
-    /// has finished the files in the folder.
+    /// Notes that the service must visit a folder. If there is such a note already because the folder was renamed, that
+    /// note stays, because the rename has finished the files in the folder.
     fn visit_later(&mut self, rest: PathBuf, what: Visit) {
         let noted = self.unvisited.entry(rest).or_insert(what);
         if !matches!(noted, Visit::Enter(NameChange::Arrived)) {

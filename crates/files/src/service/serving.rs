@@ -77,7 +77,7 @@ impl Serve for ServedDirectories {
     }
 }
 
-/// The mask for the directory's index in the number by which other hosts name a directory.
+/// Other hosts name a directory by a number. These bits of the number are the directory's index on this host.
 const DIRECTORIES: u64 = 0xffff;
 
 /// Gives the number by which other hosts name a directory. It contains the directory's index and the number of this

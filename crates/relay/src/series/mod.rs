@@ -222,9 +222,9 @@ impl Shared {
         Ok(mirror.id)
     }
 
-    /// Asks the other node which series has the name, and waits until a series has it. `NOT_FOUND` before the time is
-    /// over means that the name no longer belongs to the other node. `DISCONNECTED` means that the node cannot be
-    /// reached.
+    /// Asks the other node which series has the wanted name. If no series has the name, waits until one is published
+    /// under it. `NOT_FOUND` before the time is over means that the name no longer belongs to the other node.
+    /// `DISCONNECTED` means that the node cannot be reached.
     fn find_series(&self, want: &WantedSeries) -> Result<FoundSeries> {
         let WantedSeries { node, workflow, series, former, wait } = want;
         let (began, mut pause, mut full_since) = (Instant::now(), AGAIN, None);
