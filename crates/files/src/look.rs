@@ -37,7 +37,7 @@ pub enum FileState {
     Dropped,
     /// Another host has published the file, and this host fetches the file as soon as its store has enough free space.
     NoRoom,
-    /// Another host has published the file and is lost, and this host had not fetched the file.
+    /// Another host published the file, and is lost now. This host has not fetched the file.
     Lost,
     /// This host gave up fetching the file, for example because its store was full for too long. The log says why.
     NotFetched,

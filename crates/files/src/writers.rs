@@ -54,8 +54,8 @@ impl Writers {
         self.openers.is_some()
     }
 
-    /// Watches one more folder. If the kernel refuses, the service does not know from now on which processes write
-    /// files. A folder that was removed meanwhile needs no watch.
+    /// Watches one more folder. If the kernel refuses, the service no longer knows which processes write files, in any
+    /// folder. A folder that was removed meanwhile needs no watch.
     pub(crate) fn watch(&mut self, folder: &Path) {
         let added = self.openers.as_ref().map(|openers| openers.add(folder));
         if added.is_some_and(|added| added.is_err_and(|error| !error.is_absent())) {

@@ -62,7 +62,8 @@ impl Connection {
         }
     }
 
-    /// Tries to send the bytes that [`Self::write_now`] has taken. Gives whether all of them have gone to the socket.
+    /// Tries to send the bytes that [`Self::write_now`] has taken. Tells whether all of these bytes have gone to the
+    /// socket.
     pub fn flush_now(&self) -> Result<bool> {
         match self {
             Self::Plain(_) => Ok(true),

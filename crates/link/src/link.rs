@@ -57,7 +57,7 @@ struct State {
     generation: u64,
     next_question: u64,
     questions: HashMap<u64, AnswerSlot>,
-    /// Why each transport of the link's list did not work when it was tried last.
+    /// For each transport of the link's list: why it did not work when it was tried last; `None` if no reason is known.
     refusals: Vec<Option<String>>,
 }
 

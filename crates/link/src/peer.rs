@@ -161,7 +161,7 @@ impl Refusal {
         Self { status, text }
     }
 
-    /// Makes the refusal of a part of an object that does not exist, or does not exist any more.
+    /// Makes the refusal of a request for a part that the object does not have, or does not have any more.
     #[must_use]
     pub fn shorter() -> Self {
         Self::new(Status::Corrupt, "the object became shorter while it was sent")

@@ -324,8 +324,9 @@ impl PulledPart<'_> {
         Ok(())
     }
 
-    /// Gives the reason for which the connection of a chunk with a wrong checksum brings no more bytes: `Broken` if
-    /// another connection is to ask for the chunk again, `Refused` if the chunk was wrong too often.
+    /// Decides what follows after a chunk with a wrong checksum. The connection that brought the chunk is not used any
+    /// more. The result is `Broken` if another connection is to ask for the chunk again, and `Refused` if the chunk was
+    /// wrong too often.
     fn wrong(&self, from: usize, times: u32) -> TransferEnd {
         let reason = format!("bytes at {} arrived with a wrong checksum", self.offset + from as u64);
         let error = Error::new(Status::Corrupt, "pull", reason)

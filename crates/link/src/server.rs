@@ -59,7 +59,8 @@ pub trait Source: Send + Sync {
     /// Gives a part of the bytes: the bytes themselves, or a copy of them in `buffer`.
     ///
     /// # Errors
-    /// The part is out of bounds, these bytes no longer exist, or they may not go to another node after all.
+    /// The part is out of bounds, these bytes no longer exist, or it has turned out that they must not go to another
+    /// node.
     fn bytes<'a>(&'a self, offset: u64, length: u64, buffer: &'a mut Buffer) -> std::result::Result<&'a [u8], Refusal>;
 }
 

@@ -214,8 +214,8 @@ impl State {
         }
     }
 
-    /// Decrypts the bytes that have arrived into `buffer`, and encrypts what `want` names. Stops when `buffer` is full,
-    /// when `want` is done, or when more bytes from the peer are needed. Returns how many bytes of `buffer` were
+    /// Decrypts, into `buffer`, the bytes that have arrived, and encrypts what `want` names. Stops when `buffer` is
+    /// full, when `want` is done, or when more bytes from the peer are needed. Returns how many bytes of `buffer` were
     /// filled, and why the processing stopped.
     fn look(&mut self, buffer: &mut [u8], want: PendingSend<'_>) -> std::result::Result<(usize, TlsProgress), String> {
         if let Some(reason) = &self.refused {

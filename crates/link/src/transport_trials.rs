@@ -1,5 +1,5 @@
-//! Finds out whether a transport works that is better than the one in use, and that did not work before. A thread tries
-//! the better transport: it opens a data connection that belongs to the present control connection. No pull uses this
+//! Tries from time to time whether a better transport than the present one works. A thread makes the trial: it opens a
+//! data connection, which belongs to the present control connection, through the better transport. No pull uses this
 //! data connection, so the trial disturbs nothing.
 
 use crate::link::Shared;

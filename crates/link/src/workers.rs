@@ -33,8 +33,8 @@ impl Workers {
         Arc::new(Self { queue: Mutex::default(), changed: Condvar::new(), most })
     }
 
-    /// Gives a job to a free thread, or starts a thread for it. Returns `false` if no thread is free and no more may be
-    /// started.
+    /// Gives a job to a free thread, or starts a thread for it. Returns `false` if no thread is free and no further
+    /// thread may be started.
     pub fn run(self: &Arc<Self>, job: Job) -> bool {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.stopping {

@@ -122,9 +122,9 @@ pub struct Channel {
     held: Mutex<UnreleasedMessages>,
     inbox: Mutex<Inbox>,
     sent: Mutex<BTreeMap<u64, RingMessage>>,
-    /// The number of release reports that the source has not confirmed yet. A source gives every message without a
-    /// release report to another consumer, so a sink reports its end only after the source has confirmed all release
-    /// reports.
+    /// The number of release reports that the source has not confirmed yet. When a sink reports its end, its source
+    /// gives every message for which it has no release report to another consumer. So the sink reports its end only
+    /// after the source has confirmed all release reports.
     untold: AtomicUsize,
     regions: Mutex<BTreeMap<u64, Region>>,
     /// The mirrors (kind and name) that are removed when this side ends.

@@ -77,7 +77,8 @@ const OPENS_OF_PORT: usize = 8;
 const OPENS_OF_NODE: usize = 32;
 /// How long the other daemon may take to open an end, in addition to the time for a free place.
 const REACH: Duration = Duration::from_secs(10);
-/// The segment kind in the ids under which other nodes pull the objects of messages and the bytes of versions.
+/// Other nodes pull the objects of messages and the bytes of versions under ids. Each of these ids contains this
+/// segment kind.
 const KIND: SegmentKind = SegmentKind::Port;
 
 /// A request by a task of this node for an end of a port of another node.

@@ -70,8 +70,8 @@ const PIECE: usize = 256 << 10;
 const PULL: Duration = Duration::from_secs(3);
 /// How long one request to another node waits for its answer.
 const ANSWER: Duration = Duration::from_secs(5);
-/// The minimum time for freezing a region. With less time, an answer that says why the region is refused could come too
-/// late.
+/// A request to another node waits at least this long for its answer, even if the task's time ends earlier. Otherwise
+/// an answer that says why the region is refused could come too late.
 const LEAST: Duration = Duration::from_secs(1);
 /// How often the daemon of the original region asks for the state of the copy.
 const ASK: Duration = Duration::from_secs(1);

@@ -103,7 +103,7 @@ impl ChangeLog {
     }
 
     /// Gives those changes with a higher number than `number` that fit into one answer, the number of the last change
-    /// that the answer covers, and whether this is the newest change.
+    /// that the answer covers, and whether there is no later change.
     pub fn beyond(&self, number: u64) -> (Vec<Entry>, u64, bool) {
         let (mut entries, mut bytes) = (Vec::new(), 0);
         for (number, (rest, what)) in self.entries.range(number.saturating_add(1)..) {

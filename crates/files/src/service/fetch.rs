@@ -597,7 +597,8 @@ impl State {
         if self.is_over {
             return Err(ErrorKind::Interrupted.into());
         }
-        // A producer of this host has published a file of the same name while the bytes were fetched.
+        // A producer of this host has published a file of the same name while the bytes were fetched. So the fetched
+        // file is removed.
         if self.has_own(rest) {
             return fs::remove_file(path);
         }

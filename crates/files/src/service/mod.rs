@@ -209,7 +209,7 @@ struct State {
 /// What the service does in a folder.
 #[derive(Clone, Copy, Debug)]
 enum Visit {
-    /// Watches the folder, which has appeared by this change, and looks at what is in it.
+    /// Watches the folder, and looks at what is in it. The field says by which change the folder has appeared.
     Enter(NameChange),
     /// Publishes every finished file in the folder.
     Look,
@@ -733,8 +733,8 @@ impl State {
         if is_shown(&finished, file.ino()) || self.cut.contains(&file.ino()) {
             return Ok(());
         }
-        // A marker that is older than the file belongs to an earlier file of this name. The close of the file's own
-        // marker will cause an event. A program can set `mtime` to any time, but not `ctime`.
+        // A marker that is older than the file belongs to an earlier file of this name, and is ignored: the close of
+        // the file's own marker will cause an event. A program can set `mtime` to any time, but not `ctime`.
         let changed = (file.mtime(), file.mtime_nsec()).min((file.ctime(), file.ctime_nsec()));
         let is_marked = changed <= (marker.ctime(), marker.ctime_nsec());
         // An error of `is_written` is ignored here, because `publish` then fails for the same reason, and reports the
@@ -916,8 +916,8 @@ impl State {
         self.failed.remove(rest);
         self.folders.remove(rest);
         take_below(&mut self.found, rest);
-        // A new folder may get this name later. The noted visits belong to the former folder, so they must not say of
-        // the new folder that a rename has finished its files.
+        // A new folder may get this name later. The noted visits were for the removed folder, and are removed too.
+        // Otherwise such a note could wrongly say that a rename has finished the files of the new folder.
         take_below(&mut self.unvisited, rest);
         take_below(&mut self.unentered, rest);
         self.ledger.gone(rest);
