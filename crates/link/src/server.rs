@@ -141,11 +141,11 @@ pub trait Serve: Send + Sync + 'static {
 /// Counters of a server, for metrics and tests.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Connections that arrived.
+    /// How many connections arrived.
     pub arrived: AtomicU64,
-    /// Connections that were refused before their greeting was complete, or closed because of what they sent.
+    /// How many connections were refused before their greeting was complete, or closed because of what the peer sent.
     pub refused: AtomicU64,
-    /// Bytes of objects that were sent.
+    /// How many bytes of objects were sent.
     pub sent: AtomicU64,
 }
 
@@ -169,7 +169,7 @@ struct Shared {
     greeting: Arc<Places>,
     /// For each node: how many data connections it has.
     data: Arc<Places>,
-    /// For each node: how many other greeted connections it has.
+    /// For each node: how many of its greeted connections are not data connections.
     others: Arc<Places>,
     /// Maps the identifier of each control connection to its session. A data connection names the identifier of its
     /// control connection.

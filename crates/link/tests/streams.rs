@@ -75,7 +75,7 @@ fn messages_of_several_writers_do_not_mix() {
             for writer in 1..=4u8 {
                 let one = &one;
                 scope.spawn(move || {
-                    // Each write has two parts, as a message with its header and its bytes.
+                    // Each write has two parts, like the write of a message: one for its header, and one for its bytes.
                     let message = [writer; LENGTH];
                     for _ in 0..EACH {
                         one.write(&[&message[..32], &message[32..]], soon()).unwrap();

@@ -2,8 +2,8 @@
 //! rest.
 //!
 //! A task that opens a port of another node gets a *mirror*: a port of its own node with the same shape. The task opens
-//! one end of the mirror, and the daemon of its node opens the other end. The daemon of the port's node opens an end of
-//! the port on behalf of the task. Each daemon opens its end as a member of its own node. The daemon at one end
+//! one end of the mirror, and the daemon of the task's node opens the other end. The daemon of the port's node opens an
+//! end of the port on behalf of the task. Each daemon opens its end as a member of its own node. The daemon at one end
 //! receives messages there, and the daemon at the other end sends these messages on (`channel`). Everything else works
 //! as on one node: each node's ring keeps the order, credits and capacity, is healed after a death, and reports which
 //! members closed.
@@ -11,8 +11,9 @@
 //! The object of a message is copied into a region of the other node (`object`), with the same rights. Mirrors are
 //! named `.mirror/BY-NUMBER-ID/NAME`. A task may open a mirror if its grants allow it to open `NAME`.
 //!
-//! Neither daemon is blocked by the other one. A request without an answer is sent again. If the other daemon does not
-//! know a channel, or the lease of its node has ended, the channel ends as after a death.
+//! If one of the two daemons does not answer, the other one is not blocked. A request that gets no answer is sent
+//! again. If the other daemon does not know a channel, or the lease of its node has ended, the channel ends as after a
+//! death.
 
 mod channel;
 mod fuzz;

@@ -116,7 +116,7 @@ impl View {
         }
     }
 
-    /// The number of the process that removes the mount if this process is killed.
+    /// The id of the process that removes the mount if this process is killed.
     #[must_use]
     pub fn guard(&self) -> i32 {
         i32::try_from(self.guard.id()).unwrap_or(0)

@@ -187,7 +187,7 @@ impl SeriesRelays {
         found.is_some()
     }
 
-    /// Gives the supplies for a node and the mirrors of its series.
+    /// Gives the supplies for mirrors on a node, and the mirrors of that node's series.
     pub fn of_node(&self, node: &str) -> (Vec<Arc<Supply>>, Vec<Arc<Mirror>>) {
         let supplies = lock(&self.supplies).values().filter(|supply| supply.peer == node).cloned().collect();
         (supplies, lock(&self.mirrors).iter().filter(|mirror| mirror.peer == node).cloned().collect())
