@@ -356,7 +356,7 @@ fn is_written(path: &[u8], flags: u64) -> bool {
     }
 }
 
-/// Tells whether the folder in which this path's last name lies exists.
+/// Tells whether the part of this path before the last slash is an existing folder.
 fn has_folder(path: &[u8]) -> bool {
     let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     CString::new(&path[..end]).is_ok_and(|folder| file::look(&folder).is_ok_and(|found| found.is_folder))

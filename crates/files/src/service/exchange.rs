@@ -128,7 +128,7 @@ impl Exchange {
         self.spawn("crossdock-hosts", move || other.follow())
     }
 
-    /// Starts a thread for each directory and host from which this host fetches.
+    /// For each directory, starts one thread for each host from which this host fetches files of the directory.
     fn fetch(&mut self) -> Result<()> {
         for directory in self.directories.clone().iter() {
             for (origin, node) in directory.across.origins.iter().enumerate() {
