@@ -56,7 +56,7 @@ impl From<&str> for Value {
 pub struct Variable<'a> {
     /// The name of the variable, such as `u`.
     pub name: String,
-    /// The elements' type by its crossdock name: `f64`, `f32[3]`, `{i32,f64}`.
+    /// The crossdock name of the elements' type, such as `f64`, `f32[3]` or `{i32,f64}`.
     pub type_name: String,
     /// The extents of the dimensions in C order.
     pub shape: Vec<u64>,

@@ -38,7 +38,7 @@ struct StoredSeries {
 pub struct Stored {
     /// The name of the variable.
     pub name: String,
-    /// The elements' type by its crossdock name.
+    /// The crossdock name of the elements' type.
     pub type_name: String,
     /// The extents of the dimensions in C order.
     pub shape: Vec<u64>,

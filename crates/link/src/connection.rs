@@ -10,7 +10,7 @@ use crossdock_os::{Deadline, event, tcp};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// The reason in the error of a write that sent nothing because other threads were still writing at the deadline.
+/// If a write has sent nothing because other threads were still writing at the deadline, its error has this reason.
 pub const TURN: &str = "other messages of this node were still being sent at the deadline, so nothing was sent";
 
 /// The two names of the transport TCP: for connections in plain text, and for connections inside TLS.

@@ -15,7 +15,7 @@ pub struct Node {
     pub incarnation: u64,
 }
 
-/// The times and sizes by which links work.
+/// The settings of links: times, sizes, and limits for the number of streams and connections.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkOptions {
     /// A node sends a pulse when it has sent nothing else for this time.
@@ -82,7 +82,7 @@ pub struct LinkState {
     pub node: String,
     /// The peer's address.
     pub address: String,
-    /// The name of the transport that carries the bytes.
+    /// The name of the transport that the connection uses; if there is no connection, that of the best transport.
     pub transport: &'static str,
     /// Whether the peer can be reached.
     pub presence: Presence,
@@ -92,7 +92,7 @@ pub struct LinkState {
     pub incarnation: Option<u64>,
     /// Why there is no connection now.
     pub why: Option<String>,
-    /// Why no better transport carries the bytes of the present connection. Only the side that dials knows the reason.
+    /// Why the present connection uses no better transport. Only the side that dials knows the reason.
     pub better: Option<String>,
     /// The name of the transport that carries the bytes of large pulls, if it is not the one in `transport`.
     pub pulls: Option<&'static str>,

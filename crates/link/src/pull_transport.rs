@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const LARGE: usize = 1 << 20;
 /// The slower of the two transports is measured again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
-/// The time for connecting by the other transport, before the usual one is used instead.
+/// How long connecting by the other transport may take. After this time the usual transport is used instead.
 pub(crate) const TRIAL: Duration = Duration::from_secs(2);
 /// A transport that failed is tried again after this time. Each further failure doubles the time, up to [`RETRY_MOST`].
 const RETRY: Duration = Duration::from_secs(10);

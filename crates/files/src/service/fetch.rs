@@ -160,7 +160,7 @@ pub(super) struct Fetcher {
     pub node: String,
     pub hosts: Arc<Hosts>,
     pub stop: Arc<StopSignal>,
-    /// How long a file may wait until there is room for it.
+    /// How long the fetch of a file may wait until there is room for the file.
     pub wait: Duration,
     pub backlog: Mutex<Backlog>,
     /// If the other host's service was started anew, it reports all changes again. This is the number of the last

@@ -21,7 +21,7 @@ use super::exchange::Directory;
 use super::fetch::StopSignal;
 use super::hosts::Hosts;
 
-/// The site of the run, as the services of managed directories use it.
+/// What the services of managed directories must know of the site in which the run takes place.
 #[derive(Clone)]
 pub struct Site {
     /// The site's catalog.
