@@ -56,7 +56,7 @@ impl From<&str> for Value {
 pub struct Variable<'a> {
     /// The name of the variable, such as `u`.
     pub name: String,
-    /// The elements' type by its crossdock name: `f64`, `f32[3]`, `{i32,f64}`.
+    /// The crossdock name of the elements' type, such as `f64`, `f32[3]` or `{i32,f64}`.
     pub type_name: String,
     /// The extents of the dimensions in C order.
     pub shape: Vec<u64>,
@@ -90,9 +90,9 @@ pub struct Contents<'a> {
     pub series: Vec<Series<'a>>,
 }
 
-/// Gives the size of one element if `bytes` bytes are an array of this type and shape, and `None` if they are not. The
-/// name of an opaque type does not tell the size of an element, so this size is computed from the number of bytes. HDF5
-/// has no elements of zero bytes.
+/// Gives the size of one element if `bytes` is the size of an array of this type and shape, and `None` if it is not.
+/// The name of an opaque type does not tell the size of an element, so this size is computed from `bytes`. For elements
+/// of zero bytes the result is `None`, because HDF5 has no such elements.
 pub(crate) fn element_size(ty: &Type, shape: &[u64], bytes: u64) -> Option<u64> {
     let count = shape.iter().try_fold(1u64, |n, extent| n.checked_mul(*extent))?;
     let size = match (ty, ty.size_and_align()) {

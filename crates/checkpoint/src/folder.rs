@@ -37,14 +37,14 @@ pub struct Saved {
 }
 
 impl Folder {
-    /// Opens a folder, or makes it, and removes partly written files of a dead writer. A damaged newest checkpoint is
-    /// renamed to `….damaged`, so that it is neither counted nor used. The function `said` gets a message about the
-    /// damaged checkpoint.
+    /// Opens a folder, or makes it if it does not exist, and removes partly written files of a dead writer. If the
+    /// newest checkpoint is damaged, it is renamed to `….damaged`, so that it is neither counted nor used. The function
+    /// `said` gets a message about the damaged checkpoint.
     ///
     /// # Errors
-    /// `BUSY` if another writer works on this name. `INVALID` if the name is not allowed, or if a file has the largest
-    /// number that is possible. If the folder cannot be made or read: `DENIED` if this user may not use it, `NO_SPACE`
-    /// if the disk is full, otherwise `SYSTEM`.
+    /// `BUSY` if another writer works on this name. `INVALID` if the name is not allowed, or if a checkpoint has the
+    /// largest possible number, so that no number is left for the next one. If the folder cannot be made or read:
+    /// `DENIED` if this user may not use it, `NO_SPACE` if the disk is full, otherwise `SYSTEM`.
     pub fn open(path: &Path, name: &str, said: &mut dyn FnMut(String)) -> Result<Self> {
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) || name.len() > 200 {
             return Err(Error::new(Status::Invalid, format!("{name:?} cannot begin a file's name")));
@@ -77,7 +77,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Gives the number after those of all checkpoints of this name, also of the damaged ones that were set aside.
+    /// Gives the number of the next checkpoint of this name: the largest number that a checkpoint has, plus one.
+    /// Damaged checkpoints that were renamed count too.
     fn after_all(&self) -> Result<u64> {
         let number = |file: &String| {
             let (name, number) = parts(file.strip_suffix(".damaged").unwrap_or(file).strip_suffix(".h5")?)?;
@@ -126,8 +127,8 @@ impl Folder {
                 return Err(Error::new(Status::Closed, message));
             }
             fs::rename(&new, &path).map_err(|e| error::refused(&path, "cannot put in place", &e))?;
-            // If the machine crashed now, the folder might or might not have the new name. An error of `save` means
-            // that nothing has changed, so the file is removed again.
+            // The sync has failed, so after a crash of the machine the new name might be lost. An error of `save` must
+            // mean that nothing has changed, so the file is removed.
             sync_folder(&self.path).map_err(|e| {
                 let _ = fs::remove_file(&path);
                 error::refused(&self.path, "cannot sync", &e.reason())
@@ -145,8 +146,8 @@ impl Folder {
         let refused = |e: std::io::Error| error::refused(new, "cannot create", &e);
         let create = || fs::open(OpenOptions::new().write(true).create_new(true), new);
         let file = match create() {
-            // An earlier attempt of this writer failed and could not remove its file, because the folder was read-only
-            // for a while.
+            // An earlier call of this writer failed and could not remove its file, because the folder was read-only for
+            // a while. So this call removes the file.
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
                 fs::remove_file(new).map_err(|e| error::refused(new, "cannot remove", &e))?;
                 create()

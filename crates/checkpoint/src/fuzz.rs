@@ -153,9 +153,9 @@ impl Snapshot {
     }
 }
 
-/// Reads a file of any bytes. If it is accepted, series and variables have different names, each array has the bytes of
-/// its shape, and the check of the whole file finds exactly what reading each variable finds. If the contents can be
-/// written into a new file, reading that file gives the same contents.
+/// Reads a file of any bytes. If the file is accepted, no two series and no two variables of a series have the same
+/// name, each array has the bytes of its shape, and `verify` fails exactly if reading one of the variables fails. If
+/// the contents can be written into a new file, reading the new file gives the same contents.
 fn check(scratch: &Scratch) -> Option<Snapshot> {
     let checkpoint = scratch.open()?;
     let length = scratch.file.metadata().expect("an open file").len();
@@ -224,7 +224,8 @@ fn with_checksums(headers: &[u8], data: &[u8]) -> Vec<u8> {
     headers[8..12].copy_from_slice(&[2, 8, 8, 0]);
     let sum = lookup3::sum(&headers[..44]);
     headers[44..48].copy_from_slice(&sum.to_le_bytes());
-    // A header may lie inside another one. So the headers get their checksums from the last to the first.
+    // A header may lie inside another header, whose checksum then covers it. So the last header gets its checksum
+    // first.
     for at in (SUPERBLOCK as usize..headers.len().saturating_sub(14)).rev() {
         if headers[at..].starts_with(b"OHDR") {
             let length = u32::from_le_bytes(headers[at + 6..at + 10].try_into().expect("four bytes")) as usize;

@@ -38,7 +38,7 @@ struct StoredSeries {
 pub struct Stored {
     /// The name of the variable.
     pub name: String,
-    /// The elements' type by its crossdock name.
+    /// The crossdock name of the elements' type.
     pub type_name: String,
     /// The extents of the dimensions in C order.
     pub shape: Vec<u64>,
@@ -122,7 +122,8 @@ impl Checkpoint {
         }
         let rank = usize::try_from(number(&dataset.attributes, "crossdock.rank")?).ok()?;
         let (type_name, shape) = (text(&dataset.attributes, "crossdock.type")?, dataset.shape.get(..rank)?.to_vec());
-        // Programs make an array of this shape, so it must have exactly the dataset's bytes.
+        // A program that reads the dataset makes an array of this shape. So the array must have exactly as many bytes
+        // as the dataset.
         element_size(&Type::parse(&type_name).ok()?, &shape, bytes)?;
         Some(Stored {
             name: text(&dataset.attributes, "crossdock.variable")?,

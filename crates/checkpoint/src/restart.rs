@@ -20,8 +20,8 @@ pub struct Restart {
     pub skipped: Vec<(PathBuf, Error)>,
 }
 
-/// Finds the newest good checkpoint. `name` is the part of the file names before the number (`field`). An empty `name`
-/// takes the only name that exists.
+/// Finds the newest good checkpoint. `name` is the part of the file names before the number (`field`). If `name` is
+/// empty, all checkpoints of the folder must have the same name, and this name is used.
 ///
 /// The ranks of a program may get different answers if a writer saves a checkpoint between their calls. So one rank
 /// should choose, and tell the others the path of its checkpoint: if `folder` is the path of a file, the call takes
@@ -55,8 +55,9 @@ fn one_file(path: &Path) -> Result<Restart> {
     }
 }
 
-/// Lists the folder one time, and opens the newest good checkpoint; `None` if a writer that keeps only the newest
-/// checkpoints removed a listed one before this function could open it.
+/// Lists the folder one time, and opens the newest good checkpoint. Returns `None` if a listed checkpoint was removed
+/// before this function could open it, as by a writer that keeps only the newest checkpoints. The caller then tries
+/// again.
 fn newest_good(folder: &Path, name: &str) -> Result<Option<Restart>> {
     let mut found = numbered(folder)?;
     found.retain(|(n, _, _)| name.is_empty() || n == name);
@@ -70,8 +71,8 @@ fn newest_good(folder: &Path, name: &str) -> Result<Option<Restart>> {
     for (_, _, path) in found.iter().rev() {
         match Checkpoint::open(path).and_then(|c| c.verify().map(|()| c)) {
             Ok(checkpoint) => return Ok(Some(Restart { checkpoint, skipped })),
-            // The name is a link to a missing file, for example on a disk that is not mounted. The link stays, so
-            // another listing would find it again.
+            // The name is a link to a missing file, for example on a disk that is not mounted. The link stays, so the
+            // folder is not listed again, and the call fails.
             Err(e) if e.status == Status::NotFound && path.is_symlink() && matches!(path.try_exists(), Ok(false)) => {
                 return Err(Error::new(Status::System, format!("{} is a link to a missing file", path.display())));
             }

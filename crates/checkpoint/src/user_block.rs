@@ -19,7 +19,7 @@ pub struct UserBlock {
 }
 
 impl UserBlock {
-    /// Encodes the user block as it stands at the beginning of the file.
+    /// Gives the bytes of the user block, with which the file begins.
     pub fn bytes(&self) -> Vec<u8> {
         let mut text = String::from("crossdock checkpoint 1\n");
         let _ = write!(

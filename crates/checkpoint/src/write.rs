@@ -1,5 +1,5 @@
 //! Writes a checkpoint: first the data, then the headers, and the user block last. The sizes of the headers are known
-//! before the data are written.
+//! before the data are written, so the data are written behind the space for the headers.
 
 use std::collections::BTreeMap;
 use std::path::Path;

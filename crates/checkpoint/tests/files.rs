@@ -206,7 +206,7 @@ fn a_folder_without_a_further_number_is_refused() {
 fn a_checkpoint_that_cannot_be_removed_does_not_keep_the_others() {
     let (place, paths) = folder_with(4);
     let folder = Folder::open(place.path(), "field", &mut |_| {}).unwrap();
-    // A folder stands in the checkpoint's place, because `unlink` fails for a folder, for root too.
+    // The test replaces the checkpoint by a folder. `unlink` cannot remove a folder, not even for root.
     fs::remove_file(&paths[0]).unwrap();
     fs::create_dir(&paths[0]).unwrap();
     let e = folder.prune(1).unwrap_err();

@@ -36,7 +36,7 @@ impl Folders {
         Store::open(&self.at(""), &self.memory.path().join("notice"), "simulate", single)
     }
 
-    /// Makes a store in whose stage a producer has finished the file `a/f`. With `single` above 0, that many consumers
+    /// Makes a store in whose stage a producer has finished the file `a/f`. `single` is the number of consumers that
     /// have folders of their own.
     fn with_file(&self, single: usize) -> Store {
         let store = self.open(single).unwrap();

@@ -37,7 +37,7 @@ pub enum FileState {
     Dropped,
     /// Another host has published the file, and this host fetches the file as soon as its store has enough free space.
     NoRoom,
-    /// Another host has published the file and is lost, and this host had not fetched the file.
+    /// Another host published the file, and is lost now. This host has not fetched the file.
     Lost,
     /// This host gave up fetching the file, for example because its store was full for too long. The log says why.
     NotFetched,
@@ -204,8 +204,8 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<DirectorySnaps
             add(&mut line.waiters, pid);
         }
     }
-    // The lists of writers and readers never contain this process, because it opens only folders. They may contain the
-    // service, because it opens a file for a moment.
+    // The lists of writers and readers never contain this process, because it opens only folders. The lists may contain
+    // the service, because the service sometimes has a file open for a moment.
     Ok(DirectorySnapshot {
         producers: page.producers(),
         phase: page.phase(),
@@ -349,8 +349,8 @@ mod tests {
             names
         };
         assert_eq!((seen(""), seen("a/b")), (vec![PathBuf::from("a/b/file")], vec![PathBuf::from("a/b/file")]));
-        // A producer replaces the folder `a` by a link. The calls for `a` and `a/b` below do what a walk does that has
-        // found these folders before.
+        // A producer replaces the folder `a` by a link. A walk that found `a` and `a/b` before this change would then
+        // enter them, and the calls with `a` and `a/b` below do the same.
         fs::rename(stage.join("a"), folder.join("gone")).unwrap();
         std::os::unix::fs::symlink(&outside, stage.join("a")).unwrap();
         for rest in ["", "a", "a/b", "none"] {

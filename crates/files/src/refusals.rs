@@ -26,8 +26,8 @@ use serde::{Deserialize, Serialize};
 
 /// The most messages of one task that are read before the messages of other tasks are read.
 const ROUND: usize = 64;
-/// The pause after at most [`ROUND`] messages of each task were read. So a task that sends without end costs little
-/// time of a CPU.
+/// The thread makes this pause after it has read up to [`ROUND`] messages of each task. So a task that sends messages
+/// without end costs little CPU time.
 const PAUSE: Duration = Duration::from_millis(2);
 /// The shortest time between two writes of changed records to their files.
 const SAVE: Duration = Duration::from_millis(100);

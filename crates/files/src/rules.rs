@@ -33,9 +33,10 @@ pub enum Keep {
     Newest(usize),
     /// A file stays until each consumer has closed it after reading and no process has it open.
     Consumed {
-        /// How often each consumer reads a file. The service cannot tell which process of a consumer has read: a file
-        /// that is opened twice counts twice, and reads at the same moment can count as one. So each rank that sees the
-        /// directory in a folder of its own counts as one consumer, which reads each file at least once.
+        /// For each consumer: how often it reads each file, at least one time. The service cannot tell which process of
+        /// a consumer has read a file. If one process opens the file twice, that counts as two reads, and two reads at
+        /// the same moment can count as one read. So each rank that sees the directory in a folder of its own counts as
+        /// a separate consumer.
         readers: Vec<u32>,
     },
 }
@@ -86,7 +87,8 @@ impl Publish {
 
     /// Tells whether the service publishes a file that it finds without an event. The service finds such files at its
     /// start, and when the producers have ended well (then `at_end` is true). If a marker or a rename finishes a file,
-    /// the file itself does not show whether it is finished: the service looks for the marker, or waits for the end.
+    /// the file itself does not show whether it is finished: the service looks for the marker, or waits until the
+    /// producers have ended.
     pub(crate) fn takes_found(&self, at_end: bool) -> bool {
         match self {
             Self::Close => true,

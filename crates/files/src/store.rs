@@ -379,7 +379,8 @@ impl Store {
         self.faces().try_for_each(|folder| fs::create_dir_all(folder.join(rest)))
     }
 
-    /// Removes a folder and the folders below it from what consumers see, unless files are in them.
+    /// Removes a folder and the folders below it from the folders that consumers see. A folder that contains a file
+    /// stays.
     pub(crate) fn remove_empty(&self, rest: &Path) {
         fn remove(folder: &Path) {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

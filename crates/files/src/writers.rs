@@ -1,4 +1,5 @@
-//! Which processes write the files of a managed directory, so that a file whose writer is killed stays unpublished.
+//! Finds out which processes write the files of a managed directory. The service needs this because a file whose writer
+//! is killed must stay unpublished.
 //!
 //! If the daemon's user is root, the kernel reports every open of a producer before it happens. Otherwise no writer is
 //! known, and a file counts as finished when its last writer has closed it or has died; docs/files.md says so.
@@ -18,8 +19,8 @@ const MANY: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Writers {
     openers: Option<OpenWatch>,
-    /// For each process that opened files: a descriptor of the process, under its process id. There is one descriptor
-    /// for each process, however many files it opens.
+    /// Maps the id of each process that has opened files to a descriptor of the process. A process has one descriptor
+    /// here, however many files it opens.
     processes: HashMap<i32, OwnedFd>,
     /// As soon as this many processes are known, the service removes the dead ones from `processes`.
     many: usize,
@@ -53,8 +54,8 @@ impl Writers {
         self.openers.is_some()
     }
 
-    /// Watches one more folder. If the kernel refuses, the service does not know from now on which processes write
-    /// files. A folder that was removed meanwhile needs no watch.
+    /// Watches one more folder. If the kernel refuses, the service no longer knows which processes write files, in any
+    /// folder. A folder that was removed meanwhile needs no watch.
     pub(crate) fn watch(&mut self, folder: &Path) {
         let added = self.openers.as_ref().map(|openers| openers.add(folder));
         if added.is_some_and(|added| added.is_err_and(|error| !error.is_absent())) {
@@ -62,9 +63,9 @@ impl Writers {
         }
     }
 
-    /// Closes this struct's descriptor of the watch. Until the thread that answers has closed its copy of the
-    /// descriptor too, the kernel still asks before each open, and processes wait for the answer. That thread checks
-    /// [`Writers::are_known`] after each event.
+    /// Closes this struct's descriptor, through which the kernel asks before each open. The thread that answers the
+    /// kernel has a copy of the descriptor. Until that thread has closed the copy too, the kernel still asks, and
+    /// processes wait for the answer. That thread checks [`Writers::are_known`] after each event.
     pub(crate) fn give_up(&mut self) {
         self.openers = None;
         self.processes.clear();

@@ -222,6 +222,7 @@ fn a_host_ends_soon_although_the_catalog_does_not_answer() {
     std::thread::sleep(Duration::from_millis(300));
     let began = Instant::now();
     host.end();
-    // The call that gets a lease takes up to two seconds. A call that lists entries would take ten seconds.
+    // `end` may wait for the call that gets a lease, which takes at most two seconds. It must not wait for the call
+    // that lists entries, which may take ten seconds.
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }

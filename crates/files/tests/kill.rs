@@ -263,9 +263,9 @@ fn a_service_that_dies_while_it_moves_a_file_to_the_disk_loses_nothing_and_the_n
         );
         fs::write(root.join("stage/b"), "later").unwrap();
         until("the next file", || faces.iter().any(|face| fs::read(face.join("b")).is_ok_and(|b| b == b"later")));
-        // If the next service itself has removed the name `a` from `stage`, the event of this removal came before the
-        // event of `b`. A service that took this removal for a removal by a producer would have taken `a` away from
-        // consumers by now.
+        // The next service itself may have removed the name `a` from `stage`. It has handled the event of this removal
+        // before the event of `b`. It must not take the removal for one by a producer: then consumers would not see `a`
+        // any more.
         assert!(place.is_seen(&faces[1]), "{point}: the file is lost");
         drop(next);
     }
@@ -327,8 +327,8 @@ fn a_producer_that_is_killed_never_shows_a_part_of_its_file() {
         assert_eq!(status.signal(), Some(9));
         service.producers(Phase::Failed);
         let report = service.report();
-        // Without root the service does not notice killed writers (docs/files.md). Then only the producer that was
-        // killed after its close has left a whole file.
+        // Without root the service does not notice killed writers (docs/files.md). Then only the file of the producer
+        // that was killed after it had closed the file is known to be whole.
         if known || part == "closes" {
             let seen = place.is_seen(&root.join("published"));
             assert_eq!((report.published, report.torn), (u64::from(seen), u64::from(!seen)), "{part}: {report:?}");
@@ -379,7 +379,8 @@ fn while_the_service_is_stopped_published_files_can_be_read_and_waits_end_by_the
     assert!(matches!(outcome, FileWaitOutcome::TimedOut(_)), "{outcome:?}");
     let took = began.elapsed();
     assert!((Duration::from_millis(300)..Duration::from_secs(5)).contains(&took), "{took:?}");
-    // As root, the service must answer each open of a producer, so this open waits for it (docs/files.md).
+    // If the service runs as root, the kernel asks it before each open of a producer (docs/files.md). So the producer's
+    // open waits until the stopped service runs again.
     let is_asked = OpenWatch::new().is_ok();
     assert!(is_asked || producer.is_finished(), "a producer waits for a service that watches no opens");
     assert!(!next.exists(), "the stopped service published a file");

@@ -228,8 +228,8 @@ fn a_file_is_not_torn_by_the_death_of_the_writer_of_a_removed_file_with_the_same
         Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().unwrap();
         f.settle();
         fs::remove_file(f.stage(".scratch")).unwrap();
-        // The service compares the time at which a file was made with the time at which a writer was killed. The first
-        // is exact only to a few milliseconds, so the test waits.
+        // The service compares the time at which a file was made with the time at which a writer was killed. The time
+        // at which a file was made may be wrong by a few milliseconds, so the test waits.
         std::thread::sleep(Duration::from_millis(50));
         let name = format!("whole-{number}");
         fs::write(f.stage(&name), "whole").unwrap();

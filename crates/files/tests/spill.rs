@@ -1,4 +1,4 @@
-//! Published files move from a full memory to a disk, and consumers do not notice.
+//! Tests that published files move from a full memory to a disk, and that consumers do not notice.
 
 use std::fs::{self, File};
 use std::io::Read;

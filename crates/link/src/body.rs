@@ -1,5 +1,6 @@
-//! How the bodies of questions and answers are encoded. A number has 8 bytes, little-endian. Bytes and texts are their
-//! length as a number, then the bytes. A list is the number of its entries, then the entries.
+//! How the bodies of questions and answers are encoded. A number has 8 bytes, little-endian. Bytes and texts are
+//! encoded as their length, which is a number, and then the bytes. A list is encoded as the number of its entries, and
+//! then the entries.
 
 use crossdock_layout::Status;
 

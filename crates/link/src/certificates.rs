@@ -26,8 +26,7 @@ use std::time::{Duration, SystemTime};
 /// The files of the folder that holds a node's [`NodeCredentials`].
 const FILES: [&str; 3] = ["authority.pem", "node.pem", "node.key"];
 
-/// The start of a certificate's validity lies this long before the moment at which the certificate is made, because the
-/// clocks of two nodes may differ.
+/// A certificate is valid from this long before it is made, because the clocks of two nodes may differ.
 const SKEW: Duration = Duration::from_secs(3600);
 
 fn failed(tried: &str, reason: impl ToString) -> Error {
@@ -173,7 +172,7 @@ pub(crate) const HTTP2: &[u8] = b"h2";
 /// A node's credentials, checked and ready to be used for connections.
 pub struct Certificates {
     pub(crate) client: Arc<ClientConfig>,
-    /// The configuration like `client`, but for connections that carry HTTP/2.
+    /// The same configuration as `client`, but for connections that carry HTTP/2.
     #[cfg(feature = "grpc")]
     pub(crate) client_of_http2: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,

@@ -10,7 +10,7 @@ use crossdock_os::{Deadline, event, tcp};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// The reason in the error of a write that sent nothing because other threads were still writing at the deadline.
+/// If a write has sent nothing because other threads were still writing at the deadline, its error has this reason.
 pub const TURN: &str = "other messages of this node were still being sent at the deadline, so nothing was sent";
 
 /// The two names of the transport TCP: for connections in plain text, and for connections inside TLS.
@@ -62,7 +62,8 @@ impl Connection {
         }
     }
 
-    /// Tries to send the bytes that [`Self::write_now`] has taken. Gives whether all of them have gone to the socket.
+    /// Tries to send the bytes that [`Self::write_now`] has taken. Tells whether all of these bytes have gone to the
+    /// socket.
     pub fn flush_now(&self) -> Result<bool> {
         match self {
             Self::Plain(_) => Ok(true),

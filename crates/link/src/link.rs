@@ -57,7 +57,7 @@ struct State {
     generation: u64,
     next_question: u64,
     questions: HashMap<u64, AnswerSlot>,
-    /// Why each transport of the link's list did not work when it was tried last.
+    /// For each transport of the link's list: why it did not work when it was tried last; `None` if no reason is known.
     refusals: Vec<Option<String>>,
 }
 
@@ -103,7 +103,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
-    /// Begins to connect to `peer` at `address` by one transport. [`Self::connected`] waits until that has succeeded.
+    /// Begins to connect to `peer` at `address` by one transport. [`Self::connected`] waits until there is a
+    /// connection.
     ///
     /// # Errors
     /// One of the names cannot be the name of a node, or no thread can be started.

@@ -3,8 +3,8 @@
 //!
 //! The first bytes of a connection say which transport the peer uses. Inside TLS, a peer that uses gRPC has asked for
 //! the protocol `h2` in the TLS handshake. In plain text, a connection of gRPC begins with the first bytes of HTTP/2,
-//! and a connection that asks for UCX begins with the preamble of UCX. No message between nodes begins with either of
-//! them.
+//! and a connection that asks for UCX begins with the preamble of UCX. No message between nodes begins with the first
+//! bytes of HTTP/2 or with this preamble.
 
 use crate::certificates::Certificates;
 use crate::connection::{Connection, Plain};

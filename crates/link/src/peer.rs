@@ -15,7 +15,7 @@ pub struct Node {
     pub incarnation: u64,
 }
 
-/// The times and sizes by which links work.
+/// The settings of links: times, sizes, and limits for the number of streams and connections.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkOptions {
     /// A node sends a pulse when it has sent nothing else for this time.
@@ -27,7 +27,7 @@ pub struct LinkOptions {
     /// The least number of bytes that each stream of a pull brings, if several streams share the pull.
     pub share: usize,
     /// The largest number of connections that a server serves at the same time. One node may have at most an eighth of
-    /// these connections. At most three quarters of them may carry bytes of objects.
+    /// this number. At most three quarters of this number may be connections that carry bytes of objects.
     pub connections: usize,
 }
 
@@ -82,7 +82,7 @@ pub struct LinkState {
     pub node: String,
     /// The peer's address.
     pub address: String,
-    /// The name of the transport that carries the bytes.
+    /// The name of the transport that the connection uses; if there is no connection, that of the best transport.
     pub transport: &'static str,
     /// Whether the peer can be reached.
     pub presence: Presence,
@@ -92,7 +92,7 @@ pub struct LinkState {
     pub incarnation: Option<u64>,
     /// Why there is no connection now.
     pub why: Option<String>,
-    /// Why no better transport carries the bytes of the present connection. Only the side that dials knows the reason.
+    /// Why the present connection uses no better transport. Only the side that dials knows the reason.
     pub better: Option<String>,
     /// The name of the transport that carries the bytes of large pulls, if it is not the one in `transport`.
     pub pulls: Option<&'static str>,
@@ -161,7 +161,7 @@ impl Refusal {
         Self { status, text }
     }
 
-    /// Makes the refusal of a part of an object that does not exist, or does not exist any more.
+    /// Makes the refusal of a request for a part that the object does not have, or does not have any more.
     #[must_use]
     pub fn shorter() -> Self {
         Self::new(Status::Corrupt, "the object became shorter while it was sent")

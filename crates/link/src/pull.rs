@@ -22,8 +22,8 @@ use twox_hash::XxHash3_64;
 
 /// The largest number of data connections that a link keeps for its next pull.
 const KEPT: usize = 8;
-/// How often a chunk with a wrong checksum is asked for again. If it is wrong after all these attempts, the error names
-/// the other node's memory, besides the network, as a possible cause.
+/// How often a chunk with a wrong checksum is asked for again. If the checksum is wrong after all these attempts, the
+/// error names two possible causes: the object changes during the pull, or a network device damages data.
 const WRONG_MOST: u32 = 2;
 /// The first pause before a broken data connection is replaced. Each further pause is twice as long, up to
 /// [`PAUSE_MOST`].
@@ -85,7 +85,8 @@ impl Link {
             Ok(all)
         };
         std::thread::scope(|scope| {
-            // If no further thread can be started, the calling thread and those that run already pull all parts.
+            // If a thread cannot be started, the calling thread and the threads that were started before pull all
+            // parts.
             let start = |_| std::thread::Builder::new().name("crossdock-pull".into()).spawn_scoped(scope, work).ok();
             let others: Vec<_> = (1..streams).map_while(start).collect();
             let mut pulled = work();
@@ -299,8 +300,8 @@ impl PulledPart<'_> {
         }
     }
 
-    /// Reads a chunk's bytes into `place`. After each read this function calls `right` with the number of new bytes,
-    /// because under TLS these bytes are checked already, so the pull need not ask for them again.
+    /// Reads a chunk's bytes into `place`. After each read this function calls `right` with the number of bytes that
+    /// were read. Under TLS these bytes are checked already, so the caller notes that they need not be asked for again.
     fn fill(
         &self,
         stream: &dyn Stream,
@@ -323,8 +324,9 @@ impl PulledPart<'_> {
         Ok(())
     }
 
-    /// Gives the reason for which the connection of a chunk with a wrong checksum brings no more bytes: `Broken` if
-    /// another connection is to ask for the chunk again, `Refused` if the chunk was wrong too often.
+    /// Decides what follows after a chunk with a wrong checksum. The connection that brought the chunk is not used any
+    /// more. The result is `Broken` if another connection is to ask for the chunk again, and `Refused` if the chunk was
+    /// wrong too often.
     fn wrong(&self, from: usize, times: u32) -> TransferEnd {
         let reason = format!("bytes at {} arrived with a wrong checksum", self.offset + from as u64);
         let error = Error::new(Status::Corrupt, "pull", reason)

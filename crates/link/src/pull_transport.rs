@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 /// Pulls of at least this many bytes are measured. The time of a smaller pull is mostly the round trip of its
 /// connection, and does not show which transport is faster.
 const LARGE: usize = 1 << 20;
-/// A link measures the slower of its two transports for pulls again after this time.
+/// The slower of the two transports is measured again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
-/// The time for connecting by the other transport, before the usual one is used instead.
+/// How long connecting by the other transport may take. After this time the usual transport is used instead.
 pub(crate) const TRIAL: Duration = Duration::from_secs(2);
 /// A transport that failed is tried again after this time. Each further failure doubles the time, up to [`RETRY_MOST`].
 const RETRY: Duration = Duration::from_secs(10);

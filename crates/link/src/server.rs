@@ -59,7 +59,8 @@ pub trait Source: Send + Sync {
     /// Gives a part of the bytes: the bytes themselves, or a copy of them in `buffer`.
     ///
     /// # Errors
-    /// The part is out of bounds, these bytes no longer exist, or they may not go to another node after all.
+    /// The part is out of bounds, these bytes no longer exist, or it has turned out that they must not go to another
+    /// node.
     fn bytes<'a>(&'a self, offset: u64, length: u64, buffer: &'a mut Buffer) -> std::result::Result<&'a [u8], Refusal>;
 }
 
@@ -140,11 +141,11 @@ pub trait Serve: Send + Sync + 'static {
 /// Counters of a server, for metrics and tests.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Connections that arrived.
+    /// How many connections arrived.
     pub arrived: AtomicU64,
-    /// Connections that were refused before their greeting was complete, or closed because of what they sent.
+    /// How many connections were refused before their greeting was complete, or closed because of what the peer sent.
     pub refused: AtomicU64,
-    /// Bytes of objects that were sent.
+    /// How many bytes of objects were sent.
     pub sent: AtomicU64,
 }
 
@@ -168,10 +169,10 @@ struct Shared {
     greeting: Arc<Places>,
     /// For each node: how many data connections it has.
     data: Arc<Places>,
-    /// For each node: how many other greeted connections it has.
+    /// For each node: how many of its greeted connections are not data connections.
     others: Arc<Places>,
-    /// For each control connection: its session, under the identifier of the connection. A data connection names the
-    /// identifier of its control connection.
+    /// Maps the identifier of each control connection to its session. A data connection names the identifier of its
+    /// control connection.
     sessions: Mutex<HashMap<[u8; 16], Session>>,
     /// Every connection whose stream is established, so that the server can close it when it stops.
     streams: Mutex<HashMap<u64, Arc<dyn Stream>>>,
@@ -209,7 +210,7 @@ impl Places {
     /// than `of_all` connections.
     ///
     /// # Errors
-    /// How many connections there are, as text.
+    /// There are too many connections. The error says how many there are, as text.
     fn take(self: &Arc<Self>, name: &str, of_one: usize, of_all: usize) -> std::result::Result<Place, String> {
         let mut taken = lock(&self.0);
         let (own, all) = (taken.get(name).copied().unwrap_or(0), taken.values().sum::<usize>());

@@ -26,8 +26,8 @@ pub trait Stream: Send + Sync + std::fmt::Debug {
     /// be used. `TimedOut` if the deadline passed in the middle of the write, `Disconnected` if the connection broke.
     fn write(&self, parts: &[&[u8]], deadline: Deadline) -> Result<()>;
 
-    /// Tells the peer that no more bytes follow, and ends the stream in both directions. Reads and writes that wait in
-    /// other threads end.
+    /// Tells the peer that no more bytes follow, and ends the stream in both directions. If other threads wait in a
+    /// read or a write of this stream, these calls return.
     fn close(&self);
 
     /// The peer's address, for error messages.

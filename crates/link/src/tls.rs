@@ -214,8 +214,8 @@ impl State {
         }
     }
 
-    /// Decrypts the bytes that have arrived into `buffer`, and encrypts what `want` names. Stops when `buffer` is full,
-    /// when `want` is done, or when more bytes from the peer are needed. Returns how many bytes of `buffer` were
+    /// Decrypts, into `buffer`, the bytes that have arrived, and encrypts what `want` names. Stops when `buffer` is
+    /// full, when `want` is done, or when more bytes from the peer are needed. Returns how many bytes of `buffer` were
     /// filled, and why the processing stopped.
     fn look(&mut self, buffer: &mut [u8], want: PendingSend<'_>) -> std::result::Result<(usize, TlsProgress), String> {
         if let Some(reason) = &self.refused {
@@ -232,7 +232,7 @@ impl State {
         looked.map_err(|(reason, _)| reason)
     }
 
-    /// Puts the alert that tells the peer why its certificate is refused into `pending`. Rustls has queued the alert,
+    /// Puts into `pending` the alert that tells the peer why its certificate is refused. Rustls has queued the alert,
     /// and hands it out before it processes further bytes. Rustls gets no bytes here, because it would refuse the same
     /// bytes once more.
     fn take_alert(&mut self) {
@@ -446,7 +446,7 @@ impl Tls {
 }
 
 impl Tls {
-    /// Tells whether the peers agreed in the TLS handshake that the connection carries HTTP/2.
+    /// Tells whether the two nodes agreed in the TLS handshake that the connection carries HTTP/2.
     pub const fn is_http2(&self) -> bool {
         self.is_http2
     }

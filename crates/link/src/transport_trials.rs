@@ -1,6 +1,6 @@
-//! Finds out whether a transport that is better than the one in use works by now. A thread tries the better transport:
-//! it opens a data connection that belongs to the present control connection. No pull uses this data connection, so the
-//! trial disturbs nothing.
+//! Tries from time to time whether a better transport than the present one works. A thread makes the trial: it opens a
+//! data connection, which belongs to the present control connection, through the better transport. No pull uses this
+//! data connection, so the trial disturbs nothing.
 
 use crate::link::Shared;
 use crossdock_layout::link::Purpose;

@@ -1,8 +1,9 @@
 //! Data connections over UCX, for machines that share a fabric which is faster than TCP.
 //!
-//! The dialing node opens a TCP connection to the usual address, and sends [`PREAMBLE`] instead of a message. Both
-//! nodes then tell each other the address and the token of a UCX worker. The TCP connection stays open beside UCX: when
-//! a node's process ends, its kernel closes the TCP connection, so the other node notices the loss immediately.
+//! The dialing node opens a TCP connection to the usual address, and sends [`PREAMBLE`] instead of a message. Each node
+//! then tells the other the address of its UCX worker, and a token: a number that every UCX message to this node must
+//! have in its header. The TCP connection stays open beside UCX: when a node's process ends, its kernel closes the TCP
+//! connection, so the other node notices the loss immediately.
 //!
 //! UCX has neither TLS nor authentication, and a program that reaches the ports of UCX can write to the daemon's
 //! memory. So a node uses UCX only if its operator asks for UCX on a trusted network, and never together with
@@ -79,7 +80,7 @@ fn unusable(reason: String) -> Error {
     Error::new(Status::Incompatible, "connect over UCX", reason)
 }
 
-/// What one node tells the other: its token and the address of its worker.
+/// What one node tells the other: the address of its UCX worker, and the token that messages to this worker must have.
 struct PeerWorker {
     token: u64,
     address: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Threads for jobs that may wait. There are as many threads as jobs at the same time, up to a limit. A thread without
-//! a job ends after a while.
+//! Threads for jobs that may wait. Each job runs on an idle thread or, if there is none, on a new thread. The number of
+//! threads is limited. A thread that is idle for a while ends.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -33,8 +33,8 @@ impl Workers {
         Arc::new(Self { queue: Mutex::default(), changed: Condvar::new(), most })
     }
 
-    /// Gives a job to a free thread, or starts a thread for it. Returns `false` if no thread is free and no more may be
-    /// started.
+    /// Gives a job to a free thread, or starts a thread for it. Returns `false` if no thread is free and no further
+    /// thread may be started.
     pub fn run(self: &Arc<Self>, job: Job) -> bool {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.stopping {

@@ -145,7 +145,8 @@ fn a_pull_that_is_cut_at_any_step_of_its_beginning_goes_on() {
             let through_once = common::link(&a, &once.address);
             let mut memory = vec![0; bytes.len()];
             let end = Deadline::after(Duration::from_millis(150));
-            // Every connection through this proxy is cut at byte `cut`. The pull succeeds, or it fails by its deadline.
+            // Every connection through this proxy is cut at byte `cut`. The pull must succeed, or fail at its deadline
+            // at the latest.
             match through_once.pull(&source_id(7), 0, &mut memory, end) {
                 Ok(_) => assert!(memory == bytes, "cut at {cut}"),
                 Err(error) => assert!(
@@ -357,7 +358,7 @@ fn a_node_of_another_name_is_not_taken_for_the_one_that_was_meant() {
     assert!(error.to_string().contains("not that of node 'x'"), "{error}");
 }
 
-/// A transport that only counts how often it is to dial.
+/// A transport that never connects, and only counts how often it is asked to connect.
 struct Undialled(AtomicUsize);
 
 impl Transport for Undialled {

@@ -75,7 +75,7 @@ fn messages_of_several_writers_do_not_mix() {
             for writer in 1..=4u8 {
                 let one = &one;
                 scope.spawn(move || {
-                    // Each write has two parts, as a message with its header and its bytes.
+                    // Each write has two parts, like the write of a message: one for its header, and one for its bytes.
                     let message = [writer; LENGTH];
                     for _ in 0..EACH {
                         one.write(&[&message[..32], &message[32..]], soon()).unwrap();
@@ -187,8 +187,8 @@ fn tls_that_is_cut_at_any_byte_is_an_error_and_never_an_end() {
                         let mut got = vec![0; 5001];
                         let error = stream.read_all(&mut got, soon()).unwrap_err();
                         assert_eq!(error.status, Status::Disconnected, "{error}");
-                        // gRPC also writes without a call of the test, so one of its failed writes may notice the cut
-                        // before a read does.
+                        // gRPC also writes by itself, not only when the test calls `write`. Such a write may fail
+                        // before a read notices the cut, and the error then has the reason of the failed write.
                         let is_named = error.reason.contains("without a farewell") || a.name() != "tcp+tls";
                         assert!(is_named && !error.reason.contains("stream ended"), "cut at {upto}: {error}");
                     }

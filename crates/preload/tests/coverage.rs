@@ -39,7 +39,7 @@ const HEADERS: &[&str] = &[
 ];
 
 /// Functions that the test does not find in the headers. The headers name no argument of `fts_open` and `fts64_open`.
-/// `open_by_handle_at` takes a handle instead of a name. Only old programs call the other two.
+/// `open_by_handle_at` takes a handle instead of a name. Only old programs call `__xmknod` and `__xmknodat`.
 const HIDDEN: &[&str] = &["fts_open", "fts64_open", "open_by_handle_at", "__xmknod", "__xmknodat"];
 
 fn library() -> PathBuf {

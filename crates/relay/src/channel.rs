@@ -122,9 +122,9 @@ pub struct Channel {
     held: Mutex<UnreleasedMessages>,
     inbox: Mutex<Inbox>,
     sent: Mutex<BTreeMap<u64, RingMessage>>,
-    /// The number of release reports that the source has not confirmed yet. A source gives every message without a
-    /// release report to another consumer, so a sink reports its end only after the source has confirmed all release
-    /// reports.
+    /// The number of release reports that the source has not confirmed yet. When a sink reports its end, its source
+    /// gives every message for which it has no release report to another consumer. So the sink reports its end only
+    /// after the source has confirmed all release reports.
     untold: AtomicUsize,
     regions: Mutex<BTreeMap<u64, Region>>,
     /// The mirrors (kind and name) that are removed when this side ends.
@@ -132,7 +132,7 @@ pub struct Channel {
     /// How the task of this node that used the mirror has left; `None` while the task uses the mirror.
     left: Mutex<Option<EndReason>>,
     over: AtomicBool,
-    /// True if the other node's daemon does not know this channel any more, or if that node is lost.
+    /// True if the other node is lost, or if its daemon does not know this channel any more.
     lost: AtomicBool,
     /// Whether this side's member in the daemon is alive. Every access to shared memory holds this lock for reading, so
     /// the member cannot end during an access.
@@ -238,8 +238,8 @@ impl Channel {
         self.die();
     }
 
-    /// Notes that the other side does not know this channel any more, or that its node is lost. Messages that the other
-    /// side sent earlier are still put into the ring.
+    /// Notes that the other side does not know this channel any more, or that the other side's node is lost. Messages
+    /// that the other side sent earlier are still put into the ring.
     pub fn unknown(&self) {
         if self.port.end() == crossdock_client::End::Consumer {
             return self.finish(EndReason::Died);
@@ -312,7 +312,7 @@ impl Channel {
             }
             if is_shared && !lock(&self.held).untaken.is_empty() {
                 // Take no second message of the work queue before the task has taken the first one, because another
-                // consumer may be free earlier.
+                // consumer may be ready for the second message earlier than this task.
                 self.pause(SLICE);
                 continue;
             }

@@ -1,17 +1,19 @@
 //! Ports, series and regions across nodes. This page explains ports; the modules `series` and `region` explain the
 //! rest.
 //!
-//! A task that opens a port of another node gets a *mirror*: a port of its own node with the same shape. The daemon of
-//! the task's node takes the mirror's other end. The daemon of the port's node takes an end of the port for the task.
-//! Both daemons are members of their nodes at these ends. One daemon receives messages at its end, and the other daemon
-//! sends them at its own end (`channel`). Everything else works as on one node: each node's ring keeps the order,
-//! credits and capacity, is healed after a death, and reports which members closed.
+//! A task that opens a port of another node gets a *mirror*: a port of its own node with the same shape. The task opens
+//! one end of the mirror, and the daemon of the task's node opens the other end. The daemon of the port's node opens an
+//! end of the port on behalf of the task. Each daemon opens its end as a member of its own node. The daemon at one end
+//! receives messages there, and the daemon at the other end sends these messages on (`channel`). Everything else works
+//! as on one node: each node's ring keeps the order, credits and capacity, is healed after a death, and reports which
+//! members closed.
 //!
 //! The object of a message is copied into a region of the other node (`object`), with the same rights. Mirrors are
 //! named `.mirror/BY-NUMBER-ID/NAME`. A task may open a mirror if its grants allow it to open `NAME`.
 //!
-//! Neither daemon is blocked by the other one. A request without an answer is sent again. If the other daemon does not
-//! know a channel, or the lease of its node has ended, the channel ends as after a death.
+//! If one of the two daemons does not answer, the other one is not blocked. A request that gets no answer is sent
+//! again. If the other daemon does not know a channel, or the lease of its node has ended, the channel ends as after a
+//! death.
 
 mod channel;
 mod fuzz;
@@ -68,15 +70,16 @@ const LOCAL: Duration = Duration::from_secs(10);
 const PLACE: Duration = Duration::from_secs(1);
 /// The longest pause before a request to open an end is repeated because the port has no free place.
 const PLACE_PAUSE: Duration = Duration::from_millis(800);
-/// How many requests of another node to open ends of one port may be in progress at the same time. The link limits how
-/// many requests of a node are answered at the same time. Requests that wait for a port may use only a part of this
-/// number, so that messages are not held up.
+/// How many requests of another node to open ends of one port may be in progress at the same time. The link answers a
+/// limited number of requests of a node at the same time. Requests that wait for a port may be only a part of them, so
+/// that requests that bring messages are not held up.
 const OPENS_OF_PORT: usize = 8;
 /// How many requests of another node to open ends of any ports may be in progress at the same time.
 const OPENS_OF_NODE: usize = 32;
 /// How long the other daemon may take to open an end, in addition to the time for a free place.
 const REACH: Duration = Duration::from_secs(10);
-/// The segment kind in the ids under which other nodes pull the objects of messages and the bytes of versions.
+/// Other nodes pull the objects of messages and the bytes of versions under ids. Each of these ids contains this
+/// segment kind.
 const KIND: SegmentKind = SegmentKind::Port;
 
 /// A request by a task of this node for an end of a port of another node.
@@ -611,7 +614,7 @@ impl Shared {
         match service {
             messages::OPEN => {
                 let opened = self.open_for(node, Open::decode(body)?);
-                // The error's text contains the port's name already.
+                // The port's name is not added to the error, because the error's text contains it already.
                 opened.map(|opened| opened.encode()).map_err(|error| Refusal::new(error.status, error.to_string()))
             }
             messages::DELIVER => {
@@ -893,7 +896,7 @@ mod tests {
         let (opening, channels) = (Mutex::new(BTreeSet::from([key])), Mutex::new(BTreeSet::new()));
         let found = find_or_opening(&opening, key, || {
             let found = lock(&channels).get(&key).copied();
-            // At this moment another thread finishes opening the channel.
+            // Here the test does what another thread might do at this moment: it finishes opening the channel.
             lock(&channels).insert(key);
             lock(&opening).remove(&key);
             found

@@ -19,7 +19,7 @@ pub const KNOWN: u32 = 104;
 /// The key of a channel between two relays. The channel joins an end of a port with a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelKey {
-    /// The token of the daemon that opened the channel.
+    /// The token of the daemon that opened the channel: a random number, new at each start of the daemon's broker.
     pub by: u64,
     /// The channel's number at the daemon that opened the channel.
     pub number: u64,

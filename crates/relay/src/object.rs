@@ -130,9 +130,9 @@ fn holds_container(bytes: &[u8], offset: u64) -> bool {
     const GROUP: usize = 4096;
     let number = |half: &[u8]| u32::from_le_bytes(half.try_into().expect("four bytes"));
     bytes.chunks(GROUP).zip((offset..).step_by(GROUP)).any(|(group, from)| {
-        // The upper half of a container's first word is the same for all places within 4 GiB. So the upper halves are
-        // compared first. The compiler uses vector instructions for this comparison. Few groups have an equal upper
-        // half, so few need the second comparison.
+        // All containers that begin in the same 4 GiB of a region have the same upper half in their first word. So this
+        // upper half is searched first, and the compiler uses vector instructions for this search. Few groups contain
+        // the upper half, so few groups need the second search, for the whole word.
         let upper = |at: u64| (at.wrapping_neg() >> 32) as u32;
         let (first, last) = (upper(from), upper(from + group.len() as u64));
         let may = group.chunks_exact(4).fold(false, |may, half| may | (number(half) == first) | (number(half) == last));

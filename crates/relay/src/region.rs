@@ -70,13 +70,13 @@ const PIECE: usize = 256 << 10;
 const PULL: Duration = Duration::from_secs(3);
 /// How long one request to another node waits for its answer.
 const ANSWER: Duration = Duration::from_secs(5);
-/// The minimum time for freezing a region. With less time, an answer that says why the region is refused could come too
-/// late.
+/// A request to another node waits at least this long for its answer, even if the task's time ends earlier. Otherwise
+/// an answer that says why the region is refused could come too late.
 const LEAST: Duration = Duration::from_secs(1);
 /// How often the daemon of the original region asks for the state of the copy.
 const ASK: Duration = Duration::from_secs(1);
-/// If the node that makes the copy does not answer for this time, the freeze ends. A move that was handed over goes on,
-/// because its region is not frozen any more: the broker keeps this region closed.
+/// If the node that makes the copy does not answer for this time, the freeze ends. This does not end a move that was
+/// handed over: its region is not frozen any more, and is kept closed by the broker instead.
 const SILENT: Duration = Duration::from_secs(30);
 /// The text of the refusal if a node still pulls a region, or wants it handed over, after the freeze of the region has
 /// ended.
@@ -307,8 +307,8 @@ impl Shared {
         })
     }
 
-    /// Pulls bytes of the region that `node` has frozen under `key`. Returns `false` if not all bytes have come yet,
-    /// and the region is still frozen.
+    /// Pulls bytes of the region that `node` has frozen under `key`. Returns `true` if all bytes have come. Returns
+    /// `false` if bytes are missing but may still come, because the region is still frozen.
     fn bring(
         &self,
         (node, key): (Option<&str>, ChannelKey),

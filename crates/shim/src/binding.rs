@@ -6,11 +6,12 @@ use std::fs;
 
 use crossdock_os::spawn;
 
-/// For each core, its CPUs; or for each socket, its CPUs. The key is the number of the socket and the number of the
-/// core, which is 0 if the CPUs are grouped by socket.
+/// Maps each core, or each socket, to its CPUs. The key is the number of the socket and the number of the core. If the
+/// CPUs are grouped by socket, the number of the core is 0.
 type Places = BTreeMap<(i64, i64), Vec<u32>>;
 
-/// Binds this process for the rank that is number `local` on its host. Returns the CPUs that the process has then.
+/// Binds this process to the CPUs of a rank. `how` says how the CPUs are chosen, and `local` is the number of the rank
+/// on its host. Returns the CPUs to which the process is then bound.
 pub fn bind(how: &str, local: u32) -> Result<String, String> {
     let allowed = spawn::allowed_cpus();
     if how != "none" && !allowed.is_empty() {

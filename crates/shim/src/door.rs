@@ -50,8 +50,8 @@ const EROFS: i32 = 30;
 const ETIMEDOUT: i32 = 110;
 /// The most lines that the server writes to the task's log about files that did not appear or may not be written.
 const LINES: u32 = 100;
-/// If a signal interrupted a wait and the same thread asks for the same file again within this time, the wait
-/// continues, and its time limit counts from the first request.
+/// A signal may interrupt a wait. If the same thread of the program asks for the same file again within this time, the
+/// same wait continues: its time limit still counts from the first request.
 const RESTARTED: Duration = Duration::from_secs(1);
 
 /// Runs `door auto|notification|watch PRELOAD -- PROGRAM ARGUMENT…` and returns the exit code.
@@ -356,7 +356,7 @@ fn is_written(path: &[u8], flags: u64) -> bool {
     }
 }
 
-/// Tells whether the folder of the name at this path exists.
+/// Tells whether the part of this path before the last slash is an existing folder.
 fn has_folder(path: &[u8]) -> bool {
     let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     CString::new(&path[..end]).is_ok_and(|folder| file::look(&folder).is_ok_and(|found| found.is_folder))

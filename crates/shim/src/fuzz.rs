@@ -12,9 +12,10 @@ use crate::{arguments, binding, program};
 /// - A message. A message that is accepted has the same bytes when it is encoded again.
 /// - A stream of frames. Each frame that is accepted has the same bytes when it is written again, and a frame that is
 ///   cut off gives no message.
-/// - A command line of ssh, with a zero byte between words. A command line that is written from the result is read as
-///   the same result.
-/// - A list of CPUs. The result is short, and a list that is written from the result is read as the same result.
+/// - A command line of ssh, with a zero byte between words. If the result is written as a command line again, reading
+///   this line gives the same result.
+/// - A list of CPUs. The result is short. If the result is written as a list again, reading this list gives the same
+///   result.
 /// - The file of a program. A correct header is put before the bytes.
 pub fn fuzz_shim(bytes: &[u8]) {
     let Some((which, body)) = bytes.split_first() else { return };

@@ -1,8 +1,8 @@
 //! Reads object headers. This module knows only headers of the kinds that this library writes. Any other header is an
 //! error.
 //!
-//! The checksums of the headers were found to be correct before, but any program may have made the file. So every
-//! number is checked before it is used.
+//! The caller has already checked the checksums of the headers. But any program may have made the file and its
+//! checksums, so every number is checked before it is used.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::contents::Value;
 /// The contents of an HDF5 object header.
 #[derive(Debug, Default)]
 pub struct Object {
-    /// The attributes, in the order of the header.
+    /// The attributes, in the order in which they are in the header.
     pub attributes: Vec<(String, Value)>,
     /// The extents of a dataset.
     pub shape: Vec<u64>,

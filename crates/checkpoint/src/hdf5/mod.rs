@@ -13,7 +13,8 @@ pub const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 /// The size of a superblock of version 2, in bytes.
 pub const SUPERBLOCK: u64 = 48;
 
-/// Writes the superblock. Addresses in the file count from `base`; `end` counts from the first byte of the file.
+/// Writes the superblock. The addresses in the file are counted from `base`, but `end` is counted from the first byte
+/// of the file.
 pub fn superblock(base: u64, end: u64, root: u64) -> Vec<u8> {
     let mut bytes = SIGNATURE.to_vec();
     bytes.extend([2, 8, 8, 0]); // version 2; an offset has 8 bytes, a length has 8 bytes; no flags

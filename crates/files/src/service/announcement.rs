@@ -11,9 +11,9 @@ use crossdock_layout::files::Phase;
 use crossdock_layout::name;
 use crossdock_link::bad_node_name;
 
-/// The longest value, in bytes, of a host's entry in the catalog for a directory.
+/// The maximum length, in bytes, of the value of a host's entry in the catalog for a directory.
 const VALUE_MAX: usize = 512;
-/// The longest address in the value of an entry, in bytes.
+/// The maximum length, in bytes, of the address in the value of an entry.
 const ADDRESS_MAX: usize = 255;
 
 /// What a host does with the files of a directory.
@@ -41,7 +41,7 @@ const PHASES: [(Option<Phase>, &str); 5] = [
 /// What a host has announced about a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// The number of the service's start, which is never 0. Each start of the service has another number.
+    /// The number of the service's start, which is never 0. No two starts have the same number.
     pub life: u64,
     /// What the host does with the files of the directory.
     pub role: HostRole,
@@ -138,8 +138,8 @@ fn meaning<T: Copy>(words: &[(T, &'static str)], wanted: &str) -> Option<T> {
     words.iter().find(|(_, word)| *word == wanted).map(|(value, _)| *value)
 }
 
-/// Gives the beginning of the keys of all directories of a workflow. The length is needed because a workflow's name may
-/// contain slashes.
+/// Gives the beginning of the keys of all directories of a workflow. The keys contain the length of the workflow's
+/// name, because this name may contain slashes.
 #[must_use]
 pub fn prefix(site: &str, workflow: &str) -> String {
     format!("crossdock/{site}/files/{}/{workflow}/", workflow.len())
@@ -157,8 +157,8 @@ pub fn read_key<'a>(prefix: &str, key: &'a str) -> Option<(&'a str, &'a str)> {
     (name::check(directory).is_ok() && bad_node_name(node).is_none()).then_some((directory, node))
 }
 
-/// The fuzzer's entry. Reads bytes as a key up to the first zero, then a value. If the key or the value is accepted, it
-/// must be exactly what this host would write.
+/// The fuzzer's entry. Reads the bytes before the first zero as a key, and the bytes after it as a value. A key or a
+/// value that is accepted must be exactly what this host would write.
 pub fn fuzz_entry(bytes: &[u8]) {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let (key_bytes, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());

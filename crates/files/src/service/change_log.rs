@@ -97,13 +97,13 @@ impl ChangeLog {
         }
     }
 
-    /// Tells whether there is a change with a higher number than this.
+    /// Tells whether there is a change with a higher number than `number`.
     pub fn is_beyond(&self, number: u64) -> bool {
         self.entries.range(number.saturating_add(1)..).next().is_some()
     }
 
-    /// Gives the changes beyond this number that fit into one answer, the number of the last change that the answer
-    /// covers, and whether no further changes exist.
+    /// Gives those changes with a higher number than `number` that fit into one answer, the number of the last change
+    /// that the answer covers, and whether there is no later change.
     pub fn beyond(&self, number: u64) -> (Vec<Entry>, u64, bool) {
         let (mut entries, mut bytes) = (Vec::new(), 0);
         for (number, (rest, what)) in self.entries.range(number.saturating_add(1)..) {
@@ -206,7 +206,7 @@ mod tests {
         ledger.note(Path::new("a"), file(1));
         ledger.done(0, 1);
         ledger.dropped(Path::new("a"));
-        // The file was dropped before its name is removed. So the removal does not add a second change.
+        // The name is removed after its file was dropped. The removal must not add a second change.
         ledger.gone(Path::new("a"));
         assert_eq!(changes_after(&ledger, 0), [("a".into(), ChangeKind::Dropped)]);
         ledger.done(0, 2);

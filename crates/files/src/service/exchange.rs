@@ -29,7 +29,7 @@ pub struct RemoteHosts {
     pub readers: Vec<String>,
     /// Nodes with producers; this host fetches what they publish, because it has consumers.
     pub origins: Vec<String>,
-    /// How long a fetched file may wait until this host has room for it.
+    /// How long the fetch of a file may wait until this host has room for the file.
     pub wait: Duration,
     /// The path at which consumers of this host see the directory.
     pub path: String,
@@ -128,7 +128,7 @@ impl Exchange {
         self.spawn("crossdock-hosts", move || other.follow())
     }
 
-    /// Starts a thread for each directory and host from which this host fetches.
+    /// For each directory, starts one thread for each host from which this host fetches files of the directory.
     fn fetch(&mut self) -> Result<()> {
         for directory in self.directories.clone().iter() {
             for (origin, node) in directory.across.origins.iter().enumerate() {

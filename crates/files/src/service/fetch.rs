@@ -1,18 +1,19 @@
 //! Fetches the files that producers of another host publish, with one thread for each directory and host.
 //!
-//! The thread finds the other host in the site's catalog (`hosts.rs`), asks it for changes, and puts them into a
-//! backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads, called lanes, carry out what is in the backlog.
-//! Lanes exist only while there is something to do. A lane makes a file in the hidden folder `fetched` with its whole
-//! size, so that the room is reserved. The lane pulls the bytes, and sets the mode and the time of the original. One
-//! rename shows the file to consumers. A file for which there is no room is tried again, while later changes are
-//! carried out. Consumers are told that the producers have ended only when the backlog is empty.
+//! The thread finds the other host in the site's catalog (`hosts.rs`), asks this host for changes of its files, and
+//! puts the changes into a backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads, called lanes, carry out
+//! what is in the backlog. Lanes exist only while there is something to do. A lane makes a file in the hidden folder
+//! `fetched` with its whole size, so that the room is reserved. The lane pulls the bytes, and sets the mode and the
+//! time of the original. One rename shows the file to consumers. A file for which there is no room is tried again,
+//! while later changes are carried out. Consumers are told that the producers have ended only when the backlog is
+//! empty.
 //!
 //! What if this host's service dies? The next service removes what is in `fetched`, asks for all changes again, and
 //! skips the files that consumers see already. What if the other host's service dies? Its successor has another `life`,
 //! so this host asks for all changes again. What if the other host is lost, so that it does not answer and its entry in
 //! the catalog is gone? The consumers' logs say that the host is lost, and which files are lost with it. After a while
-//! the host's producers count as failed, and waits for the files that are still in the backlog end with an error. If
-//! the host comes back, the fetching continues where it stopped.
+//! the lost host's producers count as failed, and every wait for a file that is still in the backlog ends with an
+//! error. If the host comes back, the fetching continues where it stopped.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
@@ -51,8 +52,9 @@ const SILENT: Duration = Duration::from_secs(5);
 /// If the other host has not announced itself in the catalog for this time, the consumers' logs say so. A host may need
 /// this long to prepare its part of a run.
 const COMING: Duration = Duration::from_secs(60);
-/// A lost host is given up when it has been silent for this time: then waits for its files end. A run that lost the
-/// host ends earlier than that. So the run reports the lost host as the reason, and not a task whose wait has ended.
+/// A lost host is given up when it has been silent for this time: every wait for one of its files then ends with an
+/// error. A run that has lost a host ends after a shorter time. So the run reports the lost host as the reason of its
+/// end, and not a task whose wait has failed.
 const GIVE_UP: Duration = Duration::from_secs(25);
 /// The size of the first piece of a file. Between two pieces the thread checks whether it must end.
 const PIECE: usize = 4 << 20;
@@ -110,8 +112,8 @@ pub(super) struct SilentOrigin {
 /// What is known of a host that does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SilenceLevel {
-    /// The host does not answer this host. But its entry in the catalog still exists, or its silence is short, so it
-    /// may only be cut off from this host.
+    /// The host does not answer this host. But its entry in the catalog still exists, or its silence is short. So
+    /// perhaps the host runs, and only the connection to this host is cut.
     Silent,
     /// The host does not answer, and its entry in the catalog is gone.
     Lost,
@@ -158,7 +160,7 @@ pub(super) struct Fetcher {
     pub node: String,
     pub hosts: Arc<Hosts>,
     pub stop: Arc<StopSignal>,
-    /// How long a file may wait until there is room for it.
+    /// How long the fetch of a file may wait until there is room for the file.
     pub wait: Duration,
     pub backlog: Mutex<Backlog>,
     /// If the other host's service was started anew, it reports all changes again. This is the number of the last
@@ -595,7 +597,8 @@ impl State {
         if self.is_over {
             return Err(ErrorKind::Interrupted.into());
         }
-        // A producer of this host has published a file of the same name while the bytes were fetched.
+        // A producer of this host has published a file of the same name while the bytes were fetched. So the fetched
+        // file is removed.
         if self.has_own(rest) {
             return fs::remove_file(path);
         }
@@ -694,8 +697,8 @@ impl State {
     }
 
     /// Notes whether the producers of another host have started, have ended or have failed (`phase`), and how many of
-    /// their files are torn. Tells consumers the state of the producers of all hosts. The caller has carried out all
-    /// changes that those producers caused.
+    /// their files were not published because the writer was killed (`torn`). Tells consumers the state of the
+    /// producers of all hosts. The caller has carried out all changes that those producers caused.
     fn origin_is(&mut self, number: usize, phase: Phase, torn: u64) {
         let origin = &mut self.origins[number];
         if (origin.phase, origin.torn) == (phase, torn) {

@@ -49,7 +49,7 @@ pub struct Answer {
     pub entries: Vec<Entry>,
 }
 
-/// The newest change of one file name.
+/// The newest change of one name, which belongs to a file or a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub number: u64,

@@ -1,11 +1,11 @@
 //! The service of one managed directory: a thread that watches the producers' folder and publishes files for consumers.
 //!
-//! The folders are the service's only record. A publication has three steps: link the file into the folder `new`,
-//! rename the link into the consumers' folder, announce the file in the notice. What if the service dies? If it dies
-//! before the link, consumers see nothing, and the next service publishes the finished files that it finds. If it dies
-//! between link and rename, the next service removes the link from `new`. If it dies between rename and announcement,
-//! the file is published. A waiting consumer then finds the file within 100 ms, because a consumer that waits checks
-//! the folder that often.
+//! The folders are the service's only record. A publication has three steps: (1) link the file into the folder `new`;
+//! (2) rename the link into the consumers' folder; (3) announce the file in the notice. What if the service dies? If it
+//! dies before step 1, consumers see nothing, and the next service publishes the finished files that it finds. If it
+//! dies between steps 1 and 2, the next service removes the link from `new`, and publishes the file in the same way. If
+//! it dies between steps 2 and 3, the file is published, but not announced. A waiting consumer then finds the file
+//! within 100 ms, because a consumer that waits checks the folder that often.
 
 mod announcement;
 mod awaited;
@@ -88,8 +88,8 @@ const OPENERS: u64 = 3;
 #[derive(Debug)]
 pub struct Service {
     shared: Arc<Shared>,
-    /// The thread that answers opens. This thread ends last, because the opens of the watching thread wait for its
-    /// answers.
+    /// The thread that lets processes open files: before each open, the kernel asks this thread and waits for its
+    /// answer. This thread ends last, because the watching thread also opens files.
     answers: Option<JoinHandle<()>>,
     watcher: Option<JoinHandle<()>>,
     /// The thread that moves files to a disk.
@@ -101,19 +101,19 @@ pub struct Service {
 pub struct Report {
     /// How many files were published. A file that replaces a published file counts too.
     pub published: u64,
-    /// The bytes of the published files.
+    /// The total size of the published files, in bytes.
     pub bytes: u64,
-    /// Files that were not published because their writer was killed.
+    /// How many files were not published because their writer was killed.
     pub torn: u64,
-    /// Files that were not published because the directory's memory was used up when they were closed.
+    /// How many files were not published because the directory's memory was used up when they were closed.
     pub cut: u64,
-    /// Published files that were dropped, as the key `keep` of the workflow file says.
+    /// How many published files were dropped, as the key `keep` of the workflow file says.
     pub dropped: u64,
-    /// Published files that were moved to a disk.
+    /// How many published files were moved to a disk.
     pub spilled: u64,
-    /// Files that were fetched from other hosts.
+    /// How many files were fetched from other hosts.
     pub fetched: u64,
-    /// The bytes of the fetched files.
+    /// The total size of the fetched files, in bytes.
     pub bytes_fetched: u64,
     /// True if the service notices killed writers. Only a service that runs as root can do so.
     pub writers_known: bool,
@@ -130,7 +130,7 @@ struct Shared {
     writers: Mutex<Writers>,
     /// A descriptor that is readable when the watcher thread must end.
     stop_watching: OwnedFd,
-    /// A descriptor that is readable when the thread that answers opens must end.
+    /// A descriptor that is readable when the thread that answers the kernel's questions about opens must end.
     stop_answering: OwnedFd,
     /// A descriptor that is readable when a view has reported a read.
     nudge: OwnedFd,
@@ -209,7 +209,7 @@ struct State {
 /// What the service does in a folder.
 #[derive(Clone, Copy, Debug)]
 enum Visit {
-    /// Watches the folder, which has appeared by this change, and looks at what is in it.
+    /// Watches the folder, and looks at what is in it. The field says by which change the folder has appeared.
     Enter(NameChange),
     /// Publishes every finished file in the folder.
     Look,
@@ -540,7 +540,8 @@ impl State {
                 continue;
             }
             if event.change == NameChange::Made {
-                // The file was made after its folder was watched, so an event will also tell if the file is renamed.
+                // The file was made when the service already watched its folder. So if the file is renamed, an event
+                // will tell the service.
                 self.found.remove(&rest);
             }
             // A rename finishes only the file or folder that was renamed. If a later event says that this name, or the
@@ -582,7 +583,8 @@ impl State {
             }
         }
         self.folders.clear();
-        // The visit of the top folder finds every folder and file of these lists that still exists.
+        // These lists are emptied. The visit of the top folder, which follows, finds every folder and file again that
+        // still exists.
         self.unentered.clear();
         self.found.clear();
         self.unvisited = BTreeMap::from([(PathBuf::new(), Visit::Enter(NameChange::Made))]);
@@ -650,8 +652,9 @@ impl State {
     fn visit_one(&mut self, shared: &Shared, rest: &Path, what: Visit) {
         let (visited, came) = match what {
             Visit::Enter(came) => {
-                // This visit replaces the noted visits of this folder. A noted visit that came later would treat files
-                // that are made from now on as files that came with the folder.
+                // This visit replaces the noted visits of this folder. If a noted visit followed later, it would find
+                // files that are made from now on, and treat them as files that were in the folder before it was
+                // watched.
                 self.unvisited.remove(rest);
                 self.unentered.remove(rest);
                 (self.enter(shared, rest, came), came)
@@ -716,7 +719,8 @@ impl State {
             if !is_shown(rest, inode) {
                 self.found.insert(rest.to_owned(), inode);
             }
-            // The producers have ended already: the service could not watch this folder earlier.
+            // The producers have ended already, because the service could not watch this folder earlier. So the file is
+            // published now.
             if self.own == Some(Phase::Ended) {
                 self.publish_unsure(shared);
             }
@@ -729,11 +733,12 @@ impl State {
         if is_shown(&finished, file.ino()) || self.cut.contains(&file.ino()) {
             return Ok(());
         }
-        // A marker that is older than the file belongs to an earlier file of this name. The close of the file's own
-        // marker will cause an event. A program can set `mtime` to any time, but not `ctime`.
+        // A marker that is older than the file belongs to an earlier file of this name, and is ignored: the close of
+        // the file's own marker will cause an event. A program can set `mtime` to any time, but not `ctime`.
         let changed = (file.mtime(), file.mtime_nsec()).min((file.ctime(), file.ctime_nsec()));
         let is_marked = changed <= (marker.ctime(), marker.ctime_nsec());
-        // If `is_written` fails for the marker, publishing the file fails for the same reason, and reports the error.
+        // An error of `is_written` is ignored here, because `publish` then fails for the same reason, and reports the
+        // error.
         if is_marked && !self.store.is_written(rest).unwrap_or(false) {
             self.publish(shared, &finished);
         }
@@ -766,8 +771,8 @@ impl State {
         }
     }
 
-    /// Notes a folder for a visit. If the folder is noted already because it was renamed, that note stays: the rename
-    /// has finished the files in the folder.
+    /// Notes that the service must visit a folder. If there is such a note already because the folder was renamed, that
+    /// note stays, because the rename has finished the files in the folder.
     fn visit_later(&mut self, rest: PathBuf, what: Visit) {
         let noted = self.unvisited.entry(rest).or_insert(what);
         if !matches!(noted, Visit::Enter(NameChange::Arrived)) {
@@ -803,8 +808,9 @@ impl State {
     ///
     /// For a moment after a producer's `open` has made the name, the kernel does not count the producer as a writer. In
     /// this moment a lease would be granted, and consumers would get the file empty. Only an empty file with one name
-    /// can be in this state. The producer's close causes an event. A file that was closed before the folder was watched
-    /// is published when it is old enough.
+    /// can be in this state. The service does not publish such a file now. The producer's close will cause an event. If
+    /// the file was closed before its folder was watched, no event comes, and the service publishes the file when it is
+    /// old enough.
     fn publish_found(&mut self, shared: &Shared, rest: &Path) {
         if self
             .staged_meta(rest)
@@ -910,8 +916,8 @@ impl State {
         self.failed.remove(rest);
         self.folders.remove(rest);
         take_below(&mut self.found, rest);
-        // A new folder may get this name later. The noted visits belong to the former folder, so they must not say of
-        // the new folder that a rename has finished its files.
+        // A new folder may get this name later. The noted visits were for the removed folder, and are removed too.
+        // Otherwise such a note could wrongly say that a rename has finished the files of the new folder.
         take_below(&mut self.unvisited, rest);
         take_below(&mut self.unentered, rest);
         self.ledger.gone(rest);

@@ -21,7 +21,7 @@ use super::exchange::Directory;
 use super::fetch::StopSignal;
 use super::hosts::Hosts;
 
-/// The site of the run, as the services of managed directories use it.
+/// What the services of managed directories must know of the site in which the run takes place.
 #[derive(Clone)]
 pub struct Site {
     /// The site's catalog.
@@ -78,7 +78,8 @@ const COMING: Duration = Duration::from_secs(60);
 /// report.
 const BAD_MOST: usize = 10;
 
-/// What the thread that announces and the thread that follows the catalog share.
+/// The state that two threads share: the thread that announces what this host does, and the thread that follows the
+/// catalog.
 pub(super) struct Registry {
     pub site: Site,
     /// The name of this host's node.

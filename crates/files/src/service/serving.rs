@@ -77,7 +77,7 @@ impl Serve for ServedDirectories {
     }
 }
 
-/// The mask for the directory's index in the number by which other hosts name a directory.
+/// Other hosts name a directory by a number. These bits of the number are the directory's index on this host.
 const DIRECTORIES: u64 = 0xffff;
 
 /// Gives the number by which other hosts name a directory. It contains the directory's index and the number of this
@@ -140,10 +140,10 @@ impl Shared {
             let system = |error: std::io::Error| Refusal::new(Status::System, format!("{}: {error}", rest.display()));
             let Some(file) = ordinary(&path).map_err(system)? else { continue };
             let meta = FileMetadata::of(&file.metadata().map_err(system)?);
-            // If `fetched` does not contain the name, the name belongs to the file of the change. A producer may have
-            // set the time of this file after the publication, so its time does not matter. If `fetched` contains the
-            // name, the name may belong to a fetched file instead. So the time must also be the one in the change log.
-            // A copy on a disk has the time of its original.
+            // If `fetched` does not contain the name, the name belongs to the file of the change. The file's time is
+            // then not compared, because a producer may have set it after the publication. If `fetched` contains the
+            // name, the name may now belong to a file of another host, so the time must be the one in the change log. A
+            // copy on a disk has the time of its original.
             let is_known = meta.modified == wanted.modified || !state.fetched.contains_key(&rest);
             if meta.size == wanted.size && is_known {
                 let file = Arc::new(Bytes::of(file, meta.size));
@@ -225,8 +225,8 @@ pub(super) struct OpenFile {
 /// How long this service keeps a file open after another host last asked for a part of the file.
 const HELD: Duration = Duration::from_secs(60);
 
-/// The bytes of a published file. They are read and not mapped, because a mapping of a file that is shortened against
-/// the rules would end this process.
+/// The bytes of a published file. They are read and not mapped: if a file is shortened, which is against the rules, an
+/// access to its mapping kills the process.
 #[derive(Debug)]
 struct Bytes {
     file: File,

@@ -1,5 +1,5 @@
-//! A view shows the published files of a managed directory as a file system of its own (FUSE). It is for tools and
-//! shells of the host, and for tasks whose files may lie on a disk.
+//! A view shows the published files of a managed directory as a file system of its own (FUSE). It is for programs that
+//! a user starts on the host outside the workflow, and for tasks whose files may lie on a disk.
 //!
 //! If a process opens a name that does not exist yet, the view shows an empty file, and the open waits for the
 //! publication. `readdir` lists only published files. The kernel reads and maps the very file that was published
@@ -116,7 +116,7 @@ impl View {
         }
     }
 
-    /// The number of the process that removes the mount if this process is killed.
+    /// The id of the process that removes the mount if this process is killed.
     #[must_use]
     pub fn guard(&self) -> i32 {
         i32::try_from(self.guard.id()).unwrap_or(0)
@@ -147,7 +147,7 @@ impl Drop for View {
         mount::unmount(&self.at);
         let _ = self.guard.kill().and_then(|()| self.guard.wait());
         // This call does not wait for the session's threads. The threads live until the last process has closed the
-        // view's files, and a tool of the host may keep a file open for a long time.
+        // view's files, and a program outside the workflow may keep a file open for a long time.
         drop(self.session.take());
         if self.made {
             let _ = fs::remove_dir(&self.at);

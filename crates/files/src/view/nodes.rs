@@ -1,7 +1,8 @@
 //! Maps the inode numbers of a view to files.
 //!
-//! A number stands for one content. A name whose file is replaced gets another number, because the kernel reads all
-//! opens of a number from one backing file. A name that a process waits for has a number before it has a file.
+//! An inode number stands for one content. If the file of a name is replaced, the name gets a new number, because the
+//! kernel reads the bytes for all opens of a number from the same backing file. A name that a process waits for has a
+//! number before it has a file.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

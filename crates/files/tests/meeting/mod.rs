@@ -1,5 +1,5 @@
-//! What hosts must do through the catalog, with every kind of catalog. Each claim is a test function. It gets a
-//! function that makes clients of one catalog.
+//! Tests of what hosts do through the catalog. The tests are the same for every kind of catalog. A test here is called
+//! a claim: a function whose argument makes clients of one catalog.
 
 use std::fs;
 use std::path::PathBuf;
@@ -190,7 +190,8 @@ fn an_overwritten_entry_is_written_again(clients: Clients<'_>) {
     let (a, b) = (Host::producers(&site), Host::consumers(&site));
     a.write("x");
     b.gets("x");
-    // No count changes any more, so the host has no other reason to write its entry.
+    // The counts of the host do not change any more. So the host writes its entry only because another process has
+    // overwritten it.
     until("the count of files", || announced(&site, "a").is_some_and(|now| now.published == 1));
     let own = announced(&site, "a").unwrap();
     put(&site, "a", &Announcement { life: own.life ^ 1, address: "127.0.0.1:1".into(), ..own.clone() }.value());

@@ -19,7 +19,7 @@ use tonic::Streaming;
 /// The two names of the transport gRPC: for connections in plain text, and for connections inside TLS.
 pub const GRPC: [&str; 2] = ["grpc", "grpc+tls"];
 
-/// After this node has closed a call, the call waits at most this long for the peer to end it as well.
+/// After this node has closed a call, it waits at most this long until the peer has ended the call too.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// The two directions of a call.

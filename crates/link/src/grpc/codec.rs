@@ -41,8 +41,9 @@ impl Codec for Pieces {
     }
 }
 
-/// Gives the sizes for encoding. A buffer is small at first. Messages that are ready are encoded into one buffer, up to
-/// the size of a piece, so that one HTTP/2 frame carries all of them.
+/// Gives two sizes of the buffer for encoding. The first is its size at the beginning. Up to the second, which is the
+/// size of a piece, all messages that are ready are encoded into one buffer, so that one HTTP/2 frame carries all of
+/// them.
 fn buffers() -> BufferSettings {
     BufferSettings::new(8 << 10, PIECE)
 }

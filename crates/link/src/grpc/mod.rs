@@ -2,8 +2,8 @@
 //! messages are pieces of the stream. The call travels on a TCP connection, in plain text or inside the same mutual TLS
 //! as the transport TCP.
 //!
-//! The event loop of HTTP/2 has a thread of its own. The threads that read and write a stream never enter it: two pipes
-//! lie between them and the tasks of the call.
+//! The event loop of HTTP/2 has a thread of its own. The threads that read and write a stream do not run the event
+//! loop: two pipes connect these threads with the tasks of the call.
 
 mod call;
 mod client;

@@ -124,9 +124,9 @@ impl World {
         Some(bytes).filter(|bytes| *bytes <= 1 << 18)
     }
 
-    /// Makes a version as an honest node offers it: new bytes for some chunks and for all chunks that the mirror lacks.
-    /// Returns the version, and whether it is complete. An incomplete version leaves out one chunk that the mirror
-    /// lacks.
+    /// Makes a version as an honest node offers it: with bytes for all chunks that the mirror lacks, and for some other
+    /// chunks. Returns the version, and whether it is complete. An incomplete version leaves out one chunk that the
+    /// mirror lacks.
     fn next(&self, input: &mut Input<'_>) -> Option<(Offered, bool)> {
         let (lacks, mut is_whole) = (input.byte() % 4 == 3, true);
         let chunk = self.original.description.chunk;

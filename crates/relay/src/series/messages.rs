@@ -200,7 +200,8 @@ fn short(from: &mut std::slice::Iter<'_, u8>) -> Read<u32> {
         let part = u32::from(byte & 0x7f);
         number |= part << shift;
         if byte & 0x80 == 0 {
-            // Each number has one encoding: no bits beyond 32, and no last byte of value 0 behind other bytes.
+            // Each number has only one valid encoding: no bits beyond the 32 bits of the number are set, and the last
+            // of several bytes is not 0.
             let is_short = number >> shift == part && (part > 0 || shift == 0);
             return if is_short { Ok(number) } else { Err(wrong()) };
         }

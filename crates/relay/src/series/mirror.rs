@@ -135,7 +135,7 @@ impl Mirror {
         !state.left && state.end != Some(End::Lost)
     }
 
-    /// Tells whether the mirror still needs its supply on the other node to send versions.
+    /// Tells whether the supply on the other node must still send versions to this mirror.
     pub fn is_supplied(&self) -> bool {
         let state = lock(&self.state);
         !state.left && state.end.is_none() && !state.unknown

@@ -41,16 +41,16 @@ pub const SERVICES: std::ops::RangeInclusive<u32> = messages::FIND..=messages::M
 const SLICE: Duration = Duration::from_secs(1);
 /// The longest pause before a request is repeated because the other node has too many requests.
 const PAUSE: Duration = Duration::from_millis(800);
-/// How many requests of another node may wait for series at the same time. The link limits how many requests of a node
-/// are answered at the same time. Requests that wait for series may use only a part of this number, so that messages
-/// are not held up.
+/// How many requests of another node may wait for series at the same time. The link answers a limited number of
+/// requests of a node at the same time. Requests that wait for series may be only a part of them, so that requests that
+/// bring messages are not held up.
 const FINDS_OF_NODE: usize = 16;
 /// The shortest time for which a request waits for a series. A request waits only for this time if too many requests of
 /// its node wait already.
 const LOOK: Duration = Duration::from_millis(1);
-/// If the series has as many observers as it was published for, a request is repeated for this time. Another observer
-/// may leave soon: requests of other tasks observe the series only for a moment, and all tasks of a node together need
-/// one observer when the mirror of their node is made.
+/// If the series already has as many observers as it may have, a request is repeated for this time, because some of
+/// these observers may leave soon. Requests of other tasks observe the series only for a moment. When the mirror of a
+/// node is made, all tasks of the node together need only one observer.
 const FULL: Duration = Duration::from_secs(1);
 /// How many requests of other nodes may observe a series for a moment at the same time. Each of them counts as an
 /// observer meanwhile, and the number of observers of a series is limited.
@@ -187,7 +187,7 @@ impl SeriesRelays {
         found.is_some()
     }
 
-    /// Gives the supplies for a node and the mirrors of its series.
+    /// Gives the supplies for mirrors on a node, and the mirrors of that node's series.
     pub fn of_node(&self, node: &str) -> (Vec<Arc<Supply>>, Vec<Arc<Mirror>>) {
         let supplies = lock(&self.supplies).values().filter(|supply| supply.peer == node).cloned().collect();
         (supplies, lock(&self.mirrors).iter().filter(|mirror| mirror.peer == node).cloned().collect())
@@ -222,9 +222,9 @@ impl Shared {
         Ok(mirror.id)
     }
 
-    /// Asks the other node which series has the name, and waits until a series has it. `NOT_FOUND` before the time is
-    /// over means that the name no longer belongs to the other node. `DISCONNECTED` means that the node cannot be
-    /// reached.
+    /// Asks the other node which series has the wanted name. If no series has the name, waits until one is published
+    /// under it. `NOT_FOUND` before the time is over means that the name no longer belongs to the other node.
+    /// `DISCONNECTED` means that the node cannot be reached.
     fn find_series(&self, want: &WantedSeries) -> Result<FoundSeries> {
         let WantedSeries { node, workflow, series, former, wait } = want;
         let (began, mut pause, mut full_since) = (Instant::now(), AGAIN, None);
