@@ -21,7 +21,8 @@ record! {
         on_death: OnDeath,
         /// True if the item can be written.
         writable: bool,
-        /// True if this request made the item.
+        /// True if this request made the item. The first page of a new cooperative item already says that this member
+        /// has the item.
         created: bool,
         /// The numbers that stand for this task in the owner words of cooperative items: one for this rank, and one for
         /// any rank of the task.
