@@ -20,8 +20,8 @@ from .records import ratio_range, rounded, spread
 NEAR = 1.6
 # Passes are repeated until at least `ENOUGH` of them exist and agree, but at most `MOST` times.
 ENOUGH, MOST = 3, 9
-# For a figure with only one pass, or whose program pools all passes: if its ratio is within this factor of the limit,
-# another pass may change the verdict.
+# Applies to a figure with only one pass, and to a figure whose program computes one record from all passes. If the
+# ratio of such a figure is within this factor of the limit, another pass may change the verdict.
 CLOSE = 1.1
 
 
@@ -103,7 +103,8 @@ def merge(records):
 
 
 def again(parts, left, progress):
-    """Makes further passes as long as `left()` seconds are enough for one. The part with the fewest passes comes first."""
+    """Makes further passes as long as `left()` seconds are enough for one pass. The part with the fewest passes comes
+    first."""
     while True:
         waiting = [part for part in parts if part.undecided() and part.seconds * 1.2 < left()]
         if not waiting:

@@ -31,7 +31,7 @@ module crossdock_series
 
   !> A named value.
   type :: named_value
-    character(:), allocatable :: of     !! the variable, for constants
+    character(:), allocatable :: of     !! for a constant: the name of its variable
     character(:), allocatable :: name
     type(c_value) :: value
   end type
@@ -39,7 +39,7 @@ module crossdock_series
   type :: declared
     character(:), allocatable :: name, elements
     integer :: rank = 0
-    integer(int64) :: extents(CROSSDOCK_RANK_MAX) = 0   !! at the declaration, in Fortran's order
+    integer(int64) :: extents(CROSSDOCK_RANK_MAX) = 0   !! the declared shape, in Fortran's order
     integer(int64) :: most(CROSSDOCK_RANK_MAX) = 0
   end type
 

@@ -163,7 +163,7 @@ struct Schedule<'a> {
     users: BTreeMap<&'static str, Mutex<BTreeMap<SegmentId, u64>>>,
 }
 
-/// An observer and its place in a schedule. When the last observer of a mirror leaves, it tells the relay.
+/// An observer in a schedule. If it is the last observer of its mirror, dropping this value tells the relay so.
 struct Place<'a> {
     schedule: &'a Schedule<'a>,
     node: &'static str,

@@ -46,7 +46,7 @@ enum Planted {
     LostLeaseIgnored,
     /// A node's clock does not advance while the node is stopped.
     StillClock,
-    /// If the catalog loses its leader before it has answered a commit, the node takes the commit for made.
+    /// If the catalog loses its leader before it has answered a commit, the node assumes that the commit was made.
     UnknownIsDone,
 }
 

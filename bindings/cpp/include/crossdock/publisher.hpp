@@ -16,7 +16,7 @@ namespace crossdock {
 namespace detail {
 using publisher_ref = counted<crossdock_publisher, crossdock_publisher_ref, crossdock_publisher_unref>;
 
-/// The variables of a publisher in whose memory vectors lie.
+/// The names of the variables of a publisher whose memory is used by vectors.
 class taken_variables {
  public:
   /// Marks the variable as used by a vector. Returns false if another vector uses it already.

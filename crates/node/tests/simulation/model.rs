@@ -70,8 +70,8 @@ pub struct Model {
     /// Map from each port that ends with its run to the port's workflow and the number of the run.
     ports: BTreeMap<SegmentId, (u64, u64)>,
     grants: BTreeMap<u64, Vec<Grant>>,
-    /// A keeper died when this was the largest id of a segment. The segments up to this id were lost then; members may
-    /// offer them again or not.
+    /// The largest id of a segment when a keeper last died. The memory of all segments with ids up to this one was lost
+    /// then; members may offer it again or not.
     pub lost_segments: u64,
     pub lost_endpoints: u64,
 }

@@ -34,11 +34,11 @@ pub struct Member {
     /// Items that the member has closed and has not reported as closed yet. It reports them after the host has carried
     /// out all effects of the present event.
     closes: Vec<SegmentId>,
-    /// The key of the item that the member has asked for, as long as the item has existed since then. While this is
-    /// set, the answer must not be NOT_FOUND.
+    /// The key of the item that the member has asked for; `None` if the item did not exist then or has ended since
+    /// then. While this is set, the answer must not be NOT_FOUND.
     pub(super) must_find: Option<String>,
-    /// The key of the item that the member has asked for without waiting, as long as no item of this key has existed
-    /// since then. While this is set, the answer must be neither NOT_YET nor a description of the item.
+    /// The key of the item that the member has asked for without waiting; `None` if an item of this key existed then or
+    /// was made since then. While this is set, the answer must be neither NOT_YET nor a description of the item.
     pub(super) must_miss: Option<String>,
 }
 
@@ -410,8 +410,8 @@ impl World {
         }
         let here = self.members.iter().filter(|member| member.node == node);
         let other = here.filter_map(|member| member.reads.get(&item)).find(|(of, held)| *of != file && *held == bytes);
-        // On the item's own node a second copy is allowed. If the item was to go to a next owner, the daemon may have
-        // copied it because a reader still had the old file open, and then that owner ended.
+        // On the item's own node a second copy is allowed. The daemon may have copied the item for its next owner,
+        // because a reader still had the old file open, and the next owner may have ended since then.
         if other.is_some() && self.calm && self.home(item) != Some(node) {
             return self.fail(format!("node {} has two copies of {item}", super::NAMES[node]));
         }

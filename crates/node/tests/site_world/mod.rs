@@ -46,7 +46,7 @@ pub enum Planted {
     StampIgnored,
     /// The proof does not notice that another node is pulling the item's bytes, if the link is slow.
     SlowPullUnseen,
-    /// If the catalog loses its leader before it has answered a commit, the node takes the commit for made.
+    /// If the catalog loses its leader before it has answered a commit, the node assumes that the commit was made.
     UnknownIsDone,
     /// While an item is on its way between two nodes, its name counts as free.
     TransitUnseen,

@@ -35,7 +35,7 @@ pub enum Defect {
     None,
     /// The network loses one in eight questions to this service, but confirms that it has delivered them.
     Swallows(u32),
-    /// The network changes the byte at this position of all pulled bytes.
+    /// In all pulled bytes, the network changes the byte at this position.
     ChangesByte(usize),
 }
 
