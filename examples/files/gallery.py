@@ -125,7 +125,7 @@ def workflow(present, files, mounts, door):
         tell = f'test -d {path} || echo "{own} $(sha256sum < {path})"'
         tasks[f"write-{number}"] = f"{feed} | {program.write.replace('FILE', path)} && ({tell})"
         doors[f"read-{number}"] = door or program.door
-        # Each consumer reads the files in another order, so that each consumer waits for another file first.
+        # The consumers read the files in different orders, so that each of them waits for a different file first.
         order = [o for o in present[number:] + present[:number] if program.fits(o)]
         tasks[f"read-{number}"] = "; ".join(
             f'echo "{files[o.name]} $({program.read.replace("FILE", f"{PATH}/{files[o.name]}")} | sha256sum)"' for o in order

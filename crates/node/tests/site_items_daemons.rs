@@ -335,7 +335,7 @@ fn a_reader_gets_what_was_shared_although_its_owner_writes_again_at_once() {
             let patience = if round % 4 == 0 { PATIENCE } else { Some(Duration::from_millis(500)) };
             let reading = scope.spawn(move || reader.read_item("k", patience));
             // The moment at which the owner takes the item back changes from round to round: when the reader has the
-            // bytes, when the owner's node knows of the reader, or at once.
+            // bytes, when the owner's node knows of the reader, or immediately after the sharing.
             match round % 4 {
                 0 => until("the reader has the item", || reading.is_finished()),
                 2 => until("a reader has come", || owner.find_item("k").unwrap().readers > 1 || reading.is_finished()),

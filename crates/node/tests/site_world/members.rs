@@ -294,7 +294,7 @@ impl World {
         }
     }
 
-    /// Delivers an answer to its member, at once.
+    /// Delivers an answer to its member without a delay.
     pub(super) fn deliver(&mut self, n: usize, connection: u64, message: &[u8], with: Attachment) {
         let (number, answer) = Answer::decode(message, with.count()).expect("the broker's own words");
         let Some(m) = self.members.iter().position(|m| m.node == n && m.connection == connection) else { return };
