@@ -1,10 +1,10 @@
 """Runs a program several times (*passes*) if one of its figures is near its limit, so that two runs of the suite come to the
 same verdicts.
 
-A shared machine changes from minute to minute: the same wake takes 4 or 35 µs, and the same cache line 40 or 200 ns. Within
-one pass of a program, crossdock, its peers and the floors are measured a few seconds apart, so the pass's *ratio* (value over
-limit) is sound. Passes that are minutes apart meet the machine in several of its states. A figure's ratio is the median of the
-ratios of its passes, and not a ratio of medians that were taken at different times.
+A shared machine changes from minute to minute: the same wake takes 4 or 35 µs, and the same cache line 40 or 200 ns.
+Within one pass of a program, crossdock, its peers and the floors are measured a few seconds apart, so the pass's
+*ratio* (value over limit) is sound. Passes that are minutes apart measure the machine in different states. A figure's
+ratio is the median of the ratios of its passes, and not a ratio of medians that were taken at different times.
 
 If the middle half of the passes' ratios still lies on both sides of the limit, the figure is *too close to call*, and the
 report says this instead of a verdict. In this case `met` is the verdict of the median, and the next run may come to the

@@ -156,7 +156,8 @@ class block {
     data_ = relative_word::null;
     in_order();
   }
-  /// Sets the words, which must be null and zero before the call. It writes them in the opposite order to clear().
+  /// Sets the words, which must be null and zero before the call. The function writes them in the opposite order to
+  /// clear().
   void put(const state& s) noexcept {
     data_ = relative(&data_, s.data);
     in_order();
