@@ -1,6 +1,5 @@
-// Ports over Boost.Interprocess, on which the Dhmem of the Dhmem paper was built. The data lies in a
-// managed_shared_memory of the producer. One message_queue carries the handles of the data, and another one carries the
-// credits back.
+// Ports over Boost.Interprocess, which the Dhmem paper uses. The data lies in a managed_shared_memory of the producer.
+// One message_queue carries the handles of the data, and another one carries the credits back.
 #pragma once
 
 #ifdef SYNTH_BOOST

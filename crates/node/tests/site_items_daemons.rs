@@ -139,8 +139,8 @@ fn kills_of_brokers_during_transfers_lose_nothing() {
     let mut expected = sum(item.bytes());
     item.transfer("two").unwrap();
     for step in 1..13 {
-        // The test kills one broker in each step: in turn that of the node that has the item, that of the node that
-        // gets the item, and that of the third node.
+        // The test kills one broker in each step: in turn, the broker of the node that has the item, of the node that
+        // gets the item, and of the third node.
         kill(nodes[(step + step / 3) % 3].broker(), "KILL");
         let mut item = sessions[step % 3].access_item("k", PATIENCE).unwrap();
         assert_eq!(sum(item.bytes()), expected, "step {step}");

@@ -353,7 +353,7 @@ class mpi_transport final : public transport {
   bool is_put_back(std::uint64_t position) const {
     return std::ranges::any_of(put_back_, [&](const crossdock_message& m) { return m.position == position; });
   }
-  /// Stores the oldest message that the program has put back in `message`. Returns false if there is none.
+  /// Takes the oldest message that the program has put back, and copies it to `message`. Returns false if there is none.
   bool take_back(crossdock_message& message) {
     const auto oldest = std::ranges::min_element(put_back_, {}, &crossdock_message::position);
     if (oldest == put_back_.end()) return false;

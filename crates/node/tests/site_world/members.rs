@@ -29,7 +29,8 @@ pub struct Member {
     pub reads: BTreeMap<SegmentId, (SegmentId, u64)>,
     /// When the member sent its pending request.
     asked: u64,
-    /// How long the member has asked to wait for the readers when it takes a shared item back.
+    /// For how long the member has asked the broker to wait for the readers of a shared item that the member takes
+    /// back.
     patience: u64,
     /// Items that the member has closed and has not reported as closed yet. It reports them after the host has carried
     /// out all effects of the present event.
