@@ -87,7 +87,8 @@ def _within(ratio, factor):
 
 
 def merge(records):
-    """Merges the records that a figure has of its passes into one. The key `passes` has the ratio of each pass."""
+    """Merges the records of one figure, one for each pass, into a single record. The key `passes` has the ratio of each
+    pass."""
     last = records[-1]
     if len(records) == 1 or last.get("pooled"):
         return last

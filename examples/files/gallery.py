@@ -24,9 +24,9 @@ PATH = "/data/frames"
 class Program:
     """A program of the gallery: how it is built, and how it copies standard input to a file and a file to standard output.
 
-    `writes` is the format of its file: text, or one that only some programs can decode (hdf5, parquet, zarr, png, dump).
-    `reads` says how it reads a file: `bytes` copies files of all formats, `text` copies text; the name of a
-    format decodes files of that format.
+    `writes` is the format of its file: text, or one that only some programs can decode (hdf5, parquet, zarr, png,
+    dump). `reads` is how the program reads a file: `bytes` (it copies files of all formats), `text` (it copies text
+    files) or the name of a format (it decodes files of that format).
     """
 
     def __init__(self, name, needs, write, read, build=None, writes="text", reads="bytes", door="auto", large=False):
@@ -39,7 +39,8 @@ class Program:
         self.large = large
 
     def fits(self, writer):
-        """Tells whether this program can read the other program's file. A zarr array is a folder, so it has no bytes."""
+        """Tells whether this program can read the other program's file. A zarr array is a folder, which a program that
+        copies bytes cannot read."""
         if self.reads == "bytes":
             return writer.writes != "zarr"
         return writer.writes == self.reads

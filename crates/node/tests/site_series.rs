@@ -1,5 +1,5 @@
-//! Series between daemons of one site. Versions and kept versions behave as on one node, and so do ends, deaths and
-//! restarts.
+//! Series between daemons of one site. Everything behaves as on one node: versions, older versions that are kept, ends,
+//! deaths and restarts.
 
 mod support;
 
