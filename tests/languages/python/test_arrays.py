@@ -145,7 +145,8 @@ def switching():
 
 
 def beside(change, look, seconds=2):
-    """Calls `look` in this thread while another thread calls `change` again and again. Either may get BusyError."""
+    """Calls `look` in this thread while another thread calls `change` again and again. Each of the two calls may get
+    BusyError."""
     end = time.monotonic() + seconds
 
     def until_end(call):

@@ -19,11 +19,11 @@ pub struct Member {
     request: u64,
     /// The request for whose answer the member waits, with its number.
     pub pending: Option<(u64, Request)>,
-    /// Map from each item that the member has open for writing to the item's file.
+    /// For each item that the member has open for writing: the item's file.
     pub open: BTreeMap<SegmentId, SegmentId>,
     /// Files that the member secretly keeps open after it gave their items away.
     clings: BTreeSet<SegmentId>,
-    /// Map from each item that the member owns and shares to the item's file.
+    /// For each item that the member owns and shares: the item's file.
     pub shares: BTreeMap<SegmentId, SegmentId>,
     /// For each item that the member reads: its file, and the bytes that the file had when the member got it.
     pub reads: BTreeMap<SegmentId, (SegmentId, u64)>,

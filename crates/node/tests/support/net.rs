@@ -50,7 +50,7 @@ pub struct Net {
     cuts: Mutex<BTreeSet<(&'static str, &'static str)>>,
     /// True if every pull of bytes fails; questions still pass.
     refuses_pulls: AtomicBool,
-    /// Map from each service to the number of questions that it has answered without a refusal.
+    /// For each service: the number of questions that it has answered without a refusal.
     answered: Mutex<BTreeMap<u32, u64>>,
 }
 
