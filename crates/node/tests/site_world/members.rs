@@ -191,8 +191,8 @@ impl World {
                 }
                 0 => {
                     let level = [ItemLevel::Verified, ItemLevel::Verified, ItemLevel::Strict][self.random.below(3)];
-                    // A node sends only the bytes of small items ahead. The next node of a large item must pull its
-                    // bytes.
+                    // Only the bytes of small items are sent before the next node asks for them. The next node of a
+                    // large item must pull its bytes.
                     let is_large = self.form == Form::Whole && self.random.one_in(2);
                     let size = if is_large { 100_000 } else { 5000 };
                     self.ask(m, ItemRequest::Create { size, level, on_death: OnDeath::Keep, key });
