@@ -1,5 +1,5 @@
-// Runs the mixes of src/mixes.rs on Boost.Interprocess's managed_shared_memory. Prints the mix, the number of
-// processes, and nanoseconds per call.
+// Runs the patterns of allocation (mixes) of src/mixes.rs on Boost.Interprocess's managed_shared_memory. Prints the
+// mix, the number of processes, and nanoseconds per call.
 #include <boost/interprocess/managed_shared_memory.hpp>
 #include <algorithm>
 #include <atomic>

@@ -275,8 +275,8 @@ fn changing_over(bytes: usize, records: &mut Vec<Record>) {
             } else {
                 write_all(place, part, step);
             }
-            // The figure is the publisher's CPU time. Other programs that use the CPU make the wall time longer, and the
-            // publish would seem slower than it is.
+            // The figure is the publisher's CPU time and not the wall time. The wall time would be longer if other
+            // programs used the CPU.
             let before = processor_time();
             publish_one(&mut publisher);
             took.push((processor_time() - before) * 1e3);

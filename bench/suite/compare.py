@@ -32,8 +32,8 @@ def main(a, b):
 
 
 def compare_verdicts(before, after):
-    """Says in words for how many figures both results have the same verdict. A figure that is too close to call in either result
-    has no verdict, so it does not count as contrary."""
+    """Says in words for how many figures both results have the same verdict. A figure that is too close to call in
+    either result has no verdict, so it counts as `too close to call` and not as `contrary`."""
     both = [key for key in sorted(before.keys() & after.keys()) if before[key]["aim"]]
     called = [key for key in both if not before[key].get("close") and not after[key].get("close")]
     contrary = [key for key in called if before[key]["met"] != after[key]["met"]]

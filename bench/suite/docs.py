@@ -56,7 +56,7 @@ def main(top, results):
 
 
 def _draw(folder, records):
-    """Writes the plots whose figures are in these records. Returns how many."""
+    """Writes the plots whose figures are in these records. Returns the number of plots."""
     drawn = 0
     for figure, (file, panel, title) in FILES.items():
         points = [r for r in records if r.get("figure") == figure and r.get("panel", "") == panel]

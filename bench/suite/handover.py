@@ -63,9 +63,9 @@ def pool(passes, name):
 
 
 def flatness(passes, name):
-    """Divides the longest time of any size by the shortest. In each pass, the times are first divided by the mean of that pass,
-    because a pass may be slower than another one for all sizes. Then the median over the passes is taken for each size, because
-    the greatest of many noisy times is always above the least of them."""
+    """Divides the longest time of any size by the shortest. In each pass, the times are first divided by the mean of
+    that pass, because a pass may be slower than another one for all sizes. Then the median over the passes is taken
+    for each size, because without the median the noise alone would make the longest time greater than the shortest."""
     shares = {}
     for one in passes:
         middle = {size: statistics.median(times) for size, times in one.get(name, {}).items() if times}

@@ -41,7 +41,8 @@ class Run:
         self.problems, self.kept, self.failed, self.begun = {}, {}, False, time.monotonic()
 
     def report(self, row, case, what, ours=False):
-        """Notes a figure that could not be measured. The whole run fails only if `ours` is true, because peers may be missing."""
+        """Notes a figure that could not be measured. The whole run fails only if the figure is crossdock's own
+        (`ours`), because a peer may be missing on this machine."""
         self.failed |= ours
         self.problems[row, case] = problem(row, case, what or "no reason was given")
         self.progress(f"{row} {case}: {what}")

@@ -1,10 +1,10 @@
 """Runs a program several times (*passes*) if one of its figures is near its limit, so that two runs of the suite come to the
 same verdicts.
 
-A shared machine changes from minute to minute: the same wake takes 4 or 35 µs, and the same cache line 40 or 200 ns. Within
-one pass of a program, crossdock, its peers and the floors are measured a few seconds apart, so the pass's *ratio* (value over
-limit) is sound. Passes that are minutes apart meet the machine in several of its states. A figure's ratio is the median of the
-ratios of its passes, and not a ratio of medians that were taken at different times.
+A shared machine changes from minute to minute: the same wake takes 4 or 35 µs, and the same cache line 40 or 200 ns.
+Within one pass of a program, crossdock, its peers and the floors are measured a few seconds apart, so the pass's
+*ratio* (value over limit) is sound. Passes that are minutes apart measure the machine in different states. A figure's
+ratio is the median of the ratios of its passes, and not a ratio of medians that were taken at different times.
 
 If the middle half of the passes' ratios still lies on both sides of the limit, the figure is *too close to call*, and the
 report says this instead of a verdict. In this case `met` is the verdict of the median, and the next run may come to the
@@ -20,8 +20,8 @@ from .records import ratio_range, rounded, spread
 NEAR = 1.6
 # Passes are repeated until at least `ENOUGH` of them exist and agree, but at most `MOST` times.
 ENOUGH, MOST = 3, 9
-# For a figure with only one pass, or whose program pools all passes: if its ratio is within this factor of the limit,
-# another pass may change the verdict.
+# Applies to a figure with only one pass, and to a figure whose program computes one record from all passes. If the
+# ratio of such a figure is within this factor of the limit, another pass may change the verdict.
 CLOSE = 1.1
 
 
@@ -87,7 +87,8 @@ def _within(ratio, factor):
 
 
 def merge(records):
-    """Merges the records that a figure has of its passes into one. The key `passes` has the ratio of each pass."""
+    """Merges the records of one figure, one for each pass, into a single record. The key `passes` has the ratio of each
+    pass."""
     last = records[-1]
     if len(records) == 1 or last.get("pooled"):
         return last
@@ -103,7 +104,8 @@ def merge(records):
 
 
 def again(parts, left, progress):
-    """Makes further passes as long as `left()` seconds are enough for one. The part with the fewest passes comes first."""
+    """Makes further passes as long as `left()` seconds are enough for one pass. The part with the fewest passes comes
+    first."""
     while True:
         waiting = [part for part in parts if part.undecided() and part.seconds * 1.2 < left()]
         if not waiting:

@@ -110,7 +110,7 @@ impl Graph {
         self.region.unwrap_or(all + all / 8 + (16 << 20))
     }
 
-    /// Makes one of the graphs of the paper. Returns `None` if the word names none of them.
+    /// Makes one of the graphs of the Dhmem paper. Returns `None` if the word names none of these graphs.
     pub fn shape(word: &str, tasks: usize, task: &Task, method: Method) -> Option<Self> {
         let named = |name: String| Task { name, ..task.clone() };
         let port = |(from, to)| Port { from, to, method };

@@ -1,5 +1,5 @@
-//! The figures of a run, as the paper defines them: the throughput, which is the bytes that all tasks sent, divided by
-//! the wall time; and the iterations per second.
+//! The figures of a run, as the Dhmem paper defines them: the throughput, which is the number of bytes that all tasks
+//! sent, divided by the wall time; and the iterations per second.
 
 use serde::Serialize;
 

@@ -32,8 +32,8 @@ pub fn remove(run: &str) {
     }
 }
 
-/// Removes a folder with its contents. If a killed program still writes into the folder, the removal fails. So it is
-/// tried again for at most two seconds.
+/// Removes a folder with its contents. If a killed program still writes into the folder, the removal fails. So the
+/// removal is tried again for at most two seconds.
 pub fn remove_folder(folder: &Path) -> std::io::Result<()> {
     let until = Instant::now() + Duration::from_secs(2);
     loop {

@@ -12,9 +12,9 @@ module crossdock_objects
   !> region.
   type :: crossdock_object
     type(crossdock_handle) :: handle             !! the same in every process
-    type(c_ptr) :: address = c_null_ptr          !! in this process; of the header, for what grows
-    integer(int64) :: size = 0                   !! bytes; of the header, for what grows
-    logical :: created = .false.                 !! made by this very call
+    type(c_ptr) :: address = c_null_ptr          !! in this process; for a container, of its header
+    integer(int64) :: size = 0                   !! in bytes; for a container, of its header
+    logical :: created = .false.                 !! true if this call made the object
     character(:), allocatable :: type_name       !! in the grammar of crossdock.h: f64, f32[4][8], vector<f64> ..
     type(c_ptr) :: region = c_null_ptr           !! borrowed
   contains
@@ -46,7 +46,7 @@ module crossdock_objects
 
 contains
 
-  !> Stores the last failure of the thread, for crossdock_error_message.
+  !> Stores a status and a message as the last failure of this thread, for crossdock_error_message.
   subroutine raise(stat, status, message)
     integer, intent(out) :: stat
     integer, intent(in) :: status

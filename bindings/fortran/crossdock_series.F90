@@ -31,7 +31,7 @@ module crossdock_series
 
   !> A named value.
   type :: named_value
-    character(:), allocatable :: of     !! the variable, for constants
+    character(:), allocatable :: of     !! for a constant: the name of its variable
     character(:), allocatable :: name
     type(c_value) :: value
   end type
@@ -39,7 +39,7 @@ module crossdock_series
   type :: declared
     character(:), allocatable :: name, elements
     integer :: rank = 0
-    integer(int64) :: extents(CROSSDOCK_RANK_MAX) = 0   !! at the declaration, in Fortran's order
+    integer(int64) :: extents(CROSSDOCK_RANK_MAX) = 0   !! the declared shape, in Fortran's order
     integer(int64) :: most(CROSSDOCK_RANK_MAX) = 0
   end type
 
@@ -112,8 +112,8 @@ module crossdock_series
     procedure :: time_ns => version_time
     procedure :: missed => version_missed
     procedure :: valid => version_valid
-    !> view(variable, pointer, stat): points `pointer` to the elements of a variable. They are read-only: writing to
-    !> them ends the program.
+    !> view(variable, pointer, stat): points `pointer` to the elements of a variable. The elements are read-only:
+    !> writing to them ends the program.
     generic :: view => v_r32_0, v_r32_1, v_r32_2, v_r32_3, v_r32_4, v_r64_0, v_r64_1, v_r64_2, v_r64_3, v_r64_4, &
       v_i32_0, v_i32_1, v_i32_2, v_i32_3, v_i32_4, v_i64_0, v_i64_1, v_i64_2, v_i64_3, v_i64_4
     procedure :: shape => version_shape

@@ -24,9 +24,9 @@ PATH = "/data/frames"
 class Program:
     """A program of the gallery: how it is built, and how it copies standard input to a file and a file to standard output.
 
-    `writes` is the format of its file: text, or one that only some programs can decode (hdf5, parquet, zarr, png, dump).
-    `reads` says how it reads a file: `bytes` copies files of all formats, `text` copies text; the name of a
-    format decodes files of that format.
+    `writes` is the format of its file: text, or one that only some programs can decode (hdf5, parquet, zarr, png,
+    dump). `reads` is how the program reads a file: `bytes` (it copies files of all formats), `text` (it copies text
+    files) or the name of a format (it decodes files of that format).
     """
 
     def __init__(self, name, needs, write, read, build=None, writes="text", reads="bytes", door="auto", large=False):
@@ -39,7 +39,8 @@ class Program:
         self.large = large
 
     def fits(self, writer):
-        """Tells whether this program can read the other program's file. A zarr array is a folder, so it has no bytes."""
+        """Tells whether this program can read the other program's file. A zarr array is a folder, which a program that
+        copies bytes cannot read."""
         if self.reads == "bytes":
             return writer.writes != "zarr"
         return writer.writes == self.reads
@@ -125,7 +126,7 @@ def workflow(present, files, mounts, door):
         tell = f'test -d {path} || echo "{own} $(sha256sum < {path})"'
         tasks[f"write-{number}"] = f"{feed} | {program.write.replace('FILE', path)} && ({tell})"
         doors[f"read-{number}"] = door or program.door
-        # Each consumer reads the files in another order, so that each consumer waits for another file first.
+        # The consumers read the files in different orders, so that each of them waits for a different file first.
         order = [o for o in present[number:] + present[:number] if program.fits(o)]
         tasks[f"read-{number}"] = "; ".join(
             f'echo "{files[o.name]} $({program.read.replace("FILE", f"{PATH}/{files[o.name]}")} | sha256sum)"' for o in order

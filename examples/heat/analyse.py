@@ -83,7 +83,7 @@ class Modes:
         self.decay = 1 + 2 * R * (np.cos(2 * np.pi * y) + np.cos(2 * np.pi * x) - 2)
         self.shell = np.rint(np.hypot(y, x) * n).astype(int)
         self.shells = n // 2
-        self.weight = np.full(self.start.shape, 2.0)  # for the half of the plane that rfft2 leaves out
+        self.weight = np.full(self.start.shape, 2.0)  # twice each mode, because rfft2 leaves out half of them
         self.weight[:, 0] = 1
         if n % 2 == 0:
             self.weight[:, -1] = 1

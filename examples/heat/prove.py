@@ -252,7 +252,8 @@ def damage_newest(folder):
 
 
 def holds_the_end(out, size, steps):
-    """Joins the ranks' blocks of a checkpoint, with the functions that any user has."""
+    """Checks that the last checkpoint contains the end state of the undisturbed run. Joins the ranks' blocks by
+    functions that every user has. Returns None, or what is wrong."""
     import crossdock
     import numpy as np
 

@@ -137,8 +137,8 @@ def save(plt, figure, path):
 
 
 def bars(axis, middle, options, nodes, name):
-    """Prepares an axis for a group of bars for each size, with a bar for each transport. Yields the place of each bar
-    with its row."""
+    """Prepares an axis for a group of bars for each size, with a bar for each transport. Yields, for
+    each bar, its position, its width, its transport and its figures."""
     width = 0.84 / len(options.transports)
     for group, lines in enumerate(options.size):
         for n, transport in enumerate(options.transports):

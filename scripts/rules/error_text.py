@@ -1,4 +1,5 @@
-"""No code reads or edits the text of an error. Programs decide by status and reason; the edge makes the text.
+"""No code reads or edits the text of an error. Code decides by the status and the reason of an error; the text is for
+people.
 
 A name counts as the text of an error if it is bound to an error (`Err(e)`, `map_err(|e| …)`, a parameter of an error's
 type, the field of a reason), or if its value is made from an error (`e.to_string()`, `format!("… {e}")`). Functions

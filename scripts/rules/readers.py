@@ -110,8 +110,8 @@ def check(top, folders, problems):
             path, text = str(file.relative_to(top)), texts[file]
             readers = [(type_name, place) for of, type_name, place, *_ in READERS if of == module]
             for type_name, place in readers:
-                # If another header of the same part has a word of this name, and this file may read that header, the rule
-                # cannot tell whose word is used. So it leaves such names out.
+                # If another header of the same part has a word of this name, and this file may read that header, the
+                # rule cannot tell whose word is used. So the rule leaves such names out.
                 others = {name for (of, other), names_of in words.items() if of == module and other != type_name
                           and not any(other == t and path != p for t, p in readers) for name in names_of}
                 own = set(words.get((module, type_name), ())) - others

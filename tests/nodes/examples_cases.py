@@ -1,4 +1,4 @@
-"""melt, heat and street with their tasks on three hosts: cases of tests/nodes/workflows --examples.
+"""The cases of tests/nodes/workflows --examples: the examples melt, heat and street with their tasks on three hosts.
 
 The workflow files are those of the examples. Only the hosts of the tasks are added, and one task of heat starts its
 ranks on all hosts. The results must be the same bit for bit as those of a run on one host.

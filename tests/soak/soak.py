@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 
-HANG = 60.0  # a worker that is not stopped and says nothing for so long hangs
+HANG = 60.0  # a worker hangs if it prints nothing for so long while it is not stopped
 LONGEST_RUN = 300.0
 PAUSE = 1.0  # between two runs of a workflow
 PLAN = pathlib.Path(__file__).resolve().parents[2] / "crates/os/src/faults.rs"

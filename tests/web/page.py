@@ -163,7 +163,7 @@ def death_of_a_task(run):
 
 
 def wrong_token(run):
-    """Without the token the page is empty, and says why."""
+    """Without the token the page shows nothing of the run, and says why."""
     with Browser() as browser:
         browser.open(run.url.split("#")[0])
         browser.until("/token is missing or wrong/.test(document.querySelector('#trouble').textContent)")

@@ -73,8 +73,9 @@ fn batches(heap: &mut dyn Heap, random: &mut Random, steps: u64) -> f64 {
     per_call(start, 2 * (steps / 1000 * 1000))
 }
 
-/// One process allocates blocks and another process frees them. A ring of 4096 blocks is between them. Gives
-/// nanoseconds per block, divided by two, because a block takes two calls.
+/// One process allocates blocks and another process frees them. The blocks pass through a ring with 4096 places. Gives
+/// nanoseconds per call: the time per block divided by two, because each block is allocated by one call and freed by
+/// another.
 pub fn hand_over(world: &Arc<World>, steps: u64) -> f64 {
     const RING: u64 = 4096;
     let (put, got) = (world.word(64), world.word(128));

@@ -52,7 +52,7 @@ def other_work():
 
 
 def pause():
-    """Does other work, and then waits until the consumer sleeps, without giving up the CPU."""
+    """Does other work, and then spins for 20 ms, so that the consumer falls asleep but this process keeps its CPU."""
     other_work()
     until = now() + PAUSE_NS
     while now() < until:

@@ -1,5 +1,6 @@
-"""Measures multiprocessing.shared_memory as its documentation uses it: an array lies on a named block, and a Pipe tells the other
-process that the data is there. Blocks are made and attached once and used again, as with crossdock."""
+"""Measures multiprocessing.shared_memory as its documentation uses it: an array lies in a named block of shared memory,
+and a Pipe tells the other process that the data is there. Blocks are made and attached once and used again, as with
+crossdock."""
 from multiprocessing import shared_memory
 
 import common

@@ -1,6 +1,6 @@
-"""Measures Vineyard as its documentation uses it: one process calls `client.put(array)` and sends the id through a Pipe, and the
-other process calls `client.get(id)`. With --in-place, the producer fills a blob of the store itself and seals it, so that
-`put` copies nothing."""
+"""Measures Vineyard as its documentation uses it: one process calls `client.put(array)` and sends the id through a
+Pipe, and the other process calls `client.get(id)`. With --in-place, the producer writes into a blob of the store and
+seals the blob, so that `put` copies nothing."""
 import os
 import shutil
 import subprocess

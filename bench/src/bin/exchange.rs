@@ -142,7 +142,7 @@ fn read_words(memory: &[u8]) -> u64 {
         .fold(0, |sum, word| sum.wrapping_add(u64::from_ne_bytes(word.try_into().unwrap_or_default())))
 }
 
-/// Measures the smallest possible time for the whole: one process writes and reads the data in its own memory.
+/// Measures the floor of the whole time: one process writes and reads the data in its own memory.
 fn floors(cases: &[(usize, u64)]) -> Vec<f64> {
     let one = |&(size, rounds): &(usize, u64)| {
         let mut memory = vec![1u8; size];
@@ -219,7 +219,7 @@ fn tcp(cases: &[(usize, u64)]) -> Vec<Times> {
     all
 }
 
-/// Sends one item to the other process and back, with a daemon of its own.
+/// Starts a daemon, and sends one item through it to the other process and back.
 fn items(command: &Path, way: &str, cases: &[(usize, u64)]) -> Vec<Times> {
     let daemon = Daemon::start(command);
     // The first request to a daemon takes longer. So one request is made before the measurement.

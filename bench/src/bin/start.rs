@@ -74,7 +74,7 @@ fn attach(command: &Path) -> Record {
     Record::below("P16", "attach", "ms", (0..200).map(run).collect(), 0.15, "≤ 0.15 ms")
 }
 
-/// Starts a daemon, lets a member come and go, and gives the daemon with its memory in bytes.
+/// Starts a daemon, connects one session to it and closes the session. Returns the daemon, and its memory in bytes.
 fn idle(command: &Path) -> (Daemon, f64) {
     let daemon = Daemon::start(command);
     drop(daemon.connect());

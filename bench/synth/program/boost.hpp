@@ -1,5 +1,5 @@
-// Ports over Boost.Interprocess, on which the paper's Dhmem was built. The data lies in a managed_shared_memory of the
-// producer. Its handle goes through a message_queue, and credits come back through a second one.
+// Ports over Boost.Interprocess, which the Dhmem paper uses. The data lies in a managed_shared_memory of the producer.
+// One message_queue carries the handles of the data, and another one carries the credits back.
 #pragma once
 
 #ifdef SYNTH_BOOST

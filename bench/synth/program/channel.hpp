@@ -15,7 +15,7 @@
 namespace synth {
 
 /// The buffers from which a task sends. They are used in turn, so that the task fills one buffer while another task
-/// reads the buffer before.
+/// reads the previous one.
 struct Slots {
   std::size_t elements = 0;
   std::vector<std::uint64_t*> place;

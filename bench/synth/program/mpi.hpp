@@ -1,6 +1,6 @@
-// Here tasks are ranks of an MPI job. `mpi`: the data goes in non-blocking messages, and the number of messages in
-// flight is the depth of the port. Receives are posted ahead, so that a copy can proceed while the task works.
-// `hybrid`: the data lies in the region and its handle goes in a message, as in the paper's Dhmem.
+// The methods in which the tasks are ranks of an MPI job. `mpi`: the data goes in non-blocking messages, and the
+// number of messages in flight is the depth of the port. Receives are posted ahead, so that a copy can proceed while
+// the task works. `hybrid`: the data lies in the region and its handle goes in a message, as in the Dhmem paper.
 #pragma once
 
 #ifdef SYNTH_MPI

@@ -35,8 +35,8 @@ class Runner {
     const std::uint64_t warm = until_all_ended(graph_.warmup);
     std::uint64_t iterations = graph_.iterations;
     if (graph_.trial_ns != 0) {
-      // The second measurement decides how many iterations fit into the time. The first measurement is too slow,
-      // because it uses memory for the first time.
+      // The second measurement decides how many iterations fit into the time of a trial. The first measurement is too
+      // slow, because it uses memory for the first time.
       const std::uint64_t again = group_.agree(task_, std::clamp<std::uint64_t>(graph_.trial_ns / 8 / warm, 1, graph_.iterations));
       iterations = group_.agree(task_, std::clamp<std::uint64_t>(graph_.trial_ns / until_all_ended(again), 2, graph_.iterations));
     }
@@ -122,7 +122,8 @@ class Runner {
   }
 
   /// What a task does between two hand-overs: it writes enough bytes to replace all data in the caches. So the caches
-  /// are as cold for a small buffer as for a large one, and a difference comes from the hand-over itself.
+  /// are as cold for a small buffer as for a large one, and a difference between two sizes comes from the hand-over
+  /// itself.
   void other_work() {
     other_.resize(std::size_t{64} << 17);
     for (std::uint64_t& word : other_) word = word * 3 + 1;

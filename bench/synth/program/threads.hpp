@@ -1,5 +1,5 @@
-// All tasks are threads of one process, which the paper calls Threads. A pointer is passed on under a mutex, and
-// waiting threads sleep at a condition variable.
+// The method that the Dhmem paper calls Threads: all tasks are threads of one process. A task passes a pointer to the
+// next task under a mutex, and a thread that waits sleeps at a condition variable.
 #pragma once
 
 #include <barrier>

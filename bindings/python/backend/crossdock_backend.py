@@ -1,7 +1,7 @@
 """Builds the wheel. maturin builds the module; this file adds the library, its headers and the command.
 
-maturin builds only one crate. But an environment with nothing except the wheel also needs the program
-`crossdock`, because the first `crossdock.connect()` starts a private daemon with it.
+maturin builds only one crate. But an environment with nothing except the wheel also needs the program `crossdock`,
+because the first `crossdock.connect()` starts this program as a private daemon.
 """
 
 import json

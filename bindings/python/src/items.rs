@@ -207,7 +207,7 @@ impl Item {
     }
 
     /// Functions like `from_dlpack` of other libraries call this. It returns the array without a copy. While the other
-    /// library keeps the array, the array counts as a view.
+    /// library keeps the array, the array counts as a view of the item's memory.
     #[pyo3(signature = (**arguments))]
     fn __dlpack__<'py>(&self, py: Python<'py>, arguments: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
         self.array(py, None, None, None)?.call_method("__dlpack__", (), arguments)

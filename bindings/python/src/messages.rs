@@ -40,7 +40,7 @@ impl Drop for Credit {
         // If the program has failed, the message is not released, so that the next consumer gets it again.
         let Ok(port) = self.port.open() else { return };
         if port.here() && !*self.released.get_mut() {
-            // The release can fail only if the port is corrupt. Then no producer can use the cell.
+            // The release can fail only if the port is corrupt. In this case no producer can use the cell anyway.
             let _ = port.release(&self.message);
         }
     }

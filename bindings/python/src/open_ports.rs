@@ -28,8 +28,8 @@ impl OpenPort {
         port.ok_or_else(|| Error::closed_here().about(SegmentKind::Port, &self.name))
     }
 
-    /// Calls `work` with the end of the port. Gives `None` if the end is closed, or if another thread is using the lock
-    /// at this moment. `work` must not wait.
+    /// Calls `work` with the end of the port. Gives `None` if the end is closed, or if another thread has the lock of
+    /// this object at this moment. `work` must not wait.
     pub fn with_open<T>(&self, work: impl FnOnce(&Own<Inner>) -> Option<T>) -> Option<T> {
         let port = self.port.try_lock().ok()?;
         work(port.as_ref()?)
@@ -42,8 +42,8 @@ impl OpenPort {
         Ok(port)
     }
 
-    /// Closes the end of the port. If another thread waits at the port, the end is closed when that thread's present
-    /// time slice is over.
+    /// Closes the end of the port. If another thread waits at the port in slices, the end is closed when that thread's
+    /// present slice is over.
     pub fn close(&self) {
         let port = lock(&self.port).take();
         drop(port);

@@ -289,8 +289,8 @@ impl Publisher {
     /// Begins a version that is written directly, so that publishing it copies nothing. After this call, get the arrays
     /// from the publisher again, write all of their elements, and publish. Other pages then lie at the arrays'
     /// addresses, so memory that was registered (RDMA, io_uring, CUDA) must be registered again. `with
-    /// p.begin(step=3):` publishes at the end of the block, or abandons the version if the block failed. The arrays of
-    /// the version must be gone by then (BusyError).
+    /// p.begin(step=3):` publishes at the end of the block, or abandons the version if the block failed. If arrays of
+    /// the version are still alive at the end of the block, BusyError is raised.
     #[pyo3(signature = (**attributes))]
     fn begin(slf: Py<Self>, py: Python<'_>, attributes: Option<Py<PyDict>>) -> PyResult<Begun> {
         let this = slf.get();

@@ -40,8 +40,8 @@ pub struct Session {
 /// not serve this user or the endpoint is of another task, IncompatibleError if the daemon speaks another version of
 /// the protocol, and TimedOutError if the daemon does not answer in time.
 ///
-/// With `visitor=True` this session only looks, for example in a notebook or a monitor. It neither begins a run nor
-/// keeps a run from ending.
+/// With `visitor=True` this session only looks, for example in a notebook or a monitor. Such a session neither begins a
+/// run nor keeps a run from ending.
 ///
 /// `run` names a living run of `crossdock run` by the same user: its id, the beginning of its id, or its workflow, as
 /// `crossdock ps` prints them. NotFoundError names the runs that exist.

@@ -17,9 +17,9 @@ use crate::views::{OpenRegion, lock};
 /// The state that a session shares with its regions, ports, items, publishers and messages.
 pub struct SessionState {
     session: Mutex<Option<Own<Inner>>>,
-    /// The open regions by their segment ids. If the program opens a region several times, the views of all its Region
-    /// objects are counted together. An id has several regions if the heap of an item has moved to another file while
-    /// the heap in the former file was still mapped; the newest region is the last in the list.
+    /// For each segment id: the open regions with this id. If the program opens a region several times, the views of
+    /// all its Region objects are counted together. An id has several regions if the heap of an item has moved to
+    /// another file while the heap in the former file was still mapped; the newest region is the last in the list.
     regions: Mutex<HashMap<u64, Vec<Weak<OpenRegion>>>>,
     ports: Mutex<Vec<Weak<OpenPort>>>,
     items: Mutex<Vec<Weak<OpenItem>>>,

@@ -179,8 +179,8 @@ pub struct ArrayBase {
     view: CountedView,
     /// The address and the number of the viewed bytes.
     pub extent: (usize, u64),
-    /// Fields are dropped in their order: first the view count is decremented, then the region is given up, and at
-    /// last the message's credit goes back.
+    /// Rust drops the fields in the order in which they are declared: first the view count is decremented, then the
+    /// region is given up, and at last the message's credit goes back.
     _region: Own<Region>,
     _credit: Option<Arc<Credit>>,
 }

@@ -34,7 +34,7 @@ pub fn deadline(py: Python<'_>, seconds: Option<f64>) -> PyResult<Duration> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// The thread that ends the interpreter. It is set when the interpreter begins to end.
+/// The thread that ends the interpreter. This variable is set when the interpreter begins to end.
 static ENDING: OnceLock<ThreadId> = OnceLock::new();
 
 /// Records that the interpreter ends in this thread. Every other Python thread that still runs is a daemon thread.

@@ -305,7 +305,7 @@ fn containers_at_any_place_in_an_element_keep_their_contents_when_it_moves() {
         for rows in [element + 168, element + 200] {
             region.vector_resize(rows, 32, 2).unwrap();
             assign(&region, address(&region, rows) + 32, &line(2));
-            // This moves the elements of the vector of vectors, too.
+            // This call moves the elements of the vector of vectors, too.
             region.vector_resize(rows, 32, 20).unwrap();
         }
     };

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::World;
 
 const CHILDREN: usize = 400;
-/// Each thread of the parent acts as a member of its own. This is the counter in the id of the first of these members;
-/// the others have the counters after it.
+/// The counter in the member id of the parent's first thread. The parent's other threads have the counters after it,
+/// because each thread acts as a member of its own.
 const FIRST_MEMBER: u64 = 10;
 
 #[test]

@@ -1,8 +1,8 @@
 //! Kill tests of ports: a process dies by SIGKILL at every fault point, and its peers continue.
 //!
 //! The following must hold for every pattern and every point. No message is lost that was sent and not yet released. No
-//! member waits longer than 100 ms after the death. Other members can open the ends of the dead process at once. The
-//! ring still has all of its cells.
+//! member waits longer than 100 ms after the death. Other members can open the ends of the dead process immediately.
+//! The ring still has all of its cells.
 #![cfg(feature = "fault-points")]
 
 mod queue_world;

@@ -1,5 +1,5 @@
-//! Tests of forked children of a publisher's process. They are a separate test program and run one after another.
-//! Otherwise, children that other tests fork would inherit the publisher, too.
+//! Tests of forked children of a publisher's process. These tests are a separate test program and run one after
+//! another. Otherwise, children that other tests fork would inherit the publisher, too.
 
 mod series_world;
 

@@ -2,9 +2,9 @@
 //! continue.
 //!
 //! After a publisher's death, the versions that it has published are complete, both for observers that hold them and
-//! for observers that come later. Observers that wait learn of the death at once. An observer's death does not delay
-//! the publisher. When the daemon has cleared the dead observer's pins, the memory of the versions that it held becomes
-//! free again.
+//! for observers that come later. Observers that wait learn of the death immediately. An observer's death does not
+//! delay the publisher. When the daemon has cleared the dead observer's pins, the memory of the versions that it held
+//! becomes free again.
 #![cfg(feature = "fault-points")]
 
 mod series_world;

@@ -17,8 +17,8 @@ use series_world::{World, as_numbers, numbers, spec};
 use uring::Ring;
 
 const PAGE: usize = 4096;
-/// The number of pages of the array, which is 2 MiB. It must be small, because in a container all processes of a user
-/// together may register only 8 MiB.
+/// The number of pages of the array, whose size is 2 MiB. The array must be small, because in a container all processes
+/// of a user together may register only 8 MiB.
 const PAGES: usize = 512;
 const STEPS: u64 = 80;
 /// The exit code by which a child says that the machine has no io_uring.

@@ -314,7 +314,7 @@ fn an_item_and_its_owners() {
     });
 }
 
-/// In each round another system call of a daemon's start fails. The daemon must serve nevertheless, or end with an
+/// In each round, a different system call of a daemon's start fails. The daemon must serve nevertheless, or end with an
 /// error and leave nothing behind.
 #[test]
 fn a_daemon_serves_or_ends_with_an_error_and_leaves_nothing() {

@@ -522,8 +522,8 @@ fn a_call_for_an_item_ends_in_time_if_the_daemon_is_stopped() {
     assert_eq!(shared.unshare_mut(Some(Duration::from_millis(100))).unwrap_err().status, Status::TimedOut);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     support::kill(broker, "CONT");
-    // While the daemon was stopped, the `SharedItem` could not open the item again. So it has closed the item, and this
-    // task can open it by its key.
+    // While the daemon was stopped, the `SharedItem` could not open the item again. So the `SharedItem` has closed the
+    // item, and this task can open it by its key.
     assert_eq!(shared.view().map(drop).unwrap_err().status, Status::Closed);
     drop(a.access_item("k", LONG).unwrap());
     drop(shared);

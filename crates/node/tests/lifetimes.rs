@@ -180,7 +180,7 @@ fn a_keeper_that_is_stopped_holds_no_member_up() {
 }
 
 /// Tests for a former defect: a member without a free descriptor lost its connection, and the daemon took it for dead
-/// although it was alive. Another member then got its heap slot, and both members used the slot.
+/// although it was alive. Another member then got the first member's heap slot, and both members used the slot.
 #[test]
 fn bystanders_blocks_stay_theirs_while_members_run_out_of_descriptors() {
     let daemon = Daemon::start();

@@ -38,8 +38,8 @@ impl Limited {
         Some(made)
     }
 
-    /// Returns the folder of the cgroup in which the task runs. In version 1 this is a new cgroup below this cgroup,
-    /// without a limit of its own; in version 2 it is this cgroup.
+    /// Returns the folder of the cgroup in which the task runs. In version 1 this is a new cgroup below the cgroup with
+    /// the limit, and has no limit of its own; in version 2 it is the cgroup with the limit.
     fn below(&self) -> PathBuf {
         let folder = self.folder.join("below");
         if !self.unified {

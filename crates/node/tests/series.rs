@@ -338,8 +338,8 @@ fn there_is_one_publisher_until_it_ends_or_dies() {
     let (mut observer, segment) = (join(&daemon), first.segment);
     assert_eq!(observe(&mut observer, "field", 0).unwrap().0.segment, segment);
     ask(&mut first.raw, &Request::Unpublish { segment }, &[]).unwrap();
-    // The series has ended, but it still exists: a late observer is refused only because the series has one place for
-    // observers.
+    // The series has ended, but it still exists: a late observer is refused only because the series allows no more than
+    // one observer.
     let (mut late, _) = Raw::join(&daemon.socket());
     let full = observe(&mut late, "field", 0).unwrap_err();
     assert_eq!(full.0, Status::NoSpace, "{}", full.1);

@@ -157,13 +157,13 @@ struct Schedule<'a> {
     home: &'static str,
     name: String,
     ending: Ending,
-    /// Map from a version's number to its step, which the first observer of the version has entered.
+    /// For the number of each version: its step, which the first observer of the version has entered.
     steps: Mutex<BTreeMap<u64, u64>>,
     /// For each node: how many observers each mirror has. In a real site the broker counts the observers.
     users: BTreeMap<&'static str, Mutex<BTreeMap<SegmentId, u64>>>,
 }
 
-/// An observer and its place in a schedule. When the last observer of a mirror leaves, it tells the relay.
+/// An observer in a schedule. If it is the last observer of its mirror, dropping this value tells the relay so.
 struct Place<'a> {
     schedule: &'a Schedule<'a>,
     node: &'static str,

@@ -7,9 +7,9 @@
 //!
 //! When a member opens an item, the simulation checks that no other member of any node has the item open, and that the
 //! item's bytes are those that its last owner wrote. A reader gets the bytes that the owner shared, and these bytes
-//! never change. A node has one copy of a shared item. If an owner takes a shared item back, and its time to wait for
-//! the readers is not over, it gets the item only when no member reads the item any more. At the end all faults are
-//! removed. Then every item is on exactly one node, its owner can open it, and no file is left over.
+//! never change. A node has one copy of a shared item. If an owner gets a shared item back before the timeout of its
+//! request, no member reads the item any more. At the end all faults are removed. Then every item is on exactly one
+//! node, its owner can open it, and no file is left over.
 
 mod site_world;
 

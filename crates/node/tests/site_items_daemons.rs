@@ -139,8 +139,8 @@ fn kills_of_brokers_during_transfers_lose_nothing() {
     let mut expected = sum(item.bytes());
     item.transfer("two").unwrap();
     for step in 1..13 {
-        // The test kills one broker in each step. It takes in turn the node that has the item, the node that gets the
-        // item, and the third node.
+        // The test kills one broker in each step: in turn, the broker of the node that has the item, of the node that
+        // gets the item, and of the third node.
         kill(nodes[(step + step / 3) % 3].broker(), "KILL");
         let mut item = sessions[step % 3].access_item("k", PATIENCE).unwrap();
         assert_eq!(sum(item.bytes()), expected, "step {step}");
@@ -335,7 +335,7 @@ fn a_reader_gets_what_was_shared_although_its_owner_writes_again_at_once() {
             let patience = if round % 4 == 0 { PATIENCE } else { Some(Duration::from_millis(500)) };
             let reading = scope.spawn(move || reader.read_item("k", patience));
             // The moment at which the owner takes the item back changes from round to round: when the reader has the
-            // bytes, when the owner's node knows of the reader, or at once.
+            // bytes, when the owner's node knows of the reader, or immediately after the sharing.
             match round % 4 {
                 0 => until("the reader has the item", || reading.is_finished()),
                 2 => until("a reader has come", || owner.find_item("k").unwrap().readers > 1 || reading.is_finished()),

@@ -297,8 +297,8 @@ fn a_task_needs_grants_for_what_it_copies_and_moves() {
     }
 }
 
-/// Moves a region several times, and kills a broker during each move, each time at another moment. Afterwards exactly
-/// one of the nodes has the region, with all of its bytes, and no unfinished copy is left.
+/// Moves a region several times, and kills a broker during each move, each time at a different moment. Afterwards
+/// exactly one of the nodes has the region, with all of its bytes, and no unfinished copy is left.
 fn moves_while_a_broker_is_killed(kill: impl Fn(&World, usize) -> &Daemon) {
     let world = World::new(2);
     let sessions: Vec<_> = (0..2).map(|node| world.session(node, "worker")).collect();

@@ -1,5 +1,5 @@
-//! Series between daemons of one site. Versions and kept versions behave as on one node, and so do ends, deaths and
-//! restarts.
+//! Series between daemons of one site. Everything behaves as on one node: versions, older versions that are kept, ends,
+//! deaths and restarts.
 
 mod support;
 
@@ -510,7 +510,7 @@ fn a_series_has_one_publisher_in_a_site() {
     let second = failed(on_b.publisher("field", &options(4)).map(drop));
     assert!(second.0 == Status::Exists && second.1.contains("on node a by task 'solver'"), "{second:?}");
     // After the publisher has ended, a task of the same node may publish a series of this name. After that series is
-    // removed, a task of any node may do so.
+    // removed, a task of any node may publish a series of this name.
     drop(publisher);
     publish(&mut on_a.publisher("field", &options(4)).unwrap(), 2);
     on_a.remove_series("field").unwrap();

@@ -46,7 +46,7 @@ enum Planted {
     LostLeaseIgnored,
     /// A node's clock does not advance while the node is stopped.
     StillClock,
-    /// If the catalog loses its leader before it has answered a commit, the node takes the commit for made.
+    /// If the catalog loses its leader before it has answered a commit, the node assumes that the commit was made.
     UnknownIsDone,
 }
 
@@ -362,8 +362,8 @@ impl World {
         }
     }
 
-    /// Map from each name to the node that has it, for the running nodes that believe that they have a lease. Fails if
-    /// two such nodes have the same name.
+    /// For each name: the node that has it. Only running nodes that believe that they have a lease are considered.
+    /// Fails if two such nodes have the same name.
     fn owners(&self) -> Result<BTreeMap<SiteName, &str>, String> {
         let mut owners = BTreeMap::new();
         for node in self.nodes.iter().filter(|node| !node.stopped && node.steps.is_in()) {

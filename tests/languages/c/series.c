@@ -577,7 +577,7 @@ static void s18(const char *role, const char *argument)
             publish(publisher);
         tell(0, "three");
         expect(0, "go");
-        return; /* the process then ends with status 0, with the publisher open */
+        return; /* the process ends with status 0, and does not close the publisher */
     }
     int b = start("B", NULL);
     expect(b, "three");

@@ -1,4 +1,5 @@
-"""A member that writes nonsense over its own region while it uses it (test_hostile.py): errors, never a crash or a hang.
+"""A member that overwrites its own region with random numbers while it uses the region (test_hostile.py). Its calls may
+fail with errors, but must never crash or hang.
 
     scribbler.py REGION SEED SECONDS
 """

@@ -145,7 +145,8 @@ def switching():
 
 
 def beside(change, look, seconds=2):
-    """Calls `look` in this thread while another thread calls `change` again and again. Either may get BusyError."""
+    """Calls `look` in this thread while another thread calls `change` again and again. Each of the two calls may get
+    BusyError."""
     end = time.monotonic() + seconds
 
     def until_end(call):
@@ -336,7 +337,8 @@ def test_shapes_that_fit_nowhere_are_errors(region):
 
 def test_a_scribbled_header_is_an_error_and_not_a_crash(region):
     vector = region.vector("v", "f8", 10)
-    # A process that maps the region can reach all of it. Here it does so by an index into another object's elements.
+    # A process that maps the region can reach all of it. Here the test reaches the vector through the address of the
+    # object `other`.
     other = region.simple("other", "u8")
     base = other.array.__array_interface__["data"][0] - other.handle.offset
     words = np.frombuffer((ctypes.c_uint64 * 4).from_address(base + vector.handle.offset), "u8")

@@ -353,7 +353,7 @@ class mpi_transport final : public transport {
   bool is_put_back(std::uint64_t position) const {
     return std::ranges::any_of(put_back_, [&](const crossdock_message& m) { return m.position == position; });
   }
-  /// Gives the oldest message that was put back, if there is one.
+  /// Takes the oldest message that the program has put back, and copies it to `message`. Returns false if there is none.
   bool take_back(crossdock_message& message) {
     const auto oldest = std::ranges::min_element(put_back_, {}, &crossdock_message::position);
     if (oldest == put_back_.end()) return false;
@@ -431,7 +431,7 @@ class mpi_transport final : public transport {
     }
     return oldest;
   }
-  /// Waits until there is a consumer and a slot for the next message. It takes an empty slot if there is one, and
+  /// Waits until there is a consumer and a slot for the next message. `place` gets an empty slot if there is one, and
   /// otherwise the slot whose credit came back first.
   status wait_place(timeout wait, std::unique_lock<std::mutex>& lock, slot*& place) {
     const auto begin = clock::now();
@@ -462,7 +462,7 @@ class mpi_transport final : public transport {
   std::vector<slot> slots_;
   std::deque<letter> mail_;
   std::vector<std::uint64_t> unreleased_;
-  std::vector<crossdock_message> put_back_;  ///< received messages that the next receives give again
+  std::vector<crossdock_message> put_back_;  ///< messages that were put back; receive returns them again
   bool over_ = false;    ///< whether the other end has sent its last message
   bool closed_ = false;  ///< whether this end is closed
   crossdock_port_statistics statistics_{};

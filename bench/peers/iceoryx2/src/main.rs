@@ -3,8 +3,8 @@
 //! uses events of iceoryx2, with a pause before each message so that the other side sleeps. The time of sending is
 //! stored in shared memory.
 //!
-//! It prints the medians over all rounds, as `spin_ns N` and `blocking_ns N`. It also prints the smallest values, as
-//! `least_spin_ns N` and `least_blocking_ns N`.
+//! The program prints the medians over all rounds, as `spin_ns N` and `blocking_ns N`. It also prints the smallest
+//! values, as `least_spin_ns N` and `least_blocking_ns N`.
 
 use core::time::Duration;
 use iceoryx2::prelude::*;

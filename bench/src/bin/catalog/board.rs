@@ -33,7 +33,7 @@ pub struct Watcher {
 }
 
 impl Board {
-    /// Makes a board. The thread that calls this function measures.
+    /// Makes a board. The thread that calls this function becomes the measuring thread, which waits in `await_reports`.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             begun: (0..MOST).map(|_| AtomicU64::new(0)).collect(),

@@ -5,10 +5,10 @@
 //! The command line is `catalog CROSSDOCK [--disk FOLDER] [--quick] [--json]`.
 //!
 //! Each round has three parts. In the first part, one node registers one name after another. In the second part, all
-//! nodes register at the same time. In the third part, one node registers a name, and the next registration waits until
-//! all watches have reported this one. Every node watches the whole site, as a daemon does. A delay lasts from the call
-//! that registers a name until a watch reports the name; the watch is that of the same node or of another node. All
-//! processes read the same clock.
+//! nodes register at the same time. In the third part, one node registers a name, and the next registration begins only
+//! after all watches have reported this name. Every node watches the whole site, as a daemon does. A delay lasts from
+//! the call that registers a name until a watch reports the name; the watch is that of the same node or of another
+//! node. All processes read the same clock.
 //!
 //! The rounds of the floors alternate with those of the catalog. The floor of the embedded catalog is a program that
 //! does the least that is necessary ([`floor`]); the floor of etcd is plain puts. All files are in the temporary folder;

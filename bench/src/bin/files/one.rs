@@ -30,10 +30,10 @@ pub fn open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     vec![record("preload", 2.0, "≤ 2 µs more"), record("notification", 15.0, "≤ 15 µs more")]
 }
 
-/// The times of one call behind each door, in microseconds, one for each round.
+/// For each door, the times of one call through this door, in microseconds: one for each round.
 type CallTimes<'a> = BTreeMap<&'a str, Vec<f64>>;
 
-/// Measures one call behind each door in turn. `words` tells the process `part` which call to make.
+/// Measures one call through each door in turn. `words` tells the process `part` which call to make.
 fn call_times<'a>(doors: &Doors<'_>, place: &Place, behind: &[&'a str], words: &[&str], quick: bool) -> CallTimes<'a> {
     let mut times = CallTimes::new();
     for _ in 0..if quick { 5 } else { 15 } {
@@ -44,7 +44,7 @@ fn call_times<'a>(doors: &Doors<'_>, place: &Place, behind: &[&'a str], words: &
     times
 }
 
-/// Computes how much longer the call takes behind this door than without a door.
+/// Computes how much longer the call takes through this door than without a door.
 fn more_than_plain(
     times: &CallTimes<'_>,
     door: &str,

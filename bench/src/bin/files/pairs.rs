@@ -83,9 +83,9 @@ pub fn all_files(doors: &Doors<'_>, files: Files, pairs: &[usize], rounds: usize
     points
 }
 
-/// Runs the pairs by one method. After each file the consumer waits for `analysis`, as if it analysed the file. Gives,
-/// for each pair, the times at which the producer began to write each file and at which the consumer had read it, in
-/// nanoseconds of the monotonic clock.
+/// Runs the pairs with one method of waiting for a file. After each file the consumer waits for `analysis`, as if it
+/// analysed the file. Gives, for each pair, the times at which the producer began to write each file and at which the
+/// consumer had read it, in nanoseconds of the monotonic clock.
 fn run(doors: &Doors<'_>, method: &str, files: Files, pairs: usize, analysis: Duration) -> Vec<(Vec<f64>, Vec<f64>)> {
     let ours = OURS.contains(&method);
     let places: Vec<Place> = (0..pairs).map(|pair| Place::new(&format!("pair-{pair}"))).collect();

@@ -97,8 +97,8 @@ fn poll(path: &Path, every: Duration) {
     }
 }
 
-/// Waits until the file with this number is closed, or until a later file exists. The producer writes the files in
-/// order, so a later file shows that this one is complete.
+/// Waits until the file with this number is closed, or until a later file exists. The producer writes the files one
+/// after the other, so a later file shows that this file is complete.
 fn by_hand(watch: &FolderWatch, file: usize, folder: &str) {
     let later = || Path::new(&format!("{folder}/{}", file + 1)).exists();
     let mut closed = false;

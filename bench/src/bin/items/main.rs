@@ -35,7 +35,7 @@ const SIZES: [(&str, u64); 6] = [
 ];
 const COOPERATIVE: &str = "cooperative";
 
-/// The times of all rounds, by pace and kind of object.
+/// For each pace and each kind of object: the times of all rounds.
 type Times = BTreeMap<(Pace, &'static str), Vec<f64>>;
 
 fn main() {

@@ -1,5 +1,5 @@
-//! The serving process. It serves the same bytes in three ways: raw TCP, links without TLS, and links with TLS. Both kinds
-//! of links may be over TCP or gRPC, and those without TLS over UCX, too.
+//! The serving process. It serves the same bytes in three ways: raw TCP, links without TLS, and links with TLS. Links
+//! of both kinds can run over TCP or gRPC. Links without TLS can also run over UCX.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -5,11 +5,11 @@
 //! The command line is `nodes CROSSDOCK [--own IP --address IP --peer COMMAND] [--grpc PROGRAM] [--quick] [--json]`.
 //!
 //! This process is the sender on node `a`. Node `b`, its receiver and the catalog are at `--address`. They are started
-//! through `--peer`, for example in another network namespace. A transfer begins before the sender's call, when the data
-//! is written and the receiver waits. It ends when the receiver has the object open. Both processes read the same clock.
-//! Afterwards the receiver checks a word of each page. Rounds of all kinds alternate, so that other programs slow all of
-//! them down alike. The first round is not measured, because in it connections are opened. Transfers of 1 GB are made
-//! afterwards, one kind after another ([`huge`]).
+//! through `--peer`, for example in another network namespace. A transfer begins before the sender's call, when the
+//! data is written and the receiver waits. The transfer ends when the receiver has the object open. Both processes read
+//! the same clock. Afterwards the receiver checks a word of each page. Rounds of all kinds alternate, so that other
+//! programs slow all of them down alike. The first round is not measured, because in it connections are opened.
+//! Transfers of 1 GB are made afterwards, one kind after another ([`huge`]).
 
 mod catalog;
 mod content;

@@ -88,7 +88,8 @@ fn map_one_chunk() -> f64 {
     let mapping = Mapping::new(fd.as_fd(), size, Access::Read).expect("a mapping");
     let mut times = Vec::new();
     for n in 0..1000usize {
-        // The chunks are mapped in a scattered order. Otherwise the kernel would join neighbours into one mapping.
+        // The chunks are mapped in a scattered order. Otherwise the kernel would join neighbouring chunks into one
+        // mapping.
         let (at, from) = (n * 37 % CHUNKS * CHUNK, n * 101 % CHUNKS * CHUNK);
         // SAFETY: the address is within `mapping`, because `at` is less than the mapping's size.
         let place = unsafe { mapping.start().as_ptr().add(at) };

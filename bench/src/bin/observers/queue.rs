@@ -71,7 +71,7 @@ impl Queue {
         self.announce();
     }
 
-    /// Adds 1 to the number of announced messages, and wakes a reader that waits for it.
+    /// Adds 1 to the number of announced messages, and wakes the reader if it waits for a message.
     pub fn announce(&self) {
         self.word(0).fetch_add(1, Ordering::Release);
         futex::wake(self.word(0), 1);

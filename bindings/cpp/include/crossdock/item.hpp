@@ -182,7 +182,7 @@ class item : public item_base {
   /// Lets other tasks read the item. No task can write it until unshare.
   shared_item share() &&;
 
-  /// Makes a new item with the same bytes, which is independent of this one.
+  /// Makes a new, independent item with the same bytes.
   item copy(const std::string& key) const {
     crossdock_item* given = nullptr;
     detail::check(crossdock_item_copy(get(), key.c_str(), &given));

@@ -74,8 +74,8 @@ class message_base {
   message_base(std::shared_ptr<transport> via, const crossdock_message& m) noexcept : via_(std::move(via)), message_(m) {}
 
   /// The object that the handle names. If the object is not in the port's region, its own region is kept open together
-  /// with the message. If the object cannot be loaded now but perhaps later, this message object does not release the
-  /// message, so that the caller can put the message back.
+  /// with the message. If the object cannot be loaded now, but a later attempt may succeed, this message object does
+  /// not release the message. The caller can then put the message back.
   template <class T>
   T* find(const region& home) {
     try {

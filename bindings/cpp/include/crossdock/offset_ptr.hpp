@@ -91,8 +91,8 @@ class offset_ptr {
     if (a.is_null() && b.is_null()) [[unlikely]] return 0;
     return static_cast<difference_type>(a.address() - b.address()) / static_cast<difference_type>(sizeof(T));
   }
-  // The second pointer is tested first. In `it != end()` the second pointer is mostly null, and the compiler often
-  // knows this.
+  // The second pointer is tested first. In `it != end()` the second pointer is mostly null. The compiler often knows
+  // this, and then only the test of the first pointer remains.
   friend bool operator==(const offset_ptr& a, const offset_ptr& b) noexcept { return b.is_null() ? a.is_null() : a.address() == b.address(); }
   friend bool operator==(const offset_ptr& p, std::nullptr_t) noexcept { return p.is_null(); }
   friend std::strong_ordering operator<=>(const offset_ptr& a, const offset_ptr& b) noexcept { return std::compare_three_way{}(a.get(), b.get()); }

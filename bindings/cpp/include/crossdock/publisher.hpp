@@ -16,7 +16,7 @@ namespace crossdock {
 namespace detail {
 using publisher_ref = counted<crossdock_publisher, crossdock_publisher_ref, crossdock_publisher_unref>;
 
-/// The variables of a publisher in whose memory vectors lie.
+/// For one publisher: the names of the variables whose memory a vector uses.
 class taken_variables {
  public:
   /// Marks the variable as used by a vector. Returns false if another vector uses it already.

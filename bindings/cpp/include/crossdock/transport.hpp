@@ -34,8 +34,7 @@ enum class pattern : int {
 struct port_options {
   crossdock::pattern pattern = crossdock::pattern::any;
   std::uint32_t capacity = 0;  ///< messages in flight, a power of two up to 4096; 0: as the port has, or 8 if it is new
-  /// If this call makes the port and this is true, the port and its messages stay after the run, until the port is
-  /// removed.
+  /// If true, and if this call makes the port, the port and its messages stay after the run, until the port is removed.
   bool persistent = false;
 };
 

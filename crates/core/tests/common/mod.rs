@@ -24,8 +24,8 @@ pub struct World {
 /// The index of the word that holds a member's id. The roll proves this member's death.
 const ROLL: usize = 7999;
 
-/// The index of the word that names the member that held the region's lock while any member asked its host; 0 if none
-/// did.
+/// The index of the word for `held`: the member that held the region's lock while some member asked its host a
+/// question; 0 if none did.
 const HELD: usize = 7998;
 
 /// The index of the word that holds a number of bytes. The daemon does not answer a request for more bytes; 0 means
@@ -222,7 +222,7 @@ impl LivenessSource for Window {
             self.proofs.note(member);
             return true;
         }
-        // The test marks each dead member in the table, so the table is the only source.
+        // The test marks each dead member in the table, so the table alone tells whether a member is dead.
         self.world.liveness().members[member.slot()].load(Ordering::Acquire) != member.0
     }
 }

@@ -45,7 +45,8 @@ impl Port {
 /// One case of the test `change_after`: a pattern of the port, and what happens before and after the death.
 struct Case<T> {
     pattern: Pattern,
-    /// Whether the dead member was a producer or a consumer of the port. A consumer had received a message.
+    /// Whether the dead member was a producer or a consumer of the port. If it was a consumer, it had received a
+    /// message.
     dying: Side,
     /// The end that another process opens; by opening it, this process heals the dead member's end.
     healer: Side,

@@ -32,7 +32,7 @@ impl LivenessSource for Table {
         unsafe { self.0.start().cast().as_ref() }
     }
 
-    /// The test marks each dead member in the table, so the table is the only source.
+    /// The test marks each dead member in the table, so the table alone tells whether a member is dead.
     fn has_left(&self, member: MemberId) -> bool {
         self.table().members[member.slot()].load(std::sync::atomic::Ordering::Acquire) != member.0
     }

@@ -46,7 +46,7 @@ impl Ring {
     /// Makes an io_uring; `None` if the machine does not have io_uring.
     pub fn new() -> Option<Self> {
         let mut parameters = Parameters::default();
-        // SAFETY: the call fills the parameters, which are as long as the kernel's.
+        // SAFETY: the call fills `parameters`, which has the size of the kernel's struct.
         let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4, &raw mut parameters) };
         if ring < 0 {
             return None;

@@ -4,8 +4,8 @@
 //! operations. At each step it tries every operation that may come next in this order, and checks whether the operation
 //! can have got its answer while the item was in its present state. If no operation fits, the search goes back one
 //! step. An operation without an answer (its process was killed) may have happened at any time after its call, or
-//! never. At some time after the kill of a process, the items that the process had open become free, and keep what it
-//! wrote.
+//! never. At some time after the kill of a process, the items that the process had open become free, and keep what that
+//! process wrote.
 //!
 //! If the tasks run on several nodes, the check accepts three answers that it would refuse on one node. All other
 //! answers must fit, on any number of nodes.

@@ -51,7 +51,7 @@ pub struct Client {
     pub asked: BTreeMap<u64, Asked>,
     pub answered: BTreeSet<u64>,
     pub open: BTreeMap<SegmentId, u32>,
-    /// Map from the id of each observer of this client to its series, its pin page and its slot.
+    /// For the id of each observer of this client: its series, its pin page and its slot.
     pub pins: BTreeMap<SegmentId, (SegmentId, SegmentId, u32)>,
     pub series: BTreeMap<SegmentId, Publishing>,
     pub incarnation: u64,

@@ -25,10 +25,10 @@ pub struct Own {
 /// What the broker has told clients about items.
 #[derive(Default)]
 pub struct ItemModel {
-    /// Map from each item that must exist to its workflow. Such an item was made, no request to destroy it was sent,
-    /// and it does not end with its owner.
+    /// For each item that must exist: its workflow. Such an item was made, no request to destroy it was sent, and it
+    /// does not end with its owner.
     promised: BTreeMap<SegmentId, u64>,
-    /// Items for which a request was sent that may end them.
+    /// Items that may have ended, because a request was sent that may end them.
     doubtful: BTreeSet<SegmentId>,
     /// For each transferred item: its workflow, and its new owner. The journal must have this owner until a later
     /// record changes the owner.

@@ -60,18 +60,18 @@ pub struct Model {
     pub ended: BTreeSet<u64>,
     may_end: BTreeSet<u64>,
     gone: BTreeSet<MemberId>,
-    /// Map from a request (its member and its number) to the segment that it made according to the journal.
+    /// For each request (its member and its number): the segment that the request made according to the journal.
     done: BTreeMap<(MemberId, u64), SegmentId>,
     removed: BTreeSet<SegmentId>,
     /// The present members of each workflow, according to the journal. The next field, `runs`, has the latest run of
     /// each workflow.
     present: BTreeMap<u64, BTreeSet<MemberId>>,
     runs: BTreeMap<u64, u64>,
-    /// Map from each port that ends with its run to the port's workflow and the number of the run.
+    /// For each port that ends with its run: the port's workflow and the number of the run.
     ports: BTreeMap<SegmentId, (u64, u64)>,
     grants: BTreeMap<u64, Vec<Grant>>,
-    /// A keeper died when this was the largest id of a segment. The segments up to this id were lost then; members may
-    /// offer them again or not.
+    /// The largest id of a segment when a keeper last died. The memory of all segments with ids up to this one was lost
+    /// then; members may offer it again or not.
     pub lost_segments: u64,
     pub lost_endpoints: u64,
 }

@@ -15,7 +15,7 @@ use crate::world::{NAMES, PARTS, Planted, World};
 /// longest time for one pull.
 const ANSWER: u64 = 5_000;
 const PULL: u64 = 3_000;
-/// The pause between two questions of the region's node whether the copy is still being made.
+/// The pause between two questions by which the region's node asks whether the copy is still being made.
 const ASK: u64 = 1_000;
 /// If the region's node did not reply, the pause before it is asked again to freeze the region.
 const AGAIN: u64 = 100;

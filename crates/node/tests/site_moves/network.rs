@@ -26,7 +26,7 @@ pub struct Network {
     messages: Vec<Sent>,
     /// Pairs of nodes. No message arrives that the first node of a pair sends to the second node.
     cuts: Vec<(usize, usize)>,
-    /// Map from each slow link (its sender and its receiver) to the delay of a message in milliseconds.
+    /// For each slow link (its sender and its receiver): the delay of a message in milliseconds.
     slow: BTreeMap<(usize, usize), u64>,
     /// Used by the tests in `scripted.rs`: tells which messages get lost.
     pub loses: Option<fn(&Message) -> bool>,

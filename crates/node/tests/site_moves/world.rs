@@ -28,8 +28,8 @@ pub enum Planted {
     /// The region's node removes a moving region as soon as it has sent the last part, and does not wait until the
     /// region has moved.
     RemovedEarly,
-    /// The next node gives a moving region its name without a HAND_OVER, so it does not learn whether tasks have opened
-    /// the region meanwhile.
+    /// The next node gives a moving region its name without a HAND_OVER, so the next node does not learn whether tasks
+    /// have opened the region meanwhile.
     HandOverSkipped,
     /// The host opens a region to copy it, but tasks can still open the region.
     FreezeSkipped,

@@ -19,26 +19,27 @@ pub struct Member {
     request: u64,
     /// The request for whose answer the member waits, with its number.
     pub pending: Option<(u64, Request)>,
-    /// Map from each item that the member has open for writing to the item's file.
+    /// For each item that the member has open for writing: the item's file.
     pub open: BTreeMap<SegmentId, SegmentId>,
     /// Files that the member secretly keeps open after it gave their items away.
     clings: BTreeSet<SegmentId>,
-    /// Map from each item that the member owns and shares to the item's file.
+    /// For each item that the member owns and shares: the item's file.
     pub shares: BTreeMap<SegmentId, SegmentId>,
     /// For each item that the member reads: its file, and the bytes that the file had when the member got it.
     pub reads: BTreeMap<SegmentId, (SegmentId, u64)>,
     /// When the member sent its pending request.
     asked: u64,
-    /// How long the member has asked to wait for the readers when it takes a shared item back.
+    /// For how long the member has asked the broker to wait for the readers of a shared item that the member takes
+    /// back.
     patience: u64,
     /// Items that the member has closed and has not reported as closed yet. It reports them after the host has carried
     /// out all effects of the present event.
     closes: Vec<SegmentId>,
-    /// The key of the item that the member has asked for, as long as the item has existed since then. While this is
-    /// set, the answer must not be NOT_FOUND.
+    /// The key of the item that the member has asked for; `None` if the item did not exist then or has ended since
+    /// then. While this is set, the answer must not be NOT_FOUND.
     pub(super) must_find: Option<String>,
-    /// The key of the item that the member has asked for without waiting, as long as no item of this key has existed
-    /// since then. While this is set, the answer must be neither NOT_YET nor a description of the item.
+    /// The key of the item that the member has asked for without waiting; `None` if an item of this key existed then or
+    /// was made since then. While this is set, the answer must be neither NOT_YET nor a description of the item.
     pub(super) must_miss: Option<String>,
 }
 
@@ -190,8 +191,8 @@ impl World {
                 }
                 0 => {
                     let level = [ItemLevel::Verified, ItemLevel::Verified, ItemLevel::Strict][self.random.below(3)];
-                    // A node sends only the bytes of small items ahead. The next node of a large item must pull its
-                    // bytes.
+                    // Only the bytes of small items are sent before the next node asks for them. The next node of a
+                    // large item must pull its bytes.
                     let is_large = self.form == Form::Whole && self.random.one_in(2);
                     let size = if is_large { 100_000 } else { 5000 };
                     self.ask(m, ItemRequest::Create { size, level, on_death: OnDeath::Keep, key });
@@ -294,7 +295,7 @@ impl World {
         }
     }
 
-    /// Delivers an answer to its member, at once.
+    /// Delivers an answer to its member without a delay.
     pub(super) fn deliver(&mut self, n: usize, connection: u64, message: &[u8], with: Attachment) {
         let (number, answer) = Answer::decode(message, with.count()).expect("the broker's own words");
         let Some(m) = self.members.iter().position(|m| m.node == n && m.connection == connection) else { return };
@@ -410,8 +411,8 @@ impl World {
         }
         let here = self.members.iter().filter(|member| member.node == node);
         let other = here.filter_map(|member| member.reads.get(&item)).find(|(of, held)| *of != file && *held == bytes);
-        // On the item's own node a second copy is allowed. If the item was to go to a next owner, the daemon may have
-        // copied it because a reader still had the old file open, and then that owner ended.
+        // On the item's own node a second copy is allowed. The daemon may have copied the item for its next owner,
+        // because a reader still had the old file open, and the next owner may have ended since then.
         if other.is_some() && self.calm && self.home(item) != Some(node) {
             return self.fail(format!("node {} has two copies of {item}", super::NAMES[node]));
         }

@@ -46,7 +46,7 @@ pub enum Planted {
     StampIgnored,
     /// The proof does not notice that another node is pulling the item's bytes, if the link is slow.
     SlowPullUnseen,
-    /// If the catalog loses its leader before it has answered a commit, the node takes the commit for made.
+    /// If the catalog loses its leader before it has answered a commit, the node assumes that the commit was made.
     UnknownIsDone,
     /// While an item is on its way between two nodes, its name counts as free.
     TransitUnseen,
@@ -143,7 +143,7 @@ pub const NAMES: [&str; 3] = ["a", "b", "c"];
 
 struct Node {
     lasting: Lasting,
-    /// Map from each file that the keeper holds to a number that stands for the file's bytes.
+    /// For each file that the keeper holds: a number that stands for the file's bytes.
     files: BTreeMap<SegmentId, u64>,
     number: u64,
     token: u64,
@@ -164,8 +164,7 @@ struct Node {
 struct Known {
     /// The bytes that the last owner wrote.
     written: u64,
-    /// Map from the bytes that an owner shared to the time at which they were overwritten; `u64::MAX` if they were not
-    /// overwritten.
+    /// For the bytes of each sharing: the time at which they were overwritten; `u64::MAX` if they were not overwritten.
     shared: BTreeMap<u64, u64>,
     /// True if the item may not exist any more: a member asked to destroy it, or it ended because another item has its
     /// key.

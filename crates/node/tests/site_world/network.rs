@@ -130,8 +130,8 @@ impl Network {
         self.messages.iter().any(|sent| bytes(sent) && !is_unseen(sent))
     }
 
-    /// Notes that the broker of node `n` is gone. It gets no more answers to its questions and pulls, and questions to
-    /// it fail.
+    /// Notes that the broker of node `n` is gone. The broker gets no more answers to its questions and pulls, and
+    /// questions to it fail.
     pub fn forget_node(&mut self, n: usize) {
         let failure = || NodeFailure { status: Status::Disconnected, text: "the broker is gone".into() };
         let mut lost = Vec::new();

@@ -35,7 +35,7 @@ pub enum Defect {
     None,
     /// The network loses one in eight questions to this service, but confirms that it has delivered them.
     Swallows(u32),
-    /// The network changes the byte at this position of all pulled bytes.
+    /// In all pulled bytes, the network changes the byte at this position.
     ChangesByte(usize),
 }
 
@@ -50,7 +50,7 @@ pub struct Net {
     cuts: Mutex<BTreeSet<(&'static str, &'static str)>>,
     /// True if every pull of bytes fails; questions still pass.
     refuses_pulls: AtomicBool,
-    /// Map from each service to the number of questions that it has answered without a refusal.
+    /// For each service: the number of questions that it has answered without a refusal.
     answered: Mutex<BTreeMap<u32, u64>>,
 }
 

@@ -132,8 +132,8 @@ class block {
     other.put(mine);
     put(theirs);
   }
-  /// Writes a second header at `to`. No other member may see the memory at `to` yet; what the memory contains does not
-  /// matter.
+  /// Makes a second header at `to`, which points to the same elements. No other member may see the memory at `to` yet;
+  /// what the memory contains does not matter.
   void relocate_to(block* to) const noexcept {
     to->region_ = relative(&to->region_, resolve(region_));
     to->put({data(), size(), capacity()});
@@ -156,7 +156,8 @@ class block {
     data_ = relative_word::null;
     in_order();
   }
-  /// Sets the words, which must be null and zero before the call. It writes them in the opposite order to clear().
+  /// Sets the words, which must be null and zero before the call. The function writes them in the opposite order to
+  /// clear().
   void put(const state& s) noexcept {
     data_ = relative(&data_, s.data);
     in_order();

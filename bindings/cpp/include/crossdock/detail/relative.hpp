@@ -25,7 +25,8 @@ inline relative_word relative(const void* place, const void* target) noexcept {
 }
 
 /// Keeps the stores before and after this call in their order, for a member that reads the memory after this process
-/// was killed. The CPU makes stores visible in order, so only the compiler must be kept from reordering them.
+/// was killed. The CPU makes stores visible in the order of the program, so only the compiler must be kept from
+/// reordering them.
 inline void in_order() noexcept { asm volatile("" ::: "memory"); }
 
 }  // namespace crossdock::detail
