@@ -435,7 +435,9 @@ contains
     call natives(publisher%attributes, names=attribute_names, entries=declared_attributes)
     stat = c_publisher_open(session, name // c_null_char, variables, int(n, c_size_t), declared_attributes, &
                             int(size(declared_attributes), c_size_t), options, reference)
-    if (stat == CROSSDOCK_OK) publisher%reference = reference
+    if (stat /= CROSSDOCK_OK) return
+    if (c_associated(publisher%reference)) call publisher%free()
+    publisher%reference = reference
   end subroutine
 
   subroutine publisher_publish(publisher, stat, sequence)

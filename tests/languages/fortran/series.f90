@@ -2,6 +2,7 @@
 ! shape (4,5) of the table is (5,4) here.
 module series
   use suite
+  use crossdock_checkpoints, only: crossdock_open
   implicit none
   public
 
@@ -327,6 +328,25 @@ contains
     call shows(version, 3, 3._real64)
     call late%next(version, stat, timeout_ms=WAIT)
     call want(CROSSDOCK_CLOSED, stat, 'next after the last')
+    call another_name()
+  end subroutine
+
+  !> Opens a publisher that is open already under another name, which ends its first series.
+  subroutine another_name()
+    type(crossdock_publisher) :: field
+    type(crossdock_observer) :: observer
+    type(crossdock_version) :: version
+    integer :: stat
+    call field%variable('u', 'f64', [5, 4])
+    call session%publisher(name_of('b'), field, stat)
+    call ok(stat, 'publisher')
+    call session%observe(name_of('b'), observer, stat, timeout_ms=WAIT)
+    call ok(stat, 'observe')
+    call session%publisher(name_of('c'), field, stat)
+    call ok(stat, 'the publisher of another series')
+    call observer%next(version, stat, timeout_ms=WAIT)
+    call want(CROSSDOCK_CLOSED, stat, 'next of the first series')
+    call publish(field, 1)
   end subroutine
 
   subroutine s8()
@@ -722,6 +742,21 @@ contains
     call session%publisher(name_of('b'), bad, stat)
     call want(CROSSDOCK_INVALID, stat, 'a type that is none')
     call says('f65')
+    call open_often()
+  end subroutine
+
+  !> Opens a publisher in the shared session after more calls of crossdock_open than a session can have references.
+  subroutine open_often()
+    integer, parameter :: CALLS = 16400
+    type(crossdock_publisher) :: none, field
+    integer :: stat, i
+    do i = 1, CALLS
+      call crossdock_open(none, name_of('c'), stat)
+      call want(CROSSDOCK_INVALID, stat, 'no variables')
+    end do
+    call field%variable('u', 'f64', [5, 4])
+    call crossdock_open(field, name_of('c'), stat)
+    call ok(stat, 'crossdock_open')
   end subroutine
 
   subroutine s14()
