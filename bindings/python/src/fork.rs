@@ -1,27 +1,26 @@
 //! A forked child has a copy of its parent's memory, but the daemon knows only the parent. If a child closed a port,
 //! its parent's port would be closed. So only the process that opened an object of a session may use or drop it.
+//!
+//! While the interpreter ends, no object is used or dropped. The process is about to exit, and its status is not known
+//! yet. If it is 0, the library closes the ports and ends the series; otherwise peers learn that the program died.
+//! Messages that the program did not release go to the next consumer.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossdock_client::{ProcessToken, Status};
 use pyo3::prelude::*;
 
 use crate::errors::error;
+use crate::wait::{is_ending, park_if_ending};
 
-/// True after the program has ended by an error. From then on no object is closed.
-static ABANDONED: AtomicBool = AtomicBool::new(false);
-
-/// Python calls this when the program ends by an error. From then on no session, port or series is closed, so peers
-/// learn that the program died. Messages that the program did not release go to the next consumer.
-#[pyfunction]
-pub fn _abandon() {
-    ABANDONED.store(true, Ordering::Relaxed);
-}
-
-/// Makes the error for an object that belongs to the parent process.
+/// Makes the error for an object that belongs to the parent process, or that is used while the interpreter ends.
 pub fn elsewhere(py: Python<'_>, what: &str) -> PyErr {
+    park_if_ending(py);
+    if is_ending() {
+        let text = format!("{what} cannot be used any more, because the interpreter ends");
+        return error(py, Status::Disconnected, text);
+    }
     error(
         py,
         Status::Disconnected,
@@ -32,7 +31,8 @@ pub fn elsewhere(py: Python<'_>, what: &str) -> PyErr {
     )
 }
 
-/// An object that belongs to the process that made it. A forked child neither uses nor drops it.
+/// An object that belongs to the process that made it. A forked child neither uses nor drops it, and neither does an
+/// interpreter that ends.
 pub struct Own<T> {
     value: ManuallyDrop<T>,
     process: ProcessToken,
@@ -44,9 +44,9 @@ impl<T> Own<T> {
         Self { value: ManuallyDrop::new(value), process: ProcessToken::current() }
     }
 
-    /// Tells whether this is the process that made the object.
+    /// Tells whether this is the process that made the object, and its interpreter does not end yet.
     pub fn here(&self) -> bool {
-        self.process.is_current() && !ABANDONED.load(Ordering::Relaxed)
+        self.process.is_current() && !is_ending()
     }
 
     /// Fails in a forked child. The error names the object and gives a hint.

@@ -76,7 +76,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(files::await_file, module)?)?;
     module.add_function(wrap_pyfunction!(type_name, module)?)?;
     module.add_function(wrap_pyfunction!(dtype_of, module)?)?;
-    module.add_function(wrap_pyfunction!(fork::_abandon, module)?)?;
     module.add_function(wrap_pyfunction!(wait::_ending, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     Ok(())

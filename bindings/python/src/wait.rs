@@ -38,15 +38,21 @@ pub fn deadline(py: Python<'_>, seconds: Option<f64>) -> PyResult<Duration> {
 static ENDING: OnceLock<ThreadId> = OnceLock::new();
 
 /// Records that the interpreter ends in this thread. Every other Python thread that still runs is a daemon thread.
+/// Python calls this before the interpreter ends.
 #[pyfunction]
 pub fn _ending() {
     let _ = ENDING.set(thread::current().id());
 }
 
-/// Stops a daemon thread when the interpreter ends. The interpreter closes ports at its end, while daemon threads may
-/// still wait at them. Such a wait would raise an exception, and Python would print it although the program made no
-/// mistake. So the thread never returns from its wait, as with Python's own locks.
-fn park_if_ending(py: Python<'_>) {
+/// Tells whether the interpreter ends.
+pub fn is_ending() -> bool {
+    ENDING.get().is_some()
+}
+
+/// Stops a daemon thread when the interpreter ends. If its call ended now, it would raise an exception, and Python
+/// would print it although the program made no mistake. So the thread never returns from its call, as with Python's own
+/// locks.
+pub fn park_if_ending(py: Python<'_>) {
     if ENDING.get().is_some_and(|ending| *ending != thread::current().id()) {
         py.detach(|| {
             loop {

@@ -144,13 +144,19 @@ def test_ctrl_c_ends_a_wait(ends, name):
     peer.communicate(timeout=5)
 
 
-@pytest.mark.parametrize("ending, seen", [
+# How a program can end, and what its peers see then.
+ENDINGS = [
     ("pass", crossdock.ClosedError),
-    ("raise SystemExit(3)", crossdock.ClosedError),
+    ("sys.exit(0)", crossdock.ClosedError),
+    ("sys.exit(3)", crossdock.PeerDiedError),
+    ("sys.exit('failed')", crossdock.PeerDiedError),
     ("raise RuntimeError('failed')", crossdock.PeerDiedError),
     ("raise KeyboardInterrupt", crossdock.PeerDiedError),
     ("import os; os._exit(0)", crossdock.PeerDiedError),
-])
+]
+
+
+@pytest.mark.parametrize("ending, seen", ENDINGS)
 @pytest.mark.parametrize("way", ["open", "with"])
 def test_peers_see_how_a_program_ended(session, name, ending, seen, way):
     consumer = session.port(name, "consumer")
@@ -165,6 +171,90 @@ def test_peers_see_how_a_program_ended(session, name, ending, seen, way):
     peer.communicate(timeout=5)
     consumer.close()
     session.remove_port(name)
+
+
+@pytest.mark.parametrize("ending, seen", ENDINGS)
+def test_observers_see_how_a_program_ended(session, name, ending, seen):
+    peer = python(f"""
+        p = s.publisher({name!r}, {{"u": ("f8", 10)}})
+        p.publish()
+        sys.stdin.readline()
+        {ending}
+    """)
+    observer = session.observe(name, timeout=10)
+    assert observer.next(timeout=10).sequence == 1
+    peer.stdin.write("\n")
+    peer.stdin.flush()
+    with pytest.raises(seen):
+        observer.next(timeout=10)
+    peer.communicate(timeout=5)
+    observer.close()
+    session.remove_series(name)
+
+
+def test_arrays_stay_until_the_interpreter_has_ended(session, name):
+    program = f"""
+        import atexit
+
+        def late():
+            print("late", array.sum())
+            for use in (lambda: s.member, lambda: p.send(tag=2), lambda: v.array, lambda: f.publish()):
+                try:
+                    use()
+                except crossdock.DisconnectedError as error:
+                    print("the interpreter ends" in str(error))
+
+        atexit.register(late)
+        import crossdock
+        s = crossdock.connect(task="peer", private_daemon=False)
+        r = s.region({name!r}, size="1 MiB")
+        v = r.vector("v", "f8", 10)
+        array = v.array
+        array[:] = 1
+        p = s.port({name!r}, "producer")
+        f = s.publisher({name!r}, {{"u": ("f8", 10)}})
+        s.remove_region({name!r}); s.remove_port({name!r})
+        atexit.register(lambda: print("early", array.sum() + v.array.sum(), p.send(tag=1)))
+    """
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=30)
+    said = ["early 20.0 None", "late 10.0", "True", "True", "True", "True"]
+    assert (run.returncode, run.stderr, run.stdout.splitlines()) == (0, "", said)
+    session.remove_series(name)
+
+
+@pytest.mark.parametrize("ending, seen", [("pass", crossdock.ClosedError), ("sys.exit(3)", crossdock.PeerDiedError)])
+def test_daemon_threads_do_no_harm_when_a_program_ends(session, name, ending, seen):
+    consumer = session.port(name, "consumer")
+    peer = python(f"""
+        import threading
+        p, c = s.port({name!r}, "producer"), s.port({name + "/2"!r}, "consumer")
+        f = s.publisher({name!r}, {{"u": ("f8", 10)}})
+        s.remove_port({name + "/2"!r})
+
+        def repeat(call):
+            while True:
+                call()
+
+        for call in (lambda: p.send(tag=1), lambda: c.receive(timeout=30), f.publish, lambda: s.member):
+            threading.Thread(target=repeat, args=(call,), daemon=True).start()
+        sys.stdin.readline()
+        {ending}
+    """)
+    observer = session.observe(name, timeout=10)
+    peer.stdin.write("\n")
+    peer.stdin.flush()
+    with pytest.raises(seen):
+        while True:
+            consumer.receive(timeout=10).release()
+    with pytest.raises(seen):
+        while True:
+            observer.next(timeout=10)
+    peer.wait(timeout=10)
+    assert (peer.returncode, peer.stderr.read()) == (0 if ending == "pass" else 3, "")
+    consumer.close()
+    observer.close()
+    session.remove_port(name)
+    session.remove_series(name)
 
 
 def test_a_message_of_a_failed_program_is_delivered_again(session, name):

@@ -17,7 +17,6 @@ import atexit as _atexit
 import io as _io
 import os as _os
 import sys as _sys
-import weakref as _weakref
 
 from . import _native
 from ._errors import (
@@ -155,22 +154,6 @@ def open(file, mode="r", *args, **kwargs):  # noqa: A001: named as what it stand
     return _io.open(file, mode, *args, **kwargs)
 
 
-_sessions: "_weakref.WeakSet[Session]" = _weakref.WeakSet()
-
-
-def _at_exit() -> None:
-    """Closes the sessions when the program ends. If an error ended the program, the sessions are not closed, so that
-    peers see that the program died."""
-    _native._ending()
-    failed = hasattr(_sys, "last_type") and not hasattr(_sys, "ps1")
-    if failed:
-        _native._abandon()
-        return
-    for session in list(_sessions):
-        try:
-            session._leave()
-        except Error:
-            pass  # the daemon has ended already, so it needs no report
-
-
-_atexit.register(_at_exit)
+# While the interpreter ends, the status of the program is not known yet, so nothing is closed. If the status is 0, the
+# library closes the ports and ends the series a moment later. If not, peers see that the program died.
+_atexit.register(_native._ending)
