@@ -95,7 +95,7 @@ contains
   !> names, and `skipped` gets one line for each newer checkpoint that is damaged. If there is no checkpoint, because
   !> the program starts for the first time, nothing changes and the status is OK. CORRUPT: all checkpoints are damaged.
   !> INVALID: the checkpoint is of another number of ranks, or does not fit into the publisher's arrays. WRONG_TYPE: a
-  !> stored array has another type than the publisher's.
+  !> stored array has another type than the publisher's. NO_SPACE: the node's memory does not suffice.
   subroutine crossdock_restart(publisher, folder, stat, step, time, skipped)
     type(crossdock_publisher), intent(in) :: publisher
     character(*), intent(in) :: folder

@@ -998,9 +998,11 @@ crossdock_status crossdock_checkpoint_read(crossdock_checkpoint *checkpoint, con
  * program starts for the first time), CORRUPT (all checkpoints are damaged), INVALID (the checkpoint is of another
  * number of ranks, or the publisher lacks a stored variable, or its largest shape is smaller than the stored one),
  * WRONG_TYPE (a stored array has another type than the publisher's), BUSY (a version is begun, and an array would have
- * to be resized), DENIED (this user may not read the folder or a file), SYSTEM (the kernel refuses another call). The
- * arrays are unchanged after an error, except if the file can no longer be read after it was checked: then, after
- * SYSTEM or CORRUPT, some arrays may have been filled. */
+ * to be resized), NO_SPACE (the node's memory does not suffice), DENIED (this user may not read the folder or a file),
+ * SYSTEM (the kernel refuses another call). The arrays are unchanged after an error, with two exceptions. If the file
+ * can no longer be read after it was checked, then, after SYSTEM or CORRUPT, some arrays may have been resized or
+ * filled. If the kernel refuses memory while several arrays with CROSSDOCK_PAGES_MAY_MOVE become smaller, those
+ * elements of these arrays that are not stored may be 0. */
 crossdock_status crossdock_publisher_restart(crossdock_publisher *publisher, const char *folder,
                                              crossdock_checkpoint **checkpoint);
 

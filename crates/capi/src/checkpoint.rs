@@ -261,6 +261,43 @@ fn fits(publisher: &Publisher, stored: &Stored) -> Result<()> {
     publisher.check_shape(&stored.name, &publisher.c_shape(&stored.name, &stored.shape)?)
 }
 
+/// The bytes of a variable.
+fn contents<'a>(publisher: &'a mut Publisher, variable: &str) -> Result<&'a mut [u8]> {
+    let (start, bytes) = (publisher.memory(variable)?, publisher.bytes(variable)?);
+    // SAFETY: the variable has this number of bytes. The caller has the only reference to the publisher, because it
+    // holds the lock that other calls of the library need, and `crossdock.h` forbids the program to use the arrays
+    // during the call.
+    Ok(unsafe { std::slice::from_raw_parts_mut(start, bytes as usize) })
+}
+
+/// Gives the arrays of a publisher their stored shapes, or none of them if the kernel refuses memory for one.
+///
+/// Arrays that grow come first, because an array that has grown gets its former shape back without a loss, and because
+/// the kernel refuses to make an array smaller only if its pages may move. If it refuses that for a second array, the
+/// elements that the first one lost are zero afterwards.
+fn resize(publisher: &mut Publisher, stored: &[Stored]) -> Result<()> {
+    let mut former = Vec::new();
+    let mut resize_those_that = |grow: bool| {
+        for stored in stored {
+            let (name, shape) = (&stored.name, publisher.c_shape(&stored.name, &stored.shape)?);
+            let before = publisher.shape(name)?.to_vec();
+            if before != shape && (stored.bytes > publisher.bytes(name)?) == grow {
+                publisher.resize(name, &shape)?;
+                former.push((name, before));
+            }
+        }
+        Ok(())
+    };
+    let resized = resize_those_that(true).and_then(|()| resize_those_that(false));
+    if resized.is_err() {
+        for (name, shape) in former {
+            // The variable has had memory for this shape before, so the kernel is not asked for any.
+            let _ = publisher.resize(name, &shape);
+        }
+    }
+    resized
+}
+
 /// Fills the arrays of a publisher from the newest undamaged checkpoint of its series.
 fn fill(publisher: &mut Publisher, series: &str, folder: &Path) -> Result<Restart> {
     let found = restart(folder, &base_of(series))?;
@@ -270,19 +307,13 @@ fn fill(publisher: &mut Publisher, series: &str, folder: &Path) -> Result<Restar
         return Err(invalid(format!("{path} holds {held}, not {series}: is it of another number of ranks?")));
     }
     let stored = found.checkpoint.variables(series)?;
-    // Nothing is changed before all arrays are known to fit.
+    // Nothing is changed before all arrays are known to fit, and no array is filled before all have room.
     stored.iter().try_for_each(|stored| fits(publisher, stored))?;
+    resize(publisher, stored)?;
     for stored in stored {
-        let shape = publisher.c_shape(&stored.name, &stored.shape)?;
-        if publisher.shape(&stored.name)? != shape {
-            publisher.resize(&stored.name, &shape)?;
-        }
-        let (start, bytes) = (publisher.memory(&stored.name)?, publisher.bytes(&stored.name)?);
-        // SAFETY: the variable has this number of bytes. The caller holds the lock that other calls of the library
-        // need, and `crossdock.h` forbids the program to use the arrays during the call.
-        let into = unsafe { std::slice::from_raw_parts_mut(start, bytes as usize) };
+        let into = contents(publisher, &stored.name)?;
         found.checkpoint.read(series, &stored.name, into)?;
-        publisher.touched(&stored.name, 0..bytes)?;
+        publisher.touched(&stored.name, 0..stored.bytes)?;
     }
     Ok(found)
 }
@@ -330,14 +361,14 @@ mod tests {
     use super::*;
 
     fn publisher(variables: Vec<Variable>) -> Publisher {
-        let spec = SeriesOptions { variables, ..SeriesOptions::default() };
+        let spec = SeriesOptions { variables, chunk: Some(4096), ..SeriesOptions::default() };
         Publisher::create(Identity::alone("field"), &spec, Arc::new(StandaloneHost::default())).unwrap().0
     }
 
     /// Saves a checkpoint of the series `field`. Each variable is given by its name, type and shape. Every byte of
     /// every variable is 7.
     fn saved(variables: &[(&str, &str, &[u64])]) -> tempfile::TempDir {
-        let (folder, bytes) = (tempfile::tempdir().unwrap(), [7; 1024]);
+        let (folder, bytes) = (tempfile::tempdir().unwrap(), [7; 1 << 16]);
         let variable = |(name, ty, shape): &(&str, &str, &[u64])| {
             let (element, _) = crossdock_layout::type_name::Type::parse(ty).unwrap().size_and_align().unwrap();
             let bytes = &bytes[..(shape.iter().product::<u64>() * element) as usize];
@@ -397,5 +428,31 @@ mod tests {
         let folder = saved(&[("a", "f64", &[12]), ("zeta", "f64", &[1])]);
         assert_eq!(fill(&mut field, "field", folder.path()).unwrap_err().status, Status::Invalid);
         assert_eq!(bytes(&field, "a"), [0; 80]);
+    }
+
+    #[cfg(feature = "faults")]
+    #[test]
+    fn a_restart_that_fails_for_want_of_memory_changes_no_array() {
+        let folder = saved(&[("a", "f64", &[2000]), ("b", "f64", &[10]), ("c", "f64", &[3000])]);
+        let variable = |name: &str, shape| Variable { max_shape: vec![3000], ..Variable::new(name, "f64", &[shape]) };
+        let mut refused = 0;
+        crossdock_os::faults::each_call_fails(|attempt| {
+            let mut field = publisher(vec![variable("a", 1000), variable("b", 600), variable("c", 1000)]);
+            for name in ["a", "b", "c"] {
+                contents(&mut field, name).unwrap().fill(1);
+            }
+            attempt.arm();
+            let filled = fill(&mut field, "field", folder.path());
+            let failed = attempt.disarm();
+            if matches!(failed, Some(("mmap", _))) {
+                assert_eq!(filled.map(drop).unwrap_err().status, Status::NoSpace);
+                for (name, length) in [("a", 1000), ("b", 600), ("c", 1000)] {
+                    assert_eq!(field.shape(name).unwrap(), [length]);
+                    assert!(bytes(&field, name).iter().all(|byte| *byte == 1), "{name}");
+                }
+                refused += 1;
+            }
+        });
+        assert_eq!(refused, 2, "a and c need memory");
     }
 }

@@ -119,7 +119,8 @@ inline std::optional<checkpoint> restart(const std::string& folder, const std::s
 /// program starts for the first time, the arrays are not changed and nothing is returned. Errors: corrupt (all
 /// checkpoints are damaged), invalid (the checkpoint is of another number of ranks, or the publisher lacks a stored
 /// variable, or its largest shape is smaller than the stored one), wrong_type (a stored array has another type than
-/// the publisher's), denied (this user may not read the folder or a file), system (the kernel refuses another call).
+/// the publisher's), no_space (the node's memory does not suffice), denied (this user may not read the folder or a
+/// file), system (the kernel refuses another call).
 inline std::optional<checkpoint> restart(const publisher& into, const std::string& folder) {
   crossdock_checkpoint* given = nullptr;
   const auto status = crossdock_publisher_restart(into.get(), folder.c_str(), &given);
