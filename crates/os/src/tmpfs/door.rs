@@ -7,9 +7,9 @@
 //! asks for the lease, it shuts the door in two steps:
 //!
 //! 1. The mount becomes read-only. The kernel refuses this while any process writes through the mount. Afterwards no
-//! process can open a file for writing through the mount, truncate it or change its mode or owner.
+//!    process can open a file for writing through the mount, truncate it or change its mode or owner.
 //! 2. The *gate* is shut. From then on the kernel asks the daemon before it opens anything through this mount (a
-//! fanotify permission event), and the daemon refuses.
+//!    fanotify permission event), and the daemon refuses.
 //!
 //! The gate also refuses each read by a system call, whether the door is open or shut: read, splice, sendfile,
 //! copy_file_range, and the same operations of an io_uring. The reason is that a splice or sendfile puts references to
