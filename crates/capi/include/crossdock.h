@@ -491,7 +491,8 @@ crossdock_status crossdock_ndarray_reshape(crossdock_region *region, crossdock_n
 crossdock_status crossdock_ndarray_view(crossdock_region *region, const crossdock_ndarray *array, uint64_t element_size,
                                         void **data, crossdock_order *order, uint32_t *rank, uint64_t *shape);
 
-/* Accessors that check nothing, for data of tasks that are trusted (caveat 5). They give NULL if there is no data. */
+/* Accessors that check nothing, for data of tasks that are trusted (caveat 5 at the top of this file). They give NULL
+ * if there is no data. */
 static inline void *crossdock_vector_data(const crossdock_vector *vector)
 {
     return vector->data ? (void *)((char *)(uintptr_t)&vector->data + vector->data) : NULL;
@@ -569,10 +570,10 @@ crossdock_status crossdock_port_wait_peer(crossdock_port *port, int64_t timeout_
 
 /* Send a message. If the port is full, wait for a free cell, that is, for a credit. NOT_YET if no cell is free, with
  * CROSSDOCK_NO_WAIT. `bytes` is the amount of data that the handle stands for; it is used for the statistics (0 if
- * unknown). The object must not change until its credit is back (caveat 2). Errors: TIMED_OUT (the message names the
- * consumer that has not released its messages), CLOSED (no cell is free, and all consumers have closed their ends),
- * PEER_DIED (no cell is free, all consumers are gone, and at least one of them died), INVALID (the end is a consumer's,
- * or `inline_length` is too large). After an error nothing was sent. */
+ * unknown). The object must not change until its credit is back (caveat 2 at the top of this file). Errors: TIMED_OUT
+ * (the message names the consumer that has not released its messages), CLOSED (no cell is free, and all consumers have
+ * closed their ends), PEER_DIED (no cell is free, all consumers are gone, and at least one of them died), INVALID (the
+ * end is a consumer's, or `inline_length` is too large). After an error nothing was sent. */
 crossdock_status crossdock_port_send(crossdock_port *port, const crossdock_message *message, uint64_t bytes,
                                      int64_t timeout_ms);
 
@@ -914,10 +915,11 @@ crossdock_status crossdock_series_version_attribute_at(crossdock_series_version 
 /* An attribute by name. NOT_FOUND: this version has no attribute of this name. */
 crossdock_status crossdock_series_version_attribute(crossdock_series_version *version, const char *name, crossdock_value *value);
 
-/* Turn a version into the newest one. No other thread may use it meanwhile. Only the chunks that differ are mapped
- * again, so addresses that crossdock_series_version_data gave before stay valid and show the new version. `remapped`
- * (may be NULL) is the number of chunks that were mapped. NO_SPACE or SYSTEM: the kernel gives no memory for an array
- * that cannot be mapped. After this error, ask for the arrays' addresses again. */
+/* Turn a version into the newest one. No other thread may use the version meanwhile. Only the chunks that differ are
+ * mapped again, so addresses that crossdock_series_version_data gave before stay valid and show the new version.
+ * `remapped` (may be NULL) is the number of chunks that were mapped or copied. An array is copied instead of mapped if
+ * the process may make no further mappings, or if the publisher may take versions back. NO_SPACE or SYSTEM: the kernel
+ * gives no memory for such a copy. After this error, ask for the arrays' addresses again. */
 crossdock_status crossdock_series_version_refresh(crossdock_series_version *version, uint64_t *remapped);
 
 /* A range of bytes of one variable in which two versions may differ. `variable` is the variable's index. */
@@ -1105,7 +1107,7 @@ crossdock_status crossdock_item_access(crossdock_session *session, const char *k
                                        crossdock_item **item);
 
 /* Wait for several items, at most 24, and open the first one that this task owns. `index` tells which of `keys` it is.
- * Otherwise as crossdock_item_access. */
+ * In all other respects the call works like crossdock_item_access. */
 crossdock_status crossdock_item_access_any(crossdock_session *session, const char *const *keys, size_t count,
                                            int64_t timeout_ms, size_t *index, crossdock_item **item);
 

@@ -210,7 +210,8 @@ unsafe extern "C" fn crossdock_checkpoint_variable_info(
 ) -> i32 {
     call(|| {
         let place = out(info.cast::<VariableInfo>(), "variable")?;
-        // SAFETY: `crossdock.h` requires zero-terminated texts, and NULL for the only series.
+        // SAFETY: `crossdock.h` requires that each text ends with a zero byte. `series` may be NULL, which stands for
+        // the only series of the checkpoint.
         let (series, name) = unsafe { (optional_text(series, "series")?.unwrap_or(""), text(name, "variable")?) };
         let opened = checkpoint(reference)?;
         let stored = opened.found.checkpoint.variable(opened.meant(series), name)?;
@@ -237,7 +238,8 @@ unsafe extern "C" fn crossdock_checkpoint_read(
     bytes: usize,
 ) -> i32 {
     call(|| {
-        // SAFETY: `crossdock.h` requires zero-terminated texts, and NULL for the only series.
+        // SAFETY: `crossdock.h` requires that each text ends with a zero byte. `series` may be NULL, which stands for
+        // the only series of the checkpoint.
         let (series, name) = unsafe { (optional_text(series, "series")?.unwrap_or(""), text(name, "variable")?) };
         if into.is_null() && bytes > 0 {
             return Err(invalid("the memory to read into is NULL"));

@@ -293,8 +293,9 @@ impl<T> Drop for ReferenceGuard<'_, T> {
             if let Err(other) = state.compare_exchange_weak(now, next, Ordering::AcqRel, Ordering::Acquire) {
                 now = other;
             } else if next & EMPTY != now & EMPTY {
-                // SAFETY: no new call can begin, and this call is the last running one. This call set the flag EMPTY
-                // while it was still counted, so a thread that gives up a reference does not take the value. So only
+                // SAFETY: this call is the last running one, and no new call that uses the value can begin. Another
+                // thread can still give up a reference. It does not take the value: while this call is counted as
+                // running, the other thread's call is not the last one, and after that the flag EMPTY is set. So only
                 // this thread uses the value.
                 drop(unsafe { (*self.slot.value.get()).take() });
                 now = state.load(Ordering::Acquire);

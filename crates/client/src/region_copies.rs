@@ -123,9 +123,10 @@ impl Session {
         Ok(IncomingRegion { session: self.clone(), opened, mapping })
     }
 
-    /// Claims a name in the site for `region`, a complete copy of a region. `order` is the number that the broker gave
-    /// when it told this session to copy the region. `former` is the segment from which the region was copied. If
-    /// `named` is true, the copy also gets the name now. The call is for the daemon itself.
+    /// Claims in the site the name that `region`, a complete copy of a region, is to get. `order` is the number that
+    /// the broker gave when it told this session to copy the region. `former` is the segment from which the region was
+    /// copied. If `named` is true, the broker also gives the copy this name. Until then, the copy has a name of the
+    /// daemon's own. The call is for the daemon itself.
     ///
     /// # Errors
     /// `EXISTS` if the name was taken meanwhile. `DISCONNECTED` if the catalog did not answer. `CLOSED` if the member

@@ -29,7 +29,7 @@ pub(crate) struct OpenRequest<'a> {
     /// Any number that the maker wants to keep with the segment. If the segment exists already, this number is ignored.
     /// For a port the number encodes the options.
     pub attribute: u64,
-    /// True if a segment that this request makes stays when the run ends. Regions always stay.
+    /// If this request makes a segment: true if the segment stays when the run ends. Regions always stay.
     pub persistent: bool,
     /// How long `OpenOnly` waits for a segment that does not exist yet. With `None`, the request does not wait.
     pub timeout: Option<Duration>,

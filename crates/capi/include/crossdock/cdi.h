@@ -94,7 +94,7 @@ static inline int CDI_create(CDI *c, CDI_key k, size_t s)
     return status == CROSSDOCK_EXISTS ? 0 : -1;
 }
 
-/* Makes the variable name an existing object. 1: the variable names the object of key k, even if another container owns
+/* Lets the variable c stand for an existing object. 1: c stands for the object of key k, even if another container owns
  * the object. 0: there is no such object. -1: the call could not find out whether there is one. */
 static inline int CDI_use(CDI *c, CDI_key k)
 {

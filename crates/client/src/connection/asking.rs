@@ -421,9 +421,9 @@ impl State {
         self.return_opened(request.as_ref(), answer);
     }
 
-    /// No thread can use what this answer opened, so the daemon is told to close or remove it. An item that was open
-    /// before the request stays open, because the call that sent the request asks the daemon for the item again, or
-    /// closes it.
+    /// Tells the daemon to close or remove what this answer opened, because no thread waits for the answer any more. An
+    /// item that this process had open before it sent the request is an exception: this function does not close the
+    /// item, because the call that sent the request asks the daemon for the item again, or closes the item itself.
     fn return_opened(&mut self, request: Option<&Request>, answer: &Answer) {
         if !request.is_some_and(|request| keeps_item(request, answer)) {
             self.open_list.take(answer, None);

@@ -50,13 +50,13 @@ struct State {
     /// Messages that were not sent yet because the socket was full, with their request numbers. No thread waits for an
     /// answer to them.
     untold: VecDeque<(u64, Request)>,
-    /// The sent requests for whose answers no thread waits, because the thread gave up, or because the session only
-    /// makes the daemon remove something. If the connection is lost, some of them are sent again (see the field `lasts`
-    /// of [`Pending`]).
+    /// The requests for whose answers no thread waits. Either the thread that sent the request has given up, or the
+    /// session itself sent the request, so that the daemon removes something. If the connection is lost, some of them
+    /// are sent again (see the field `lasts` of [`Pending`]).
     given_up: BTreeMap<u64, Pending>,
-    /// On a new connection, the given-up requests are sent first. Other requests are held back until these are
-    /// answered, or until this deadline has passed: an answer may tell the session to remove an object whose name a
-    /// later request needs.
+    /// On a new connection, the requests in `given_up` are sent first. All other requests are held back until the
+    /// daemon has answered the requests in `given_up`, or until this deadline has passed. The reason is that such an
+    /// answer may tell the session to remove an object, and a later request may need the name of that object.
     held_back: Deadline,
     /// Copies of descriptors. Each copy only keeps a place in the descriptor table free for a descriptor that an answer
     /// will bring.
@@ -68,8 +68,8 @@ struct State {
     asleep: usize,
     /// The number of calls that take an end of a port or a cooperative item at this moment, see [`leaving::Taking`].
     taking: usize,
-    /// The number of threads that check at this moment whether the session can leave. While it is not 0, no call may
-    /// begin to take an end of a port or a cooperative item.
+    /// The number of threads that check at this moment whether the session can leave. While this number is not 0, no
+    /// call may begin to take an end of a port or a cooperative item.
     closing: usize,
     /// True if the session is leaving. Then the farewell is the only possible request, and a daemon that is gone is not
     /// started again.
@@ -78,13 +78,14 @@ struct State {
     over: Option<Error>,
     /// The number of the daemon's keeper. A daemon whose keeper has another number has lost all descriptors.
     incarnation: u64,
-    /// The requests that offer lost descriptors to the daemon, and that were not sent on the present connection yet.
+    /// The requests by which this session offers the daemon the descriptors that the daemon has lost. The requests in
+    /// this list were not sent on the present connection yet.
     not_given_back: VecDeque<Request>,
-    /// The requests that offer lost descriptors to the daemon, that were sent on the present connection, and that are
-    /// not answered yet.
+    /// The requests of the same kind that were sent on the present connection, and that the daemon has not answered
+    /// yet.
     offered: BTreeMap<u64, Request>,
-    /// The requests that offer lost descriptors to the daemon, and that the daemon refused because it had no free
-    /// descriptor. They are sent again after a pause.
+    /// The requests of the same kind that the daemon refused because it had no free descriptor. They are sent again
+    /// after a pause.
     refused: Vec<Request>,
     /// The error of the last failed attempt to connect again.
     trouble: Option<Error>,
@@ -184,8 +185,8 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the threads that wait for the reader. Usually no thread waits, so the call makes the system call only if
-    /// one does.
+    /// Wakes the threads that wait for the reader. Usually no thread waits. So this function makes a system call only
+    /// if a thread waits.
     fn wake_others(&self, state: &State) {
         if state.asleep > 0 {
             self.changed.notify_all();

@@ -79,8 +79,9 @@ impl Connection {
         self.lock().open_list.items.remove(&item);
     }
 
-    /// Adds one to the number of cooperative items that this session holds, because the daemon does not know which
-    /// member holds such an item. The caller must have a [`super::Taking`].
+    /// Adds one to the number of cooperative items that this session holds. The session counts these items itself: it
+    /// must not leave while it holds one, and the daemon does not know which member holds a cooperative item. The
+    /// caller must have a [`super::Taking`].
     pub(crate) fn holds_item(&self) {
         self.held.fetch_add(1, Ordering::AcqRel);
     }

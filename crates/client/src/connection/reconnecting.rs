@@ -164,9 +164,10 @@ impl Connection {
         ConnectAttempt::Done
     }
 
-    /// Waits until the daemon has answered the requests that offer it lost descriptors, and the given-up requests that
-    /// were sent again. This thread reads the answers itself, because perhaps no other thread reads from the connection
-    /// for a long time. A request that is never answered is sent again on the next connection.
+    /// Waits until the daemon has answered two kinds of requests: those by which this session offers the daemon the
+    /// descriptors that the daemon has lost, and those in `given_up`, which were sent again although no thread waits
+    /// for their answers. This thread reads the answers itself, because perhaps no other thread reads from the
+    /// connection for a long time. A request that is never answered is sent again on the next connection.
     fn await_offered(&self, socket: &OwnedFd, generation: u64, deadline: Deadline) {
         let waits = || {
             let state = self.lock();

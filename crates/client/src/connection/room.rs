@@ -9,8 +9,9 @@ use super::State;
 use crate::Result;
 use crate::handshake::no_descriptor;
 
-/// The number of descriptors that the answer to this request may bring, plus one for a copy that this process keeps.
-/// The copy is sent to the daemon if the daemon loses its descriptor.
+/// The number of places in the descriptor table that this request needs. If the answer may bring descriptors, the
+/// request needs a place for each of them, and one place more: this process keeps a duplicate of the segment's
+/// descriptor, and sends the duplicate to the daemon if the daemon has lost its own descriptor.
 pub(super) fn wanted(request: &Request) -> usize {
     match request {
         Request::Open { .. } | Request::Attach { .. } => 2,

@@ -84,9 +84,9 @@ impl Session {
         self.access_any_item(&[key], timeout.map(|_| deadline.left()))
     }
 
-    /// Opens one of these items (at most 24): the first that this task owns, or else the first that it gets. If the
-    /// list has a cooperative item, the call may choose that item although another member has it, and then waits only
-    /// for that item.
+    /// Opens one of these items (at most 24). If this task owns some of them, opens the first of those in the list. If
+    /// this task owns none of them, waits and opens the item that this task gets first. If the list has a cooperative
+    /// item, the call may choose that item although another member has it, and then waits only for that item.
     ///
     /// # Errors
     /// As for [`Session::access_item`].

@@ -19,8 +19,9 @@ const MOST: usize = 4;
 /// The regions into which the last messages' handles point.
 #[derive(Debug, Default)]
 pub(super) struct RecentRegions {
-    /// The segment of the last handle that this `Port` received or reclaimed. A newly opened region is kept only
-    /// if it lies in this segment.
+    /// The segment of the last handle that this `Port` received or reclaimed. This process may also open regions that
+    /// have nothing to do with this port. So the port keeps a newly opened region only if this segment is the region's
+    /// segment.
     last: AtomicU64,
     /// The kept regions, from the region that was opened first to the region that was opened last.
     regions: Mutex<Vec<Region>>,
