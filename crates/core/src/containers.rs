@@ -35,11 +35,12 @@ impl Region {
     /// `WRONG_TYPE` if the directory says that the vector's elements have another size. The directory knows the element
     /// size of a vector that is a named object, a part of a named object, or an element of a container in a named
     /// object. If the vector's header lies in a block that the program allocated, the element size is not checked. If
-    /// the search for the header has to pass more than 4096 nested containers, the size is checked only for vectors of
-    /// containers, before elements of at least 32 bytes are moved or removed. `NO_SPACE` if the region cannot grow,
-    /// `BAD_HANDLE` if no header can lie at this offset, `CORRUPT` if the header is damaged, `BUSY` if a stopped member
-    /// holds the region's lock. After an error the vector has its old size; after `BUSY` or `CORRUPT`, some of the
-    /// elements that were to be removed may be empty.
+    /// the search for the header has to pass more than 4096 nested containers, this first check is left out. A second
+    /// search is made before elements of at least 32 bytes (the size of a vector's header) are moved or removed, but it
+    /// finds and checks the vector only if the elements own blocks. `NO_SPACE` if the region cannot grow, `BAD_HANDLE`
+    /// if no header can lie at this offset, `CORRUPT` if the header is damaged, `BUSY` if a stopped member holds the
+    /// region's lock. After an error the vector has its old size; after `BUSY` or `CORRUPT`, some of the elements that
+    /// were to be removed may be empty.
     pub fn vector_resize(self: &Arc<Self>, header: u64, elem_size: u64, n: u64) -> Result<()> {
         self.vector_change(header, elem_size, n, true)
     }

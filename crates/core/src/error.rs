@@ -122,7 +122,7 @@ pub enum Reason {
         /// The name that the caller asked for.
         name: String,
     },
-    /// The consumer holds all messages that fit into the port, so that its producer cannot send another.
+    /// The consumer holds all messages that fit into the port, so the producer cannot send another message.
     HoldsAll(usize),
     /// The end waited for peers on the side of the port that is named here, but none has come since the end was opened.
     NoPeer(Side),

@@ -73,8 +73,9 @@ impl Region {
             self.reserve_range(g.entries_at + used * entry, entry)?;
             header.entries_reserved.store((to * PAGE / entry) as u32, Ordering::Relaxed);
         }
-        // The list of free entries is empty, so an entry that was never used is taken. `make_entry` stores the entry's
-        // `next_by_name` as the new head of the list. The 0 that is written here keeps the list empty.
+        // The list of free entries is empty, so an entry that was never used is taken. `make_entry` will store the
+        // entry's `next_by_name` as the new head of the list of free entries. So this field is set to 0 here, which
+        // means that the list stays empty.
         if let Some(fresh) = self.memory.entry(used) {
             fresh.next_by_name.store(0, Ordering::Relaxed);
         }
@@ -185,7 +186,8 @@ impl Region {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner).contains(&(0, index as u32))
     }
 
-    /// Notes that a call of this process could not remove the object under construction at `offset`, if there is one.
+    /// If this process is constructing an object at `offset`, notes that the object is left over: a call of this
+    /// process has failed to remove it.
     pub(super) fn leave_over(&self, offset: u64) {
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         claims.iter_mut().filter(|claim| claim.0 == offset).for_each(|claim| claim.0 = 0);

@@ -25,9 +25,10 @@ const HEADERS: u64 = 4096;
 pub(crate) struct OwnerSearch {
     /// The index of the directory entry whose object had the container that was found last.
     last_entry: AtomicU64,
-    /// For each of two kinds of search: the last version of the directory at which no object had to be searched (see
-    /// `owner_at`). The first value is for searches for any container, the second for searches for containers of
-    /// containers.
+    /// For each of two kinds of search: the last version of the directory for which a search found that no object has
+    /// to be searched (see `owner_at`). As long as the directory has this version, further searches of this kind look
+    /// at no object of the directory. The first value is for searches for any container. The second value is for
+    /// searches for containers whose elements can themselves own blocks of the heap.
     flat_versions: [AtomicU64; 2],
 }
 
@@ -41,8 +42,9 @@ struct Search {
     header: u64,
     /// The number of containers that the search may still look at.
     budget: u64,
-    /// True if the search is only for containers of containers. Such a search follows the pointers of few objects, and
-    /// of few containers in them.
+    /// True if the search is only for containers whose elements can themselves own blocks of the heap. Such a search
+    /// follows only the pointers that can lead to such a container, so it looks at far fewer objects and containers
+    /// than a search for any container.
     is_deep: bool,
 }
 
@@ -65,8 +67,9 @@ impl Region {
     /// Gives `None` if the types in the directory do not tell which container is at `header`. This is so if the header
     /// lies in a block that the program allocated, in an object of an opaque type, or in an object that another member
     /// is constructing. A header in the first slice of a named object is found directly. For any other header, this
-    /// function searches the named objects. If `thorough` is `false`, the search gives up after 4096 containers. If it
-    /// is `true`, the search is much longer, but finds only containers whose elements own blocks.
+    /// function searches the named objects. If `thorough` is `false`, the search gives up after 4096 containers. If
+    /// `thorough` is `true`, the search may look at many more containers (the limit grows with the region's capacity),
+    /// but it finds the container only if the container's elements can own blocks.
     pub(super) fn container_at(&self, header: u64, thorough: bool) -> Result<Option<(ObjectInfo, Type)>> {
         if let Some(start) = self.memory.block_around(header) {
             if self.memory.block_at(start).is_some_and(|block| self.is_named(block)) {

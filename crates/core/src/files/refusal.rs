@@ -59,8 +59,8 @@ impl Views {
 impl Watched {
     /// Gives the reason why this process cannot open the file at an absolute, normalised path for writing. `None` if
     /// the file lies in no watched directory, or if this process writes the directory's files and this file is not
-    /// published. The function looks at the file only in a directory that this process writes, because looking up a
-    /// file in a view may wait.
+    /// published. If this process only reads the directory, the path alone gives the reason. The function then does not
+    /// look at the file, because this process sees the file through a view, where looking up a file may wait.
     #[must_use]
     pub fn refuse_writing(&self, path: &[u8]) -> Option<WriteRefusal> {
         let directory = self.find(path)?;

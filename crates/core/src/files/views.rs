@@ -23,8 +23,9 @@ pub struct View {
     pub deadline: Duration,
     /// The patterns of the file names that calls wait for; see [`View::awaits`].
     patterns: Vec<String>,
-    /// The mapped notice. Each process has its own: a forked child maps the notice again, because it might inherit a
-    /// `OnceLock` that another thread had locked.
+    /// The mapped notice. Each process maps the notice for itself, and so does a forked child. A `OnceLock` could not
+    /// be used here: if another thread of the parent had locked the `OnceLock` during the fork, the child's copy would
+    /// stay locked for ever.
     mapped: PerProcess<Option<NoticeReader>>,
 }
 

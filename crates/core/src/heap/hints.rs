@@ -12,7 +12,8 @@ use crossdock_layout::region::{CLASSES, STATE_FREE};
 
 use crate::fault_point;
 
-/// The value of a slice's or group's number that means "none".
+/// The value that means "none", for the number of a slice, and for the number of a group (64 blocks of a slice whose
+/// state bytes are read together).
 pub(super) const NONE: u32 = u32::MAX;
 
 /// The number of freed blocks that a thread remembers for each size class.

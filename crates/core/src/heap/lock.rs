@@ -122,8 +122,9 @@ impl Region {
     }
 
     /// Returns the error of an earlier call that waited in vain, if the same member still holds the lock and has not
-    /// released it since then. Each waiting call sets `waiting` before it fails, so `gate` changes when the holder
-    /// releases the lock. If the same member then takes the lock again, later calls wait for the full time again.
+    /// released it since then. The word `gate` shows whether the lock was released: each waiting call sets `waiting`
+    /// before it fails, and a holder that releases the lock changes `gate` if `waiting` is set. If the same member
+    /// releases the lock and takes it again, later calls wait for the full time again.
     fn stuck_error(&self, held: (u64, u32)) -> Option<Error> {
         let stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
         stuck.as_ref().filter(|stuck| stuck.held == held).map(|stuck| stuck.error.clone())

@@ -1,10 +1,11 @@
 //! Changes of several steps that are done completely or not at all if a member dies: preparing a block, and exchanging
 //! one block for another.
 //!
-//! Before a change begins, a record in the heap slot describes it. In state `PREPARED` the new block belongs to the
-//! record, and is freed if the member dies. The store of the state `REPLACING` decides: if the member dies later,
-//! healing writes the words again and frees the old block. The result is the same however many steps the dead member
-//! had done.
+//! Before a change begins, a record in the heap slot describes the change: the words to write, the new block and the
+//! old block. In state `PREPARED` the new block belongs to the record, and is freed if the member dies. As soon as the
+//! record has the state `REPLACING`, the change is certain to be completed: if the member dies after that, healing
+//! writes all words of the record to their places and frees the old block. The result is the same however many of these
+//! steps the dead member had done.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -100,8 +101,8 @@ impl Region {
         Ok(())
     }
 
-    /// Records a replacement. From the store of the state `REPLACING` on, the replacement will be completed even if
-    /// this member dies.
+    /// Records a replacement. As soon as the record has the state `REPLACING`, the replacement will be completed even
+    /// if this member dies.
     fn begin_replace(&self, record: &Operation, header: u64, words: &[u64], new_block: u64, old_block: u64) {
         for (to, word) in record.words.iter().zip(words) {
             to.store(*word, Ordering::Relaxed);

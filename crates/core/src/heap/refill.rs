@@ -44,7 +44,8 @@ impl Region {
         Err(self.corrupt("its heap has more slices without blocks than slices"))
     }
 
-    /// Makes a slice the thread's current slice of this class. The current group is chosen later.
+    /// Makes a slice the thread's current slice of this class. The current group (64 blocks of the slice) is chosen
+    /// later.
     fn enter_slice(&self, local: &mut LocalSlot, class: usize, slice: u64) {
         let known = &mut local.classes[class];
         known.clear();

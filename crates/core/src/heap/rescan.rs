@@ -35,8 +35,9 @@ impl Region {
                 }
                 Available::Full => {}
                 Available::Active => {
-                    // The search found no free block in this slice. So the slice is marked as full and then searched
-                    // once more, as in `leave_slice`.
+                    // The search found no free block in this slice, so the slice is marked as full. Another member may
+                    // free a block after the search and before it can see the mark; it then does not put the slice on
+                    // the stack. So the slice is searched once more, as in `leave_slice`.
                     let full = word.with(Available::Full, 0);
                     let turned = self.turn(slice, word, full);
                     fence(Ordering::SeqCst);

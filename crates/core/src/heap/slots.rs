@@ -64,7 +64,8 @@ impl Region {
             self.mend_slot(&guard, local.index.into());
         }
         drop(guard);
-        // If the lock cannot be taken for this call, the slices stay with the vacant slots.
+        // This call takes the region's lock again. If it cannot take the lock, the slices stay with these slots, which
+        // the loop below makes vacant. A later call of `trim_vacant` returns the slices to the pool.
         let _ = self.trim_in_pieces(|owner| slots.binary_search_by_key(&owner, |local| local.index).is_ok());
         fault_point!("heap.slot.trimmed");
         for local in slots {

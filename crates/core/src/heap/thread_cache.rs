@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::LocalSlot;
 use crate::region::Region;
 
-/// The number of regions that this process has dropped. The thread that drops a region writes it, and each search in a
-/// thread's cache reads it. It has a cache line of its own, so that each CPU keeps that line in its cache.
+/// The number of regions that this process has dropped. A thread that drops a region increments this number, and each
+/// search in a thread's cache reads the number. The number has a cache line of its own, so that writes to other data do
+/// not remove the line from the CPUs' caches.
 #[repr(align(128))]
 struct DropCount(AtomicU64);
 

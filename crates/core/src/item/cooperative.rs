@@ -41,7 +41,7 @@ pub type PartyNumbers = Vec<u32>;
 /// an exchange. Handing the item over consumes the value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HolderToken {
-    /// The address at which this process has mapped the memory of the item that the member has.
+    /// The address at which this process has mapped the memory of the item to which this token belongs.
     of: usize,
 }
 
@@ -145,8 +145,8 @@ impl ItemMemory {
             }
             header.announce_sleep();
             fault_point!("item.sleep");
-            // Another member may make a change before it sees that this member sleeps, and then does not wake it. But
-            // that change has also changed `turn`, so the wait ends immediately.
+            // Another member may make a change before it can see that this member sleeps. The other member then does
+            // not wake this member. But the change has also changed `turn`, so the wait ends immediately.
             wait_either((header.turn(), turn), (epoch_word(alive), deaths), deadline.at_most(LOOK));
             header.end_sleep();
         }

@@ -154,11 +154,13 @@ impl<'a> HeaderRef<'a> {
         self.0.deaths.load(Acquire)
     }
 
-    /// Changes the owner word of a dead holder's item as `on_death` says. If `on_death` has an unknown number, or if the
-    /// holder did not have the item for its present owner, the owner stays.
+    /// Changes the owner word of an item whose holder is dead, as `on_death` says. The owner word stays as it is if
+    /// `on_death` has an unknown number, or if the dead holder did not have the item on behalf of the party that owns
+    /// the item now.
     pub(super) fn apply_death(self) {
-        // The owner stays as it is if the dead member did not have the item for its present owner. There are two such
-        // cases: the dead member died right after it took `holder`, or right after it made another party the owner.
+        // The owner word stays as it is unless the dead holder had the item on behalf of the party that owns the item
+        // now. There are two cases in which this is not so: the dead holder died right after it took `holder` and
+        // before it stored `held_for`, or right after it made another party the owner.
         if self.0.held_for.load(Acquire) != self.owner() {
             return;
         }

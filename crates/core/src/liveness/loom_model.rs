@@ -15,8 +15,8 @@ use loom::sync::atomic::{AtomicBool, AtomicU64};
 use loom::thread;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Alice is the member that owns the block, the memory that is healed. When Alice is dead, her slot in the liveness
-/// tables is given to the member `NEXT`.
+/// Alice is the member that owns the block. The block is the memory that is healed in this model. When Alice is dead,
+/// her slot in the liveness tables is given to the member `NEXT`.
 const ALICE: MemberId = MemberId::new(1, 5);
 const NEXT: MemberId = MemberId::new(2, 5);
 
@@ -102,8 +102,9 @@ impl World {
     }
 }
 
-/// Tells whether there is an interleaving in which Alice is alive but counts as dead. If two threads use the block at
-/// the same time, loom ends the model with an error.
+/// Tells whether there is an interleaving in which Alice counts as dead although she is alive. If `dies` is true, Alice
+/// dies in the model, and the healing member uses her block as soon as she counts as dead. If Alice may still be using
+/// the block at that time, loom ends the model with an error.
 fn is_violated(rule: Rule, heals: Heals, dies: bool) -> bool {
     let violated = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let found = violated.clone();

@@ -94,8 +94,8 @@ impl RollProofs {
     /// The largest number of members in the list `latest`.
     const REMEMBERED: usize = 64;
 
-    /// Counts this member's death, if it was not counted here yet. A source counts the death before it answers that the
-    /// member is dead. So code that acts on the answer sees the new count.
+    /// Counts this member's death, unless `latest` shows that the death was counted already. A [`LivenessSource`] calls
+    /// this function before it answers that the member is dead. So code that acts on the answer sees the new count.
     pub fn note(&self, member: MemberId) {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if latest.contains(&member) {

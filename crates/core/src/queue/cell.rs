@@ -84,8 +84,8 @@ impl<'a> CellRef<'a> {
         Ok(())
     }
 
-    /// The handle in the cell. If the cell's state is free and has a credit, this is the handle of the released
-    /// message of the previous lap.
+    /// The handle in the cell. If the cell is free and its state has the bit for a credit, this is the handle of the
+    /// previous lap's message, which consumers have released.
     #[inline]
     pub(super) fn handle(self) -> Handle {
         Handle { segment: self.0.handle[0].load(Relaxed), offset: self.0.handle[1].load(Relaxed) }

@@ -50,8 +50,8 @@ impl Ring {
             let seen = cell.state();
             let alone = self.shape.pattern == Pattern::OneToOne;
             match seen.phase() {
-                // The cell still has a message of the lap before. So the ring is full, and this consumer has read all
-                // messages.
+                // The cell is still in use for the message of the lap before. So no producer has written a message at
+                // this position yet: the ring is full, and this consumer has read all messages in it.
                 Some(phase) if seen.lap() + 1 == lap && phase != Phase::Free => return Ok(None),
                 Some(Phase::Free | Phase::Claimed) if seen.lap() == lap => return Ok(None),
                 Some(Phase::Ready) if seen.lap() == lap => {
@@ -61,9 +61,10 @@ impl Ring {
                         return Ok(Some(position));
                     }
                 }
-                // This consumer skips the cell: a former consumer in the same end slot released the message, the
-                // message is void, or (fan-out) the message was never for this consumer. If several producers died
-                // while they wrote to this cell, the cell's lap is more than one greater than `lap`.
+                // This consumer skips the cell, for one of three reasons: a former consumer in the same end slot
+                // released the message; the message was made void, because its producer died or left before the message
+                // was complete; or (fan-out) the message was never for this consumer. If several producers died while
+                // they wrote to this cell, the cell's lap is more than one greater than `lap`.
                 Some(_) if seen.lap() > lap => {}
                 _ => return Err(wrong(position, seen)),
             }
@@ -151,8 +152,8 @@ impl Ring {
         Ok(None)
     }
 
-    /// Takes a message that lies behind the ring's tail. Such a message became ready again because the consumer that
-    /// had taken it died or left.
+    /// Takes a message at a position before the ring's tail. Such a message became ready again because the consumer
+    /// that had taken it died or left.
     #[cold]
     fn take_returned(&self, end: u8, out: &mut Message) -> Attempt<u64> {
         // This fence pairs with the fences in `look_again` and `give_back_taken`. Either the load below sees the tail
@@ -184,15 +185,16 @@ impl Ring {
     }
 
     /// Moves the ring's tail past a cell whose message was taken or released. The tail never moves back. If a message
-    /// behind the tail becomes ready again, the counter `returned` changes, and the tail stays where it is.
+    /// at a position before the tail becomes ready again, because its consumer died or left, the counter `returned`
+    /// changes, and the tail stays where it is.
     fn advance_tail(&self, position: u64) {
         let _ = self.header().taking.tail.compare_exchange(position, position.wrapping_add(1), AcqRel, Relaxed);
     }
 
-    /// Looks again at a cell that another consumer had taken when this call moved the tail past it. The message may
-    /// have become ready again just before the tail moved. A third consumer may have noticed the change of `returned`,
-    /// but searched only behind the old tail, and so missed the message. So this function increments `returned` a
-    /// second time.
+    /// Looks again at a cell whose message another consumer had when this call moved the tail past the cell. The
+    /// message may have become ready again just before the tail moved, and the counter `returned` was then incremented.
+    /// A third consumer that noticed this may have searched only the positions before the old tail, and so missed the
+    /// message. So if the message is ready, this function increments `returned` a second time.
     fn look_again(&self, position: u64) {
         fence(SeqCst);
         if self.cell(position).state() == State::ready(self.lap(position)) {

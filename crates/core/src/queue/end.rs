@@ -186,8 +186,9 @@ impl End {
         self.call(Side::Consumer);
         self.count_message(&local, bytes.wrapping_add(u64::from(message.inline.len() as u32)));
         drop(local);
-        // The cell may be free because a consumer died before it released the cell's former message. So the regions are
-        // healed before the program goes on.
+        // The cell may be free because a consumer died before it released the cell's former message, and another member
+        // healed the dead consumer's end. The dead consumer may have left objects in regions half changed. So the
+        // regions are healed before the program goes on.
         self.note_deaths(Side::Consumer);
         Ok(Some(position))
     }

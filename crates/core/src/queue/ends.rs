@@ -118,8 +118,10 @@ impl Ring {
         slot.begin(me, name);
         crate::fault_point!("queue.join.named");
         if side == Side::Consumer && self.shape.pattern == Pattern::FanOut {
-            // This line sets this consumer's bit in `audience`, before `head` is read below. So each message that is
-            // published after this line has the bit, or lies at most one lap behind `head`.
+            // This line sets this consumer's bit in `audience`, before `head` is read below. If a producer reads
+            // `audience` after this line, its message has the bit. If the producer read `audience` before this line,
+            // its message lies at most one lap behind the value of `head` that is read below, and this consumer begins
+            // one lap behind that value. So this consumer misses no message.
             self.header().counters.audience.fetch_or(1 << index, SeqCst);
         }
         let head = self.header().sending.head.load(SeqCst);

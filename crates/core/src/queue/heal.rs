@@ -31,8 +31,9 @@ impl Ring {
     }
 
     /// Removes a stray bit, which no consumer will clear, from the cell that a fan-out's producer waits for. Such a bit
-    /// arises if a consumer dies, and another member heals its end, after the producer has read which consumers exist
-    /// but before the producer publishes. Returns `true` if there was such a bit.
+    /// arises in this order: the producer reads which consumers exist; one of these consumers dies, and another member
+    /// heals the dead consumer's end; the producer then sends the message with the dead consumer's bit set. If the cell
+    /// has no bit at all, this function frees the cell. Returns `true` if there was anything to heal.
     pub(super) fn look_after_strays(&self, next: u64, me: MemberId, alive: &dyn LivenessSource) -> bool {
         let cell = self.cell(next);
         let seen = cell.state();
@@ -85,8 +86,8 @@ impl Ring {
         }
     }
 
-    /// Makes void the messages that the dead or leaving producer had not finished. The cells of these messages become
-    /// free for the next lap, and consumers skip the messages' positions.
+    /// Voids the messages that the dead or leaving producer had not finished: the cells of these messages become free
+    /// for the next lap, and consumers skip the messages' positions.
     fn void_claimed(&self, index: u8) {
         for cell in self.cells() {
             let seen = cell.state();
@@ -130,8 +131,8 @@ impl Ring {
             }
             let shares = cell.shares();
             // If this consumer's bit is set, the cell cannot be reused yet. If no bit is set, the consumer that cleared
-            // the last bit died before it freed the cell, so this loop frees the cell. If that consumer is alive after
-            // all, both it and this loop try to free the cell, and only one of the two compare-and-swaps succeeds.
+            // the last bit has not freed the cell yet, perhaps because it died. So this loop frees the cell. If that
+            // consumer is alive, it tries to free the cell as well, and only one of the two compare-and-swaps succeeds.
             let rest = if shares & own != 0 { cell.drop_share(own) & !own } else { shares };
             crate::fault_point!("queue.heal.half");
             if rest == 0 {

@@ -33,9 +33,9 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 /// The state of a wait that spins until its deadline. The wait adds its time to the statistics after each attempt that
 /// found nothing, so that this work does not delay the program when the message has come.
 pub(super) struct SpinWait {
-    /// The time when the wait began, in nanoseconds of the monotonic clock. The other times have the same unit.
+    /// The time when the wait began. Like all times in this struct, it is in nanoseconds of the monotonic clock.
     began: u64,
-    /// The time up to which the wait has been added to `wait_ns`.
+    /// The time up to which the wait has been added to the end's counter `wait_ns`.
     counted: u64,
     /// The time when the end last looked for dead members.
     looked: u64,
@@ -76,8 +76,9 @@ impl End {
     }
 
     /// Decides how an end goes on after a few attempts that found nothing. The answer is `true` if the end is to go on
-    /// spinning; the caller then tries again. The answer is `false` if the caller must sleep or give up: this end does
-    /// not spin until its deadline, its time is up, this call has healed a dead member's end, or no peer is left.
+    /// spinning; the caller then tries again. The answer is `false` if the caller must sleep or give up, for one of
+    /// four reasons: this end is not one that spins up to its deadline; the deadline has passed; this call has healed a
+    /// dead member's end; or no peer is left.
     #[inline]
     pub(super) fn keep_vigil(&self, spin_wait: &mut Option<SpinWait>, timeout: Duration) -> bool {
         if timeout.is_zero() || !self.spinner.spins_for_good() {
@@ -126,8 +127,8 @@ impl End {
         let started = Instant::now();
         let slot = self.slot();
         slot.set_waiting(true);
-        // The last reading of the clock. After a short spin that paid, this reading is used instead of a new one, so
-        // that the message is not delayed.
+        // The last reading of the clock. If the attempt succeeds during the spin, this reading counts as the end of the
+        // wait. A new reading of the clock would delay the message.
         let mut clock = started;
         let ended = match self.spin(started, &mut clock, timeout, attempt).transpose() {
             Some(ended) => ended,
@@ -280,7 +281,8 @@ impl End {
         Ok(None)
     }
 
-    /// The word in shared memory that changes when the message or free cell that this end waits for comes.
+    /// This end waits for a message or for a free cell. The result is the word in shared memory that changes when the
+    /// message or the free cell comes.
     #[inline]
     pub(super) fn watched(&self) -> &AtomicU64 {
         let position = match (self.side, self.shape().pattern) {

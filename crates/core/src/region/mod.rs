@@ -145,8 +145,8 @@ impl Region {
         Self::over(mapping, Some(descriptor), MappedRegionParts { name, segment, writable, member, host })
     }
 
-    /// Uses memory that is mapped already as a region, for example the data of an item. If no member has formatted the
-    /// memory, this call formats it.
+    /// Makes a region of memory that this process has mapped already, for example of the data of an item. If no member
+    /// has formatted the memory, this call formats it.
     ///
     /// # Errors
     /// The errors of [`Region::attach`].

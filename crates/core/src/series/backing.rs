@@ -36,10 +36,10 @@ pub(super) enum Backing {
     Slot,
 }
 
-/// After each publish, at least one of every `LEAST` chunks gets the needed kind of memory.
+/// After each publish, at least one in `LEAST` of all chunks gets the needed kind of memory.
 const LEAST: u32 = 16;
-/// When one of every [`LEAST`] chunks has got the needed kind of memory, the same publish continues with more chunks
-/// until it has used this fraction of the time that a copy of all data takes.
+/// When one in [`LEAST`] of all chunks has got the needed kind of memory, the publisher goes on with more chunks, until
+/// the changes after this publish have taken this fraction of the time that a copy of all data takes.
 const SHARE: f64 = 0.25;
 
 impl Publisher {
@@ -68,8 +68,9 @@ impl Publisher {
         found
     }
 
-    /// Gives the kind of memory that the chosen method needs to some of the chunks that do not have it yet. The caller
-    /// has just searched for changes and published, so the variables hold the same data as the newest version.
+    /// Changes the kind of memory of some chunks. The chosen method needs a certain kind of memory (`goal`), and these
+    /// chunks do not have it yet. The caller has just searched for changes and published, so the variables hold the
+    /// same data as the newest version.
     pub(super) fn change_over(&mut self) {
         let Some(goal) = self.goal().filter(|_| !self.settled && self.broken.is_none()) else { return };
         self.change_chunks(goal);
@@ -260,8 +261,8 @@ mod tests {
             while !publisher.settled {
                 publisher.change_over();
             }
-            // No chunk has the new kind of memory yet when the program writes all chunks. The program's hint names
-            // only the first chunk.
+            // All chunks have ordinary memory now. The publisher is to change them to the kind `goal`, but has not
+            // changed any chunk yet when the program writes all chunks. The program's hint names only the first chunk.
             wants(&mut publisher, goal);
             publisher.elements::<u64>("u").unwrap().fill(2);
             publisher.touched("u", 0..8).unwrap();
@@ -310,7 +311,8 @@ mod tests {
             publisher.change_over();
         }
         // Writes most pages of one third of the chunks, a few pages of another third, and all pages of the rest. The
-        // publisher was declared with write protection, so the next publish goes back to that method.
+        // publisher was declared with write protection, and the test has set the method of private copies instead
+        // (`wants`). So the next publish goes back to write protection.
         let chunk = publisher.pool.chunk() / 8;
         for n in (0..NUMBERS).filter(|n| (n / 512) % (chunk / 512) < [12, 3, 16][n / chunk % 3]) {
             model[n] += 1;

@@ -120,14 +120,15 @@ impl Publisher {
             // now, so no version uses them.
             unsafe { std::ptr::copy_nonoverlapping(from, self.pool.slot(run.first), run.count as usize * chunk) };
         }
-        // The ordinary memory is kept until the version is published. If no record is free for the version, `publish`
-        // withholds the version, and copies the data from the ordinary memory back to the variables' own memory.
+        // The ordinary memory into which the program wrote the begun version is kept until the version is published. If
+        // no record is free for the version, `publish` withholds the version, and copies the data from there to the
+        // memory that the variables had before `begin`.
         self.begun_slots = taken;
         Ok(())
     }
 
-    /// The begun version is withheld, so this function copies its data to the variables' own memory. All of its chunks
-    /// are noted as changed, so the next version contains them.
+    /// The begun version is withheld, so this function copies its data to the variables' own memory, that is, the
+    /// memory that they had before `begin`. All of its chunks are noted as changed, so the next version contains them.
     pub(super) fn write_back_begun(&mut self) {
         let chunk = self.pool.chunk();
         for field in &self.fields {

@@ -22,7 +22,8 @@ const LARGE: usize = 8 << 20;
 pub(super) struct FoundChanges {
     /// The method by which most changes were found.
     pub method: Method,
-    /// The pages that are private copies, in chunks that are mapped slots. `None` if the kernel could not say which
+    /// Some chunks of the variables are private mappings of slots. This list has the pages of those chunks that the
+    /// program has written, so that they are private copies of this process. `None` if the kernel could not say which
     /// pages these are.
     pub dirty: Option<Vec<Range<usize>>>,
 }

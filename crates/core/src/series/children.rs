@@ -35,10 +35,12 @@ pub(super) struct Children {
 
 struct OpenWatch {
     watch: ForkWatch,
-    /// The sequence number that the newest version had when the publisher last knew that no child had the watch.
+    /// The sequence number that the newest version had when the publisher last knew that no forked child had inherited
+    /// this watch.
     first: u64,
-    /// The slots of begun versions that were given up while a child may have had this watch. The publisher keeps them
-    /// until it has found out whether a child has the watch.
+    /// The slots of begun versions that were given up while this watch was open. A forked child may have inherited the
+    /// watch, and with it the mappings of these slots. So the publisher keeps the slots until it has found out whether
+    /// a child has the watch.
     kept: Vec<u32>,
 }
 
@@ -78,7 +80,8 @@ impl Children {
         });
     }
 
-    /// Keeps a slot of a version that is recycled, if a child may have it mapped.
+    /// The publisher recycles the version with the number `version`, which has the slot `slot`. If a child may have
+    /// this slot mapped, keeps the slot, so that the publisher does not write to it.
     pub fn keep(&mut self, version: u64, slot: u32, slots: &mut Slots) {
         for forked in self.forked.iter_mut().filter(|forked| forked.versions.contains(&version)) {
             slots.hold(slot);
@@ -86,8 +89,8 @@ impl Children {
         }
     }
 
-    /// Keeps a slot of a begun version that is given up, if a child may have it mapped. `version` is the number that
-    /// the begun version would have had.
+    /// The publisher gives up a begun version, which has the slot `slot`. If a child may have this slot mapped, keeps
+    /// the slot. `version` is the number that the begun version would have had.
     fn keep_begun(&mut self, version: u64, slot: u32, slots: &mut Slots) {
         self.keep(version, slot, slots);
         if let Some(open) = &mut self.watch {

@@ -76,8 +76,8 @@ impl Costs {
     }
 }
 
-/// Updates a moving average. A process loses its CPU now and then, so a single extreme value moves the average only a
-/// little.
+/// Updates a moving average of measured times. A measured time can be far too long, because a process loses its CPU now
+/// and then. So this function limits how far a single long time moves the average.
 pub(super) fn learn(average: &mut f64, seen: f64) {
     if seen.is_finite() && seen > 0.0 {
         *average = (*average + seen.min(2.0 * *average)) / 2.0;

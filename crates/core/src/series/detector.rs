@@ -133,17 +133,18 @@ impl ChangeDetector {
     /// that write protection does not note. The publisher calls this function after each search by write protection.
     /// Such a search also protects the pages again.
     ///
-    /// If memory is pinned now, a device may write to it unnoticed. If memory was pinned when its pages were protected,
-    /// a device may have written to it before it was unpinned. Memory that was pinned later and unpinned again is no
-    /// problem, because pinning a page counts as a write to it.
+    /// There are three cases. If memory is pinned now, a device may write to this memory unnoticed. If memory was
+    /// pinned when its pages were last protected, and was unpinned since, a device may have written to this memory in
+    /// between. If memory was pinned only after its pages were protected, and was unpinned since, no write is missed,
+    /// because pinning a page counts as a write to the page.
     pub fn has_blind_writes(&mut self) -> bool {
         let before = std::mem::take(&mut self.blind);
         self.note_pins();
         self.blind || before
     }
 
-    /// Notes whether memory of this process is pinned. The publisher calls this function each time after it has
-    /// protected pages.
+    /// Notes whether the kernel has pinned memory of this process for a device ([`PinnedMemory::any`]). The publisher
+    /// calls this function each time after it has protected pages.
     pub fn note_pins(&mut self) {
         self.blind |= self.pinned.as_ref().is_none_or(|pinned| pinned.any());
     }
@@ -157,8 +158,8 @@ impl ChangeDetector {
         matches!(self.detect, Detect::Auto | Detect::Hints)
     }
 
-    /// Tells whether the publisher compares a few chunks, while the method is to copy everything, to learn how much of
-    /// the data changes.
+    /// Tells whether the publisher compares a few chunks with the last version even when it copies all chunks. In this
+    /// way it learns how much of the data changes.
     pub fn wants_samples(&self) -> bool {
         self.detect == Detect::Auto
     }
@@ -224,8 +225,9 @@ impl ChangeDetector {
         }
         let Some(changing) = self.changing else {
             self.trial = true;
-            // The trial prefers write protection to private copies, because the program may write all pages, and a
-            // first write to a page costs less with write protection.
+            // It is not known yet how much the program changes, so this method is only a trial. If both methods are
+            // possible, write protection is tried and not private copies: the program may write all pages, and a first
+            // write to a page costs less with write protection.
             let tracking = [Method::WriteProtect, Method::PrivateCopies].into_iter().find(|way| self.may_use(*way));
             return Some(tracking.unwrap_or(Method::Compare));
         };

@@ -175,7 +175,7 @@ struct Paged {
 #[derive(Clone, Copy, PartialEq)]
 enum Planted {
     Nothing,
-    /// The daemon changes the liveness table's word too late: after the observer has used its page.
+    /// The daemon changes the liveness table's word too late: after the new observer has pinned a version in its page.
     WordAfterPage,
     /// The publisher does not compare the liveness table's word after its fence.
     NoComparison,

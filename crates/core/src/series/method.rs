@@ -15,9 +15,10 @@ use super::spec::Method;
 use crate::fault_point;
 
 impl Publisher {
-    /// Handles the chunks that are mapped slots and that this publish copied to fresh slots. Maps them to their fresh
-    /// slots, because their old slots may be overwritten as soon as no version uses them. `dirty` lists the pages that
-    /// are private copies, as in [`Self::copy_changes`].
+    /// The memory of some chunks is a private mapping of their slots. This publish has copied some of those chunks to
+    /// fresh slots (`taken`). This function maps the fresh slots at the addresses of those chunks, or gives the chunks
+    /// ordinary memory, because the old slots may be overwritten as soon as no version uses them. `dirty` lists the
+    /// pages that are private copies, as in [`Self::copy_changes`].
     pub(super) fn follow_up(&mut self, taken: &[FreshSlots], dirty: Option<&[Range<usize>]>) {
         let chunk = self.pool.chunk();
         let leaves = self.goal().is_some_and(|goal| goal != Backing::Slot);

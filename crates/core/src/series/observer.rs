@@ -27,8 +27,8 @@ use crate::{Error, Result};
 /// version so fast this many times in a row. So after this many attempts the version table must be damaged.
 pub(super) const OVERTAKEN: u32 = 64;
 /// How many times an observer searches the version table for the next version. After that, the observer takes the
-/// newest version instead. A search is in vain if the publisher recycles the version that the search has found before
-/// the observer pins it.
+/// newest version instead. A search is in vain if the publisher recycles the found version before the observer has
+/// pinned that version.
 const SEARCHES: u32 = 8;
 /// How long an observer sleeps before it checks again whether the publisher has decided to recycle or to keep a
 /// version.
@@ -156,8 +156,8 @@ impl Observer {
         self.attached.newest().sequence()
     }
 
-    /// The number of versions since the series began that the publisher withheld because the pool had no room. The
-    /// number comes unchecked from the publisher's memory.
+    /// How many versions the publisher has withheld since the series began, because the pool had no room. The number
+    /// comes unchecked from the publisher's memory.
     #[must_use]
     pub fn withheld(&self) -> u64 {
         self.attached.pool.header().report.withheld.load(Relaxed)

@@ -86,8 +86,10 @@ impl Publisher {
 
     /// Ends a step in which the publish was refused before it searched for changes. Language bindings call this
     /// function if they refuse a publish themselves. The changes of this step are part of the next version. If the
-    /// program gave hints in this step, the chunks that they named stay noted as changed. But the next publish still
-    /// searches for the changes of its own step, unless the program gives hints in that step too.
+    /// program gave no hints in this step, the next publish searches for changes, even if the program gives hints then.
+    /// If the program gave hints in this step, the chunks that these hints named stay noted as changed. Hints count
+    /// only for the step in which the program gave them, so the next publish searches for changes unless the program
+    /// gives hints again.
     pub fn give_up_step(&mut self) {
         self.unsearched |= !self.hinted;
         self.hinted = false;
@@ -162,8 +164,8 @@ impl Publisher {
         self.finish(record, &stamp, columns, attributes);
         self.count_chunks(needed);
         self.pending.clear();
-        // The method for the next step is chosen before the fresh slots are mapped, because some methods need no
-        // mapping: the program then writes the chunk in ordinary memory of this process.
+        // The method for the next step is chosen before `follow_up` maps the fresh slots. With some methods the slots
+        // need not be mapped, because with them the program writes the chunks in ordinary memory of this process.
         if method != Method::Hints {
             self.choose_method();
         }

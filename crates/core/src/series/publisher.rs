@@ -66,8 +66,8 @@ pub struct Publisher {
     pub(super) pending: ChunkSet,
     /// True if the program said by hints which bytes it wrote in this step.
     pub(super) hinted: bool,
-    /// True if no publish has searched for the changes of some earlier step, and no hints named them. The next publish
-    /// then searches for changes even if the program gives hints.
+    /// True if an earlier step (the time from one publish to the next) may have changes that no publish has searched
+    /// for and that no hint has named. The next publish then searches for changes even if the program gives hints.
     pub(super) unsearched: bool,
     /// The kind of memory at each chunk's addresses, indexed by the chunk's position in slot tables.
     pub(super) backing: Vec<Backing>,

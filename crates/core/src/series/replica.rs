@@ -81,7 +81,8 @@ impl ChunkRun {
 }
 
 impl VersionHead {
-    /// Makes the head of a version of a series on this node. The caller sends the head to another node.
+    /// Makes the head of a version: everything but the contents of the version's variables. The series is on this node,
+    /// and the caller sends the head to another node.
     #[must_use]
     pub fn of(version: &Version, withheld: u64) -> Self {
         let variables = &version.description().variables;
@@ -123,8 +124,8 @@ pub fn pieces(former: Option<&Version>, version: &Version) -> Result<Vec<ChunkRu
     for (name, range) in changed {
         let Some(next) = piece(version.index(&name)?, range) else { continue };
         match found.last_mut() {
-            // This range begins in the last chunk of the piece before it, or in the next chunk, so the two become one
-            // piece.
+            // This range begins in the last chunk of the piece before it, or in the chunk directly behind that one. So
+            // the range and the piece become one piece.
             Some(last) if last.variable == next.variable && last.first + last.count >= next.first => {
                 last.count = last.count.max(next.first + next.count - last.first);
             }
@@ -284,7 +285,7 @@ impl Replica {
     }
 
     /// Checks a version that the other node sent, and that is to follow the replica's newest version. Returns the
-    /// number of bytes of each of its variables.
+    /// number of bytes that each variable has in the checked version.
     fn check(&self, head: &VersionHead, pieces: &[ChunkRun]) -> Result<Vec<u64>> {
         let publisher = &self.publisher;
         let wrong = |what: &str| {

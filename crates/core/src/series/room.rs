@@ -119,9 +119,10 @@ impl Publisher {
             let capacity = u64::from(geometry.counts.slots) * chunk;
             return Err(Error::new(Status::NoSpace, format!("its capacity of {capacity} bytes is used up")));
         }
-        // A pool that fills at least half of its first huge page grows by whole huge pages, if the quota allows it. A
-        // large pool also takes a few slots as a reserve. So a pool never has more than twice the memory that it needs.
-        // An observer maps a huge page with one page fault instead of 512.
+        // An observer maps a huge page with one page fault instead of 512. So a pool grows by whole huge pages if the
+        // quota allows it, and a large pool also takes a few slots as a reserve. A pool that would fill less than half
+        // of its first huge page grows only by the slots that it needs. So a pool never has more than twice the memory
+        // that it needs.
         let per_huge = self.slots.per_huge();
         let whole = (committed + more + committed / SPARE).next_multiple_of(per_huge);
         let generous = whole.min(geometry.counts.slots) - committed;
@@ -172,8 +173,9 @@ impl Publisher {
         }
         old.sort_unstable();
         old.truncate(old.len() - keep as usize);
-        // The pins are read before versions are marked, and versions that an observer holds are not marked. Otherwise
-        // an observer that pins a marked version at that moment would have to try again.
+        // The lines below mark versions as ones that may be recycled. Before that, the pins are read, and the versions
+        // that an observer holds are not marked at all. If such a version were marked, another observer that pins the
+        // version at that moment would have to try again.
         if !self.pins.update(&*self.host) {
             // An observer may have pinned a version in a pin page that this publisher does not have. So nothing is
             // retired.

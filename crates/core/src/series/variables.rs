@@ -152,9 +152,9 @@ impl Publisher {
 
     /// Changes a variable's memory from `old` to `new` chunks. Added chunks are filled with zeros. When a variable
     /// shrinks, the pages of the removed chunks stay mapped, because they may be registered with a device; these pages
-    /// are zeroed when the variable grows again. If a removed chunk is a mapped slot, the program has allowed pages to
-    /// move, and all removed chunks are replaced by ordinary memory. After an error, the variable's present chunks are
-    /// unchanged.
+    /// are zeroed when the variable grows again. The memory of a removed chunk can be a mapping of a slot only if the
+    /// program has allowed pages to move. In this case all removed chunks are replaced by ordinary memory. After an
+    /// error, the variable's present chunks are unchanged.
     fn change_memory(&mut self, variable: usize, old: u32, new: u32) -> OsResult<()> {
         let chunk = self.pool.chunk();
         let field = &mut self.fields[variable];

@@ -188,9 +188,9 @@ impl Version {
         }
         let view = self.view(variable)?;
         // SAFETY: `view` maps at least `length` bytes for reading, as long as `self` exists, and `refresh`, which
-        // changes the mapping, needs `self` mutably. Nothing writes to the pages. If the publisher takes versions back,
-        // they are copies that belong to this process. Otherwise they may also be pages of a pinned version, to which
-        // the publisher then does not write.
+        // changes the mapping, needs `self` mutably. Nothing writes to the mapped pages. If the publisher takes
+        // versions back, the pages are copies that belong to this process. Otherwise the pages may also be those of a
+        // pinned version, and such a publisher does not write to the pages of a pinned version.
         Ok(unsafe { std::slice::from_raw_parts(view.start(), length) })
     }
 
