@@ -75,8 +75,9 @@ fn a_vector_keeps_its_elements_when_it_grows_and_new_ones_are_zero() {
     assert_eq!(region.statistics().used, 0);
 }
 
-/// Tests that a wrong element size is an error if the type in the directory entry gives the right size. If a wrong size
-/// were accepted, the container's header would say that the block has room for more elements than it has.
+/// Tests that a call with a wrong element size fails if the type in the directory entry gives the right size. If the
+/// call accepted the wrong size, the container's header would say that the block has room for more elements than it
+/// has.
 #[test]
 fn a_wrong_element_size_is_an_error_and_changes_nothing() {
     let world = World::new(16 << 20);
@@ -239,7 +240,7 @@ fn removal_frees_what_nested_containers_own() {
 /// Makes the string or vector of bytes at `header` have these bytes.
 fn assign(region: &Arc<Region>, header: u64, text: &[u8]) {
     region.vector_resize(header, 1, text.len() as u64).unwrap();
-    // SAFETY: the bytes are those of the string.
+    // SAFETY: the bytes that are overwritten are those of the string or vector at `header`, which is as long as `text`.
     unsafe { region.base().add(address(region, header) as usize).copy_from(text.as_ptr(), text.len()) };
 }
 

@@ -69,8 +69,8 @@ fn an_object_is_told_from_the_next_one_at_the_same_place() {
     assert!(!second.is_still(offset, next));
     assert_eq!(second.load(handle, None).unwrap().incarnation, Some(next));
     assert!(second.is_still(offset, next));
-    // A block without a name has no directory entry. So it has no incarnation (the number that distinguishes the
-    // objects that used one entry one after another).
+    // A block without a name has no directory entry. So the block has no incarnation (a number that tells apart the
+    // objects that used the same entry at different times).
     let block = first.allocate(64, 8).unwrap();
     assert_eq!(second.load(first.save(block).unwrap(), None).unwrap().incarnation, None);
 }

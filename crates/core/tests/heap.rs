@@ -223,9 +223,9 @@ fn a_region_whose_daemon_is_lost_while_it_grows_gives_the_memory_of_its_first_st
     let region = world.attach(1);
     region.allocate(64, 16).unwrap();
     let (before, taken) = (region.statistics(), world.resident());
-    // The region grows in steps. The first request to the daemon is for the size of the block and succeeds. The last
-    // step is larger than the rest of the block, so a later request asks for more memory; during that request the
-    // daemon is lost.
+    // The region grows in steps. The first request asks the daemon for as many bytes as the block needs, and succeeds.
+    // The last step takes more memory than the block still needs. So the member has to send a second request, for more
+    // bytes in total. The daemon is lost during the second request.
     world.lost_above().store(taken + SIZE + (4 << 20), Ordering::Relaxed);
     assert_eq!(region.allocate(SIZE, 64).unwrap_err().status, Status::Disconnected);
     assert_eq!(region.statistics(), before);
@@ -294,8 +294,9 @@ fn a_member_waits_once_for_a_stopped_member_that_has_the_lock() {
         assert_eq!(region.deallocate(*block).unwrap_err().status, Status::Busy);
     }
     assert!(began.elapsed() < Duration::from_secs(20), "it waited for {:?}", began.elapsed());
-    // The stopped member runs again: it releases the lock, which increments `gate`, and another of its threads takes
-    // the lock.
+    // From here on, the test acts for the stopped member, which runs again. That member releases the lock and
+    // increments `gate`, because another member waits. Then another thread of the same member takes the lock, so
+    // `holder` names this member again. That thread releases the lock after a second.
     assert_eq!(lock.waiting.swap(0, Ordering::SeqCst), 1);
     lock.gate.fetch_add(1, Ordering::SeqCst);
     std::thread::scope(|scope| {

@@ -42,8 +42,8 @@ impl Dice {
     }
 }
 
-/// Ends the thread that overwrites the port when this value is dropped, so that the thread also ends if an assertion
-/// fails.
+/// A thread of the test overwrites the port. When this value is dropped, that thread ends. So the thread also ends if
+/// an assertion fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {

@@ -31,7 +31,8 @@ fn check(detect: Detect, pages: Pages, begins: bool, closes: bool) {
     let world = World::new();
     let spec = Spec { detect, pages, chunk: Some(65536), ..spec(NUMBERS as u64) };
     let (mut publisher, _series) = world.publisher(spec);
-    // With private copies, after some of these publishes all chunks of the variable's memory are mappings of slots.
+    // With the method of private copies, these twenty publishes are enough to turn all chunks of the variable's memory
+    // into mappings of slots.
     (0..20).for_each(|_| publish(&mut publisher, begins, 1));
     let used = publisher.statistics().slots.0;
     let start = publisher.memory("u").unwrap().cast::<u64>();

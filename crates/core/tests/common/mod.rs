@@ -24,16 +24,16 @@ pub struct World {
 /// The index of the word that holds a member's id. The roll proves this member's death.
 const ROLL: usize = 7999;
 
-/// The index of the word for `held`: the member that held the region's lock while some member asked its host a
-/// question; 0 if none did.
+/// The index of the word that [`World::held`] gives. The word names the member that held the region's lock when some
+/// member asked its host a question. The word is 0 if the lock was free at each question.
 const HELD: usize = 7998;
 
-/// The index of the word that holds a number of bytes. The daemon does not answer a request for more bytes; 0 means
-/// that it always answers.
+/// The index of the word that holds a limit in bytes. The daemon does not answer a request for more bytes than the
+/// limit. If the word is 0, the daemon always answers.
 const LOST: usize = 7997;
 
-/// The index of the word that names the member that takes the region's lock when the daemon does not answer; 0 if no
-/// member does.
+/// The index of the word that names a member. When the daemon does not answer a request, this member takes the region's
+/// lock. If the word is 0, no member takes the lock.
 const TAKER: usize = 7996;
 
 /// The offset of the word that names the holder of the region's lock.
@@ -150,8 +150,8 @@ impl World {
         end
     }
 
-    /// Waits for a child of `spawn`. As when no daemon runs, the liveness table does not show the child's death. Gives
-    /// the exit code, or the negative number of the signal.
+    /// Waits for a child of `spawn`. The liveness table does not show the child's death, just as if no daemon ran.
+    /// Gives the exit code, or the negative number of the signal.
     pub fn wait_unseen(&self, pid: i32) -> i32 {
         let mut status = 0;
         // SAFETY: the call waits for a child of this process.
@@ -187,8 +187,8 @@ impl World {
         let lock = unsafe { &(*region.base().cast::<RegionHeader>()).lock };
         let before = lock.gate.load(Ordering::Acquire);
         std::thread::scope(|scope| {
-            // If a member releases the lock while another member waits for it, it increments `gate`. So this thread
-            // acts as a member that always waits.
+            // A member that releases the lock increments `gate` only if another member waits for the lock. This thread
+            // acts as a member that always waits, so that `gate` counts the releases.
             scope.spawn(|| {
                 while !done.load(Ordering::Acquire) {
                     lock.waiting.store(1, Ordering::SeqCst);

@@ -469,9 +469,9 @@ fn who_leaves_without_the_lock_keeps_the_slots_until_its_death_is_healed() {
     assert_eq!(other.statistics().used, 0);
 }
 
-/// A dead member was constructing an object, and its directory entry names a heap slot that a living member holds now.
-/// The records in this slot are those of the living member. So healing leaves the entry as it is while that member
-/// holds the slot.
+/// A member died while it was constructing an object. The object's directory entry names a heap slot, which a living
+/// member holds now. The records in this slot belong to the living member, so healing cannot record the removal of the
+/// object there. So healing leaves the entry as it is while the living member holds the slot.
 #[test]
 fn an_object_of_a_dead_member_is_not_removed_in_the_slot_of_a_living_one() {
     let world = World::new(SIZE);

@@ -48,7 +48,8 @@ struct Case<T> {
     /// Whether the dead member was a producer or a consumer of the port. If it was a consumer, it had received a
     /// message.
     dying: Side,
-    /// The end that another process opens; by opening it, this process heals the dead member's end.
+    /// The side of the port at which another process opens an end after the death. By opening this end, the other
+    /// process heals the dead member's end.
     healer: Side,
     /// Runs in this process before the death: opens ends of the port and sends a message.
     before: fn(&dyn Fn(Side) -> End, &Message) -> T,
@@ -61,7 +62,7 @@ struct Case<T> {
 enum Change {
     /// By a call of the library: `vector_resize`.
     Resize,
-    /// By a store to the vector's header, as the inline operations of C++ make it.
+    /// By a store to the vector's header. The inline operations of C++ change a vector in this way.
     Store,
 }
 
@@ -220,7 +221,8 @@ impl Item {
     }
 
     /// Releases the dead holder's lock on the roll; nothing else shows the death. Then this process takes the item. If
-    /// `healed` is true, another process heals the item before that; the party of that process does not own the item.
+    /// `healed` is true, a third process, whose party does not own the item, heals the item before this process takes
+    /// it.
     fn take_after_death(&self, healed: bool) {
         self.world.leave_roll(DEAD);
         if healed {
@@ -261,8 +263,9 @@ fn who_takes_a_dead_holders_item_finds_the_holders_other_changes_finished() {
 
 #[test]
 fn who_takes_a_dead_holders_item_finds_the_holders_changes_of_its_heap_finished() {
-    // With `healed` false, this process itself proves the death, and after that it heals each region that it opens. So
-    // this case comes last.
+    // If `healed` is false, this process itself proves the holder's death. After that, this process heals each region
+    // that it opens, so it would heal the heap even if the item did not tell of the death. So the case with `healed`
+    // true has to come first.
     for healed in [true, false] {
         for point in ["replace.begun", "replace.writing", "retire.freed"] {
             let world = World::new(SIZE);

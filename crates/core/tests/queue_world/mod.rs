@@ -180,7 +180,7 @@ impl Child {
         (status.signal() == Some(9), died)
     }
 
-    /// Waits until this word is not 0 because the child has stored a value in it, or until the child has ended.
+    /// Waits until the child has stored a value other than 0 in this word, or until the child has ended.
     pub fn until_stored(&self, word: &AtomicU64) {
         let start = Instant::now();
         while word.load(SeqCst) == 0 && !self.gone.load(SeqCst) {

@@ -262,9 +262,10 @@ fn what_is_chosen_follows_what_the_program_does() {
     (30..60).for_each(|step| step_of(&mut publisher, 2048, step));
     let dense = publisher.statistics();
     assert_eq!(dense.method, Method::CopyAll, "{dense:?}");
-    // Four changes of the method are expected: to the trial after the first publish and back, and later once to another
-    // method and back. The costs are measured, so on a busy machine there are a few more. If the method changed back
-    // and forth all the time, there would be one change for every few of the 59 publishes.
+    // Four changes of the method are expected. After the first publish, the publisher tries another method, and then
+    // goes back to copying everything. When only a few pages change, it chooses another method again; when all pages
+    // change, it goes back to copying everything. The costs are measured, so on a busy machine there are a few more. If
+    // the method changed back and forth all the time, there would be one change for every few of the 59 publishes.
     assert!(dense.switches <= 12, "{dense:?}");
 }
 

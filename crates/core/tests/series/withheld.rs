@@ -101,7 +101,8 @@ fn a_begun_version_is_withheld_in_the_same_way() {
             held.push(observer.latest().unwrap());
         }
         let own = publisher.memory("u").unwrap();
-        // The pool is full. So the version that begins here is withheld. The version that begins after it is abandoned.
+        // The pool is full. So the version that begins here is withheld. The program abandons the next version that it
+        // begins.
         publisher.begin().unwrap();
         assert_ne!(publisher.memory("u").unwrap(), own);
         numbers(&mut publisher, "u").fill(4);
