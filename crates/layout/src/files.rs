@@ -131,14 +131,14 @@ impl Notice {
         }
     }
 
-    /// Removes this name from the names that were lost with their host, because the host is back. Only the directory's
-    /// service calls this function.
+    /// Takes this name off the list `lost` if it was lost together with its host, because the host is back. Only the
+    /// directory's service calls this function.
     pub fn find_with_host(&self, name: &[u8]) {
         self.remove(hash_of(name, LossReason::WithHost));
     }
 
-    /// Removes this name from the lost names, because its file was published. Only the directory's service calls this
-    /// function.
+    /// Takes this name off the list `lost`, because a file of this name was published after all. Only the directory's
+    /// service calls this function.
     pub fn find(&self, name: &[u8]) {
         if self.lost_count.load(Ordering::Relaxed) > 0 {
             self.remove(hash_of(name, LossReason::Dropped));
@@ -220,8 +220,8 @@ fn hash_of(name: &[u8], why: LossReason) -> u64 {
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, step);
     match why {
         LossReason::Dropped => hash.max(1),
-        // For this reason, a zero byte is hashed after the name. No name contains a zero byte, so these bytes are not
-        // those of any name with the reason `Dropped`.
+        // If the reason is `WithHost`, a zero byte is hashed after the name. No name contains a zero byte, so the
+        // hashed bytes are not those of any name with the reason `Dropped`.
         LossReason::WithHost => step(hash, &0).max(1),
     }
 }

@@ -51,8 +51,9 @@ impl std::fmt::Display for MemberId {
 pub struct SegmentId(pub u64);
 
 impl SegmentId {
-    /// No segment has this id. When a message goes to another node, objects of some kinds are not copied with it. The
-    /// handle of such a message then contains this id.
+    /// No segment has this id. When a message goes to another node, objects of some kinds are not copied with the
+    /// message. If the object that the message names is of such a kind, the handle of the message contains this id on
+    /// the other node.
     pub const LEFT_BEHIND: Self = Self(u64::MAX >> 1);
 }
 

@@ -156,8 +156,9 @@ impl Wild<u32> {
         Self(self.0 & !bits)
     }
 
-    /// Gives the index in a link of a chain. In the link, 0 means none, and other numbers are the index plus 1. Gives
-    /// `None` also if the index is not below `limit`.
+    /// Reads this number as a link of a chain. The number 0 means that there is no next entry; any other number is the
+    /// index of the next entry plus 1. Gives this index, or `None` if there is no next entry. Gives `None` also if the
+    /// index is not below `limit`.
     pub fn linked(self, limit: u64) -> Option<u64> {
         self.0.checked_sub(1).map(u64::from).filter(|index| *index < limit)
     }

@@ -171,14 +171,14 @@ impl FaultPlan {
         (z % one_in == 0).then_some(z >> 32)
     }
 
-    /// Makes the n-th call from now on fail (n counts from 1). `which` is an index into the possible errors of that
-    /// call; an index behind the last error wraps around.
+    /// Counts all calls from now on, and makes the n-th of them fail (n counts from 1). `which` is an index into the
+    /// possible errors of that call; an index behind the last error wraps around.
     pub fn fail_nth(&self, n: u64, which: u64) {
         self.arm(0, n, which);
     }
 
-    /// Makes the n-th call with this name from now on fail. Calls with other names are not counted. So it does not
-    /// matter how many such other calls the processes that share this plan make meanwhile.
+    /// Counts the calls with this name from now on, and makes the n-th of them fail. Calls with other names are not
+    /// counted. So it does not matter how many such other calls the processes that share this plan make meanwhile.
     ///
     /// # Panics
     /// The table has no call with this name.

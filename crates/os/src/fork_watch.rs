@@ -52,8 +52,8 @@ impl ForkWatch {
         Ok(Self(Kind::Pipe { read, write: Some(write) }))
     }
 
-    /// For tests: gives the value that a forked child would inherit. Until this value is dropped, the watch answers as
-    /// if a child had it.
+    /// For tests: gives the value that a forked child would inherit. As long as this value exists, the watch answers as
+    /// if a forked child had inherited the watch.
     #[doc(hidden)]
     pub fn inherited(&self) -> OsResult<Self> {
         match &self.0 {
@@ -83,8 +83,8 @@ impl ForkWatch {
         }
     }
 
-    /// Tells whether no child has this watch any more. The watch must be closed. If this is not known, the answer is
-    /// `false`.
+    /// Tells whether no child has this watch any more. The caller must have closed the watch ([`Self::close`]). If the
+    /// kernel does not tell whether a child has the watch, the answer is `false`.
     #[must_use]
     pub fn is_over(&self) -> bool {
         match &self.0 {
@@ -165,8 +165,9 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // A child that was forked after the watch was closed has a copy of this value, but something else may be mapped
-        // at the address. So such a child must not detach it.
+        // A child that was forked after the watch was closed has a copy of this value, but did not inherit the
+        // attachment. Another segment may be attached at the same address in the child. So such a child must not call
+        // `shmdt` with this address.
         if !self.closed || self.process.is_current() {
             // SAFETY: the address is this process's own attachment, and nothing uses its memory.
             unsafe { libc::shmdt(self.start.as_ptr()) };

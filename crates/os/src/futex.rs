@@ -48,7 +48,8 @@ pub fn wait_interruptible(word: &AtomicU32, expected: u32, deadline: Deadline, w
         return false;
     }
     let timeout = timespec(left);
-    // SAFETY: `word` is a live, aligned u32; the timeout and the text live through the call, which does not use the text.
+    // SAFETY: `word` is a live, aligned u32; the timeout and the text `what` live through the call. The kernel does not
+    // read the text.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_futex,

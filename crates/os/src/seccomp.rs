@@ -102,7 +102,8 @@ const NAMES: &[libc::c_long] = &[
 /// Which calls of a program are stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stops {
-    /// All calls that look up a name, or change a file or a name; `io_uring_setup` fails.
+    /// All calls that look up a name, or change a file or a name. The call `io_uring_setup` is not stopped: it fails,
+    /// because no filter sees the files that an `io_uring` opens.
     All,
     /// The calls that open a file for writing or set its length.
     Writes,

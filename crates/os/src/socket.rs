@@ -125,7 +125,7 @@ pub fn is_listener(socket: impl AsFd) -> bool {
     unix && kind && sockopt::socket_acceptconn(&socket) == Ok(true)
 }
 
-/// Sets a socket that another process made to non-blocking.
+/// Makes a socket non-blocking. Another process has created the socket.
 pub fn set_nonblocking(socket: impl AsFd) -> OsResult<()> {
     let flags = rustix::fs::fcntl_getfl(&socket).context("F_GETFL", || "a socket".into())?;
     rustix::fs::fcntl_setfl(&socket, flags | rustix::fs::OFlags::NONBLOCK).context("F_SETFL", || "a socket".into())
@@ -231,8 +231,8 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<Received
             return Ok(Some(Received::Truncated));
         }
         if cut {
-            // The buffer had room for more descriptors. So the kernel dropped them because the descriptor table of this
-            // process, or of the node, was full.
+            // The kernel has dropped descriptors of this message. The buffer had room for these descriptors, so the
+            // reason is that the descriptor table of this process, or of the node, was full.
             return Ok(Some(Received::Stripped(message.bytes)));
         }
         if message.bytes == 0 {

@@ -215,8 +215,8 @@ pub struct EndHolder {
     pub name: [AtomicU64; NAME_BYTES / 8],
 }
 
-/// Counters of what an end of a port has done. Only the member that owns the end writes them, with plain stores. The
-/// sums are kept when the owner leaves.
+/// Counters of what an end of a port has done. Only the member that owns the end writes them, with plain stores. When
+/// the owner leaves, the counts stay, and the next owner of the end adds to them.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct EndCounters {

@@ -22,8 +22,8 @@ pub const OP_REPLACING: u32 = 2;
 /// The first phase of freeing a block, in the low bits of a word that names the block: the block's state may still be
 /// USED.
 pub const PHASE_BEGUN: u64 = 1;
-/// The second phase of freeing a block: the slot's holder has marked the block DYING. If healing finds the block
-/// without this mark, the block has been freed.
+/// The second phase of freeing a block: the slot's holder has marked the block DYING. The block keeps this mark until
+/// it is freed. So if healing finds the block without the mark, the block has been freed already.
 pub const PHASE_MARKED: u64 = 2;
 /// The bits that contain the phase of the freeing, in a word that names a block that is being freed.
 pub const PHASE_MASK: u64 = 15;
@@ -42,8 +42,9 @@ pub struct Operation {
     pub header: AtomicU64,
     /// The offset of the new block. After the words are written, they point to this block.
     pub new_block: AtomicU64,
-    /// The offset of the old block, with the phase of the freeing in its low bits. The old block is freed after the
-    /// words are written. The value is 0 if there is no old block, or if it is freed already.
+    /// The offset of the old block. The operation frees this block after it has written `words`. The low bits of the
+    /// value say how far the freeing has come (`PHASE_…`). The value is 0 if there is no old block, or if the old block
+    /// is freed already.
     pub retiring: AtomicU64,
     /// The words that the operation writes at the offset `header`.
     pub words: [AtomicU64; MAX_WORDS],
@@ -65,8 +66,8 @@ pub struct HeapSlot {
     /// While the holder of this slot, which has freed a block of another slot's slice, puts that slice on the other
     /// slot's stack: the number of the slice plus 1. Otherwise 0. The holder writes this field.
     pub pushing: AtomicU64,
-    /// The offset of the block that is being freed, with the phase of the freeing in its low bits; 0 if no block is
-    /// being freed.
+    /// The offset of the block that is being freed; 0 if no block is being freed. The low bits of the value say how far
+    /// the freeing has come (`PHASE_…`).
     pub retiring: AtomicU64,
     _pad1: [u8; 24],
     /// The stack of this slot's slices in which other members freed blocks. The low half is the number of the first

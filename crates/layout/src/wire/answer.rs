@@ -172,7 +172,7 @@ fn number(opcode: u16, mut body: Reader<'_>) -> Result<u16, Malformed> {
 /// The number of bytes that a page of a listing has for its entries.
 pub(super) const PAGE_ROOM: usize = MAX_MESSAGE - HEADER - 16;
 
-/// The encoding of a page of the list with this number.
+/// Says how a page of a list is encoded. `LIST` is the number of the list, see [`ListOf`].
 #[derive(Clone, Copy, Debug)]
 pub struct PageOf<const LIST: u32>;
 

@@ -152,9 +152,9 @@ macro_rules! record {
 }
 
 /// Declares an enum of messages. Each message has a number and a body, which is a list of fields or one value. `->
-/// Answer` names the message that answers a request. `[n]` says how many descriptors come with a message, and `[by
-/// field]` names the field that has this number. `..Name(Enum) "about",` at the end stands for messages that another
-/// enum declares.
+/// Answer` names the message that answers a request. `[n]` says that `n` descriptors come with a message. `..Name(Enum)
+/// "about",` at the end declares a variant `Name` for the messages of another enum `Enum`; "about" is the comment of
+/// this variant.
 #[macro_export]
 macro_rules! messages {
     ($(#[doc = $about:literal])+ $visibility:vis enum $name:ident: $number_type:ident as $usual:ident {

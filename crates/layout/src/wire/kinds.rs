@@ -40,7 +40,7 @@ closed_set! {
         Keep = 1 "keep",
         /// Refuse the removal, and name the members that have the object open.
         Refuse = 2 "refuse",
-        /// Remove the name as `Keep` does, and also if it is the name of a series that a member publishes.
+        /// Remove the name, also that of a series that a member publishes; the members keep the object.
         Force = 3 "force",
         /// Refuse the removal as `Refuse` does. Also refuse it unless the asking member made the object and the daemon
         /// knows that no other member has used it. Items and series are never removed in this way.

@@ -43,7 +43,9 @@ pub(crate) fn raw<N>(_: &'static str, call: impl FnOnce() -> N) -> N {
     call()
 }
 
-/// Is called before a call of the standard library, and fails if the plan of failures says that this call must fail.
+/// The code of this crate calls this function before some calls of the standard library. With the feature `faults`,
+/// this function fails if the plan of failures says that the library's call must fail. In an ordinary build, it never
+/// fails.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 pub(crate) fn plan(_: &'static str) -> std::io::Result<()> {

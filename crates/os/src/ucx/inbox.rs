@@ -37,7 +37,8 @@ struct Unread {
 /// The messages and reports that UCX's callbacks store for one wire. UCX keeps the address of this value, so the value
 /// lies in a `Box` and never moves.
 pub struct Inbox {
-    /// The number of this wire, which each message for it has in its header. A message with another number is ignored.
+    /// The number of this wire. The header of each message for this wire has this number. A message with another number
+    /// is ignored.
     token: u64,
     /// The status with which UCX reported the loss of the endpoint; `OK` if UCX has reported no loss.
     lost: AtomicI8,
@@ -101,8 +102,9 @@ pub unsafe extern "C" fn message_arrived(
     }
     let mut arrived = lock(&inbox.arrived);
     if arrived.messages.contains_key(&number) {
-        // The first message with this number stays in the inbox. If its bytes are still with the sender, UCX waits
-        // until this process fetches or releases them.
+        // The first message with this number stays in the inbox, and the second message is dropped. The first message
+        // must not be lost: if its bytes are still with the sender, UCX waits until this process fetches or releases
+        // these bytes.
         arrived.wrong = Some("the peer sent two messages with the same number");
         return abi::OK;
     }

@@ -382,7 +382,8 @@ impl Wire {
     /// Sleeps until UCX has an event, another thread signals the eventfd `bell`, or something happens on the TCP
     /// connection that is the sign of life. Gives `true` if something happened on that connection.
     fn sleep(&self, event_fd: c_int, alive: bool, by: Deadline) -> bool {
-        // SAFETY: the descriptor belongs to the worker, which is not destroyed while a thread leads.
+        // SAFETY: the descriptor belongs to the worker. The worker is not destroyed while `leading` is true, and the
+        // caller sets `leading` for the time of this call.
         let events = unsafe { BorrowedFd::borrow_raw(event_fd) };
         let mut watched = vec![PollFd::new(&events, PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
         if alive {
