@@ -42,8 +42,9 @@ pub struct EtcdOptions {
     pub authority: Option<Vec<u8>>,
     /// This client's own certificate and key, as PEM.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// The name of this client. Clients with different names begin with different members. A client without a name
-    /// begins with the first member.
+    /// The name of this client. The name decides which etcd member the client asks first, so that clients with
+    /// different names usually ask different etcd members first. A client without a name asks the first etcd member
+    /// first.
     pub name: String,
 }
 

@@ -71,8 +71,8 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(crate) fn own_address(catalog: &CatalogAddress) -> Result<String, String> {
     let host = match catalog {
         CatalogAddress::Keep(address) => {
-            // This daemon keeps the catalog, and the other nodes reach the catalog at this host. So they reach this
-            // node's links at the same host. The kernel chooses the port.
+            // This daemon keeps the catalog. The other nodes reach the catalog at the host in `address`, so they reach
+            // this node's links at the same host. The kernel chooses the port.
             return Ok(format!("{}:0", address.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host)));
         }
         CatalogAddress::Embedded { address, .. } => address.clone(),

@@ -67,7 +67,7 @@ struct PassEntries {
     named: Option<Entry>,
     /// The entry of the item itself, which says which node owns it.
     found: Option<Entry>,
-    /// The entry of the next node.
+    /// The entry of the node to which the item goes next. There is no entry if that node has no lease.
     there: Option<Entry>,
 }
 
@@ -98,8 +98,9 @@ impl Member {
     ) -> Result<PassOutcome, CatalogFailure> {
         let (name, owner) = (keys::name(&self.site, name), keys::item_location(&self.site, to.item));
         let keys = [&*name, &owner, &keys::node(&self.site, &to.node)];
-        // The hints may be old, so they are used only for a commit, because the catalog compares the commit's
-        // conditions with the present entries. For every other step the entries are read from the catalog.
+        // The hints may be old. They are used only for a commit. In a commit an old hint does no harm: the catalog
+        // compares the commit's conditions with the present entries, and refuses the commit if they differ. For every
+        // other step the entries are read from the catalog.
         let [named, found, there] = keys.map(|key| self.hints.get(key));
         let mut commit = match self.step(joined, keys, to, &PassEntries { named, found, there }) {
             Ok(Step::Commit(commit)) => Some(commit),
@@ -126,8 +127,9 @@ impl Member {
 
     /// Reads the entries on which the passing of an item depends.
     fn read(&self, [name, owner, node]: [&str; 3]) -> Result<PassEntries, CatalogFailure> {
-        // The name's entry is read before the item's entry. So if the commit of an earlier call has given the name
-        // away, the item's entry shows that the item has moved.
+        // An earlier call of `pass` may have sent a commit that gives the item and its name away. This commit changes
+        // both entries together. The name's entry is read first. So if the name's entry already shows that the name was
+        // given away, the item's entry, which is read later, shows that the item has moved.
         let named = self.catalog.get(name, by())?;
         let found = self.catalog.get(owner, by())?;
         Ok(PassEntries { named, found, there: self.catalog.get(node, by())? })

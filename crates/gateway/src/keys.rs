@@ -8,9 +8,13 @@
 //! | `crossdock/SITE/name/KIND/LENGTH/WORKFLOW/NAME` | `1 NODE`, or `1 NODE ITEM` if the item came from another node | with the node's lease |
 //! | `crossdock/SITE/owner/ITEM` | `1 EPOCH NODE TOKEN ABOUT`, for items that have left the node that made them | until the item ends |
 //!
-//! LENGTH in a key is the length of the workflow's name in bytes. It is needed because names may contain slashes. In a
-//! listing, all `name/` entries come before the `owner/` entries, and a commit changes them in this order. So a node
-//! learns that it has a name before it learns that it owns the item of this name.
+//! A value that begins with `1` begins with the version of the value's format. NUMBER is the node's number. TOKEN is a
+//! number that the node's daemon chose when it started. ITEM is an item's id, and EPOCH says how often the item has
+//! moved from one node to another. ABOUT describes the item for the next node.
+//!
+//! LENGTH in a key is the length of the workflow's name in bytes. A key needs this length because names may contain
+//! slashes. In a listing, all `name/` entries come before the `owner/` entries, and a commit changes them in this
+//! order. So a node learns that it has a name before it learns that it owns the item of this name.
 
 use crossdock_layout::name;
 use crossdock_layout::wire::SegmentKind;

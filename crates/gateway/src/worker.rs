@@ -96,7 +96,8 @@ impl Worker {
                 }
                 Err(CatalogFailure::NoLease) => self.cut_off("the lease has ended".into()),
                 // When the whole time of a lease is over, other nodes may take the names of the node that had the
-                // lease. So this node counts as cut off after four fifths of this time.
+                // lease. This node must stop using its names before that. So it counts as cut off already after four
+                // fifths of the lease's time.
                 Err(refused) if joined.kept + time * 4 / 5 <= self.member.now() => self.cut_off(reason(&refused)),
                 Err(_) => *due = (now + PAUSE).min(joined.kept + time * 4 / 5),
             },
@@ -135,8 +136,8 @@ impl Worker {
             GatewayRequest::Take { name, from } => {
                 let outcome = self.claim_with(&name, |member, joined| member.take(joined, &name, &from));
                 if matches!(outcome, Claimed::Failed(_)) {
-                    // The name may belong to this node by now, although the answer was lost. So it is given back to the
-                    // node `from`.
+                    // The taking of the name counts as failed. But perhaps the catalog has given the name to this node,
+                    // and only the catalog's answer was lost. So the name is given back to the node `from`.
                     self.strays.push_back((name.clone(), Some(from)));
                 }
                 self.mailbox.put(GatewayEvent::Claimed { name, outcome });
@@ -348,8 +349,8 @@ mod tests {
     use crate::simulated::SimulatedGateway;
     use crate::{CatalogAddress, GatewayOptions};
 
-    /// A catalog for tests. The next `lost` commits that delete an entry change nothing, and fail as if their answers
-    /// were lost.
+    /// A catalog for tests. Its field `lost` is a number: this many of the next commits that delete an entry change
+    /// nothing, and fail as if their answers were lost.
     struct LosesDeletes {
         memory: Memory,
         lost: AtomicU64,

@@ -106,7 +106,7 @@ impl Transports {
         self.dials.clone()
     }
 
-    /// Gives the transport for pulls alone, or the reason why there is none.
+    /// Gives the transport that carries only pulls, or the reason why this node has no such transport.
     #[must_use]
     pub fn other_transport(&self) -> OtherTransport {
         self.other.clone()

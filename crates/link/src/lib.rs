@@ -1,9 +1,9 @@
 //! Connections between two node daemons.
 //!
 //! - [`Transport`] makes [`Stream`]s, which carry bytes both ways; every call has a deadline. [`Tcp`] works on every
-//!   machine; with [`Trust::Certificates`] it is inside mutual TLS. `Grpc` carries the same bytes in calls of gRPC, where
-//!   only HTTP/2 passes. [`Ucx`] carries pulls over a faster fabric. [`Transports`] has the transports of a node, the
-//!   best first.
+//!   machine; with [`Trust::Certificates`] it is inside mutual TLS. `Grpc` carries the same bytes in calls of gRPC; it
+//!   is for networks that let only HTTP/2 pass. [`Ucx`] carries pulls over a faster fabric. [`Transports`] has the
+//!   transports of a node, the best first.
 //! - [`Link`] is a node's connection to one other node. It carries questions and answers. It sends the pulse, by which
 //!   each side notices that the other is silent. [`Link::pull`] copies bytes of the other node's segment directly into
 //!   memory of this node.

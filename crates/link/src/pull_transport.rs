@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 const LARGE: usize = 1 << 20;
 /// The slower of the two transports is measured again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
-/// How long connecting by the other transport may take. After this time the usual transport is used instead.
+/// How long a connection by the other transport may take to be made. If it takes longer, the pull goes by the usual
+/// transport.
 pub(crate) const TRIAL: Duration = Duration::from_secs(2);
 /// A transport that failed is tried again after this time. Each further failure doubles the time, up to [`RETRY_MOST`].
 const RETRY: Duration = Duration::from_secs(10);
@@ -157,7 +158,9 @@ impl PullTransports {
         let mut state = self.lock();
         match transport {
             PullTransport::Usual => state.usual.note(rate),
-            // The other transport has just failed, so the usual transport brought these bytes, and nothing is noted.
+            // The pull was to go by the other transport, but the other transport has just failed, so the usual
+            // transport brought these bytes. The time that the pull took says nothing about the other transport. So
+            // nothing is noted.
             PullTransport::Other if !state.may_use_other() => {}
             PullTransport::Other => {
                 state.other.note(rate);
@@ -178,8 +181,9 @@ impl PullTransports {
         state.failed = Some(Failed { at: Instant::now(), why: why.to_owned(), pause });
     }
 
-    /// Gives the name of the other transport, if it brings large pulls. If the usual transport brings them, gives
-    /// `None` and the reason why the other one does not; the reason is empty if there is nothing to say.
+    /// Tells by which transport large pulls go. If they go by the other transport, gives the name of the other
+    /// transport and an empty text. If they go by the usual transport, gives `None`, and the reason why they do not go
+    /// by the other transport; the reason is empty if there is nothing to say.
     pub fn seen(&self) -> (Option<&'static str>, String) {
         let Some(other) = &self.other.transport else { return (None, self.other.why.clone()) };
         let (state, name) = (self.lock(), other.name());
@@ -243,8 +247,9 @@ mod tests {
             assert_eq!(pull_transports.choose(BIG), PullTransport::Other);
             pull_transports.failed("no route");
         }
-        // During the pause, a pull that was to go by the other transport has gone by the usual one. So this pull does
-        // not show that the other transport works again.
+        // A pull was to go by the other transport, so it is noted as `Other`. But the pause after the failure of the
+        // other transport is not over, so the pull has gone by the usual transport. The pull does not show that the
+        // other transport works again, and the failure stays noted.
         pull_transports.note(PullTransport::Other, BIG, Duration::from_millis(1));
         assert!(pull_transports.lock().failed.is_some());
         // The test moves the time of the failure into the past, so that the pause is over. Then a pull by the other

@@ -174,7 +174,7 @@ struct Shared {
     /// Maps the identifier of each control connection to its session. A data connection names the identifier of its
     /// control connection.
     sessions: Mutex<HashMap<[u8; 16], Session>>,
-    /// Every connection whose stream is established, so that the server can close it when it stops.
+    /// The stream of every connection whose stream is established. When the server stops, it closes these streams.
     streams: Mutex<HashMap<u64, Arc<dyn Stream>>>,
 }
 

@@ -98,9 +98,10 @@ enum TlsProgress {
     On,
     /// More bytes from the peer are needed.
     Dry,
-    /// The bytes to send are encrypted as the caller wanted, or the connection has ended in both directions.
+    /// Nothing more can be done. Either the bytes that the caller wants to send are encrypted, or the connection has
+    /// ended in both directions. If the connection has ended, nothing was encrypted.
     Done,
-    /// The peer has said that it sends no more bytes.
+    /// The peer has said that it sends no more bytes. This side can still send bytes.
     Ended,
 }
 
@@ -190,7 +191,8 @@ fn step<Data>(
                 TlsProgress::Done
             }
         },
-        // A peer that sends no more bytes can still receive bytes, so the connection goes on in the other direction.
+        // The peer sends no more bytes, but can still receive bytes. So only the direction from the peer to this side
+        // has ended.
         ConnectionState::PeerClosed => TlsProgress::Ended,
         ConnectionState::Closed => TlsProgress::Done,
         _ => return Err(silent("the peer sent data before it was known")),

@@ -174,7 +174,7 @@ fn a_byte_that_is_changed_on_the_way_is_found_and_asked_for_again() {
     let pulled = through.pull(&source_id(7), 0, &mut memory, soon()).unwrap();
     assert!(memory == bytes);
     assert_eq!(pulled.wrong, 1);
-    // If every connection changes a byte, the pull ends with an error that says so.
+    // If every connection changes a byte, the pull ends with an error that says that a checksum was wrong.
     let proxy = Proxy::start(server.address(), Wire { change_at: 50_000, changes: usize::MAX, ..Wire::default() });
     let through = link(&a, &proxy.address);
     let error = through.pull(&source_id(7), 0, &mut memory, soon()).unwrap_err();

@@ -164,8 +164,8 @@ fn a_question_that_waits_is_answered_before_the_transport_changes() {
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| link.ask(GATE, b"slow", soon()));
         gate.is_narrow.store(false, Ordering::Release);
-        // TCP is tried again after a second or more. Then the server counts a second connection, but the link keeps the
-        // connection by gRPC, because a question waits on it.
+        // TCP is tried again after a second or more. Then the server counts a second connection. But a question waits
+        // for its answer on the connection by gRPC, so the link keeps this connection.
         until("TCP was tried", || server.counts().arrived.load(Ordering::Relaxed) >= 2);
         assert_eq!(link.seen().transport, "grpc");
         drop(answers);

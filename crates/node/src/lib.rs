@@ -102,8 +102,8 @@ fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
     if matches!(File::from(ours).read(&mut byte), Ok(1)) {
         return Ok(());
     }
-    // A daemon that cannot start first closes the socket, and then prints the reason. When its process has ended, the
-    // reason is certainly printed.
+    // If a daemon cannot start, it closes the socket before it prints the reason. When its process has ended, the
+    // reason is certainly printed. So this function waits for the end of the process.
     if let Some(pidfd) = process::open_pidfd(pid).map_err(text)? {
         event::wait_readable(&pidfd, Deadline::after(END)).map_err(text)?;
     }

@@ -16,9 +16,9 @@ pub(crate) fn create(incarnation: u64) -> OsResult<(OwnedFd, Mapping)> {
     let (fd, words) = memfd::create_for_own_writing("crossdock:liveness", size_of::<LivenessTable>() as u64)?;
     word32(&words, offset_of!(LivenessTable, epoch)).store(incarnation as u32, Ordering::Release);
     for number in 0..PAGE_WORDS {
-        // The counts of the new table differ from those of a former daemon's table, so that every publisher asks for
-        // its pin pages again. No count is 0 here, because a publisher uses 0 for "the daemon does not know the series
-        // yet".
+        // In each of these words the daemon counts new pin pages. The words of a new table begin with other values than
+        // those of a former daemon's table. So every publisher notices a change, and asks for its pin pages again. No
+        // word is 0 here, because a publisher uses 0 for "the daemon does not know the series yet".
         pages(&words, number).store(incarnation as u32 | 1, Ordering::Release);
     }
     word32(&words, offset_of!(LivenessTable, version)).store(LAYOUT_VERSION, Ordering::Release);

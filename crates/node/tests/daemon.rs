@@ -64,8 +64,9 @@ fn a_region_and_a_port_that_were_made_too_late_stay_if_another_member_has_had_th
             region.vector::<u64>("v", ObjectMode::CreateOnly, None).unwrap().resize(7).unwrap();
             other.port("p", End::Producer, &PortOptions::default(), None).map(drop).unwrap();
         }
-        // Before the answer to the first `list`, the session reads the two late answers, and tells the broker to remove
-        // the objects. The broker does this before it answers the second `list`.
+        // While `session` waits for the answer to its first `list`, it reads the late answers to the two requests that
+        // it has given up, and tells the broker to remove the region and the port that these requests made. The broker
+        // handles this before it answers the second `list`.
         until("the daemon answers", || session.list().is_ok());
         until("the daemon answers again", || session.list().is_ok());
         assert_eq!(other.list().unwrap().segments.len(), if used { 2 } else { 0 });

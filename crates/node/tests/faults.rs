@@ -154,8 +154,8 @@ fn each_call_fails(fails: Fails, life: &impl Fn(&Setting, &mut Failures)) {
             || setting.segments().is_empty(),
         );
         until(&format!("no descriptor leaks by {fails:?}, call {n}, {call} with {how:?}"), || descriptors() == before);
-        // The daemon does not make the same calls each time that `life` runs. So the next run takes the next system
-        // call and at the same time the next error.
+        // The daemon does not make the same system calls in each run of `life`. So a test of the daemon does not try
+        // all errors at one call: in the next run, the next call fails with the next error.
         if fails == Fails::Daemon {
             (n, which) = (n + 1, which + 1);
         } else if which as usize + 1 < errors.len() {
@@ -403,8 +403,9 @@ fn a_reader_offers(arm: impl Fn(&faults::FaultPlan)) -> Hit {
     let mut offered = raw.ask_with(&Request::Offer { segment }, &[readable.as_fd()]);
     let hit = page.words().disarm();
     if !matches!(offered, Some((Answer::Done { .. }, _))) {
-        // Perhaps the failed system call should have received the offer or sent its answer. So the member offers the
-        // memory a second time. If the daemon has dropped the connection, the member first connects again.
+        // The system call that failed may be the one by which the daemon receives the offer or sends the answer to the
+        // offer. So the member offers the memory a second time. If the daemon has dropped the connection, the member
+        // first connects again.
         raw = if offered.is_none() && raw.was_dropped() { again(200) } else { raw };
         offered = raw.ask_with(&Request::Offer { segment }, &[readable.as_fd()]);
     }

@@ -61,8 +61,8 @@ fn an_item_that_was_made_too_late_by_a_broker_that_died_does_not_keep_its_name()
         assert!(other.find_item("x").is_ok());
         daemon.kill_broker();
         daemon.wait_until_up();
-        // A new request waits until the given-up request for the same key has ended, but only for a moment. So the test
-        // repeats the new request.
+        // A new request for the key waits for a moment until the given-up request for the same key has ended. If the
+        // given-up request takes longer to end, the new request fails. So the test repeats the new request.
         until("the name is free", || session.create_item("x", &options(level, OnDeath::Keep)).is_ok());
         assert_eq!(session.find_item("kept").unwrap().key, "kept");
         drop((kept, other, session));
@@ -465,7 +465,7 @@ fn a_handle_leads_to_the_heap_of_an_open_item_and_not_to_one_of_an_earlier_openi
     assert!(std::sync::Arc::ptr_eq(&old, &of(&b).unwrap()));
     drop(second);
     assert_eq!(of(&b).unwrap_err().status, Status::BadHandle);
-    // The owner gets a copy here, because the reader still uses the heap of its first view.
+    // The reader still has the heap `old` of the first sharing open. So `unshare` gives the owner a copy of the item.
     let shared = shared.unshare(None).unwrap().share().unwrap();
     let mut view = b.read_item("k", LONG).unwrap();
     assert_eq!(of(&b).unwrap_err().status, Status::BadHandle);

@@ -1,5 +1,5 @@
-//! Private daemons: how a program starts a daemon if none runs, what a fork of the program does, and how long both
-//! take.
+//! Private daemons: how a program starts a daemon if none runs, how long this takes, and how much memory an idle daemon
+//! needs.
 
 mod support;
 

@@ -180,8 +180,9 @@ fn a_publisher_that_does_not_read_its_answers_ends_its_own_connection_and_not_th
     for number in 1..=most {
         assert!(ask_in_vain(&publisher, number));
     }
-    // The publisher's socket is full, so it has no room for the answer to this request. Both requests of the observer
-    // wait for the series, and the daemon has not made a pin page for them yet.
+    // The publisher's socket is full, so it has no room for the answer to the publisher's next request, which publishes
+    // the series. Both requests of the observer wait for the series, and the daemon has not made a pin page for the
+    // observer yet.
     let pool = memfd::create_for_own_writing("crossdock-test", SIZE).unwrap();
     assert!(publisher.send(&publish("field", 4).encode(most + 1, 0), &[pool.0.as_fd()]));
     for number in 1..=2 {
@@ -425,8 +426,9 @@ fn a_publisher_gives_its_series_back_after_the_keepers_death() {
     let refused = ask(&mut publisher.raw, &Request::Offer { segment }, &[other.as_fd()]).unwrap_err();
     assert_eq!(refused.0, Status::Invalid);
     assert_eq!(ask(&mut publisher.raw, &Request::Offer { segment }, &[pool]), Ok(1));
-    // The publisher now offers memory for the pin page that the dead observer used. The daemon refuses other memory,
-    // accepts the page itself, and clears what the dead observer had written in its slot.
+    // The publisher now offers memory for the pin page that the dead observer used: first other memory, which the
+    // daemon refuses, and then the page itself, which the daemon accepts. Then the daemon clears what the dead observer
+    // had written in its slot of the page.
     drop(dead);
     let plain = memfd::create("crossdock-test", PIN_PAGE).unwrap();
     let offer = Request::Offer { segment: known.page };

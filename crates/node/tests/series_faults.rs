@@ -157,7 +157,8 @@ struct Schedule<'a> {
     home: &'static str,
     name: String,
     ending: Ending,
-    /// For the number of each version: its step, which the first observer of the version has entered.
+    /// For the number of each version: the step that the publisher published as this version. The first observer that
+    /// sees the version adds the step.
     steps: Mutex<BTreeMap<u64, u64>>,
     /// For each node: how many observers each mirror has. In a real site the broker counts the observers.
     users: BTreeMap<&'static str, Mutex<BTreeMap<SegmentId, u64>>>,

@@ -18,8 +18,8 @@ use support::{Daemon, spawn_in};
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(120));
 const DAY: i64 = 86_400;
 
-/// The C source of that library. It adds a number of seconds, which it reads from a file, to the wall clock's time. The
-/// variable `CLOCK_SHIFT` names the file.
+/// The C source of the library that is loaded into the daemons. The library adds a number of seconds, which it reads
+/// from a file, to the wall clock's time. The variable `CLOCK_SHIFT` names the file.
 const SHIFT: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>

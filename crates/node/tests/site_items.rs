@@ -7,9 +7,9 @@
 //!
 //! When a member opens an item, the simulation checks that no other member of any node has the item open, and that the
 //! item's bytes are those that its last owner wrote. A reader gets the bytes that the owner shared, and these bytes
-//! never change. A node has one copy of a shared item. If an owner gets a shared item back before the timeout of its
-//! request, no member reads the item any more. At the end all faults are removed. Then every item is on exactly one
-//! node, its owner can open it, and no file is left over.
+//! never change. A node has one copy of a shared item. When an owner ends the sharing of an item, its request waits for
+//! the readers until a timeout. If the request succeeds before this timeout, no member reads the item any more. At the
+//! end all faults are removed. Then every item is on exactly one node, its owner can open it, and no file is left over.
 
 mod site_world;
 
@@ -83,8 +83,8 @@ fn planted_defects_are_found() {
         let why = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
         println!("{planted:?}: {why}");
     }
-    // Only faults that schedules of the form `Early` do not have lead to these defects. So schedules of this form must
-    // not find them.
+    // These defects show only after certain faults. Schedules of the form `Early` do not have these faults. So such
+    // schedules must not find the defects.
     for planted in [SlowPullUnseen, UnknownIsDone] {
         let found = (0..200).find_map(|seed| run(seed, planted, Form::Early).err());
         assert_eq!(found, None, "{planted:?} is found without its fault");

@@ -468,8 +468,8 @@ fn a_file_that_its_former_owner_cut_reaches_the_next_owner_on_another_node() {
 }
 
 /// Fills the memory of a node, after the owner of an item has punched a hole into the item's file. Then gives the item
-/// to a task of another node. If `behind` is true, the file also has pages behind its end, as many as the hole lacks. A
-/// daemon that only counts the file's pages then does not notice the hole.
+/// to a task of another node. If `behind` is true, the file also has pages behind its end, as many as are missing in
+/// the hole. A daemon that only counts the file's pages then does not notice the hole.
 fn check_a_hole(behind: bool) {
     const SIZE: u64 = 8 << 20;
     let site = Site::new();

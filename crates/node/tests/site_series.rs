@@ -568,7 +568,8 @@ fn an_observer_that_waits_for_the_coming_series_finds_it_on_whichever_node_it_co
         publish(&mut publisher, 1);
         publisher.end().unwrap();
     }
-    // After this block, node `a` has no member any more, so the run on node `a` ends.
+    // The block above has dropped the session of node `a`. So node `a` has no member any more, and the run on node `a`
+    // ends.
     let former = |session: &Session| session.observe("field", Duration::ZERO).map(drop);
     until("the run has ended, and b knows the name", || {
         former(&on_b).is_err_and(|error| error.status == Status::NotFound && error.to_string().contains("former run"))

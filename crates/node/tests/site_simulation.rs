@@ -86,9 +86,11 @@ struct Totals {
     made: usize,
     contested: usize,
     leaders_lost: u64,
-    /// Commits whose outcome was unknown because the catalog lost its leader, and which were made.
+    /// Commits whose outcome the node did not learn because the catalog lost its leader, and which the catalog has
+    /// carried out.
     unknown_made: u64,
-    /// Commits whose outcome was unknown because the catalog lost its leader, and which were not made.
+    /// Commits whose outcome the node did not learn because the catalog lost its leader, and which the catalog has not
+    /// carried out.
     unknown_dropped: u64,
     /// Calls that the catalog refused because it had no leader.
     leaderless: u64,
@@ -327,7 +329,8 @@ impl World {
                 let faults = match random.below(5) {
                     0 | 1 => Faults { cut: true, ..Faults::default() },
                     2 => Faults { fail: 2, ..Faults::default() },
-                    // Only the direction from the catalog to the node is cut: the catalog gets what the node sends.
+                    // The catalog gets what the node sends, but the node gets little from the catalog: the answers to
+                    // the next `lose` calls are lost, and with `hold` the catalog reports no changes to the node.
                     3 => Faults { lose: [1, 5, 50][random.below(3)], hold: true, ..Faults::default() },
                     _ => Faults::default(),
                 };

@@ -11,8 +11,9 @@ use support::Daemon;
 const KILLS: u32 = 100;
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 
-/// For each message the producer makes a new object, so the region must grow from time to time. For growth it needs the
-/// broker; for messages it does not. The consumer checks that no message is lost, doubled, reordered or changed.
+/// For each message the producer makes a new object, so the region must grow from time to time. To let the region grow,
+/// the producer needs the broker; to send messages, the producer does not need the broker. The consumer checks that no
+/// message is lost, doubled, reordered or changed.
 #[test]
 fn a_hundred_broker_kills_lose_no_message() {
     let daemon = Daemon::start();

@@ -246,8 +246,8 @@ impl Channel {
         }
         let mut inbox = lock(&self.inbox);
         let next = inbox.next;
-        // If the source has reported its end already, that end stays. Then only objects that have not come yet are
-        // lost.
+        // If the source has reported already how it ended, this report stays, and `Died` does not replace it. In this
+        // case only those objects are lost that this node has not pulled yet.
         inbox.end.get_or_insert((EndReason::Died, next));
         drop(inbox);
         self.lost.store(true, Ordering::Release);
@@ -567,7 +567,8 @@ impl Channel {
             Making::begin(object, &region, &own, length)?
         };
         let filled = self.fill(peers, ticket, &mut making);
-        // If this side's member has ended meanwhile, other members heal its end of the port and free the memory.
+        // If this side's member has ended meanwhile, this function stops here: other members heal the end of the port
+        // that this member had, and free the memory of the object.
         let _work = self.work().ok_or_else(over)?;
         match filled {
             Ok(()) => making.finish().map(|(handle, made)| (handle, Some(made), length)),
@@ -652,8 +653,9 @@ impl Channel {
                 Err(error) if error.status == Status::PeerDied => Some(EndReason::Died),
                 Err(_) => self.has_left(),
             };
-            // If all consumers of a mirror are gone, no other consumer can come. The port itself may still get another
-            // consumer.
+            // A mirror is made for one task that opens the port. So if all consumers of a mirror are gone, the mirror
+            // gets no other consumer, and this side ends. The port itself may still get another consumer, so on the
+            // port's node this side goes on.
             if let Some(how) = gone.filter(|_| !self.at_home && !self.end().is_closed()) {
                 self.tell_end_behind_releases(peers, how);
                 return self.finish(EndReason::Closed);

@@ -64,19 +64,20 @@ const COMPARE: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 32;
 /// The deadline for a request to the daemon of this node.
 const LOCAL: Duration = Duration::from_secs(10);
-/// How long one request to open an end waits for a free place at the port. If the task wants to wait longer, several
-/// requests are sent. If the task wants to wait less, the request waits for this time all the same, because an earlier
-/// end of the same task may be about to close.
+/// How long one request to open an end waits if all ends of the task's side are taken. If the task wants to wait
+/// longer, several requests are sent. If the task wants to wait less, the request waits for this time all the same,
+/// because an earlier end of the same task may be about to close.
 const PLACE: Duration = Duration::from_secs(1);
-/// The longest pause before a request to open an end is repeated because the port has no free place.
+/// The longest pause before a request to open an end is repeated because all ends of the task's side are taken.
 const PLACE_PAUSE: Duration = Duration::from_millis(800);
-/// How many requests of another node to open ends of one port may be in progress at the same time. The link answers a
-/// limited number of requests of a node at the same time. Requests that wait for a port may be only a part of them, so
-/// that requests that bring messages are not held up.
+/// How many requests of another node to open ends of one port may be in progress at the same time. The link answers
+/// only a limited number of requests of a node at the same time. If requests that wait for a port took this whole
+/// number, requests that bring messages would be held up.
 const OPENS_OF_PORT: usize = 8;
 /// How many requests of another node to open ends of any ports may be in progress at the same time.
 const OPENS_OF_NODE: usize = 32;
-/// How long the other daemon may take to open an end, in addition to the time for a free place.
+/// How long the other daemon may take to open an end, in addition to the time for which the request waits while all
+/// ends of the task's side are taken.
 const REACH: Duration = Duration::from_secs(10);
 /// Other nodes pull the objects of messages and the bytes of versions under ids. Each of these ids contains this
 /// segment kind.
@@ -97,7 +98,7 @@ pub struct WantedEnd {
     pub rank: u32,
     /// Whether the task sends messages. If not, it receives them.
     pub sends: bool,
-    /// How long the task waits for a free place at the port.
+    /// How long the task waits for an end of the port if all ends of its side are taken.
     pub wait: Duration,
 }
 
@@ -219,8 +220,8 @@ struct Shared {
     socket: PathBuf,
     /// The number that the next new key gets.
     next: AtomicU64,
-    /// The next ticket. The first ticket is the token, a random number of this start of the broker. So this broker does
-    /// not give tickets that an earlier broker of this node has given.
+    /// The next ticket. The first ticket has the value of `token`, which is a new random number at each start of the
+    /// broker. So this broker does not give tickets that an earlier broker of this node has given.
     next_ticket: AtomicU64,
     channels: Mutex<BTreeMap<ChannelKey, Arc<Channel>>>,
     series: series::SeriesRelays,
@@ -243,8 +244,8 @@ pub struct Relay {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// What a relay shared with a node at the time when the node's lease ended. Channels and mirrors that are opened later
-/// are not part of this value, because the node may have a lease again.
+/// What a relay shared with a node at the time when the node's lease ended. The node may get a new lease later, and the
+/// relay may then open other channels and mirrors with the node. They are not lost, so they are not part of this value.
 #[derive(Clone)]
 pub struct LostNode {
     channels: Vec<Arc<Channel>>,
@@ -348,7 +349,8 @@ impl Relay {
         self.lost(node).end();
     }
 
-    /// Gives what is shared with a node now. The call does not wait for anything.
+    /// Gives the channels, supplies and mirrors that join this node with the node `node` now, and the regions that are
+    /// frozen for that node. The call does not wait for anything.
     #[must_use]
     pub fn lost(&self, node: &str) -> LostNode {
         let mut channels = self.shared.all();
@@ -420,7 +422,8 @@ impl Shared {
         ChannelKey { by: self.token, number: self.next.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Opens an end of a port of another node. If this end was lost before this node knew of it, opens another end.
+    /// Opens an end of a port of another node. If the answer about the opened end is lost, and the end has ended before
+    /// this node can ask again, opens another end.
     fn open_again(self: &Arc<Self>, want: &WantedEnd) -> Result<SegmentId> {
         let began = Instant::now();
         loop {
@@ -436,7 +439,8 @@ impl Shared {
         }
     }
 
-    /// Opens an end with this key. Returns `None` if the end was lost; the caller then needs another key.
+    /// Opens an end with this key. Returns `None` if the other node has opened an end with this key, but this end has
+    /// ended before this node knew of the end. The caller then needs another key.
     fn open(self: &Arc<Self>, key: ChannelKey, want: &WantedEnd, wait: Duration) -> Result<Option<SegmentId>> {
         let WantedEnd { node, workflow, port, task, rank, sends, .. } = want;
         let question = Open {
@@ -467,9 +471,9 @@ impl Shared {
     }
 
     /// Asks the other node to open an end. Asks again if the connection was lost before the answer came, and as long as
-    /// the port has no free place and the task still waits. The other node keeps nothing of a request that it has
-    /// refused, so the task may stop waiting at any time. Returns `None` if a request whose answer was lost has opened
-    /// an end, and this end is lost.
+    /// all ends of the task's side are taken and the task still waits. The other node keeps nothing of a request that
+    /// it has refused, so the task may stop waiting at any time. Returns `None` if the answer to an earlier request was
+    /// lost, that request has opened an end, and this end has ended since then.
     fn ask_to_open(&self, node: &str, question: &Open, wait: Duration) -> Result<Option<Vec<u8>>> {
         let (by, until) = (Deadline::after(REACH.saturating_add(wait)), Deadline::after(wait.max(PLACE)));
         let (mut pause, mut is_answer_lost) = (AGAIN, false);
@@ -486,9 +490,9 @@ impl Shared {
             match outcome {
                 Err(error) if error.status == Status::Disconnected && !by.passed() => thread::sleep(AGAIN),
                 Err(error) if matches!(error.status, Status::Busy | Status::TimedOut) && !until.passed() => {
-                    // If too many requests wait on the other node, the other node refuses immediately; then this node
-                    // pauses before it asks again. If the request has waited on the other node, this node asks again
-                    // without a pause, so that it does not miss a free place at the port.
+                    // If too many requests are waiting on the other node, the other node refuses immediately; then this
+                    // node pauses before it asks again. If the request has waited on the other node, this node asks
+                    // again without a pause, so that it does not miss an end that becomes free.
                     if asked.elapsed() < PLACE / 2 {
                         thread::sleep(pause.min(until.left()));
                         pause = (pause * 2).min(PLACE_PAUSE);
@@ -505,10 +509,10 @@ impl Shared {
     fn open_for(self: &Arc<Self>, node: &str, open: Open) -> Result<Opened> {
         let key = open.key;
         let is_seen = || lock(&self.seen).contains(&key);
-        // A new key is put first into `serving` and then into `seen`. If the request succeeds, the key is removed from
-        // `serving` after its channel was put into `channels`. If the request fails, the key is removed first from
-        // `seen` and then from `serving`. So a key that stays in `seen` while it is neither in `serving` nor in
-        // `channels` belongs to an end that has ended.
+        // A request with a new key puts the key first into `serving` and then into `seen`. If the request succeeds, the
+        // request puts the channel into `channels`, and then removes the key from `serving`; the key stays in `seen`.
+        // If the request fails, the request removes the key first from `seen` and then from `serving`. So a key that
+        // stays in `seen` while it is neither in `serving` nor in `channels` belongs to an end that has ended.
         let was_seen = is_seen();
         match find_or_opening(&self.serving, key, || lock(&self.channels).get(&key).cloned()) {
             Ok(channel) if channel.peer == node && !channel.has_ended() => return Ok(Self::opened(&channel)),
@@ -694,8 +698,8 @@ impl Shared {
     }
 
     fn compare_with_peer(&self, peer: &str, keys: &[ChannelKey]) {
-        // One request has room for at most 4000 keys, so this request names at most 3000. This daemon asks about the
-        // remaining keys later, when some channels have ended.
+        // The body of one request has room for about 3800 keys. This request names at most 3000 keys, so that they fit
+        // with a margin. This daemon asks about the remaining keys later, when some channels have ended.
         let keys = keys[..keys.len().min(3000)].to_vec();
         let Ok(body) = self.ask(peer, messages::KNOWN, &ChannelKeys(keys).encode(), COMPARE) else { return };
         let Ok(ChannelKeys(unknown)) = ChannelKeys::decode(&body) else { return };
@@ -764,8 +768,8 @@ mod tests {
         assert_eq!((refused("a", "q"), refused("b", "q")), (Some(Status::Busy), None));
     }
 
-    /// Another node, whose port has no free place during the first `refusals` requests. The node waits as long as a
-    /// request allows, and then answers it.
+    /// Plays another node in a test. During the first `refusals` requests, all ends of the node's port are taken: the
+    /// node waits as long as the request allows, and then answers that the port is full.
     struct FullPort {
         refusals: usize,
         asked: Mutex<Vec<Open>>,

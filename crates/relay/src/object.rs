@@ -1,12 +1,12 @@
 //! The object of a message, as bytes from which another node makes an equal object.
 //!
-//! Numbers, structs of numbers and blocks of bytes move by value, and so do vectors, strings and ndarrays of them. A
-//! container whose elements are containers does not move by value. The type of a named object is known. A block without
-//! a name has no known type, but the header of each container begins with a word by which it is recognised: a
-//! self-relative pointer to the region's first byte. The value of this pointer is the negative of the header's own
-//! offset in the region. If the first word of the block has this value for its offset, the block is a container. If a
-//! word of the object's data has this value for its own offset, the data contain another container, and the object does
-//! not move by value.
+//! An object moves by value if the other node can make an equal object from a copy of the object's bytes. Numbers,
+//! structs of numbers and blocks of bytes move by value, and so do vectors, strings and ndarrays of them. A container
+//! whose elements are containers does not move by value. The type of a named object is known. A block without a name
+//! has no known type, but a container in it can be recognised: the header of each container begins with a self-relative
+//! pointer to the region's first byte. So a word at the offset x of the region begins a container if the word has the
+//! value -x. If the first word of a block begins a container, the block is a container. If a word in the object's data
+//! begins a container, the object contains another container, and does not move by value.
 //!
 //! The bytes of a large object do not pass through a copy of the object. The node of the original serves them from the
 //! region of the original ([`Original`]), and the other node reads them into their place in its own region
@@ -65,7 +65,8 @@ fn not_by_value(region: &Region, what: &str) -> Error {
     Error::new(Status::Invalid, text)
 }
 
-/// The position of an object's bytes in the region of the original. The bytes stay unchanged while the message is held.
+/// The position of an object's bytes in the region on the node from which the message comes. The bytes stay unchanged
+/// while that node's relay holds the message.
 #[derive(Clone, Debug)]
 pub struct Original {
     region: Region,
@@ -108,7 +109,7 @@ impl Source for Original {
         offset.checked_add(length).filter(|end| *end <= self.length).ok_or_else(Refusal::shorter)?;
         // A task could change the object while a checksum is computed, although this is against the rules. So the bytes
         // are copied before the checksum is computed. If the wanted bytes begin or end in the middle of a word, the
-        // whole word is checked.
+        // whole word is copied, because `copy_out` can recognise a container only by a whole word.
         let begin = self.offset + offset;
         let first = (begin / 8 * 8).max(self.offset);
         let end = (begin + length).next_multiple_of(8).min(self.offset + self.length);
@@ -130,9 +131,10 @@ fn holds_container(bytes: &[u8], offset: u64) -> bool {
     const GROUP: usize = 4096;
     let number = |half: &[u8]| u32::from_le_bytes(half.try_into().expect("four bytes"));
     bytes.chunks(GROUP).zip((offset..).step_by(GROUP)).any(|(group, from)| {
-        // All containers that begin in the same 4 GiB of a region have the same upper half in their first word. So this
-        // upper half is searched first, and the compiler uses vector instructions for this search. Few groups contain
-        // the upper half, so few groups need the second search, for the whole word.
+        // The first word of a container is the negative of the container's offset. So all containers that begin in the
+        // same 4 GiB of a region have the same upper half in their first words. Each group is first searched for this
+        // upper half, and the compiler uses vector instructions for this search. Few groups contain the upper half.
+        // Only these groups are searched a second time, for the whole word.
         let upper = |at: u64| (at.wrapping_neg() >> 32) as u32;
         let (first, last) = (upper(from), upper(from + group.len() as u64));
         let may = group.chunks_exact(4).fold(false, |may, half| may | (number(half) == first) | (number(half) == last));
@@ -148,7 +150,8 @@ impl Object {
     /// position of the bytes.
     ///
     /// # Errors
-    /// `BAD_HANDLE` if the handle names no object; `INVALID` if the object does not move by value.
+    /// `BAD_HANDLE` if the handle names no object; `INVALID` if the other node cannot make an equal object from a copy
+    /// of the object's bytes.
     pub fn find(region: &Region, handle: Handle) -> Result<(Self, Original)> {
         let loaded = region.load(handle, None)?;
         let Some(ty) = loaded.ty else { return Self::find_unnamed(region, loaded.offset, loaded.size) };
@@ -380,8 +383,8 @@ mod tests {
                 assert!(holds_container(&bytes, from), "{at} from {from}");
                 bytes[at..at + 8].copy_from_slice(&word);
             }
-            // These eight bytes are the first word of a container that would begin eight bytes further on. So they do
-            // not count as the beginning of a container.
+            // The word at offset 96 of the bytes gets the value that the first word of a container at offset 104 would
+            // have. At offset 96 this value is wrong, so no container begins there.
             bytes[96..104].copy_from_slice(&(from + 104).wrapping_neg().to_le_bytes());
             assert!(!holds_container(&bytes, from));
         }

@@ -75,8 +75,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 const LEAST: Duration = Duration::from_secs(1);
 /// How often the daemon of the original region asks for the state of the copy.
 const ASK: Duration = Duration::from_secs(1);
-/// If the node that makes the copy does not answer for this time, the freeze ends. This does not end a move that was
-/// handed over: its region is not frozen any more, and is kept closed by the broker instead.
+/// If the node that makes the copy does not answer for this time, the freeze ends. A move whose outcome was handed over
+/// to that node does not end with this: the freeze has ended before, and the broker keeps the region closed.
 const SILENT: Duration = Duration::from_secs(30);
 /// The text of the refusal if a node still pulls a region, or wants it handed over, after the freeze of the region has
 /// ended.
@@ -209,8 +209,9 @@ impl Shared {
             }
         };
         lock(&self.regions.making).remove(&key);
-        // If this report is lost, the node of the original region asks for the state of the copy. The report of a move
-        // is needed only if the move was not handed over.
+        // This report tells the node of the original region that the copy has ended. If this report is lost, that node
+        // asks for the state of the copy. A successful move needs no report: that node has handed the outcome of the
+        // move over to this node, and the freeze has ended with that.
         match node {
             Some(_) if *moves && made.is_ok() => {}
             // The task that waits for the error must get it in time, even if the other node is lost. So after an error,
@@ -230,9 +231,10 @@ impl Shared {
         })
     }
 
-    /// Freezes a region on the node that has the region. If `node` is `None`, this node has the region. Returns `None`
-    /// if a request whose answer was lost has frozen the region, and this freeze has ended. The caller then freezes the
-    /// region with another key.
+    /// Freezes a region on the node that has the region. If `node` is `None`, this node has the region. A request that
+    /// is repeated has the same key, and freezes the region only once. Returns `None` if the answer to an earlier
+    /// request was lost, that request has frozen the region, and this freeze has ended since then. The caller then
+    /// freezes the region with a new key.
     fn freeze_at(
         self: &Arc<Self>,
         node: Option<&str>,
@@ -336,8 +338,9 @@ impl Shared {
         match self.pull_into(node, ticket, at, memory, by.left().min(PULL)) {
             Ok(()) => Ok(true),
             Err(error) if matches!(error.status, Status::TimedOut | Status::Disconnected) => {
-                // The node's daemon may have restarted at another address. In this case the region is not frozen any
-                // more.
+                // The pull may have failed because the daemon of the region's node has restarted at another address. A
+                // restarted daemon does not keep the region frozen. So this node asks whether the region is still
+                // frozen. If the answer is no, the copy ends. In every other case the pull is repeated.
                 match self.ask_for_region(node, STILL_FROZEN, &key.encode(), by.left().clamp(LEAST, ANSWER)) {
                     Err(refused) if !matches!(refused.status, Status::TimedOut | Status::Disconnected) => Err(refused),
                     _ => Ok(false),
@@ -396,8 +399,9 @@ impl Shared {
         Ok(offer)
     }
 
-    /// Waits until the freeze has ended, and closes the region. Then other members can open the region again, unless its
-    /// move was handed over.
+    /// Waits until the freeze has ended, and closes the region. Then other members can open the region again, unless
+    /// the outcome of the region's move was handed over to the other node. In that case the broker keeps the region
+    /// closed.
     fn look_after(&self, frozen: &Frozen) {
         let mut heard = Instant::now();
         loop {
@@ -416,7 +420,7 @@ impl Shared {
                 None => {}
             }
         }
-        // From now on, the move cannot be handed over.
+        // From now on, `hand_over` refuses to hand the outcome of the move over to the other node.
         frozen.end();
         self.withdraw(frozen.offer.ticket);
         drop(lock(&frozen.region).take());
@@ -498,7 +502,8 @@ mod tests {
     use super::*;
     use crate::{Relay, RelayNetwork};
 
-    /// Another node: the answer to the first request is lost, and the freeze ends before the request comes again.
+    /// Plays the node of a region in a test. The node's answer to the first request to freeze the region is lost, and
+    /// the freeze ends before the request comes again.
     #[derive(Default)]
     struct LosesAnAnswer(Mutex<Vec<ChannelKey>>);
 

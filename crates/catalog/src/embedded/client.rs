@@ -281,7 +281,7 @@ struct ClientWatch {
     prefix: String,
     next: Revision,
     stream: Option<(Framed, Instant)>,
-    /// The events that have arrived so far of a report that the keeper sends in several messages.
+    /// Part of a report: the events that have arrived so far, if the keeper sends the report in several messages.
     events: Vec<Event>,
 }
 

@@ -41,9 +41,9 @@ impl Codec for Pieces {
     }
 }
 
-/// Gives two sizes of the buffer for encoding. The first is its size at the beginning. Up to the second, which is the
-/// size of a piece, all messages that are ready are encoded into one buffer, so that one HTTP/2 frame carries all of
-/// them.
+/// Gives the settings of the buffer into which messages are encoded. The first number is the buffer's size at the
+/// beginning. The second number is a limit: the messages that are ready are encoded into the same buffer until the
+/// buffer has this many bytes, so that one HTTP/2 frame carries several messages.
 fn buffers() -> BufferSettings {
     BufferSettings::new(8 << 10, PIECE)
 }

@@ -115,8 +115,9 @@ impl IncomingCalls {
 
 impl Drop for IncomingCalls {
     fn drop(&mut self) {
-        // The waiting calls are dropped here, and not later by a task of the event loop. Each call keeps the thread of
-        // the event loop alive, and that thread cannot wait for its own end.
+        // Each waiting call keeps the event loop and its thread alive. A task of the event loop runs in that thread. If
+        // such a task dropped the last call, nobody would wait for the end of the thread, because a thread cannot wait
+        // for its own end. So the waiting calls are dropped here, and not later by a task of the event loop.
         self.queue.lock().clear();
     }
 }

@@ -143,10 +143,10 @@ pub enum Effect {
         /// The file's size in bytes.
         size: u64,
     },
-    /// Ask the kernel whether any process has the item's file open or mapped. If none has, give the file its size
-    /// again, which a former user may have cut. If the file is small, also allocate the memory that a former user may
-    /// have released by punching holes. Answer with [`Event::Proved`]. No effect that writes to the journal follows
-    /// this one.
+    /// Ask the kernel whether any process has the item's file open or mapped. If no process has, set the file to the
+    /// size `size`, because a former user may have changed the file's size. If the file is small, also allocate the
+    /// memory that a former user may have released by punching holes. Answer with [`Event::Proved`]. No effect that
+    /// writes to the journal follows this one.
     ProveItem {
         /// The item whose file the kernel is asked about.
         item: SegmentId,

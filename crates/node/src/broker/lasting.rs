@@ -87,7 +87,8 @@ pub struct Segment {
     pub persistent: bool,
     /// When the segment was made, in milliseconds since 1970.
     pub since_ms: u64,
-    /// Set when the segment's name was removed: the members that had the segment open then, and how often.
+    /// Set when the segment's name was removed: each member that had the segment open at that moment, with the number
+    /// of times that the member had opened it.
     pub removed: Option<Vec<(MemberId, u32)>>,
     /// True if the segment is a region that is about to move to another node. The other node may have the region's name
     /// already.
@@ -112,13 +113,13 @@ pub struct HandedOver {
 pub struct Arrival {
     /// The name of the node from which the region comes.
     pub node: String,
-    /// The region's segment on that node.
+    /// The region's segment on the node `node`.
     pub former: SegmentId,
     /// The name of the region's workflow.
     pub workflow: String,
     /// The region's name.
     pub name: String,
-    /// True if the segment on this node has the region's name. The region has then moved.
+    /// True if the region's name belongs to the segment on this node. In this case the move has happened.
     pub named: bool,
 }
 
@@ -334,7 +335,8 @@ impl Lasting {
         if let Some(member) = self.members.get_mut(&cause.member) {
             member.outcomes.insert(cause.request, outcome);
             // Removes the outcome of the request with the smallest number. The outcome that was just added stays even
-            // if its request has the smallest number: that request has then waited longer than all the others.
+            // if its request has the smallest number. In this case the request has waited longer than all the others,
+            // and its member does not have the answer yet.
             while member.outcomes.len() > OUTCOMES {
                 let mut requests = member.outcomes.keys().copied();
                 let Some(oldest) = requests.find(|request| *request != cause.request) else { return };

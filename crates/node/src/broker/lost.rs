@@ -3,10 +3,11 @@
 //!
 //! An offer is accepted only if the offered memory is the lost memory. The kernel's number for the memory shows this:
 //! the journal has the number, and the kernel gives it to no other memory. So any member with a right to the memory may
-//! offer it, even a member that may only read the memory. Only the pool of a series must come from its publisher: a
-//! publisher that does not have the new daemon's liveness table yet does not notice the pin pages of new observers. So
-//! no observer may begin before the publisher has this table. The name becomes free when each member that may have the
-//! memory is dead, or has connected again without the memory.
+//! offer it, even a member that may only read the memory. Only the pool of a series must come from the publisher of the
+//! series. The reason is the liveness table: a publisher that does not have the new daemon's liveness table yet does
+//! not notice the pin pages of new observers, so no observer may begin before the publisher has this table. A publisher
+//! that offers its pool has connected to the new daemon, and got the table with that. The name becomes free when each
+//! member that may have the memory is dead, or has connected again without the memory.
 
 use crossdock_layout::wire::{Answer, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};

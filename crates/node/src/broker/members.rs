@@ -25,7 +25,8 @@ impl Broker {
             let counters = Record::Counters { member: base, segment: first, number: 1 };
             self.commit(counters);
         } else if next.next_segment >> super::NODE_SHIFT < first >> super::NODE_SHIFT {
-            // In an earlier start the daemon was not a node of a site. From now on its ids contain its node's number.
+            // The journal comes from an earlier start of the daemon, in which the daemon was not a node of a site. From
+            // now on the daemon's ids contain its node's number.
             let counters = Record::Counters { member: next.next_member, segment: first, number: next.next_number };
             self.commit(counters);
         }

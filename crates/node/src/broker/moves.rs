@@ -86,7 +86,8 @@ record! {
 
 /// The node has no record of the move.
 const UNKNOWN: u32 = 0;
-/// The copy of the region on the answering node is complete, and does not have the region's name yet.
+/// The move has not happened yet. The node that answers MOVE_STATE has a complete copy of the region, but this copy
+/// does not have the region's name yet.
 const MAKING: u32 = 1;
 const MOVED: u32 = 2;
 const NOT_MOVED: u32 = 3;
@@ -98,8 +99,8 @@ enum MoveQuestion {
     Ended(SegmentId),
     /// MOVE_STATE, about a region of this node that was handed over, and about the segment that it becomes.
     State(SegmentId, SegmentId),
-    /// The question to the catalog whether a region's name has gone back to the region's node. The region has not moved
-    /// to this node.
+    /// A question to the catalog. The move of a region to this node has failed, and this node has given the region's
+    /// name back. Has the catalog given the name to the region's node again?
     Name(SegmentId),
 }
 
@@ -293,7 +294,7 @@ impl Broker {
         self.is_here(&name) || self.is_arriving(&name)
     }
 
-    /// Asks all questions about moves whose time has come.
+    /// Asks those questions about moves that are due now.
     pub(super) fn settle_moves(&mut self) {
         if self.site.is_none() {
             return;

@@ -183,8 +183,8 @@ impl Broker {
         own.into_iter().for_each(|(series, pin, _)| self.free_pin(series, pin));
     }
 
-    /// Forgets the slots in doubt of a series that is gone. The observers of these slots have not said yet whether they
-    /// still use the slots.
+    /// When a series is gone, forgets which of its slots are in doubt. A slot is in doubt as long as its observer has
+    /// not said whether it still uses the slot.
     pub(super) fn forget_slots(&mut self, series: SegmentId) {
         let ids = self.lasting.segments.get(&series).map_or(1, super::Segment::ids);
         self.pages.forget(series, ids);

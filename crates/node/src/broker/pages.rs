@@ -58,8 +58,9 @@ impl Pages {
         self.unsure.iter().copied().collect()
     }
 
-    /// Forgets which slots of a series are in doubt, because the series is gone. The series has successive ids:
-    /// `series` is the first, `ids` is their number, and the ids of the slots are among them.
+    /// Forgets which slots of a series are in doubt, because the series is gone. Each slot of a pin page has an id. A
+    /// series, its pin pages and their slots have successive ids: `series` is the first of them, and `ids` is their
+    /// number.
     pub fn forget(&mut self, series: SegmentId, ids: u64) {
         let end = SegmentId(series.0.saturating_add(ids));
         self.unsure.retain(|slot| !(series..end).contains(slot));

@@ -60,8 +60,8 @@ impl Broker {
         }
         self.keep_promise(workflow, &name);
         let what = format!("series '{name}'");
-        // Unless observers have the former publisher's series open, it is removed together with its name. So its memory
-        // and its descriptors count as free here.
+        // If no observer has the former publisher's series open, that series ends as soon as the new series takes its
+        // name. So the memory and the descriptors of that series count as free in the next lines.
         let unused = former.filter(|f| !self.open_segments.is_open(*f) && self.away(workflow).is_empty());
         let left = unused.and_then(|f| self.lasting.segments.get(&f));
         let (room, slots) = left.map_or((0, 0), |s| (s.reserved, s.descriptors()));

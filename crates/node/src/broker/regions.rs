@@ -40,7 +40,8 @@ struct AwaitedRegion {
     is_claimed: bool,
 }
 
-/// A region that one member of the host has frozen, so that no other member can open it.
+/// A region that is frozen, so that only the member `member` can open it. This member is a session of the daemon itself
+/// with its broker.
 struct Frozen {
     member: MemberId,
     /// True if the region cannot be handed over any more, because the other node has given up the region's name.
@@ -177,8 +178,8 @@ impl Broker {
         }
     }
 
-    /// Claims the name of a complete copy in the site, and gives the copy this name if `named` is set. The request comes
-    /// from a member of the host.
+    /// Claims the name of a complete copy in the site, and gives the copy this name if `named` is set. The request
+    /// comes from a member of the daemon itself.
     pub(super) fn adopt(&mut self, asker: Requester, order: u64, segments: (SegmentId, SegmentId), named: bool) {
         let (segment, former) = segments;
         let is_daemon = self.is_admin(asker.connection) && self.open_segments.has(segment, asker.member);
@@ -239,8 +240,8 @@ impl Broker {
         self.regions.coming.values().any(fits)
     }
 
-    /// Freezes a region for the asking member, which belongs to the host: no other member can open the region from now
-    /// on.
+    /// Freezes a region for the asking member, which is a member of the daemon itself: no other member can open the
+    /// region from now on.
     pub(super) fn freeze(&mut self, asker: Requester, segment: SegmentId, moves: bool) {
         let found = self.lasting.segments.get(&segment).filter(|found| found.removed.is_none() && found.kind == KIND);
         let is_daemon = self.is_admin(asker.connection) && self.open_segments.has(segment, asker.member);

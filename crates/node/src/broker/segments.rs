@@ -174,8 +174,8 @@ impl Broker {
         away.map(|(id, _)| *id).collect()
     }
 
-    /// Gives a member of a former broker that may have this segment open and has not yet listed what it has open, as
-    /// text for messages; `None` if there is no such member.
+    /// Finds a member that may have this segment open: the member was there before this broker started, and has not yet
+    /// listed what it has open. Gives a text about this member for messages; `None` if there is no such member.
     pub(super) fn possible_user(&self, segment: SegmentId) -> Option<String> {
         let found = self.lasting.segments.get(&segment)?;
         let member = self.unlisted.iter().find(|member| {
@@ -207,8 +207,8 @@ impl Broker {
         }
     }
 
-    /// Handles one entry of the list in which a returning member names the segments that it has open, and how often
-    /// (`count`). The segment 0 ends the list.
+    /// Handles one entry of the list that a returning member sends: a segment that the member has open, and how many
+    /// times the member has opened it (`count`). The segment 0 ends the list.
     pub(super) fn hold(&mut self, member: MemberId, segment: SegmentId, count: u32) {
         if let Some((series, pin)) = self.lasting.pin_of(segment) {
             return self.keep_pin(member, series, pin);

@@ -133,7 +133,7 @@ pub enum SiteEvent {
         /// The outcome of the claim: which node has the name now.
         outcome: Claimed,
     },
-    /// The catalog has given this node a name that it announced.
+    /// The catalog has given a name to this node after this node had announced the name.
     Announced {
         /// The name.
         name: SiteName,
@@ -257,7 +257,8 @@ pub(super) struct Site {
     links: BTreeMap<String, (SiteLink, u64)>,
     /// Names that belong to other nodes, each with its node.
     elsewhere: BTreeMap<SiteName, String>,
-    /// Names of other nodes that the catalog has dropped. An error about such a name says on which node the object was.
+    /// Names of objects on other nodes, which the catalog has dropped. An error about such a name says on which node
+    /// the object was.
     pub(super) departed: Departed,
     /// Names that belong to this node, and contested names, which another node has claimed although this node has their
     /// objects.
@@ -500,8 +501,10 @@ impl Broker {
         self.claims_name(asker, name, None, request)
     }
 
-    /// Tells whether this node has the name of a region that comes from the node `from`. If not, the request fails now,
-    /// or it waits until the catalog has given the name to this node, and is then served again.
+    /// Tells whether this node has the name of a region that comes from the node `from`. If this node does not have the
+    /// name, the request `request` of the member fails now or waits. It fails if this node is cut off, or if too many
+    /// requests wait already. Otherwise it waits until the catalog has given the name to this node, and is then served
+    /// again.
     pub(super) fn has_taken_name(
         &mut self,
         asker: Requester,
@@ -514,7 +517,8 @@ impl Broker {
         self.claims_name(asker, name, Some(from), || request)
     }
 
-    /// Tells whether this node has the name. If not, the request fails now, or it waits for the outcome of a claim.
+    /// Tells whether this node has the name that a member's request needs. If this node does not have the name, this
+    /// function makes the request fail, or lets it wait for the outcome of a claim.
     fn claims_name(
         &mut self,
         asker: Requester,
@@ -707,9 +711,10 @@ impl Broker {
                     if name.kind != SegmentKind::Region {
                         site.given.insert(name);
                     } else if !site.claims.contains_key(&name) {
-                        // The name of a region came back to this node, and the region was removed meanwhile. Or this
-                        // node has taken the name of a region that has not moved. In both cases this node gives the
-                        // name up.
+                        // This node has got the name of a region that it does not have. There are two possible reasons.
+                        // The name may have come back to this node after the region was removed here. Or this node took
+                        // the name for a move of the region to this node, and the move has not happened. In both cases
+                        // this node gives the name up.
                         let order = self.way_back(name);
                         self.effects.push(Effect::Site(order));
                     }
@@ -720,9 +725,10 @@ impl Broker {
                 if let Some(node) = site.elsewhere.remove(&name) {
                     site.departed.dropped(name.clone(), node, now);
                 }
-                // The other node that had the name of a region of this node has given the name up or lost its lease. If
-                // the region was handed over to that node, the region may have moved and have been removed there. So
-                // the region stays closed here until that node has said whether it has moved.
+                // If this is the name of a region of this node, the other node that had the name has given the name up
+                // or lost its lease. If the region was handed over to the other node, the region may have moved there
+                // and have been removed there. So the region stays closed on this node until the other node has said
+                // whether the region has moved.
                 match site.owned.contains(&name) {
                     // The catalog may have removed the name's entry together with a former lease of this node.
                     true => self.claim_again(name),
@@ -784,12 +790,14 @@ impl Broker {
                 let node = at.node.clone();
                 if site.owned.contains(&name) {
                     // The name is contested now, for one of two reasons. An item came to this node, but its name
-                    // belongs to another node. Or a region has not moved away, and its name has not come back yet.
+                    // belongs to another node. Or a region was to move to another node, the move has not happened, and
+                    // the other node has not given the region's name back yet.
                     site.contested.insert(name.clone(), at.clone());
                 }
                 site.elsewhere.insert(name.clone(), at.node);
                 if is_port {
-                    // A port of another node can be opened through a mirror, so the requests are served again.
+                    // The name belongs to a port of another node. Such a port can be opened through a mirror. So the
+                    // requests that waited for the claim of the name are served again, and now open the mirror.
                     self.again.extend(claims.into_iter().map(|claim| (claim.waits, claim.member, claim.request)));
                     return;
                 }
@@ -837,8 +845,8 @@ impl Broker {
         }
     }
 
-    /// Notes that this node has already asked the name's node to give the name up, because of the request `waits`,
-    /// which claims the name.
+    /// The request `waits` claims the name. Notes that this node, on behalf of this request, has already asked the
+    /// name's node to give the name up.
     pub(super) fn has_asked_owner(&mut self, name: &SiteName, waits: (Connection, u64)) {
         let claims = self.site.as_mut().and_then(|site| site.claims.get_mut(name));
         let own = claims.into_iter().flatten().filter(|claim| claim.waits == waits);

@@ -50,13 +50,14 @@ struct WaitingPublisher {
 pub(super) struct Succession {
     /// The questions by which this node has asked other nodes for the names of series. The key is the question's id.
     asked: BTreeMap<u64, WaitingPublisher>,
-    /// For each name, the ids of the questions of other nodes that want it. They are answered when the name is free.
+    /// For each name, the ids of the requests of other nodes that want the name. These requests are answered when the
+    /// name is free.
     giving: BTreeMap<SiteName, Vec<u64>>,
     /// Names that this node has released, but which the catalog has not yet reported as free.
     released: BTreeSet<SiteName>,
 }
 
-/// Makes the body of a question by which a node asks for the name of a series.
+/// Makes the body of the request by which a node asks another node to give up the name of a series.
 pub(super) fn question(workflow: &str, series: &str) -> Vec<u8> {
     encode(&NameRequest { workflow: workflow.to_owned(), series: series.to_owned() })
 }
@@ -69,14 +70,14 @@ impl Succession {
         }
     }
 
-    /// Tells whether `id` is the id of a question by which this node asked another node for the name of a series.
+    /// Tells whether `id` is the id of a request by which this node asked another node to give up the name of a series.
     pub fn has_asked(&self, id: u64) -> bool {
         self.asked.contains_key(&id)
     }
 }
 
 impl Broker {
-    /// Asks the node that has the name of a series to give it up. The member's request waits for the answer.
+    /// Asks the node that has the name of a series to give the name up. The member's request waits for the answer.
     pub(super) fn ask_for_series_name(&mut self, asker: Requester, request: Request, name: SiteName, node: String) {
         let own = self.succession.asked.values().filter(|heir| heir.waits.0 == asker.connection).count();
         if !self.may_wait_for_node(asker, own) {
@@ -87,7 +88,7 @@ impl Broker {
         self.succession.asked.insert(id, WaitingPublisher { waits, member: asker.member, request, name, node });
     }
 
-    /// Handles the answer of a node that was asked for the name of a series.
+    /// Handles the answer of a node that was asked to give up the name of a series.
     pub(super) fn series_name_given_up(&mut self, id: u64, outcome: Result<Vec<u8>, NodeFailure>) {
         let Some(WaitingPublisher { waits, member, request, name, node }) = self.succession.asked.remove(&id) else {
             return;
@@ -118,7 +119,7 @@ impl Broker {
         }
     }
 
-    /// Handles the question of another node that asks for the name of a series.
+    /// Handles the request of another node that wants this node to give up the name of a series.
     pub(super) fn series_name_wanted(&mut self, id: u64, body: &[u8]) {
         let Some(NameRequest { workflow, series }) = decode(body) else {
             let text = "the question for a series cannot be read; run the same version of crossdock on all nodes";

@@ -79,7 +79,8 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: endpoint });
     }
 
-    /// Listens again at an endpoint whose socket was lost. The socket came with the message that is being handled.
+    /// If the listening socket of this endpoint was lost, listens at the endpoint again. The message that is being
+    /// handled brought a listening socket for the endpoint.
     pub(super) fn hear(&mut self, endpoint: u64) {
         if self.deaf.remove(&endpoint) {
             self.effects.push(Effect::Listen { endpoint });

@@ -229,8 +229,9 @@ impl Host<'_> {
             Ok(opened) => opened,
             Err(error) => {
                 // The journal already says that the member has what it asked for. If memory or another resource is
-                // short only now, the client gets no answer: it connects again, lists what it really has, and repeats
-                // its request. Otherwise the client gets the reason before its connection is closed.
+                // short for the moment, the client gets no answer: the client connects again, lists what it really has,
+                // and repeats its request. After any other error, the client gets the reason before its connection is
+                // closed.
                 if !error.is_out_of_room() {
                     self.send_failure(connection, message, &error.to_string());
                 }

@@ -37,7 +37,7 @@ const SMALL: u64 = 256 << 10;
 /// The maximum number of copies that run at the same time. Further copies wait.
 const COPIES: usize = 4;
 
-/// The state of the host that concerns items' files.
+/// The part of the host's state that is about items' files.
 pub(super) struct ItemFiles {
     pub(super) folder: Option<Folder>,
     doors: Doors,
@@ -145,9 +145,9 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// Finds out whether any process has the item's file open or mapped. If none has, gives the file its size again,
-    /// and allocates missing memory of a small file. `size` is the size that the file must have, and `dying` says that
-    /// the last holder has just died.
+    /// Finds out whether any process has the item's file open or mapped. If no process has, sets the file to the size
+    /// `size`, because a former user may have changed the file's size, and allocates missing memory of a small file.
+    /// `dying` says that the last holder has just died.
     pub(super) fn prove_item(&mut self, id: u64, size: u64, dying: bool) -> Verdict {
         let mut verdict = self.ask(id);
         // The kernel closes the files of a killed process one after another, so the item's file may still be open for a
@@ -188,7 +188,9 @@ impl Host<'_> {
         file::set_size(fd, size).map_err(|error| error.to_string())?;
         let (_, taken) = file::sizes(fd).map_err(|error| error.to_string())?;
         if taken < size {
-            // In a large file, even the search for the missing pages would delay the clients.
+            // The file has holes: some of its pages take no memory. The holes of a small file are filled here. In a
+            // large file, even the search for the holes would delay the clients, so the caller is told that the file
+            // has holes.
             if size > SMALL {
                 return Ok(false);
             }

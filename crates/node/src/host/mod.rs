@@ -190,10 +190,10 @@ impl Host<'_> {
         self.perform(effects, Vec::new());
     }
 
-    /// Is called before a request that takes memory. Finds out how much memory the task's cgroup has left. If the node
-    /// has less left, the node's amount counts. Reports this amount to the broker, because a task in a container may
-    /// not see its own limit, and the kernel would kill it. Returns `false` if no cgroup of the task has a limit; then
-    /// nothing is reported.
+    /// Is called before a request that takes memory. Finds out how much memory the task can still take: what its cgroup
+    /// has left or what the node has left, whichever is less. Reports this amount to the broker. The daemon does this
+    /// for the task, because a task in a container is perhaps unable to see its own limit, and the kernel would kill
+    /// the task. Returns `false` if no cgroup of the task has a limit; then nothing is reported.
     fn look_at_tasks_memory(&mut self, connection: u64) -> bool {
         let Some(link) = self.links.get_mut(&connection) else { return false };
         if link.cgroup.as_ref().is_none_or(|(since, _)| since.elapsed() >= LIMITS_AGE) {

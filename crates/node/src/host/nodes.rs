@@ -183,11 +183,11 @@ impl NodeAccess {
 
     /// Tells the relay that a node's lease has ended.
     pub fn gone(&self, node: &str) {
-        // The node may have a lease again before a thread is free. So the relay notes now which objects are lost with
-        // the node.
+        // Another thread ends the lost objects, perhaps only later, when a thread is free. The node may have a new
+        // lease by then, and may share new objects with this node. So the relay notes now which objects are lost.
         let lost = self.relay.lost(node);
         // To end the lost objects, the relay sends requests to this daemon. The broker's thread must not wait for
-        // itself, so another thread does this.
+        // itself, so another thread ends the objects.
         self.spare.run(&self.workers, move || lost.end());
     }
 
@@ -198,9 +198,9 @@ impl NodeAccess {
         self.workers.run(Box::new(move || queues.put(call(&nodes))))
     }
 
-    /// Makes a call of the relay that may last as long as a task waits, in one of the threads for such calls. `event`
-    /// makes the report to the broker from the outcome. If too many of these calls are running, the call fails
-    /// immediately.
+    /// Runs `call`, which calls a function of the relay, in another thread, because that function may last as long as a
+    /// task waits. `event` makes the report to the broker from the outcome. If too many such calls are running already,
+    /// `call` is not run, and the outcome is an error.
     fn open<T>(
         &self,
         call: impl FnOnce(&Relay) -> Result<T, (Status, String)> + Send + 'static,

@@ -34,9 +34,9 @@ struct State {
     value: u64,
 }
 
-/// Gives the item's state after an operation; `None` if the operation cannot have got its answer in the state `state`.
-/// An operation without an answer changes the state as if it had succeeded. `taken` says that the item's name may still
-/// count as taken although the item does not exist.
+/// Gives the item's state after an operation that began in the state `state`; `None` if the operation cannot get its
+/// recorded answer in this state. An operation without an answer changes the state as if it had succeeded. `taken` says
+/// that the item's name may still count as taken although the item does not exist.
 fn step(state: Option<State>, e: &Event, across: bool, taken: bool) -> Option<Option<State>> {
     let holds = state.is_some_and(|s| s.holder.is_some_and(|(who, _)| who == e.who));
     // True if the item has no holder, or if its holder was killed before the operation returned.
@@ -110,8 +110,9 @@ fn linearize(events: &[Event], across: bool) -> Result<(), String> {
         if first == events.len() {
             return Ok(());
         }
-        // If one operation was called after another operation had its answer, the first of the two must come later in
-        // the order. So only operations that were called before `bound` can be next.
+        // If an operation B was called after an operation A had got its answer, B must come after A in the order that
+        // is searched. So the next operation in the order must have been called before any other remaining operation
+        // got its answer. `bound` is the time of the earliest such answer.
         let mut bound = u64::MAX;
         let mut candidates = Vec::new();
         for (n, event) in events.iter().enumerate().skip(first) {

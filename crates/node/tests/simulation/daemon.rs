@@ -47,8 +47,8 @@ impl World {
         let (broker, effects) = Broker::new(limits, lasting, 1, &self.kept, &self.listening, self.now);
         self.broker = Some(broker);
         self.perform(effects, &[]);
-        // When a broker starts, it changes the counts of pin pages in the liveness table. So every publisher asks for
-        // its pin pages again, and the test treats all pages as known to their publishers.
+        // When a broker starts, it changes the counts of pin pages in the liveness table. This tells every publisher to
+        // ask for its pin pages again. So `told_of` gets all pages.
         self.told_of.extend(self.kept.iter().copied());
         self.begin_table();
         self.notice_deaths();

@@ -287,8 +287,8 @@ impl World {
                 } else {
                     let own = Own { file: given.file, open: true, shared: false, busy: false };
                     client.items.insert(given.item, own);
-                    // Perhaps this client has secretly kept the file open since it owned the item before. Now it owns
-                    // the item again, so it may have the file open.
+                    // This client may have owned the item before, and may have kept the file open secretly since that
+                    // time. Now the client owns the item again, so it is allowed to have the file open.
                     client.clings.remove(&given.file);
                 }
             }

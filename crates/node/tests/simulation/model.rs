@@ -143,8 +143,9 @@ impl Model {
             }
             Record::Removed { segment, .. } => {
                 self.removed.insert(*segment);
-                // If no client has asked to remove a port, the port may lose its name only because its run has ended.
-                // So the model forgets its promise only in this case.
+                // `promises` has the segments that must exist because no client has asked to remove them. A port in
+                // `promises` may be removed only because its run has ended. So the model forgets the promise of the
+                // port only if the run has ended.
                 let of = self.ports.get(segment).map(|(workflow, _)| *workflow);
                 let over = |number| self.present.get(&number).is_none_or(BTreeSet::is_empty);
                 if of.is_some_and(over) {

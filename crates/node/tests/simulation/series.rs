@@ -64,8 +64,8 @@ impl World {
                 let rights = self.model.rights(client, SegmentKind::Series, name);
                 assert!(rights.contains(Rights::PUBLISH), "series {name} is published with {}", rights.words());
                 // While a publisher is alive, no other member becomes the publisher of the same name. A client that has
-                // broken the rules does not count as a publisher here: it may read an answer that was sent before the
-                // broker dropped it, and the name may have another publisher by then.
+                // broken the rules does not count as a publisher here: such a client may still read an answer that was
+                // sent before the broker dropped the client, and the name may have another publisher by then.
                 let present = client.can_act();
                 for other in self.clients.iter().filter(|c| present && c.can_act() && !self.model.may_be_dead(c)) {
                     let same = |(id, s): (&SegmentId, &Publishing)| {
@@ -113,8 +113,8 @@ impl World {
         }
     }
 
-    /// Checks a slot that an observer gets: the liveness table shows the publisher that the page exists, no other
-    /// member's pins are in the slot, and no other task can write to the page.
+    /// Checks a slot of a pin page that an observer gets: the publisher can see in the liveness table that the page
+    /// exists, no other member's pins are in the slot, and no other task can write to the page.
     pub fn hand_page(&mut self, connection: u64, pool: SegmentId, page: SegmentId, slot: u32) {
         assert!(self.kept.contains(&pool) && self.kept.contains(&page), "{page} of {pool} is given out but not kept");
         assert!(self.told_of.contains(&page), "{page} of {pool} is given out and its publisher was not told of it");
@@ -130,7 +130,7 @@ impl World {
         assert!(before.is_none(), "page {page} goes from endpoint {before:?} to {endpoint}");
     }
 
-    /// Notes that the liveness table now shows all publishers which pin pages exist, so that they ask for these pages.
+    /// Notes that the liveness table now tells every publisher to ask for its new pin pages.
     pub fn tell_of_pages(&mut self) {
         if self.sabotage != Sabotage::TellNoPublisher {
             self.told_of.extend(self.kept.iter().copied());

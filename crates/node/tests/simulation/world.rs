@@ -31,9 +31,9 @@ pub struct World {
     pub pipes: BTreeMap<u64, Pipe>,
     pub clients: Vec<Client>,
     pub model: Model,
-    /// The pin pages of which the liveness table has told their publishers.
+    /// The pin pages whose existence the liveness table has made known to the publisher.
     pub told_of: BTreeSet<SegmentId>,
-    /// For each slot of a pin page that was given out and not cleared since: the member that got the slot.
+    /// Slots of pin pages. For each slot that was given to a member and was not cleared since then: the member.
     pub pages: BTreeMap<(SegmentId, u32), MemberId>,
     /// For each pin page: the endpoint of the observers that have slots in the page. All of them use the same endpoint.
     pub page_endpoints: BTreeMap<SegmentId, u64>,

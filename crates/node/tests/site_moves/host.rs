@@ -451,7 +451,8 @@ impl World {
         self.adopt(n, key, !moves || is_here);
     }
 
-    /// Asks the broker to claim the name of the copy. If `named` is true, the broker also gives the name to the copy.
+    /// Asks the broker to claim, in the catalog, the name that the copy is to have. If `named` is true, the broker also
+    /// gives this name to the copy's segment.
     fn adopt(&mut self, n: usize, key: u64, named: bool) {
         let now = self.now();
         let Some(copying) = self.nodes[n].host.making.get(&key) else { return };
@@ -509,7 +510,8 @@ impl World {
         }
     }
 
-    /// If a defect is planted that misreads the answer to a broker's question, changes the answer in that way.
+    /// A defect may be planted by which a node misreads the answer to a broker's question. With this defect, the
+    /// function returns the misread answer. Without the defect, it returns the answer unchanged.
     fn planted_answer(&self, service: u32, body: Vec<u8>) -> Vec<u8> {
         const UNKNOWN: u32 = 0;
         const NOT_MOVED: u32 = 3;

@@ -200,8 +200,9 @@ impl World {
         let fresh = self.fresh();
         let (segment, value, part) = self.tasks[t].writing.unwrap_or((segment, fresh, 0));
         let n = self.tasks[t].node;
-        // Only one task at a time writes a region. So when no task has the region open, all its parts have the same
-        // value.
+        // A task writes the same value into all parts of a region, one part after another, and finishes this before it
+        // closes the region or ends. Only one task at a time does so. So when no task has the region open, all its
+        // parts have the same value.
         let by_another = |(u, task): (usize, &Task)| u != t && task.writing.is_some_and(|(of, ..)| of == segment);
         if self.tasks.iter().enumerate().any(by_another) {
             return;

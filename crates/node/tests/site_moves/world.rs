@@ -173,8 +173,8 @@ pub struct World {
     pub fuse: Option<usize>,
     /// True if `fuse` kills the whole daemon, and not only its broker.
     pub fuse_loses_daemon: bool,
-    /// If set: a node to which a region has just moved and which is going to be lost, the region's name, and the number
-    /// of steps until the loss.
+    /// If set: a region has just moved to a node, and this node is going to lose its daemon. The values are the node,
+    /// the region's name, and the number of steps until the node loses its daemon.
     doomed: Option<(usize, String, u64)>,
     /// True at the end of a schedule, when no faults happen any more.
     is_settling: bool,
@@ -406,8 +406,8 @@ impl World {
         }
         self.totals.checked += 1;
         let is_torn = parts.iter().any(|part| *part != parts[0]);
-        // A plain copy may be older than the region: if the broker of the region's node was restarted since the freeze,
-        // the freeze has ended and tasks may have written the region.
+        // A region that was copied, and not moved, may have newer bytes than its copy: if the broker of the region's
+        // node was restarted since the freeze, the freeze has ended, and tasks may have written the region.
         if is_torn || moves == Some(true) && parts != last {
             self.fail(format!("{segment} gets its name on node {} with {parts:?}; {last:?} were written", NAMES[n]));
         }
@@ -459,8 +459,9 @@ impl World {
         names.filter_map(|(_, segment)| Some((*segment, self.nodes[n].memory.get(segment)?.line))).collect()
     }
 
-    /// Notes that the regions of node `n` may be lost, and also the regions that are moving to it. If the node loses
-    /// its daemon, regions that other nodes have handed over to it may be lost, too.
+    /// Notes that regions may be lost: the regions of node `n`, and the regions whose move to node `n` is noted by the
+    /// broker of node `n`. If node `n` loses its daemon, a region of another node may be lost, too, if that node has
+    /// handed the outcome of the region's move over to node `n`.
     fn doubt(&mut self, n: usize, loses_daemon: bool) {
         let own = self.nodes[n].memory.values().map(|bytes| bytes.line);
         let coming: BTreeSet<_> = self.nodes[n].lasting.arrivals.values().map(|arrival| arrival.former).collect();
@@ -568,8 +569,9 @@ impl World {
         }
     }
 
-    /// Lets a task of the doomed node change the region that has just moved to this node. When the steps are over,
-    /// kills the node's daemon, while the region's former node does not know yet that the region has moved.
+    /// Lets a task of the doomed node change the region that has just moved to the doomed node. When no step of
+    /// `doomed` is left, kills the doomed node's daemon, while the region's former node does not know yet that the
+    /// region has moved.
     fn doom(&mut self) {
         let Some((n, name, left)) = self.doomed.take() else { return };
         if left == 0 {
@@ -589,7 +591,8 @@ impl World {
                 let faults = match self.random.below(5) {
                     0 => Faults { cut: true, ..Faults::default() },
                     1 => Faults { fail: 2, ..Faults::default() },
-                    // Only the direction from the catalog to the node is cut: the catalog gets what the node sends.
+                    // The catalog gets what the node sends, but the node gets little from the catalog: the answers to
+                    // the next `lose` calls are lost, and with `hold` the catalog reports no changes to the node.
                     2 => Faults { lose: self.random.pick(&[1, 5, 50]), hold: true, ..Faults::default() },
                     _ => Faults::default(),
                 };

@@ -29,8 +29,8 @@ pub struct Member {
     pub reads: BTreeMap<SegmentId, (SegmentId, u64)>,
     /// When the member sent its pending request.
     asked: u64,
-    /// For how long the member has asked the broker to wait for the readers of a shared item that the member takes
-    /// back.
+    /// The time for which the broker shall wait for the readers of a shared item, as the member asked when it took the
+    /// item back.
     patience: u64,
     /// Items that the member has closed and has not reported as closed yet. It reports them after the host has carried
     /// out all effects of the present event.
@@ -39,7 +39,8 @@ pub struct Member {
     /// then. While this is set, the answer must not be NOT_FOUND.
     pub(super) must_find: Option<String>,
     /// The key of the item that the member has asked for without waiting; `None` if an item of this key existed then or
-    /// was made since then. While this is set, the answer must be neither NOT_YET nor a description of the item.
+    /// was made since then. While this is set, there is no such item. So the answer must be neither NOT_YET, which says
+    /// that the item exists, nor a description of the item.
     pub(super) must_miss: Option<String>,
 }
 
@@ -401,8 +402,9 @@ impl World {
         let (asked, is_open) =
             (self.members[m].asked, self.members.iter().any(|member| member.open.contains_key(&item)));
         let known = self.known(item);
-        // The item's bytes may be the last written bytes although the test knows of no sharing: an owner may have
-        // shared them and have been killed before it got the answer.
+        // The test notes which bytes an owner shared when the owner gets the answer. But an owner may have shared the
+        // bytes that were written last, and have been killed before it got the answer. So a reader may also get the
+        // bytes that were written last.
         let is_last = !is_open && bytes == known.written;
         if !is_last && known.shared.get(&bytes).is_none_or(|until| *until < asked) {
             let (written, shared) = (known.written, known.shared.clone());
@@ -411,8 +413,9 @@ impl World {
         }
         let here = self.members.iter().filter(|member| member.node == node);
         let other = here.filter_map(|member| member.reads.get(&item)).find(|(of, held)| *of != file && *held == bytes);
-        // On the item's own node a second copy is allowed. The daemon may have copied the item for its next owner,
-        // because a reader still had the old file open, and the next owner may have ended since then.
+        // On the item's own node, members may read the item from two files. A reader may still have had the old file
+        // open when the item was to get its next owner. Then the daemon copied the item into a new file for the next
+        // owner, and the next owner may have ended since then.
         if other.is_some() && self.calm && self.home(item) != Some(node) {
             return self.fail(format!("node {} has two copies of {item}", super::NAMES[node]));
         }
@@ -421,8 +424,9 @@ impl World {
         self.members[m].reads.insert(item, (file, bytes));
     }
 
-    /// The owner has got a shared item back before its timeout. Checks that no member of the site still reads what this
-    /// owner shared last. Members that still read an earlier sharing are allowed; they have other bytes.
+    /// The owner has got the answer to its request to end the sharing of an item. If the answer has come before the
+    /// request's timeout, checks that no member of the site still reads what this owner shared last. Members that still
+    /// read an earlier sharing are allowed; they have other bytes.
     fn check_unshared(&mut self, m: usize, item: SegmentId) {
         if self.now() >= self.members[m].asked + self.members[m].patience {
             return;

@@ -78,7 +78,7 @@ pub struct Totals {
     pub opened: u64,
     /// How many items went to another node.
     pub passed: u64,
-    /// How many items went to the next node before their bytes had come to the node that they left.
+    /// How many items moved on from a node before their bytes had arrived on this node.
     pub chained: u64,
     /// How many items stayed on their node because the catalog refused to pass them to another node.
     pub kept: u64,
@@ -88,7 +88,7 @@ pub struct Totals {
     pub read: u64,
     /// How often a reader opened an item of another node.
     pub read_elsewhere: u64,
-    /// How often an owner got a shared item back before its timeout.
+    /// How often an owner's request to end the sharing of an item succeeded before the request's timeout.
     pub waited: u64,
     /// How often a node used bytes that another node had sent ahead.
     pub ahead: u64,
@@ -643,8 +643,8 @@ impl World {
         for item in of_node.all.keys().chain(of_node.residences.keys()).copied().collect::<Vec<_>>() {
             doomed.push(item);
         }
-        // If an item's entry in the catalog names this node, the item may be lost, even if the node did not know yet
-        // that it had the item.
+        // The test accepts the loss of every item whose entry in the catalog names this node, even if the node did not
+        // know yet that it had the item.
         let by = Deadline::after(Duration::from_secs(60));
         for entry in self.catalog.client().list("crossdock/s/owner/", by).unwrap().entries {
             let item = SegmentId(entry.key.rsplit('/').next().unwrap().parse().unwrap());
@@ -712,7 +712,7 @@ impl World {
         }
     }
 
-    /// Gives a node a report about an item that it has got before.
+    /// Sends to a node, once more, a report about an item. The node has got this report before.
     fn tell_again(&mut self, n: usize) {
         if self.nodes[n].told.is_empty() || self.nodes[n].stopped {
             return;
@@ -771,14 +771,16 @@ impl World {
         for item in self.items.keys().copied().collect::<Vec<_>>() {
             self.open_at_last(item)?;
         }
-        // If an item has ended on another node, a node forgets the item only after a few seconds.
+        // A node forgets an item that has ended on another node only some seconds after this end. So the test lets this
+        // time pass.
         for _ in 0..30 {
             self.quiet_round();
         }
         self.check_leftovers()
     }
 
-    /// Tells whether faults may happen now that schedules of the form `Early` do not have.
+    /// Schedules of the form `Early` have fewer kinds of faults than other schedules. Tells whether the kinds that
+    /// `Early` does not have may happen at this moment.
     fn may_fail(&self) -> bool {
         self.form == Form::Whole && !self.calm && !self.settling
     }

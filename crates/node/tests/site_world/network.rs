@@ -81,7 +81,8 @@ pub struct Network {
     cuts: Vec<(usize, usize)>,
     /// The slow links, each with the delay of a small message in milliseconds.
     slow: BTreeMap<(usize, usize), u64>,
-    /// The questions and pulls through slow links whose deadlines have not passed: the node that sent each, and its id.
+    /// The questions and pulls through slow links whose deadlines have not passed. For each: the node that sent the
+    /// question or pull, and the id of the question or pull.
     expiring: BTreeSet<(usize, u64)>,
     /// The questions and pulls whose deadlines have passed. If an answer to one of them arrives now, it is dropped.
     expired: BTreeSet<(usize, u64)>,
@@ -176,8 +177,8 @@ impl World {
         self.network.messages.push(Sent { at, due: at + delay, message });
     }
 
-    /// Sends a question or a pull that has a deadline. Only on a slow link can the deadline pass before the answer
-    /// comes, so only there is it watched.
+    /// Sends a question or a pull that has a deadline. The deadline can pass before the answer comes only on a slow
+    /// link. So the test watches the deadline only on a slow link.
     fn post_order(&mut self, message: Message, id: u64, wait_ms: u64) {
         let (from, to) = ends(&message);
         if self.network.slow.contains_key(&(from, to)) {

@@ -247,8 +247,7 @@ impl Mirror {
                 Step::End(how) => {
                     ended = true;
                     match how {
-                        // An error of `end` is ignored, because removing the mirror later reports the end to the daemon
-                        // again.
+                        // An error of `end` is ignored, because `leave` reports the end to the daemon once more.
                         EndReason::Closed => drop(replica.end()),
                         EndReason::Died => self.die(),
                     }

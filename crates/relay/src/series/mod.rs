@@ -41,19 +41,19 @@ pub const SERVICES: std::ops::RangeInclusive<u32> = messages::FIND..=messages::M
 const SLICE: Duration = Duration::from_secs(1);
 /// The longest pause before a request is repeated because the other node has too many requests.
 const PAUSE: Duration = Duration::from_millis(800);
-/// How many requests of another node may wait for series at the same time. The link answers a limited number of
-/// requests of a node at the same time. Requests that wait for series may be only a part of them, so that requests that
-/// bring messages are not held up.
+/// How many requests of another node may wait for series at the same time. The link answers only a limited number of
+/// requests of a node at the same time. If requests that wait for series took this whole number, requests that bring
+/// messages would be held up.
 const FINDS_OF_NODE: usize = 16;
 /// The shortest time for which a request waits for a series. A request waits only for this time if too many requests of
 /// its node wait already.
 const LOOK: Duration = Duration::from_millis(1);
 /// If the series already has as many observers as it may have, a request is repeated for this time, because some of
-/// these observers may leave soon. Requests of other tasks observe the series only for a moment. When the mirror of a
-/// node is made, all tasks of the node together need only one observer.
+/// these observers may leave soon: while a node has no mirror of the series, each request of the node's tasks needs an
+/// observer for a moment. As soon as the node has a mirror, all tasks of the node together need only one observer.
 const FULL: Duration = Duration::from_secs(1);
-/// How many requests of other nodes may observe a series for a moment at the same time. Each of them counts as an
-/// observer meanwhile, and the number of observers of a series is limited.
+/// How many requests of other nodes may observe a series for a moment at the same time. Each of these requests counts
+/// as an observer meanwhile, and the number of observers of a series is limited.
 const LOOKS: usize = 4;
 /// When a mirror is opened, the minimum time to wait until the mirror shows the newest version.
 const FIRST: Duration = Duration::from_secs(1);
@@ -79,7 +79,7 @@ pub struct WantedSeries {
 #[derive(Default)]
 struct WaitingFinds(Mutex<Vec<String>>);
 
-/// A request that waits for a series until this value is dropped.
+/// Notes in [`WaitingFinds`] that a request of a node waits for a series. Dropping this value removes the note.
 struct WaitingFind<'a>(&'a WaitingFinds, &'a str);
 
 impl WaitingFinds {
@@ -103,12 +103,13 @@ impl Drop for WaitingFind<'_> {
     }
 }
 
-/// The number of requests of other nodes that observe a series for a moment now. The condition variable is signalled
-/// when one of these requests ends.
+/// To answer a request of another node that looks for a series, the relay observes the series for a moment. This is the
+/// number of such requests that are observing a series now. The condition variable is signalled when one of these
+/// requests stops observing.
 #[derive(Default)]
 struct Looks(Mutex<usize>, Condvar);
 
-/// A request that observes a series until this value is dropped.
+/// Counts one request in [`Looks`]. Dropping this value ends the count of the request.
 struct Looking<'a>(&'a Looks);
 
 impl Looks {
@@ -168,7 +169,8 @@ impl SeriesRelays {
         keys
     }
 
-    /// Notes that the daemon of `node` does not know a key: ends the supply, or lets the mirror ask for a new supply.
+    /// Notes that the daemon of `node` does not know a key. If a supply of this node has the key, ends the supply. If a
+    /// mirror of this node has the key, lets the mirror ask for a new supply.
     pub fn unknown(&self, node: &str, key: ChannelKey) {
         if let Some(supply) = self.supply(node, key) {
             supply.finish();
@@ -234,8 +236,8 @@ impl Shared {
         loop {
             let asked = Instant::now();
             let left = wait.saturating_sub(began.elapsed());
-            // If the observer wants to wait, each request waits for at least `LOOK`: the answer to a request without a
-            // wait does not tell whether the series may still be published.
+            // If the observer wants to wait, each request waits for at least `LOOK`, because the answer to a request
+            // that does not wait leaves open whether the series can still be published.
             let slice = if wait.is_zero() { left } else { left.clamp(LOOK, SLICE) };
             let wait_ms = u64::try_from(slice.as_millis()).unwrap_or(u64::MAX);
             let question = Find { workflow: workflow.clone(), series: series.clone(), former: *former, wait_ms };
@@ -259,8 +261,8 @@ impl Shared {
                     thread::sleep(AGAIN.min(patience.saturating_sub(began.elapsed())));
                 }
                 Err(error) if error.status == Status::TimedOut && !left.is_zero() && asked.elapsed() < slice / 2 => {
-                    // Too many requests of this node wait on the other node already, so the other node did not let this
-                    // request wait.
+                    // The other node allows only a limited number of waiting requests of this node. This number was
+                    // reached, so the other node did not let this request wait.
                     thread::sleep(pause.min(left));
                     pause = (pause * 2).min(PAUSE);
                 }
@@ -430,7 +432,7 @@ impl Shared {
     }
 
     /// Finds a series without becoming its observer, if a supply already observes the series for the node `node`. The
-    /// supply is then the only observer that the tasks of this node need.
+    /// tasks of the node `node` then need no other observer than this supply.
     fn find_supplied(&self, node: &str, session: &Session, question: &Find) -> Option<FoundSeries> {
         let listing = session.list().ok()?;
         let is_wanted = |found: &&SegmentInfo| {

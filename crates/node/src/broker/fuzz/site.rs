@@ -29,7 +29,8 @@ pub(super) struct Site {
     orders: Vec<NodeOrder>,
     /// The ids of other nodes' questions that the broker has not answered yet.
     asked: Vec<u64>,
-    /// From the broker's last answer that lets another node read an item: the item, and the number of the sharing.
+    /// Set by the broker's last answer that lets another node read an item: the item, and the number that this answer
+    /// gives to the item's sharing.
     sharing: Option<(SegmentId, u64)>,
     next: u64,
 }

@@ -66,8 +66,8 @@ struct EarlyBytes {
 pub(super) struct EarlyItems(VecDeque<EarlyBytes>);
 
 impl EarlyItems {
-    /// Compares the bytes that have arrived for an item with the item's entry in the catalog, and drops those that the
-    /// entry does not name.
+    /// Compares the bytes that have arrived for an item with the item's entry in the catalog: do the bytes have the
+    /// stamp `stamp` of the entry, and do they come from the source `from` of the entry? Drops bytes that do not.
     pub(super) fn compare(&mut self, item: SegmentId, from: &BytesSource, stamp: u64) {
         self.0.retain_mut(|parcel| {
             if parcel.item == item {
@@ -77,7 +77,8 @@ impl EarlyItems {
         });
     }
 
-    /// Removes the bytes of an item from the list and returns them, if the catalog's entry of the item names them.
+    /// Takes the bytes of an item out of this list and returns them, if [`Self::compare`] has found that they fit the
+    /// item's entry in the catalog, and if there are as many bytes as the item has.
     pub(super) fn take(&mut self, item: SegmentId, size: u64) -> Option<Vec<u8>> {
         let fits = |parcel: &EarlyBytes| parcel.item == item && parcel.fits && parcel.bytes.len() as u64 == size;
         let at = self.0.iter().position(fits)?;

@@ -36,8 +36,8 @@ impl Broker {
         if transferred {
             self.items.handovers.restart_clock(item, self.now);
         }
-        // The answers to requests that open an item, share it or end the sharing carry the item's memory. So if such a
-        // request is repeated, the member gets the memory again.
+        // Three kinds of requests open an item, share it, or end its sharing. The answers to these requests carry the
+        // item's memory. So if such a request is repeated, the member gets the memory again.
         let made = matches!(change, Change::Opened { .. } | Change::Shared | Change::Unshared);
         self.commit(Record::Item(ItemRecord::Owner { item, owner, holder, shared, transferred, made, cause }));
         if !shared {

@@ -271,8 +271,9 @@ mod tests {
         (bench, item, readable.sharing)
     }
 
-    /// Makes the broker of a node that has the item `x`. While the node was cut off, the node `b` has made another item
-    /// of this key. Returns the former item's id.
+    /// Makes the broker of a node that has an item with the key `x`. While this node was cut off, the node `b` has made
+    /// another item with the same key, and the catalog has given the name to the node `b`. Returns the id of this
+    /// node's item.
     fn contested(level: ItemLevel) -> (Bench, SegmentId) {
         let mut bench = Bench::in_site();
         bench.join(1, MAIN_ENDPOINT, "w", 0);
@@ -283,7 +284,7 @@ mod tests {
         (bench, item)
     }
 
-    /// Reports that the item of the node `b` belongs to this node now. Returns the item.
+    /// Reports to the broker that an item that comes from the node `b` belongs to this node now. Returns the item's id.
     fn comes(bench: &mut Bench) -> SegmentId {
         let (item, about) = (SegmentId(5), summary("b", 1));
         let place = SiteItem { item, epoch: 1, node: "here".into(), daemon: 1, about: about.encode() };

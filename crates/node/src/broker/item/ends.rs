@@ -128,8 +128,8 @@ impl Broker {
         if let Some(asker) = phase.pending() {
             self.refuse_abandoned(asker, item, why);
         }
-        // If the item has lost its name in the site, the requests for its key do not fail, because they wait for
-        // another item.
+        // If the item's name belongs to another item in the site, the requests for the item's key wait for that other
+        // item. So these requests do not fail here.
         if has_its_name {
             self.tell_waiting_of_end(found.workflow, &found.key, why);
         }
@@ -139,7 +139,8 @@ impl Broker {
         }
     }
 
-    /// Ends an item whose key another item has got, unless a member has the item open. No request can open it any more.
+    /// Ends an item whose key belongs to another item now, unless a member has the first item open. No request can open
+    /// the first item any more.
     pub(super) fn end_nameless(&mut self, item: SegmentId) {
         let Some(found) = self.lasting.items.all.get(&item).filter(|found| found.holder == MemberId::NONE) else {
             return;
@@ -299,8 +300,8 @@ mod tests {
                 let create = ItemRequest::Create { size: 5000, level, on_death: OnDeath::Keep, key: "x".into() };
                 let create = Request::Item(create);
                 let number = if restarts == 0 { 1000 } else { bench.say(1, &create) };
-                // If `restarts` is 0, the broker is not restarted. The member's connection is lost, and its first
-                // request has not arrived.
+                // If `restarts` is 0, the broker is not restarted. Instead, the member's connection is lost before the
+                // member's request `create` has arrived.
                 let mut last = 1;
                 for connection in (1..=restarts.max(1)).map(|restart| restart * 100 + 1) {
                     match restarts {

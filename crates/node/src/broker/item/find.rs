@@ -99,7 +99,8 @@ enum LookUpPhase {
 }
 
 impl LookUp {
-    /// Turns a queued request into a look-up. The member asked not to wait for the owner of the request's items.
+    /// Turns a queued request into a look-up. The caller makes sure that the request's member has asked not to wait; no
+    /// other queued request becomes a look-up.
     fn of_wait(wait: Wait, refused: Option<(String, NodeFailure)>) -> Self {
         let Wait { asker, what, workflow, keys, patience, waited_ms: wait_ms, .. } = wait;
         debug_assert_eq!(wait_ms, 0, "a request that waits is not looked up");
@@ -283,8 +284,8 @@ impl Broker {
             item.is_some_and(|item| self.lasting.items.is_leaving(*item))
         };
         let leaving: Vec<&String> = of.keys().iter().filter(is_leaving).collect();
-        // When the catalog answered, it still named this node for an item that is leaving. So the item was on this node
-        // at that time.
+        // If the catalog's answer names this node for an item that is leaving, the item was still on this node when the
+        // catalog answered.
         let stays = leaving.iter().any(|key| is_own(key));
         let comes = of.keys().iter().any(is_own);
         let is_about_to_leave = !leaving.is_empty();

@@ -168,7 +168,7 @@ impl Handovers {
         self.all.get(&item).map(|h| h.former).filter(|m| *m != MemberId::NONE)
     }
 
-    /// Takes the items that the host must prove next: it asks the kernel whether any process has their files open.
+    /// Takes the items for which the host must next ask the kernel whether any process has their files open.
     pub(super) fn take_questions(&mut self) -> BTreeSet<SegmentId> {
         std::mem::take(&mut self.to_ask)
     }

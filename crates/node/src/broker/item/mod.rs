@@ -121,8 +121,9 @@ pub(super) struct TransientItems {
     look_ups: Vec<LookUp>,
     /// The unanswered questions to other nodes. The key is the question's id.
     asked: BTreeMap<u64, Question>,
-    /// For each item, the number of unanswered requests to the catalog to pass the item on. If one answer says that the
-    /// item was passed on, this answer decides. Otherwise the last answer decides.
+    /// For each item, the number of unanswered requests to the catalog to pass the item on. As soon as one answer says
+    /// that the item was passed on, the item has left this node. If all answers have come and none says so, the item
+    /// stays on this node.
     passes: BTreeMap<SegmentId, u32>,
     /// The running pulls of items' bytes. The key is the id that the broker gave to the pull. The value is the item,
     /// and the file that receives the bytes.

@@ -81,7 +81,8 @@ pub struct Items {
     pub numbers: BTreeMap<(u64, u64), Party>,
     pub words: BTreeMap<(u64, Party), u64>,
     pub last_word: u64,
-    /// For each task of a workflow, how many parties have got a number for owner words because the task needed it.
+    /// For each task of a workflow: how many parties have got a number for owner words because a request of this task
+    /// needed their number.
     pub named: BTreeMap<(u64, String), u64>,
     /// Which node an item is on, for each item that has been on several nodes or is about to be.
     pub residences: BTreeMap<SegmentId, Residence>,

@@ -25,7 +25,7 @@ use super::record::{Item, Items};
 use super::serve::MAX_SIZE;
 use crate::broker::stored::{Stored, decode, encode};
 
-/// Where the bytes of an item of this node are, if they are on another node.
+/// An item has come to this node, but its bytes are still on another node. This value says where the bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BytesSource {
     pub node: String,
@@ -95,7 +95,7 @@ impl ItemSummary {
         (about.version == Self::VERSION && fits && moves).then_some(about)
     }
 
-    /// Gives the state of the item when it begins on this node, without a file.
+    /// Gives the state that an item from another node has at first on this node. The item has no file on this node yet.
     pub(super) fn item(&self, workflow: u64) -> Item {
         Item {
             workflow,

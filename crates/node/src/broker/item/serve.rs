@@ -13,14 +13,16 @@ use crate::broker::{Broker, Cause, Effect, NodeFailure, Record, Requester, text}
 
 /// The largest size of an item in bytes. A larger item would not fit into any machine's address space.
 pub(super) const MAX_SIZE: u64 = 1 << 46;
-/// How many numbers one rank may register as parties, and how many all ranks of one task together may register.
+/// How many numbers one rank may register as parties (`NUMBERS`), and how many numbers all ranks of one task together
+/// may register (`NUMBERS_OF_TASK`).
 const NUMBERS: usize = 256;
 const NUMBERS_OF_TASK: usize = 4096;
 /// Limits for the parties that have a number for owner words: how many parties of one workflow may have such a number,
 /// and how many parties may get one because of requests of one task.
 const WORDS_OF_WORKFLOW: usize = 16_384;
 const WORDS_OF_TASK: u64 = 4096;
-/// The numbers of parties in owner words are below this limit, because an owner word has 32 bits.
+/// The numbers of parties in owner words are below this limit, so that they fit into the 32 bits of an owner word, and
+/// none is the word's largest value, which says that the item was destroyed.
 const WORDS: u64 = 1 << 31;
 
 impl Broker {
@@ -85,8 +87,9 @@ impl Broker {
             // one of the parties, the item is not made.
             let Some(creator) = self.party(asker.member) else { return Ok(()) };
             let [own, ..] = self.owner_words(asker.member, workflow, &creator)?;
-            // The host writes the owner and the holder when it makes the memory. So a member that dies before it gets
-            // the answer leaves an item that other members can take.
+            // When the host makes the item's memory, it also writes into this memory which party owns the item and
+            // which member is the holder. So if the member dies before it gets the answer to its request, the memory
+            // names a dead holder, and other members can take the item.
             let own = u32::try_from(own).expect("the numbers in owner words have 32 bits");
             first = new_cooperative_item(own, asker.member, on_death);
         }
@@ -199,8 +202,8 @@ impl Broker {
             Phase::Away | Phase::Fetching { .. } => self.serve_waiting(item),
             _ => {}
         }
-        // The answer to the transfer is sent after the proof. A request that waits for the item is served with the
-        // proof, so it is answered before the transfer.
+        // The host proves the item first, and sends the answer to the transfer after that. As soon as the broker gets
+        // the proof, it answers a request that waits for the item. So that request is answered before the transfer.
         let message = Answer::Done { value: 0 }.encode(asker.opcode, asker.number);
         self.items.after_proofs.push(Effect::Send {
             connection: asker.connection,
@@ -283,7 +286,8 @@ impl Broker {
     }
 
     /// Gives the members that have a cooperative item open, or that read a shared item, as text for messages; `None` if
-    /// there are none. An item that these members use may have no holder.
+    /// there are none. The item's `holder` may be `NONE` although such members use the item, so this function looks for
+    /// them in other places.
     pub(super) fn item_users(&self, item: SegmentId) -> Option<String> {
         let found = self.lasting.items.all.get(&item)?;
         let has_users = found.shared || found.level == ItemLevel::Cooperative;

@@ -25,8 +25,8 @@ use crate::broker::{Broker, NodeFailure, Record};
 pub(in crate::broker) const WHERE: u32 = 14;
 
 /// How long, in milliseconds, the next node must answer that it does not know an item before the item counts as ended.
-/// The wait is needed because the next node may hear that it has the item later than the former node hears that the
-/// catalog has no entry of the item.
+/// The wait is needed because two reports may come in either order: the former node may learn that the catalog has no
+/// entry of the item before the next node learns that it has the item.
 const UNKNOWN_MS: u64 = 5_000;
 /// The maximum number of unanswered questions to one node.
 const QUESTIONS: usize = 32;
@@ -85,9 +85,10 @@ impl UnlistedItems {
 }
 
 impl Broker {
-    /// Asks the node to which an item of this node has gone whether this node must still keep the item's bytes. A node
-    /// without a lease is not asked now. When it has a lease again, either it still has the item, or a new daemon
-    /// answers that it does not know the item.
+    /// An item of this node has gone to another node. Asks that node where the item is now, so that this node knows
+    /// whether it must still keep the item's bytes. If that node has no lease, it is not asked now. When that node has
+    /// a lease again, either its daemon still has the item, or its daemon is a new one and answers that it does not
+    /// know the item.
     pub(super) fn ask_for_place(&mut self, item: SegmentId, is_listed: bool) {
         let Some(Residence::Left { epoch, to, .. }) = self.lasting.items.residences.get(&item).cloned() else { return };
         let asked = || self.items.unlisted.asked.values();
@@ -134,8 +135,8 @@ impl Broker {
         if (epoch, &to) != (asked, &question.node) {
             return true;
         }
-        // The asked node has passed the item back to this node, but this node has not received it. So the answer counts
-        // as if the asked node did not know the item.
+        // The asked node says that it has passed the item back to this node. But this node has not got the item, so
+        // neither of the two nodes has it. The answer counts as if the asked node did not know the item.
         let is_back = code == PASSED_ON && Some(&*node) == self.own_node();
         let code = if is_back { UNKNOWN } else { code };
         let since = match code {
@@ -166,9 +167,10 @@ impl Broker {
 
     /// Tells whether this node must keep its note of an item that left this node with the epoch `epoch`. `node` is the
     /// node that has the item's bytes, and `left` the epoch with which the item left that node; `node` is empty if the
-    /// bytes are on the item's node. This node keeps the note if it has the bytes. It also keeps the note if it passed
-    /// the item on without the bytes, until they have come to the item's node: the node that has the bytes may ask
-    /// where the item is.
+    /// bytes are on the item's node. This node keeps the note in two cases. In the first case, this node has the item's
+    /// bytes. In the second case, this node passed the item on while another node had the bytes: then this node keeps
+    /// the note until the bytes have come to the item's present node, because the node that has the bytes may ask this
+    /// node where the item is.
     pub(super) fn keeps_left(&self, node: &str, left: u64, epoch: u64, file: SegmentId) -> bool {
         let is_own = Some(node) == self.own_node() && left == epoch;
         is_own || (file.0 == 0 && !node.is_empty())
@@ -311,7 +313,7 @@ mod tests {
         assert_eq!(node, "c");
         told(&mut bench, id, IS_HERE, "here", 1);
         assert!(has_bytes(&mut bench, item));
-        // The third node has passed the item back to this node, which has not heard of it.
+        // The third node has passed the item back to this node, but this node has had no report of that.
         for (ms, is_kept) in [(0, true), (UNKNOWN_MS, false)] {
             bench.tick(ms);
             let (id, node) = unlisted(&mut bench, item).expect("the third node is asked again");
@@ -336,7 +338,7 @@ mod tests {
         let (id, _) = question(&mut bench).expect("the next node is asked");
         told(&mut bench, id, IS_HERE, "", 0);
         assert!(!has_bytes(&mut bench, item));
-        // An older entry by which the item is on this node does not bring the item back.
+        // An older entry of the catalog, which says that the item is on this node, does not bring the item back.
         let own = bench.broker.own_node().unwrap().to_owned();
         let place = SiteItem { item, epoch: 0, node: own, daemon: 1, about: vec![] };
         bench.event(Event::Site(SiteEvent::Item(place)));

@@ -116,8 +116,9 @@ impl Broker {
         self.await_for(asker, what, wait_ms, wait_ms, keys, look_up)
     }
 
-    /// Works like `await_item`, but the request waits for `patience_ms`. `waited_ms` is the time that the member asked
-    /// for. If `waited_ms` is 0, `patience` is how long the request may look for its items.
+    /// Works like `await_item`, but the request waits for `patience_ms`, which may be longer than `waited_ms`, the time
+    /// for which the member asked to wait. If `waited_ms` is 0, `patience` limits the search for the node that has one
+    /// of the items.
     fn await_for(
         &mut self,
         asker: Requester,
@@ -187,9 +188,10 @@ impl Broker {
         true
     }
 
-    /// Is called when a member has opened the item of this key, or when the item has got another owner or has ended. A
-    /// request that waited only for the item's proof or copy would now wait for another task. So the request waits no
-    /// longer than its member asked for.
+    /// Is called when a member has opened the item of this key, or when the item has got another owner or has ended.
+    /// Until now, a request for the item could wait longer than its member asked, because it waited only for the item's
+    /// proof or copy. From now on this request would wait for another task. So the time that its member asked for
+    /// counts again.
     pub(super) fn end_readiness(&mut self, workflow: u64, key: &str) {
         for id in self.items.waits.of_key(workflow, key).collect::<Vec<_>>() {
             let Some(wait) = self.items.waits.get(id).filter(|wait| wait.what == WaitPurpose::Owning) else { continue };
