@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::io::Read;
 use std::process::Command;
 
 use common::{Ended, Place, finish, until};
@@ -102,10 +103,14 @@ fn logs_are_followed_until_the_run_ends() {
     assert!(both.contains("a | one") && both.contains("b | other"), "{both}");
     let wrong = ask(&place, &["logs", "w", "aa"]);
     assert!(wrong.code == 69 && wrong.err.contains("did you mean `a`?"), "{}", wrong.err);
-    let follower = place.command(&["logs", "-f", "w", "a"]).spawn().unwrap();
+    let mut follower = place.command(&["logs", "-f", "w", "a"]).spawn().unwrap();
+    let mut first = [0; 8];
+    follower.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    assert_eq!(first, *b"one\ntwo\n");
+    // The command follows the log now, so the run may end.
     fs::write(place.path().join("go"), "").unwrap();
     let followed = finish(follower);
-    assert_eq!((followed.code, followed.out.as_str()), (0, "one\ntwo\nthree\nfour\n"), "{}", followed.err);
+    assert_eq!((followed.code, followed.out.as_str()), (0, "three\nfour\n"), "{}", followed.err);
     assert_eq!(finish(child).code, 0);
     let ended = ask(&place, &["logs", "w"]);
     assert!(ended.code == 69 && ended.err.contains("are in crossdock-logs/w"), "{}", ended.err);

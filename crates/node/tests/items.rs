@@ -222,7 +222,7 @@ fn bad_input_is_refused_with_words_that_help_and_the_item_stays_as_it_was() {
     let mine = b.access_item("k", LONG).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| a.access_item("k", LONG).unwrap_err());
-        std::thread::sleep(Duration::from_millis(50));
+        until("the member waits", || b.find_item("k").unwrap().waiting == 1);
         mine.destroy().unwrap();
         let error = waiting.join().unwrap();
         assert_eq!(error.status, Status::NotFound);
