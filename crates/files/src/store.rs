@@ -3,7 +3,7 @@
 //! ```text
 //! ROOT/stage/       what producers see, writable
 //! ROOT/published/   what consumers see, mounted read-only for them: links to finished files of `stage`
-//! ROOT/for.N/       what consumer N sees if a file is dropped when all consumers have read it; else all see `published`
+//! ROOT/for.N/       what consumer N sees if a file is dropped after all consumers read it; else all see `published`
 //! ROOT/events       why files were not published or not fetched, and what was dropped: a line each
 //! ROOT.events       the same list, if ROOT is memory with a limit, because ROOT may be full when a line must be written
 //! ROOT.refusals   which tasks tried in vain to change files (refusals.rs)
