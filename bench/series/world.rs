@@ -6,7 +6,8 @@ use crossdock_core::series::Offer;
 use crossdock_os::memfd;
 use std::sync::Arc;
 
-/// Keeps the objects alive that a daemon would keep.
+/// Holds the host of a series and the series' memory, which a daemon would hold otherwise. Both stay alive as long as
+/// this value exists.
 pub struct Kept(#[allow(dead_code)] pub Arc<StandaloneHost>, #[allow(dead_code)] pub Offer);
 
 pub fn alone() -> Arc<StandaloneHost> {

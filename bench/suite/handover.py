@@ -108,8 +108,8 @@ def _records(run, ours, others, flat):
         ratio = flat["ours", waiting]
         if ratio is None:
             continue
-        # The time of a wake depends on the size, because writing the data removes everything else from the caches. The
-        # peers that hand over without a copy show how large this effect is.
+        # A wake takes longer after more data was written, because writing the data removes everything else from the
+        # caches. The peers that hand over without a copy show how large this effect is.
         alike = {name: flat[name] for name in ALIKE if flat[name]}
         text = f"most / least over {', '.join(size_text(s) for s in middle[waiting])}, {word}"
         yield record("P3", text, "x", [ratio], AIM, ratio / 1.1, alike, pooled=True)

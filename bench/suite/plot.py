@@ -119,7 +119,7 @@ def limits(rows):
     across = Axis([*ratios, 0.5, 2], 8, WIDTH - 8, True)
     step, top = 34, 6
     bottom = top + step * len(rows)
-    # Every second row has a background, so that its dots are not taken for those of the next name.
+    # Every second row has a background, so that the dots of one row are not taken for the dots of the next row.
     parts = [f'<rect x="0" y="{top + step * n}" width="{WIDTH}" height="{step}" fill="var(--line)" fill-opacity=".35"/>' for n in range(0, len(rows), 2)]
     for tick in across.ticks():
         x = across(tick)

@@ -51,11 +51,11 @@ module crossdock_series
     type(named_value), allocatable, private :: constants(:), attributes(:), values(:)
     character(:), allocatable, private :: mistake
   contains
-    !> variable(name, type [, shape [, max_shape]]): declares a variable. Call it before the publisher is opened, which
-    !> session%publisher does. session%publisher also reports wrong declarations.
+    !> variable(name, type [, shape [, max_shape]]): declares a variable. Call it before session%publisher, which opens
+    !> the publisher and also reports wrong declarations.
     generic :: variable => variable_0, variable_32, variable_64
     !> constant(variable, name, value): declares a value that belongs to a variable and never changes. Call it before
-    !> the publisher is opened.
+    !> session%publisher.
     generic :: constant => constant_i32, constant_i64, constant_r64, constant_text
     !> attribute(name, kind): declares an attribute; kind is 'i64', 'u64', 'f64' or 'string'. An attribute that is set
     !> and not declared is declared by the first publish.

@@ -25,8 +25,8 @@ def main():
             task.sample()
             task.link.transfer(item, detector_of(number, options))
             number += 1
-        # There are as many end marks as items. Each end mark goes through a detector to the combiner, so every detector
-        # gets one.
+        # There are as many end marks as items, and at least as many items as detectors. The end marks go to the
+        # detectors in turn, so every detector gets one. Each end mark then goes on to the combiner.
         for end in range(number, number + options.items):
             item = next_item(task.link, end, size, options)
             head = frames.header(item.memory)

@@ -30,7 +30,8 @@ CHOICE = re.compile(r"\bmatch ([^{;]*(?:as_str|to_string|message|as_ref|text)\(\
 MAY_BE_ERROR = re.compile(rf"\b(?:Err\(|map_err|or_else|unwrap_or_else|inspect_err|map_or_else|unwrap_err|err\(\)|message|Reason|{'|'.join(sorted(NAMES))})|: &?(?:mut )?{TYPES}\b|Error::")
 LET = re.compile(r'\blet (?:mut )?(\w+)(?:: [^=;]+)? = ((?:[^;"]|"(?:\\.|[^"\\])*")*);')
 
-# The texts that code may read nevertheless: file, the receiver (without spaces), the function, and the reason.
+# The exceptions from the rule that code does not read the text of an error. Each entry has the file, the expression on
+# which the function is called (without spaces), the function, and the reason.
 EXCEPTIONS = [
     ("crates/capi/src/error.rs", "error.to_string()", "replace", "the edge: a C string cannot hold a zero byte"),
     ("crates/catalog/src/etcd.rs", "status.message()", "contains", "etcd's answer; gRPC's code 5 alone does not say that a lease is gone"),

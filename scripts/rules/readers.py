@@ -46,7 +46,8 @@ STEPS = [
     ("series", "PinSlot", "crates/core/src/series/", "the pins of observers"),
     ("files", "Notice", "crates/core/src/files/", "written by the service, read by consumers"),
 ]
-# For each module of `layout`: the folders of `core` whose code may use the words of its headers.
+# For each module of `layout`: the folders and files of `core` whose code may access the words of shared memory that the
+# module's headers declare.
 PARTS = {
     "queue": ["queue"],
     "item": ["item"],

@@ -1,5 +1,6 @@
-# Building what the examples and several tests run: the command, the library, and the Python wheel in environments. What is
-# up to date costs a fraction of a second. Sourced; it wants $top, say.sh and rust.sh.
+# Functions that build what the examples and several tests run: the command, the library, and the Python wheel, which is
+# installed into Python environments. A part that is up to date costs a fraction of a second. A script sources this file
+# after it has set $top and has sourced say.sh and rust.sh.
 
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$top/build/target}
 . "$top/scripts/setup.d/quick-build.sh"

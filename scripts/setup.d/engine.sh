@@ -11,8 +11,8 @@ engine_part() {
     esac
 }
 
-# An engine that is running already is used and stays. If this script starts one, stop_docker stops it. A script that
-# calls use_docker calls stop_docker in its EXIT trap.
+# use_docker starts docker's engine, unless an engine is running already. stop_docker stops the engine only if
+# use_docker has started it. So each script that calls use_docker must call stop_docker in its EXIT trap.
 docker_is_ours=no
 use_docker() {
     local settings

@@ -2,8 +2,9 @@
 # tests. Each is a folder build/env/NAME, made again when its requirements or the interpreter change. Sourced by
 # scripts/setup and others. shellcheck disable=SC2154 # top and here are set by the script that sources this
 
-# Takes the distribution's Python if it can make environments. An ordinary user can read it, and containers get a copy
-# of it. Otherwise takes the first Python in the PATH that can. The variable PYTHON overrides this.
+# Takes the distribution's Python if that Python can make environments, because an ordinary user can read it and it can
+# be copied into containers. Otherwise takes the first Python in the PATH that can make environments. If the variable
+# PYTHON names a Python that can make environments, takes this one.
 python_for_environments() {
     local python
     for python in "${PYTHON:-}" /usr/bin/python3 "$(command -v python3 2>/dev/null)"; do

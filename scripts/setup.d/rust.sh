@@ -57,7 +57,7 @@ provide_rust() {
 or install one for yourself with rustup (https://rustup.rs)"
 }
 
-# Provides rustfmt and clippy of the same toolchain.
+# Provides rustfmt and clippy of the toolchain that builds the project.
 provide_rust_tools() {
     local cargo tools version
     cargo=$(find_cargo) || return 0

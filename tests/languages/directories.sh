@@ -1,4 +1,5 @@
-# Starts and stops the program that serves the managed directories for the rows about files of the conformance list.
+# Starts and stops the program that serves managed directories. The rows of the conformance list that test files need
+# these directories.
 #   start_directories PROGRAM FOLDER     exports CROSSDOCK_CONFORMANCE_FILES and CROSSDOCK_FILES
 #   stop_directories
 # shellcheck shell=bash

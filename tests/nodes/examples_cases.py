@@ -18,7 +18,8 @@ def add(suite, quick):
     for host in suite.names:
         suite.said(host, "mkdir", "-p", suite.here / "top")
         suite.expect(suite.end(suite.on(host, "root", "mount", "--bind", "-o", "ro", suite.top, suite.here / "top")), 0)
-    # Docker and podman have storage of their own on each host, bubblewrap has none.
+    # podman, like docker, has a storage of its own on each host; bubblewrap has none. A full test runs an engine of
+    # each kind.
     settings = [("alice", "bubblewrap")] if quick else [(user, engine) for engine in ("bubblewrap", "podman") for user in ("root", "alice")]
     for name, example in (("melt", Melt), ("heat", Heat), ("street", Street)):
         if suite.only and not any(word in f"examples: {name}" for word in suite.only):

@@ -11,7 +11,7 @@ use crossdock_bench::{Daemon, Record, print};
 use crossdock_client::{Mode, Session};
 
 const MEMBERS: usize = 100;
-/// How many daemons are started for the memory of an idle daemon.
+/// How many daemons are started to measure the memory of an idle daemon.
 const DAEMONS: usize = 9;
 
 fn main() {

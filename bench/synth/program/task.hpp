@@ -58,7 +58,7 @@ class Runner {
 
  private:
   /// Measures the nanoseconds of one iteration, at least 1. The time lasts until all tasks have ended, because a task
-  /// that only sends ends early.
+  /// without incoming ports ends before the other tasks have read its data.
   std::uint64_t until_all_ended(std::uint64_t iterations) {
     const std::uint64_t begin = now_ns();
     trial(iterations);
@@ -66,8 +66,8 @@ class Runner {
     return std::max<std::uint64_t>(1, (now_ns() - begin) / std::max<std::uint64_t>(1, iterations));
   }
 
-  /// All tasks begin a trial together. The trial lasts from the first beginning to the last end, which ../measure.rs
-  /// computes.
+  /// All tasks begin a trial together. The trial lasts from the beginning of the first task to the end of the last
+  /// task. ../measure.rs computes this time.
   void trial(std::uint64_t iterations) {
     group_.barrier();
     const std::uint64_t begin = now_ns();
@@ -129,7 +129,8 @@ class Runner {
     for (std::uint64_t& word : other_) word = word * 3 + 1;
   }
 
-  /// Lets the other side fall asleep without giving up the CPU, then notes the time.
+  /// Replaces the data in the caches, and then waits busily, without giving up this side's CPU. The wait is so long
+  /// that the other side falls asleep. Notes the time after the wait.
   void pause_before_sending() {
     other_work();
     const std::uint64_t until = now_ns() + 20000000;

@@ -15,8 +15,8 @@ use crate::errors::{OrRaise, error};
 /// A checkpoint that is open for reading. `restart(folder)` or `Checkpoint(path)` makes it. Opening checks the whole
 /// file.
 ///
-/// `series` names the series to read. It may be left out if the file has only one series, as files of programs with one
-/// rank do.
+/// `series` names the series to read. The files of a program with one rank have only one series; for such a file,
+/// `series` may be left out.
 #[pyclass(frozen, module = "crossdock")]
 pub struct Checkpoint {
     found: Restart,
@@ -27,8 +27,8 @@ pub struct Checkpoint {
 /// checkpoint file. In a program of several ranks, one rank should choose the newest checkpoint and tell the other
 /// ranks its path, because a newer checkpoint may be saved between the calls of two ranks.
 ///
-/// Raises NotFoundError if there is no checkpoint, so the program starts for the first time. Raises CorruptError if all
-/// checkpoints are damaged. `.skipped` lists damaged checkpoints that are newer than this one.
+/// Raises NotFoundError if there is no checkpoint, which is the case when the program runs for the first time. Raises
+/// CorruptError if all checkpoints are damaged. `.skipped` lists damaged checkpoints that are newer than this one.
 #[pyfunction]
 #[pyo3(signature = (folder, name=None))]
 pub fn restart(py: Python<'_>, folder: PathBuf, name: Option<&str>) -> PyResult<Checkpoint> {

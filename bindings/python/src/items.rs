@@ -56,8 +56,9 @@ impl Item {
         self.item.exclusively(py, verb, change)
     }
 
-    /// Fails if an array over the item's memory is alive, other than the array under the memoryview of `memory`. A call
-    /// that fails must not release this memoryview.
+    /// Fails if an array over the item's memory is alive. The array behind the memoryview that the property `memory`
+    /// has given does not count. A call that fails must leave this memoryview valid, so the check comes before its
+    /// release.
     fn refuse_arrays(&self, py: Python<'_>, verb: &str) -> PyResult<()> {
         let behind = usize::from(lock(&self.memory).is_some());
         self.item.refuse_views(py, verb, behind)
@@ -157,7 +158,8 @@ impl Item {
             return Ok(memory.into_bound(py));
         }
         let made = PyMemoryView::from(self.bytes_array(py)?.as_any())?;
-        // Another thread may have made the first memoryview meanwhile. The item keeps only one, which it can release.
+        // Another thread may have made a memoryview meanwhile. Then this call gives that memoryview: the item keeps
+        // only one memoryview, and must be able to release each one that it has given.
         let known = {
             let mut memory = lock(&self.memory);
             let known = memory.as_ref().map(|memory| memory.clone_ref(py));

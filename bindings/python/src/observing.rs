@@ -375,9 +375,9 @@ impl Version {
         // An array without elements needs no memory, so any aligned address can be used.
         let address = if shape.contains(&0) { 64 } else { address };
         let layout = ArrayLayout { dtype, shape, fortran: order == Order::Fortran, data: 0 };
-        // SAFETY: the bytes belong to the version, and their number is that of the shape (checked by the library). The
-        // bytes stay mapped as long as the version exists, and the base object keeps the version. `refresh` fails if it
-        // could change the number of bytes.
+        // SAFETY: the bytes belong to the version, and there are as many bytes as the shape and the dtype need (checked
+        // by the library). The bytes stay mapped as long as the version exists, and the base object keeps the version.
+        // `refresh` fails if it could change the number of bytes.
         unsafe { array_over(py, address as *mut c_void, layout, false, base) }
     }
 
@@ -437,8 +437,9 @@ fn can_change_shape(version: &InnerVersion) -> bool {
 #[pyfunction]
 pub fn diff(py: Python<'_>, before: &Version, after: &Version) -> PyResult<Vec<(String, u64, u64)>> {
     let found = before.pinned.read(py, |one| {
-        // If both are the same version, its lock is taken only once. Otherwise this thread could wait for ever: its
-        // second `read` would wait for a `refresh` of another thread, which waits for the first `read` to end.
+        // If `before` and `after` are the same version, its lock is taken only once. If this thread took the lock
+        // twice, it could wait for ever: its second `read` would wait for a `refresh` of another thread, which waits
+        // for the first `read` to end.
         if Arc::ptr_eq(&before.pinned, &after.pinned) {
             return crossdock_client::diff(one, one);
         }

@@ -2,8 +2,9 @@
 //! the item as owner or as reader, and counts the views.
 //!
 //! When an item is handed on, its memory goes to another task. So an item can be handed on only while this process has
-//! no view of the memory. The lock is never held during a call of Python code or of the daemon. A call that changes the
-//! item takes it out of the lock for that time.
+//! no view of the memory. A lock protects the state, and is never held during a call of Python code or of the daemon.
+//! So a call that changes the item moves the item out of the protected state, changes it without the lock, and puts it
+//! back.
 
 use std::sync::{Arc, Mutex};
 
@@ -205,7 +206,8 @@ impl OpenItem {
         error(py, Status::Busy, format!("item '{}' cannot be {verb}: {why}", self.key))
     }
 
-    /// Takes the item out of the lock for a change.
+    /// Moves the item out of the state that the lock protects, so that the caller can change the item without the lock.
+    /// Meanwhile, another thread that wants to change the item gets an error.
     fn take(self: &Arc<Self>, py: Python<'_>, verb: &str, beside_views: bool) -> PyResult<TakenAccess> {
         self.check_process(py)?;
         let taken = {
@@ -240,7 +242,8 @@ fn viewed(count: usize) -> String {
     }
 }
 
-/// An item that a thread has taken out of the lock. When this value is dropped, the item is put back.
+/// An item that a thread has moved out of the state that the lock protects. When this value is dropped, the item is put
+/// back.
 struct TakenAccess {
     item: Arc<OpenItem>,
     access: Access,

@@ -42,8 +42,8 @@ impl OpenPort {
         Ok(port)
     }
 
-    /// Closes the end of the port. If another thread waits at the port in slices, the end is closed when that thread's
-    /// present slice is over.
+    /// Closes the end of the port. A thread that waits at the port divides its wait into short waits. If another thread
+    /// waits now, the end is closed when that thread's present short wait is over.
     pub fn close(&self) {
         let port = lock(&self.port).take();
         drop(port);

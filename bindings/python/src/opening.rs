@@ -62,7 +62,8 @@ impl Region {
         }
         match (options.mode, options.timeout) {
             // Without a timeout, this call waits only while another member constructs the object. That member finishes
-            // or dies soon, so the wait needs no slices.
+            // or dies soon. So the wait need not be divided into short waits, between which Python's signals are
+            // handled.
             (ObjectMode::OpenOnly, None) => py.detach(|| region.claim(name, ty, options.mode, None)).or_raise(py),
             (_, timeout) => {
                 let total = timeout.unwrap_or(deadline(py, None)?);

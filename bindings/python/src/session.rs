@@ -483,7 +483,7 @@ impl Session {
     }
 
     /// Closes the session at the end of a `with` block. Arrays that are still alive keep their memory. If the block
-    /// failed, the session is not closed, so peers see that the program died if the error ends it.
+    /// failed, the session is not closed. If the error then ends the program, peers see that the program died.
     #[pyo3(signature = (kind, _value, _trace))]
     fn __exit__(
         &self,

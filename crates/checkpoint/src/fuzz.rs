@@ -224,8 +224,8 @@ fn with_checksums(headers: &[u8], data: &[u8]) -> Vec<u8> {
     headers[8..12].copy_from_slice(&[2, 8, 8, 0]);
     let sum = lookup3::sum(&headers[..44]);
     headers[44..48].copy_from_slice(&sum.to_le_bytes());
-    // A header may lie inside another header, whose checksum then covers it. So the last header gets its checksum
-    // first.
+    // A header may lie inside another header, which begins before it. The checksum of the outer header then covers the
+    // inner header with its checksum. So the checksums are written from the last header to the first one.
     for at in (SUPERBLOCK as usize..headers.len().saturating_sub(14)).rev() {
         if headers[at..].starts_with(b"OHDR") {
             let length = u32::from_le_bytes(headers[at + 6..at + 10].try_into().expect("four bytes")) as usize;

@@ -173,7 +173,7 @@ pub enum Command {
         /// The folder for the pages
         folder: PathBuf,
     },
-    /// The supervisor of `run`, which `run` starts itself
+    /// The supervisor of `run`; `run` starts it
     #[command(name = SUPERVISE, hide = true)]
     Supervise,
     /// The process that keeps the container of an MPI job on one host; `mpirun` starts it
@@ -182,16 +182,16 @@ pub enum Command {
         /// The folder of the job
         folder: PathBuf,
     },
-    /// The starter of an MPI job on another host, which `mpirun` starts itself
+    /// The process on another host that connects an MPI job with the keeper there; `mpirun` starts it through ssh
     #[command(name = crossdock_launch::mpi::STARTER, hide = true)]
     MpiStarter,
-    /// The part of a run on another host, which `run` starts itself
+    /// The part of a run on another host; `run` starts it
     #[command(name = crossdock_launch::run::hosts::PART, hide = true)]
     RunPart,
-    /// The supervisor of a run's part on another host, which the part starts itself
+    /// The supervisor of the part of a run on another host; the part starts it
     #[command(name = crossdock_launch::run::hosts::PART_SUPERVISOR, hide = true)]
     SupervisePart,
-    /// One task of a Slurm step, which `mpirun --launcher srun` starts for each rank
+    /// One task of a Slurm step; `mpirun --launcher srun` starts one for each rank
     #[command(name = crossdock_launch::mpi::TASK, hide = true)]
     MpiTask,
 }

@@ -421,8 +421,8 @@ mod tests {
         let (over, mut seen, mut writable) = (AtomicBool::new(false), 0, 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // The time between opening and closing changes from round to round, so that sooner or later the
-                // descriptor is closed at each step of the audit.
+                // In each round, another time passes between the opening and the closing of the descriptor. So sooner
+                // or later, the descriptor is closed at each step of the audit.
                 for turn in 0.. {
                     if over.load(Ordering::Relaxed) {
                         break;

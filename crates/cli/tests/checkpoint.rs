@@ -360,7 +360,8 @@ fn a_writer_that_starts_between_two_ranks_waits_for_the_second() {
 fn a_writer_that_starts_between_two_ranks_takes_no_series_that_ended_before() {
     let node = Node::new();
     let to = node.path("saved");
-    // The run of the ranks that end goes on as long as this publisher lives, so the series of these ranks stay.
+    // This publisher is a member of the same run as the ranks that end. So the run goes on when these ranks end, and
+    // their series stay.
     let _other = Rank::new(&node, "other");
     for name in ["field/0", "field/1"] {
         let mut rank = Rank::new(&node, name);

@@ -609,9 +609,9 @@ fn a_killed_run_leaves_no_mount_of_a_view() {
     common::until("the mounts to go", || {
         mounts(&view.display().to_string()).is_empty() && mounts("/crossdock-files-viewed-").is_empty()
     });
-    // A mount that the killed run had left would prevent the next run. The killed supervisor may hold the lock of its
+    // The next run can start only if the killed run has left no mount. The killed supervisor may hold the lock of its
     // run for a moment after the run's mounts are gone. A run that starts in this moment does not remove the killed
-    // run's store, so the test starts several runs.
+    // run's store, but a later run does. So the test starts several runs.
     for _ in 0..5 {
         let run = finish(place.start(engine, &["--deadline", "1"]));
         assert!(run.err.contains("writes    · started"), "{}", run.err);
@@ -628,8 +628,9 @@ fn files_move_to_a_disk_and_consumers_do_not_notice() {
     if crossdock_os::child::user() != 0 {
         return crossdock_os::testing::skip("fuse");
     }
-    // The producer waits for room before each file, because a busy machine may move files slowly. Docker's service may
-    // not see the mounts of memory and views, so docker is left out.
+    // The producer waits for room before each file, because a busy machine may move files slowly. The service of docker
+    // may have mounts of its own, and so may not see the run's store in memory and the run's views. So docker is left
+    // out.
     for engine in containers().into_iter().filter(|engine| *engine != "docker") {
         let place = Place::new(
             r#"

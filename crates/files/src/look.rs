@@ -349,8 +349,8 @@ mod tests {
             names
         };
         assert_eq!((seen(""), seen("a/b")), (vec![PathBuf::from("a/b/file")], vec![PathBuf::from("a/b/file")]));
-        // A producer replaces the folder `a` by a link. A walk that found `a` and `a/b` before this change would then
-        // enter them, and the calls with `a` and `a/b` below do the same.
+        // A producer replaces the folder `a` by a link. A walk that found `a` and `a/b` before the replacement would
+        // now try to enter these folders. The calls with `a` and `a/b` below stand for this walk.
         fs::rename(stage.join("a"), folder.join("gone")).unwrap();
         std::os::unix::fs::symlink(&outside, stage.join("a")).unwrap();
         for rest in ["", "a", "a/b", "none"] {

@@ -33,10 +33,10 @@ pub enum Keep {
     Newest(usize),
     /// A file stays until each consumer has closed it after reading and no process has it open.
     Consumed {
-        /// For each consumer: how often it reads each file, at least one time. The service cannot tell which process of
-        /// a consumer has read a file. If one process opens the file twice, that counts as two reads, and two reads at
-        /// the same moment can count as one read. So each rank that sees the directory in a folder of its own counts as
-        /// a separate consumer.
+        /// For each consumer: how often it reads each file, at least one time. The service only knows through which
+        /// folder a file was read, and not which process of the consumer has read it. If one process opens the file
+        /// twice, that counts as two reads, and two reads at the same moment can count as one read. Each rank that sees
+        /// the directory in a folder of its own counts as a separate consumer.
         readers: Vec<u32>,
     },
 }

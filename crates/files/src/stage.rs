@@ -3,8 +3,8 @@
 //! A producer can replace a folder by a symbolic link at any moment, also between two calls of the service. A plain
 //! path would then lead to files outside of the managed directory, where the service may have rights that the producer
 //! lacks. So the service opens one folder after the other, never through a link, and reaches a file from the folder
-//! that it has open. It opens the folders with `O_PATH`. The kernel does not report such an open to the thread that
-//! answers opens.
+//! that it has open. The service opens the folders with `O_PATH`, because the kernel does not report such an open to
+//! the thread that answers opens. So the service need not wait for that thread.
 
 use std::io;
 use std::ops::Deref;
@@ -34,7 +34,7 @@ impl Deref for StagedPath {
 }
 
 impl StagedPath {
-    /// Wraps a path whose folders no producer can replace, so that no folder needs to be held open.
+    /// Wraps a path. No producer can replace the folders of this path, so no folder needs to be held open.
     fn of(path: PathBuf) -> Self {
         Self { _folder: None, path }
     }

@@ -3,11 +3,11 @@
 //! ```text
 //! ROOT/stage/       what producers see, writable
 //! ROOT/published/   what consumers see, mounted read-only for them: links to finished files of `stage`
-//! ROOT/for.N/       what the consumer N sees, if files are dropped once all have read them; else all see `published`
+//! ROOT/for.N/       what consumer N sees if a file is dropped after all consumers read it; else all see `published`
 //! ROOT/events       why files were not published or not fetched, and what was dropped: a line each
 //! ROOT.events       the same list, if ROOT is memory with a limit, because ROOT may be full when a line must be written
 //! ROOT.refusals   which tasks tried in vain to change files (refusals.rs)
-//! ROOT/spilled      a link to the folder on a disk to which files of `published` are moved, if they are (spill.rs)
+//! ROOT/spilled      if files of `published` move to a disk: a link to the folder on the disk (spill.rs)
 //! ROOT/fetched/     a file of another host is filled here, before its rename into `published` (service/fetch.rs)
 //! ROOT/new/         a link waits here for its rename into `published`, so that a file takes its name in one step
 //! NOTICE            one page, mapped read-only by consumers (layout/files.rs); it may lie elsewhere
@@ -107,8 +107,8 @@ impl Layout {
         &self.single
     }
 
-    /// The two paths at which the list of the service's events may be: inside the store, and beside a store with a
-    /// limit, because such a store may be full.
+    /// The two paths at which the list of the service's events may be. The list is inside the store, or, if the store
+    /// has a limit, beside the store, because the store may be full.
     #[must_use]
     pub fn events(&self) -> [PathBuf; 2] {
         [self.root.join("events"), self.beside(".events")]
@@ -183,10 +183,11 @@ impl Store {
     /// is the file's path relative to each of the two folders. `is_torn` is called after the lease has proved that no
     /// writer is left, and `before` is called just before consumers see the file.
     ///
-    /// The file is first linked into the folder `new` and opened there. An open in `stage` would wait for the thread
-    /// that answers opens (`writers.rs`), and consumers would get the file later. If `was_written` is true, a process
-    /// had the file open for writing at the previous attempt. In that case this function checks for writers before it
-    /// links the file, because each link changes the file's status time.
+    /// The file is first linked into the folder `new` and opened there, because an open in `stage` would wait for the
+    /// thread that answers opens (`writers.rs`), and consumers would get the file later. If `was_written` is true, a
+    /// process had the file open for writing at the previous attempt, and may still write the file. In that case this
+    /// function checks for writers before it links the file, so that the service's repeated attempts do not change the
+    /// file's status time: each link changes this time.
     pub(crate) fn publish(
         &mut self,
         rest: &Path,
@@ -319,7 +320,7 @@ impl Store {
 
     /// Removes a name from the folders that consumers see. A process that has the file open keeps it.
     pub(crate) fn withdraw(&self, rest: &Path) -> io::Result<()> {
-        // The copy on a disk is removed last, because a view shows the file as long as any folder has it.
+        // A view shows the file as long as any of these folders has it. The copy on a disk is removed last.
         for folder in self.faces().chain([&self.layout.spilled]) {
             let path = folder.join(rest);
             match fs::symlink_metadata(&path) {

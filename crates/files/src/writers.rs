@@ -38,7 +38,7 @@ enum Closed {
     /// Since the last call of [`Writers::is_torn`] for the file, a writer was killed while it had the file open.
     Killed,
     /// A writer was killed before the last call of [`Writers::is_torn`] for the file, and no writer has closed the file
-    /// since that call. A second event about the same close must not publish the file.
+    /// since that call. If another event about the killed writer's close comes, the event must not publish the file.
     Torn,
 }
 
@@ -79,8 +79,9 @@ impl Writers {
 
     /// Notes the opens and closes that the kernel reports, and lets the waiting opens continue.
     ///
-    /// When a writer closes a file, its process is looked at now and not at the publication, which may come much later:
-    /// a process that is killed after its close has finished the file.
+    /// When a writer closes a file, this function looks at the writer's process immediately, and not at the
+    /// publication, which may come much later. A process that is killed only after its close has finished the file, so
+    /// such a file must not count as the file of a killed writer.
     pub(crate) fn take_in(&mut self) {
         let Some(openers) = &self.openers else { return };
         // The events of a process come before its end. So this read returns the last events of each process that is

@@ -263,9 +263,9 @@ fn a_service_that_dies_while_it_moves_a_file_to_the_disk_loses_nothing_and_the_n
         );
         fs::write(root.join("stage/b"), "later").unwrap();
         until("the next file", || faces.iter().any(|face| fs::read(face.join("b")).is_ok_and(|b| b == b"later")));
-        // The next service itself may have removed the name `a` from `stage`. It has handled the event of this removal
-        // before the event of `b`. It must not take the removal for one by a producer: then consumers would not see `a`
-        // any more.
+        // The next service itself may have removed the name `a` from `stage`. The next service has handled the event of
+        // this removal before the event of `b`. If this service took its own removal for a removal by a producer,
+        // consumers would not see `a` any more.
         assert!(place.is_seen(&faces[1]), "{point}: the file is lost");
         drop(next);
     }

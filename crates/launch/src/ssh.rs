@@ -37,7 +37,7 @@ const SETTINGS: [&str; 15] = [
     "tcpkeepalive",
 ];
 
-/// Gives the words of an ssh command line up to the host.
+/// Gives the arguments of an ssh command line: the options and the host, without the command that ssh is to run.
 ///
 /// The options come from a program inside a container, and ssh runs outside of the container. So an option is passed on
 /// only if it makes ssh run no program, read and write no file, and open no other connection. Any other option with a

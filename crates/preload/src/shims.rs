@@ -166,8 +166,8 @@ unsafe fn freopen_with(name: &std::ffi::CStr, real: &RealFunction, path: Text, m
     }
     // SAFETY: the C library's function of this name has this signature.
     let real: unsafe extern "C" fn(Text, Text, Any) -> Any = unsafe { std::mem::transmute(real) };
-    // SAFETY: the caller follows the rules of the real function. `access` is the shim of this file, which waits for the
-    // file.
+    // SAFETY: the caller follows the rules of the real function. `access` is the shim in this module, which waits for
+    // the file at `path`.
     unsafe {
         if !path.is_null() && reads(mode) {
             access(path, 0);

@@ -49,7 +49,8 @@ impl Fixture {
         command
     }
 
-    /// Runs a program that opens the file `name`, publishes the file late, and returns the program's output.
+    /// Starts a program that opens the file `name`. Publishes the file only some time later. Returns the program's
+    /// output.
     fn late(&self, name: &str, content: &[u8], words: &[&str]) -> Output {
         let began = Instant::now();
         let mut command = self.command(words);

@@ -158,8 +158,9 @@ fn serve(command: &[String], guard: i32, stops: Stops) -> i32 {
     if child::parent() != guard {
         return BROKEN;
     }
-    // The server leaves the task's process group. So signals to the group reach only the guard, which passes them on.
-    // The program gets each signal one time, and not a second time through the group.
+    // The server, and with it the program, leaves the task's process group. Only the guard, the server's parent, stays
+    // in the group. So a signal to the group reaches only the guard, which passes the signal on. The program gets each
+    // signal one time, and not a second time through the group.
     let _ = spawn::lead_group();
     let prepared = event::signalfd(&SIGNALS).and_then(|signals| Ok((signals, socket::pair()?)));
     let (signals, (ours, theirs)) = match prepared {
@@ -223,8 +224,9 @@ fn answer(listener: Listener) {
         let call = match server.listener.next() {
             Ok(Some(call)) => call,
             Ok(None) => return,
-            // If the server went on without answering, every process of the task would hang. So the server ends, and
-            // the kernel then kills the program.
+            // If the server went on without answering, every process of the task would hang. So the server ends. The
+            // kernel then kills the program, because the program dies with its parent, and the guard kills the
+            // remaining processes of the task.
             Err(error) => {
                 eprintln!("crossdock: {error}");
                 std::process::exit(BROKEN);
@@ -346,9 +348,9 @@ impl Server {
     }
 }
 
-/// Tells whether an open with these flags, which allow writing, would find or make a file at this path. If it would
-/// not, the call continues, and the kernel's own errno (for example ENOENT or EEXIST) tells the program more than
-/// EROFS.
+/// Tells whether an open with these flags, which allow writing, would find or make a file at this path. If the open
+/// would not, the server does not answer with EROFS: the call continues, and the kernel's own errno (for example ENOENT
+/// or EEXIST) tells the program more than EROFS.
 fn is_written(path: &[u8], flags: u64) -> bool {
     match CString::new(path).ok().and_then(|path| file::look(&path).ok()) {
         Some(found) => !found.is_folder && !calls::creates_only(flags),
@@ -374,8 +376,9 @@ struct Server {
 #[derive(Default)]
 struct Waits {
     of: HashMap<i32, Wait>,
-    /// For each thread, the new name of its last rename in a directory that the program only reads. Such a rename
-    /// fails.
+    /// For each thread: the name that its last rename was to give to a file, if this name is in a directory that the
+    /// program only reads. Such a rename fails, and the program may look the name up after that (see
+    /// [`Self::is_target`]).
     targets: HashMap<i32, RenameTarget>,
     lines: u32,
 }
@@ -409,8 +412,8 @@ impl Waits {
         self.targets.entry(thread).or_default().note(path);
     }
 
-    /// Tells whether a thread has tried to rename a file to this name a moment ago. Programs look such a name up after
-    /// the failure to see whether it is a folder, so the lookup must not wait for a file.
+    /// Tells whether a thread has tried to rename a file to this name a moment ago. After the rename has failed,
+    /// programs look the name up, to find out whether it is a folder. So the lookup must not wait for a file.
     fn is_target(&self, thread: i32, path: &[u8]) -> bool {
         self.targets.get(&thread).is_some_and(|target| target.is(path))
     }
@@ -437,8 +440,8 @@ impl Server {
         loop {
             let Some(begun) = self.waits().find(thread, path).map(|wait| wait.begun) else { return };
             let outcome = self.views.await_file_while(path, begun.elapsed(), &is_wanted);
-            // The lock on the waits is held until the call is answered. So no newer call of the program's thread can
-            // replace the noted call before the answer, and the answer goes to the newest call.
+            // The lock on the waits is held until the call is answered. So the noted call stays the newest call of the
+            // program's thread until then, and the answer goes to the newest call.
             let mut waits = self.waits();
             let Some(wait) = waits.find(thread, path) else { return };
             let id = wait.id;

@@ -14,8 +14,8 @@ use crate::{arguments, binding, program};
 ///   cut off gives no message.
 /// - A command line of ssh, with a zero byte between words. If the result is written as a command line again, reading
 ///   this line gives the same result.
-/// - A list of CPUs. The result is short. If the result is written as a list again, reading this list gives the same
-///   result.
+/// - A list of CPUs. The list that is read has at most 8192 CPUs. If it is written as a list again, reading this list
+///   gives the same result.
 /// - The file of a program. A correct header is put before the bytes.
 pub fn fuzz_shim(bytes: &[u8]) {
     let Some((which, body)) = bytes.split_first() else { return };

@@ -254,7 +254,7 @@ pub fn connect(place: &Path) -> Result<OwnedFd, String> {
     socket::connect(&place.join(crate::SOCKET)).map_err(|e| e.to_string())
 }
 
-/// Sends a whole message. If the socket has no room, waits up to ten seconds for it.
+/// Sends a whole message. If the socket has no room, waits up to ten seconds until the socket has room.
 pub fn send(to: impl AsFd, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Result<(), String> {
     let bytes = message.encode();
     if bytes.len() > MESSAGE_MAX {

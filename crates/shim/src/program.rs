@@ -305,7 +305,7 @@ impl Elf<'_> {
                 return found;
             }
             found += buffer[..length].windows(CALL.len()).filter(|w| *w == CALL).count();
-            // The pieces of code that are read overlap, because an instruction may lie across the border of two pieces.
+            // The code is read in pieces that overlap, because an instruction may lie across the border of two pieces.
             at += (length + 1 - CALL.len()) as u64;
         }
         found

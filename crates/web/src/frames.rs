@@ -13,7 +13,7 @@ use serde::Serialize;
 const KEPT: usize = 240;
 /// The maximum number of variables that are followed at the same time.
 const FOLLOWED: usize = 8;
-/// If no page asks for a variable for this time, the variable is not followed any more.
+/// How long a variable is still followed after a page last asked for the variable.
 const FORGET: Duration = Duration::from_secs(30);
 /// The maximum number of rows and of columns of a picture, and of points of a curve.
 const SIDE: usize = 128;
@@ -38,8 +38,8 @@ pub struct Frame {
     pub shape: Vec<u64>,
     /// A sentence about what the picture or curve leaves out.
     pub note: String,
-    /// The number of rows. It is 1 for a curve. If the variable has too many elements for a curve, it is divided into
-    /// sections, and the curve has two numbers for each section: the smallest and the largest.
+    /// The number of rows; 1 for a curve. A variable with more elements than a curve can show is divided into sections.
+    /// The curve then has two numbers for each section: the smallest and the largest.
     pub rows: usize,
     pub columns: usize,
     pub least: f64,

@@ -14,10 +14,12 @@ const SECRET: &str = "zq-secret";
 /// A name with characters that would end a text, a tag or a line if they were not escaped.
 const NASTY: &str = "\"'><script>&\n}\\";
 
-/// Tests one of three parts, which the first byte chooses. The other bytes are:
+/// Tests one of three parts of the web page's server. The first byte chooses the part. The list says for each part what
+/// the other bytes are, and then what must hold:
 ///
-/// - A request of any bytes, or changes of a valid request. Without the token, the answer is the empty page or an
-///   error. The answer does not depend on how the request was split on its way. It is correct HTTP with correct JSON.
+/// - A request of any bytes, or changes of a valid request. Without the token, the answer is a file of the page, which
+///   contains no data, or an error. The answer does not depend on how the request was split on its way. The answer is
+///   correct HTTP with correct JSON.
 /// - The part of an address after `?`. Each name and each value is the same after it was encoded and decoded.
 /// - An array of a publisher. Its picture has one number for each cell of its rows and columns, and at most 32 768
 ///   numbers.

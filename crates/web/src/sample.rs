@@ -18,7 +18,7 @@ const EVENTS: usize = 200;
 /// Which daemons and runs a sample covers.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
-    /// The socket of the only daemon in the samples; `None` for all daemons.
+    /// The socket of the daemon, if only one daemon is sampled; `None` if all daemons are sampled.
     pub socket: Option<PathBuf>,
     /// If this process id is given, the samples cover only the run whose front process (the one that the user started)
     /// has this id. `crossdock run --web` gives its own id, before it starts the run.
@@ -170,12 +170,13 @@ pub struct SeriesRow {
     pub taken_back: u64,
     pub bytes_copied: u64,
     pub bytes_shared: u64,
-    /// The bytes of the series' pool that are in use. The next field has the bytes that the pool has reserved.
+    /// The bytes of the series' pool that are in use. The next field is the number of bytes that the pool has reserved.
     pub used: u64,
     pub reserved: u64,
     pub last_publish_seconds: f64,
     pub longest_publish_seconds: f64,
-    /// Versions per second since the previous sample. The next field has copied bytes per second.
+    /// The number of versions per second since the previous sample. The next field is the number of copied bytes per
+    /// second.
     pub rate: f64,
     pub byte_rate: f64,
 }

@@ -1,5 +1,5 @@
-// A program outside of the project, which finds crossdock only where it is installed. Its second run finds what the
-// first run left.
+// A program outside of the project. Its build takes crossdock from the place where crossdock is installed, and not from
+// the source tree. The second run of the program finds what the first run left.
 #include <crossdock/crossdock.hpp>
 
 #include <cstdio>

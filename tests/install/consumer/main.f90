@@ -1,4 +1,4 @@
-! Appends an element to a vector that only this program uses. The region of the vector is also that of the C++ program.
+! Appends an element to a vector that only this program uses. The C++ program uses the same region as this program.
 program main
   use, intrinsic :: iso_fortran_env, only: int64, real64
   use crossdock

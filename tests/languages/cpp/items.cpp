@@ -140,7 +140,8 @@ void spent(const part& me) {
   fill(i, 8);
   // In C, this row also tests a second reference to the item. A C++ program cannot have a second reference.
   std::move(i).transfer("peer");
-  // Using an item that was moved from ends the process if assertions are on. Without assertions it throws an error.
+  // If assertions are on, a program that uses a moved-from item is ended. If assertions are off, the use throws an
+  // error.
   const pid_t child = ::fork();
   if (child == 0) {
     ::close(2);

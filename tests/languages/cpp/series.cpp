@@ -77,7 +77,7 @@ void stays(const part&) {
   own = decltype(own)(own.get_allocator());
   CHECK(decltype(own)(20, crossdock::series_allocator<double>(p, "u")).data() == p.span<double>("u").data());
   // A vector whose elements were moved away still has its allocator. Using this vector again fails, because the vector
-  // `taken` uses the variable now.
+  // `taken` now uses the series' variable `u`.
   decltype(own) moved(20, crossdock::series_allocator<double>(p, "u"));
   auto taken = std::move(moved);
   FAILS(busy, SAYS("u"), moved.resize(3));

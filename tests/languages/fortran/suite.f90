@@ -126,7 +126,8 @@ contains
   subroutine fail(text)
     character(*), intent(in) :: text
     integer :: ignored
-    ! The test may fail before it reads the line of a peer, so the peer's reason is also in the log.
+    ! A peer also writes the reason of its failure to the log, because the first process may fail before it reads the
+    ! peer's line.
     if (.not. first()) write (error_unit, '(a)') row_id // ', role ' // role // ': ' // text
     ignored = c_parent_tell(text // c_null_char)
     call finish(1)

@@ -130,8 +130,8 @@ class meeting_place {
     ~tag_pair() {
       if (taken_) of_.give_back(number_);
     }
-    /// Takes the next pair that no open port uses. Pairs are taken round-robin, so that a pair is used again as late as
-    /// possible.
+    /// Takes the next pair of tags that no open port uses. Pairs are taken round-robin, so that a pair is used again as
+    /// late as possible.
     std::uint64_t take(const std::string& name) {
       for (std::uint64_t tries = 0; !taken_ && tries < pairs; tries++) {
         number_ = std::atomic_ref(of_.tags_).fetch_add(1) % pairs;
@@ -141,7 +141,8 @@ class meeting_place {
       if (!taken_) throw error(status::busy, "port '" + name + "' over MPI: " + std::to_string(pairs) + " ports are open in this region, and no more can be; close one first");
       return number_;
     }
-    /// Keeps the pair if the port uses it. The parameter is the number of the port's pair, plus 1.
+    /// Keeps the taken pair of tags if the port uses this pair: then the destructor does not make the pair free again.
+    /// `of_port` is the number of the port's pair, plus 1.
     void keep_if(std::uint64_t of_port) noexcept { taken_ = taken_ && number_ + 1 != of_port; }
 
    private:

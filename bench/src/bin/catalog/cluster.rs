@@ -46,8 +46,8 @@ impl Cluster {
     }
 }
 
-/// The floor of the catalog in etcd, that is, the least work with which it is compared: callers that only set keys,
-/// without conditions, leases and watches.
+/// Callers that only set keys in etcd, without conditions, leases and watches. Setting keys is the least work for the
+/// same effect, so the figures of these callers are the floor with which the site's catalog in etcd is compared.
 pub struct Puts {
     runtime: Runtime,
     clients: Vec<Client>,
@@ -58,7 +58,7 @@ impl Puts {
     pub fn new(cluster: &Cluster, lanes: usize) -> Self {
         let runtime = Runtime::new().expect("threads");
         let urls = cluster.urls();
-        // Each client asks one member, as the client of a daemon does.
+        // Each client asks one member of etcd's cluster, as a daemon's client of the catalog does.
         let connect = |lane: usize| {
             let member = &urls[lane % urls.len()];
             runtime.block_on(Client::connect([member], None)).expect("etcd answers")

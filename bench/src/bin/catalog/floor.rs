@@ -92,7 +92,8 @@ impl Drop for Floor {
 
 struct State {
     file: File,
-    /// The watchers that have connected since the last registrations were sent to the watchers.
+    /// The watchers that have connected since the server last sent registrations. `tell` sends the next registrations
+    /// to these watchers, too.
     watchers: Vec<TcpStream>,
     /// The bytes (numbers of registrations) that have not been sent to the watchers yet.
     news: Vec<u8>,

@@ -14,7 +14,8 @@ use crate::rows::{BUSY, BUSY_99, DELAY, DELAY_99, LAST, ONE, REPORTED, TOGETHER}
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub rounds: usize,
-    /// How long one node registers one name after another in the first part, and how many names at most.
+    /// In the first part of a round, one node registers one name after another. The node stops after this time,
+    /// or when it has registered as many names as the next field says.
     time: Duration,
     most: usize,
     /// The number of registrations of all nodes together. Each node makes at least one.

@@ -51,8 +51,8 @@ impl Rows {
         let floor = match series {
             FLOOR | DISK | PUTS => None,
             EMBEDDED => self.0.get(&(panel, kind, FLOOR)),
-            // A plain put of etcd has no figure for watches. In the panels for watches, the floor of the embedded
-            // catalog is the floor of etcd, too.
+            // The floor of etcd is a plain put. But a plain put has no figure for watches. So in the panels for
+            // watches, the floor of the embedded catalog is the floor of etcd, too.
             _ => self.0.get(&(panel, kind, PUTS)).or_else(|| self.0.get(&(panel, kind, FLOOR))),
         };
         let record = Record::below("P15", case, unit, runs.to_vec(), 1.0, "");

@@ -33,7 +33,8 @@ pub fn open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
 /// For each door, the times of one call through this door, in microseconds: one for each round.
 type CallTimes<'a> = BTreeMap<&'a str, Vec<f64>>;
 
-/// Measures one call through each door in turn. `words` tells the process `part` which call to make.
+/// Measures one call through each door in turn. `words` are the arguments of the measured process (part.rs). They say
+/// which call the process makes.
 fn call_times<'a>(doors: &Doors<'_>, place: &Place, behind: &[&'a str], words: &[&str], quick: bool) -> CallTimes<'a> {
     let mut times = CallTimes::new();
     for _ in 0..if quick { 5 } else { 15 } {

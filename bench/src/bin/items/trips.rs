@@ -86,7 +86,7 @@ pub trait Side {
         }
     }
 
-    /// Answers the trips of [`Side::ask`] on the other side.
+    /// Runs on the other side: each time that [`Side::ask`] sends the object, takes the object and sends it back.
     fn answer(&mut self, pace: Pace, words: &Words) {
         self.start(false);
         for _ in 0..=TRIPS {

@@ -13,8 +13,9 @@ pub struct Unary {
 }
 
 impl Unary {
-    /// Starts `program` twice: as the serving process and as the pulling process. The words `before` start the serving
-    /// process, for example in another network namespace. The serving process serves `most` bytes.
+    /// Starts `program` twice: as the serving process and as the pulling process. The words in `before` stand in front
+    /// of the serving process's command, for example to start the process in another network namespace. The serving
+    /// process serves `most` bytes.
     pub fn start(before: &[String], program: &str, address: &str, most: usize) -> Self {
         let most = most.to_string();
         let words = before.iter().map(String::as_str).chain([program, "--serve", address, &most]);

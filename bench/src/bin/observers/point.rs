@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crossdock_bench::{Point, Record, median};
 
-/// Makes a point: the time, divided by the time of the same work without sharing. The point has no aim. The paper shows
-/// the same ratio.
+/// Makes a point: the time, divided by the time of the same work without sharing. Figure 2 of the TCASM paper shows the
+/// same ratio. The point has no aim.
 pub fn point(way: &str, side: &str, size: usize, seconds: &[f64], alone: f64) -> Point {
     let runs: Vec<f64> = seconds.iter().map(|s| s / alone).collect();
     let record = Record {

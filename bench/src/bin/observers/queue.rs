@@ -114,7 +114,8 @@ pub struct SharedFile {
 }
 
 impl SharedFile {
-    /// Chooses the paths of the file and of its next state in the folder `folder`. Makes no file.
+    /// Chooses the paths of two files in the folder `folder`: of the file that readers open, and of the second file,
+    /// into which `put` writes the next state. Makes no file.
     pub fn new(folder: &Path) -> Self {
         Self { path: folder.join("state"), new: folder.join("state.new") }
     }

@@ -100,12 +100,12 @@ class checkpoint {
   reference ref_;
 };
 
-/// Opens the newest undamaged checkpoint of a folder. Returns nothing if the folder has no checkpoint, so the program
-/// starts for the first time. `name` is the part of the file names before the number (`field`). It may be empty if the
-/// folder has checkpoints of only one name. `folder` may also be the path of one checkpoint file, which another rank
-/// of the program has chosen. Errors: corrupt (all checkpoints are damaged), invalid (`name` is empty, and the folder
-/// has checkpoints of several names; or the given file does not exist), denied (this user may not read the folder or a
-/// file), system (the kernel refuses another call).
+/// Opens the newest undamaged checkpoint of a folder. Returns nothing if the folder has no checkpoint, which is the
+/// case when the program runs for the first time. `name` is the part of the file names before the number (`field`). It
+/// may be empty if the folder has checkpoints of only one name. `folder` may also be the path of one checkpoint file,
+/// which another rank of the program has chosen. Errors: corrupt (all checkpoints are damaged), invalid (`name` is
+/// empty, and the folder has checkpoints of several names; or the given file does not exist), denied (this user may not
+/// read the folder or a file), system (the kernel refuses another call).
 inline std::optional<checkpoint> restart(const std::string& folder, const std::string& name = {}) {
   crossdock_checkpoint* given = nullptr;
   const auto status = crossdock_checkpoint_restart(folder.c_str(), name.empty() ? nullptr : name.c_str(), &given);

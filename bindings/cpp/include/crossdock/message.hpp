@@ -17,7 +17,7 @@
 namespace crossdock {
 
 namespace detail {
-/// Tells whether an attempt to load an object that failed with this status may succeed later.
+/// Tells whether a later attempt to load an object may succeed, after an attempt has failed with this status.
 inline bool passes(status s) noexcept {
   return s == status::no_space || s == status::busy || s == status::disconnected || s == status::timed_out || s == status::system;
 }

@@ -190,8 +190,8 @@ class ndarray {
     return all;
   }
   /// Gives up the elements and the block. After each store the header is valid, so other members can read it even if
-  /// this process is killed in between. While the words change, the shape is {0}, which fits every capacity and needs
-  /// no block.
+  /// this process is killed in between. While the other words of the header change, the shape is {0}, which fits every
+  /// capacity and needs no block.
   void clear() noexcept {
     shape_[0] = 0;
     detail::in_order();

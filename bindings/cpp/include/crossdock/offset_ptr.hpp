@@ -17,10 +17,11 @@ namespace crossdock {
 /// byte. Use it for links between objects of one region; a link into another region is a handle.
 template <class T>
 class offset_ptr {
-  // Copying adds the distance between source and copy to every value, also to that of a null pointer, which stays
-  // beyond the limit. So copying needs no branch, and the compiler can remove the short-lived copies that containers
-  // make of their links. If null were a single value, every copy would have to test for it, and a look-up in a table
-  // would take three times as long as it does now.
+  // Each address from `beyond` on means null; `null` is only the first value of a null pointer. Copying adds the
+  // distance between source and copy to every value, also to that of a null pointer, whose address stays above
+  // `beyond`. So copying needs no branch, and the compiler can remove the short-lived copies that containers make of
+  // their links. If null were a single value, every copy would have to test for it, and a look-up in a table would take
+  // three times as long as it does now.
   static constexpr std::int64_t null = std::int64_t{1} << 62;
   static constexpr std::uintptr_t beyond = std::uintptr_t{1} << 61;
   template <class U>

@@ -80,7 +80,7 @@ class publisher {
 
   /// The elements of a variable, in place. The address stays the same as long as the publisher exists; the length
   /// follows resize. The pages stay in place, too, so that the memory can be registered (RDMA, io_uring, CUDA, a
-  /// pending MPI_Irecv). The pages move in two cases: with CROSSDOCK_PAGES_MAY_MOVE, and after begin.
+  /// pending MPI_Irecv). There are two exceptions: the pages move with CROSSDOCK_PAGES_MAY_MOVE, and after begin.
   template <class T>
   std::span<T> span(const std::string& variable) const {
     const auto [data, bytes] = memory(variable);
@@ -160,8 +160,8 @@ class publisher {
 /// An allocator for programs that keep their data in a std::vector: `std::vector<double, series_allocator<double>> u(n,
 /// {publisher, "u"})` lies in the memory of the variable, and is published with it. A variable of one dimension grows
 /// to the size that the vector asks for, up to its max_shape. Elements that are made without a value keep the contents
-/// of the variable. Only one vector at a time can use a variable (busy). A vector that will grow must reserve first,
-/// because it cannot move.
+/// of the variable. Only one vector at a time can use a variable; a second vector gets the error busy. A vector that
+/// will grow must reserve first, because it cannot move.
 template <class T>
 class series_allocator {
  public:

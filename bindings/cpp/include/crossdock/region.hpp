@@ -98,8 +98,8 @@ class region {
   }
 
   /// Opens or makes a container, or a struct that passes the allocator on to its containers (Listing 4). The
-  /// constructor of a new object gets `args` and then the allocator. Errors as for simple. With recreate, the old object
-  /// is gone if the region is too full for the new one, or if its constructor throws.
+  /// constructor of a new object gets `args` and then the allocator. The errors are those of simple(). With recreate,
+  /// the old object is gone if the region is too full for the new one, or if its constructor throws.
   template <class T, class... Args>
   T& container(const std::string& name, Args&&... args) {
     return container<T>(mode::open_or_create, name, std::forward<Args>(args)...);
@@ -116,7 +116,8 @@ class region {
 
   /// Waits for an object that another task makes, simple or container, and opens it. Errors: not_found (there is no
   /// such object, and `wait` is no_wait), timed_out (no such object came before the deadline), not_yet (a task is still
-  /// making the object at the deadline, or `wait` is no_wait), wrong_type (the object has another type).
+  /// making the object at the deadline or, with no_wait, at the time of the call), wrong_type (the object has another
+  /// type).
   template <class T>
   T& open(const std::string& name, timeout wait = default_wait) {
     static_assert(is_shareable<T>, "crossdock: this type cannot live in shared memory");

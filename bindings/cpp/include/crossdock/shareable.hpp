@@ -25,7 +25,7 @@ namespace detail {
 template <class T>
 consteval bool shareable_fields();
 
-/// Tells whether T is made with an allocator, like the containers and the structs of the paper's Listing 4.
+/// Tells whether T is made with an allocator, like the containers and the structs of Listing 4 of the Dhmem paper.
 template <class T>
 concept takes_allocator = std::is_class_v<T> && (std::is_constructible_v<T, const allocator<void>&> || std::uses_allocator_v<T, allocator<void>>);
 

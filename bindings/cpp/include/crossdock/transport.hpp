@@ -62,7 +62,8 @@ class transport {
   virtual void close() = 0;
   virtual crossdock_port_statistics statistics() = 0;
   virtual void note_copied(std::uint64_t bytes) = 0;
-  /// The port of the C interface, for descriptors and event loops; null if this transport does not use such a port.
+  /// The C interface's port that this transport uses, from which a program gets a descriptor for its event loop; null
+  /// if this transport does not use such a port.
   virtual crossdock_port* native() noexcept { return nullptr; }
 };
 

@@ -11,7 +11,7 @@ from ._errors import ClosedError, NotYetError, TimedOutError
 
 DEFAULT_WAIT_S = 60.0
 # If a port is closed in this process, its descriptor is closed as well, and this does not wake a coroutine that waits
-# for the descriptor. So a waiting coroutine looks after at most this time whether the port is closed.
+# for the descriptor. So a waiting coroutine checks at intervals of this many seconds whether the port is closed.
 SLICE_S = 0.1
 
 

@@ -308,7 +308,7 @@ fn try_path(path: &OwnedFd, write: bool) -> Option<&'static str> {
 
 /// Runs in a child of the former owner: as soon as the item has another owner, tries again and again to open the item.
 /// If the daemon has no mounts that shut former owners out, the child may reach the file that the former owner had. So
-/// the test only asks whether the victim's bytes are in that file.
+/// the test only asks whether that file contains the secret of the new owner, the task `victim`.
 fn race(path: &OwnedFd, start: &OwnedFd, write: bool) -> i32 {
     if !event::wait_readable(start, Deadline::after(WAIT)).unwrap_or(false) {
         return 2;

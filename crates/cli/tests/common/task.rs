@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "produce" => produce(&session, count)?,
         "consume" => consume(&session, count)?,
         "publish" => publish(&session, count)?,
-        // Keeps the objects that the task was granted open for a minute, or until the task is stopped.
+        // Opens the objects that the task was granted, and keeps them open for a minute, or until the task is stopped.
         "hold" => hold(&session, count)?,
         // Tries to open objects that the task was not granted. Each attempt must be refused.
         "intrude" => intrude(&session),

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use super::Shared;
 use crate::look;
 
-/// The shortest time after which the kernel is asked again for which files consumers wait.
+/// The shortest pause between two times when the service asks the kernel which files consumers wait for.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
-/// Asking the kernel for which files consumers wait takes at most 1/`SHARE` of the time.
+/// Asking the kernel which files consumers wait for takes at most 1/`SHARE` of the time.
 const SHARE: u32 = 20;
 
 /// The names for which consumers wait, as the kernel last showed them.
@@ -26,7 +26,7 @@ pub(super) struct AwaitedNames {
     /// The inode number of the notice, on whose page waiting threads sleep.
     notice: u64,
     names: Arc<HashSet<PathBuf>>,
-    /// When the service asks the kernel again for which files consumers wait; `None` before the first time.
+    /// The time at which the service next asks the kernel which files consumers wait for; `None` before the first time.
     next: Option<Instant>,
 }
 

@@ -83,7 +83,9 @@ impl Backlog {
         self.flights.values_mut().for_each(|flight| flight.number = None);
     }
 
-    /// Tells whether the result of `take` depends on the files for which consumers wait.
+    /// Tells whether the caller of `take` must know for which files consumers wait. The caller must know this if `take`
+    /// can choose between several changes. The caller must also know this if all lanes but one fetch files for
+    /// which no consumer waited: `take` keeps the last lane for a file for which a consumer waits.
     pub fn has_choice(&self) -> bool {
         self.pending.len() > 1 || (!self.pending.is_empty() && self.others() + 1 >= LANES)
     }

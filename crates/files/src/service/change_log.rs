@@ -16,8 +16,8 @@ const ANSWER_BYTES: usize = 32 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct ChangeLog {
-    /// For each host that fetches from this host: the name of its node, and the number up to which it has carried out
-    /// all changes.
+    /// For each host that fetches from this host: the name of that host's node, and the number up to which that host
+    /// has carried out all changes.
     readers: Vec<(String, u64)>,
     last: u64,
     entries: BTreeMap<u64, (PathBuf, ChangeKind)>,

@@ -42,7 +42,8 @@ impl RemoteHosts {
     }
 }
 
-/// The exchange of one host. Dropping it ends the fetches and removes this host's entries from the catalog.
+/// The exchange of one host: it reports changes of the host's files to other hosts, and fetches files from them.
+/// Dropping the exchange ends the fetches and removes this host's entries from the catalog.
 pub struct Exchange {
     own: Node,
     directories: Arc<Vec<Directory>>,
@@ -66,9 +67,10 @@ impl std::fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    /// Starts the exchange of the node `own`, and announces it in the catalog of `site`. The exchange listens at
-    /// `address` if another host fetches files from this host. It begins to fetch from each host with producers as soon
-    /// as that host has an entry in the catalog. The call does not wait for the catalog.
+    /// Starts the exchange of this host, whose node is `own`, and announces the exchange in the catalog of `site`. The
+    /// exchange listens at `address` if another host fetches files from this host. The exchange begins to fetch from
+    /// each host with producers as soon as that host has an entry in the catalog. The call does not wait for the
+    /// catalog.
     ///
     /// # Errors
     /// `own` cannot be the name of a node, the exchange cannot listen at `address`, or no thread can be started.

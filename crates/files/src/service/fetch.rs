@@ -1,10 +1,10 @@
 //! Fetches the files that producers of another host publish, with one thread for each directory and host.
 //!
-//! The thread finds the other host in the site's catalog (`hosts.rs`), asks this host for changes of its files, and
-//! puts the changes into a backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads, called lanes, carry out
-//! what is in the backlog. Lanes exist only while there is something to do. A lane makes a file in the hidden folder
-//! `fetched` with its whole size, so that the room is reserved. The lane pulls the bytes, and sets the mode and the
-//! time of the original. One rename shows the file to consumers. A file for which there is no room is tried again,
+//! The thread finds the other host in the site's catalog (`hosts.rs`), asks the other host for changes of that host's
+//! files, and puts the changes into a backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads, called lanes,
+//! carry out what is in the backlog. Lanes exist only while there is something to do. A lane makes a file in the hidden
+//! folder `fetched` with its whole size, so that the room is reserved. The lane pulls the bytes, and sets the mode and
+//! the time of the original. One rename shows the file to consumers. A file for which there is no room is tried again,
 //! while later changes are carried out. Consumers are told that the producers have ended only when the backlog is
 //! empty.
 //!
@@ -163,8 +163,8 @@ pub(super) struct Fetcher {
     /// How long the fetch of a file may wait until there is room for the file.
     pub wait: Duration,
     pub backlog: Mutex<Backlog>,
-    /// If the other host's service was started anew, it reports all changes again. This is the number of the last
-    /// change that was reported again. This host may already have the files of changes up to this number.
+    /// The number of the last change that the other host's service has reported again. After a new start, that service
+    /// reports all changes from the first one. So this host may already have the files of changes up to this number.
     pub retold: AtomicU64,
     /// Signalled when a change was added to the backlog, and when a change was carried out.
     pub changed: Condvar,
@@ -353,8 +353,10 @@ impl Fetcher {
         }
     }
 
-    /// Asks the other host for changes. While the backlog is not empty, the other host must answer within a second. A
-    /// host that was silent must also answer within a second, so that its loss is noticed soon.
+    /// Asks the other host for changes. The other host answers as soon as there is a change, and at the latest when the
+    /// time for the answer is over. While the backlog is not empty, this time is one second, because the next request
+    /// must soon tell the other host which changes are done. If the other host was silent before, the time is one
+    /// second, too, so that the loss of the host is noticed soon.
     fn ask(&self, life: u64, since: u64, was_silent: bool) -> Result<Answer, String> {
         let link = self.link()?;
         let Origin { phase, torn, .. } = self.shared.state().origins[self.origin].clone();
@@ -528,8 +530,9 @@ fn is_cut(error: &crossdock_link::Error) -> bool {
     matches!(error.status, Status::Disconnected | Status::TimedOut | Status::Busy)
 }
 
-/// Gives the fetched file the time and the mode of the original. The mode is set without the right to write and without
-/// set-user-id, because the fetched file belongs to the service's user.
+/// Gives the fetched file the time and the mode of the original. The mode is set without the right to write, as for
+/// every published file, and without set-user-id, because the fetched file belongs to the service's user: with
+/// set-user-id, every process that runs the file would get the rights of this user.
 fn finish(made: &File, meta: &FileMetadata) -> io::Result<()> {
     let (seconds, nanoseconds) = meta.modified;
     let whole = Duration::from_secs(seconds.unsigned_abs());
@@ -651,7 +654,8 @@ impl State {
         }
     }
 
-    /// Notes for `crossdock ls --files` that this file is lost with its host, if this host does not have the file.
+    /// Adds a line for `crossdock ls --files` to the list of events: this file is lost together with the host that made
+    /// it. Adds no line if this host has the file already.
     fn is_lost(&mut self, rest: &Path) {
         if !self.has(rest) {
             self.store.note("lost", rest);

@@ -76,8 +76,8 @@ const SPILL_LOOK: Duration = Duration::from_millis(20);
 /// How long the watching thread visits folders before it lets other threads use the state. A producer can make very
 /// many folders in a short time.
 const ROUND: Duration = Duration::from_millis(20);
-/// How long the watching thread waits at most, after it has visited folders for [`ROUND`], so that other threads can
-/// use the state.
+/// After the watching thread has visited folders for the time [`ROUND`], it waits for events at most this time.
+/// Meanwhile other threads can use the state.
 const PAUSE: Duration = Duration::from_millis(1);
 
 const EVENTS: u64 = 1;
@@ -271,8 +271,8 @@ impl Service {
         // first folder is watched.
         if let Some(descriptor) = shared.writers().descriptor() {
             let for_thread = shared.clone();
-            // As long as any copy of this descriptor is open, each open waits for an answer. So the thread that answers
-            // owns this copy, and closes the copy when the thread ends.
+            // This descriptor is a copy. As long as any copy is open, the kernel makes each open wait for an answer. So
+            // the thread that answers owns this copy, and closes the copy when the thread ends.
             let epoll = two(&shared.stop_answering, (&descriptor, OPENERS)).map_err(plain)?;
             let answers = move || {
                 for_thread.answer_opens(&epoll);
@@ -399,8 +399,8 @@ impl Shared {
             }
             let mut writers = self.writers();
             writers.take_in();
-            // The service no longer watches which processes open files. The kernel lets every open pass when this
-            // thread has closed its copy of the descriptor.
+            // If the service no longer watches which processes open files, this thread ends and closes its copy of the
+            // descriptor. When all copies are closed, the kernel lets every open pass.
             if !writers.are_known() {
                 break;
             }
@@ -486,7 +486,8 @@ impl Shared {
     }
 }
 
-/// Tells whether the file was made or changed less than [`OPENING`] ago. A time in the future counts as long ago.
+/// Tells whether the file was made or changed less than [`OPENING`] ago. If the time of the change lies in the future,
+/// the answer is `false`.
 fn is_young(meta: &fs::Metadata) -> bool {
     let changed = u64::try_from(meta.ctime()).unwrap_or(0);
     let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(changed);
@@ -545,9 +546,9 @@ impl State {
                 self.found.remove(&rest);
             }
             // A rename finishes only the file or folder that was renamed. If a later event says that this name, or the
-            // name of a folder above it, has disappeared, a new file or folder may have the name now. So the rename
-            // must not count. The rename of a marker counts even if the marker has disappeared since, because its file
-            // is finished.
+            // name of a folder above it, has disappeared, a new file or folder may have the name now. The rename has
+            // not finished this new file, so the rename must not count. The rename of a marker counts even if the
+            // marker has disappeared since, because the file to which the marker belongs is finished all the same.
             let is_outdated = event.change == NameChange::Arrived
                 && (event.is_folder || self.how == Publish::Rename)
                 && rest.ancestors().any(|name| last_gone.get(name).is_some_and(|gone| *gone > at));
@@ -707,9 +708,9 @@ impl State {
     }
 
     /// Handles a file that was in its folder before the folder was watched, so that no event told of its close or
-    /// rename. A marker that no process writes publishes its file. With [`Publish::Rename`], the service cannot tell a
-    /// file that was renamed into place from a file that is being written. So it publishes such a file only when the
-    /// producers have ended.
+    /// rename. If the file is a marker, and no process writes the marker, the file that it marks is published. With
+    /// [`Publish::Rename`], the service cannot tell a file that was renamed into place from a file that is being
+    /// written. So it publishes such a file only when the producers have ended.
     fn take_unsure(&mut self, shared: &Shared, rest: &Path, inode: u64) -> io::Result<()> {
         let published = self.store.layout.published.clone();
         let is_shown = |rest: &Path, inode| {
@@ -719,8 +720,8 @@ impl State {
             if !is_shown(rest, inode) {
                 self.found.insert(rest.to_owned(), inode);
             }
-            // The producers have ended already, because the service could not watch this folder earlier. So the file is
-            // published now.
+            // The service may be able to watch this folder only after the producers have ended. Then no producer writes
+            // the file any more, so the file is published now.
             if self.own == Some(Phase::Ended) {
                 self.publish_unsure(shared);
             }
@@ -733,8 +734,10 @@ impl State {
         if is_shown(&finished, file.ino()) || self.cut.contains(&file.ino()) {
             return Ok(());
         }
-        // A marker that is older than the file belongs to an earlier file of this name, and is ignored: the close of
-        // the file's own marker will cause an event. A program can set `mtime` to any time, but not `ctime`.
+        // A marker that is older than the file belongs to an earlier file of this name, and is ignored. When a producer
+        // closes the file's own marker, the service gets an event. A program can set `mtime` to any time, but not
+        // `ctime`. So the `ctime` of the marker is compared, and the `mtime` of the file counts only if it is earlier
+        // than the `ctime` of the file.
         let changed = (file.mtime(), file.mtime_nsec()).min((file.ctime(), file.ctime_nsec()));
         let is_marked = changed <= (marker.ctime(), marker.ctime_nsec());
         // An error of `is_written` is ignored here, because `publish` then fails for the same reason, and reports the
@@ -745,7 +748,8 @@ impl State {
         Ok(())
     }
 
-    /// Publishes the files of which the service cannot know whether they were renamed into place.
+    /// Publishes the files in `found`. These files may have been renamed into place before their folder was watched;
+    /// the service cannot know whether they were.
     fn publish_unsure(&mut self, shared: &Shared) {
         for (rest, inode) in std::mem::take(&mut self.found) {
             let is_other = matches!(self.staged_meta(&rest), Ok(Some(meta)) if meta.ino() != inode);
@@ -771,8 +775,8 @@ impl State {
         }
     }
 
-    /// Notes that the service must visit a folder. If there is such a note already because the folder was renamed, that
-    /// note stays, because the rename has finished the files in the folder.
+    /// Notes that the service must visit a folder. If a note already says that the folder was renamed, that note stays:
+    /// the rename has finished the files in the folder, so the visit must treat them as finished.
     fn visit_later(&mut self, rest: PathBuf, what: Visit) {
         let noted = self.unvisited.entry(rest).or_insert(what);
         if !matches!(noted, Visit::Enter(NameChange::Arrived)) {
@@ -916,8 +920,9 @@ impl State {
         self.failed.remove(rest);
         self.folders.remove(rest);
         take_below(&mut self.found, rest);
-        // A new folder may get this name later. The noted visits were for the removed folder, and are removed too.
-        // Otherwise such a note could wrongly say that a rename has finished the files of the new folder.
+        // `unvisited` and `unentered` may contain notes that the service must visit the removed folder, or folders in
+        // it. These notes are removed, because a new folder may get this name later. Such a note could then wrongly say
+        // that a rename has finished the files of the new folder.
         take_below(&mut self.unvisited, rest);
         take_below(&mut self.unentered, rest);
         self.ledger.gone(rest);
@@ -1187,8 +1192,8 @@ mod tests {
             }
             fs::write(new.join("finished.done"), "").unwrap();
             held = Some(std::fs::File::create(new.join("open.done")).unwrap());
-            // The marker belongs to an earlier file. The pause is longer than the resolution of the file system's time
-            // stamps.
+            // The marker is older than the file, so the marker belongs to an earlier file of this name. The pause is
+            // longer than the resolution of the file system's time stamps, so that the two time stamps differ.
             fs::write(new.join("again.done"), "").unwrap();
             std::thread::sleep(Duration::from_millis(50));
             fs::write(new.join("again"), "half").unwrap();
@@ -1232,7 +1237,7 @@ mod tests {
         fs::rename(stage.join("d/a/.new"), stage.join("d/a/later")).unwrap();
         until("a later file", || is_seen(&service, "d/a/later"));
         fs::remove_file(stage.join("d/a/removed")).unwrap();
-        // The events of the next two files tell the service that they were made in place and not renamed.
+        // The next two files are made in place and not renamed, and their events tell the service so.
         fs::write(stage.join("d/a/removed"), "x").unwrap();
         fs::write(stage.join("d/a/in place"), "x").unwrap();
         assert!(!is_seen(&service, "d/a/renamed"), "the service cannot know that the file is finished");

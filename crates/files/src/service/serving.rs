@@ -140,10 +140,11 @@ impl Shared {
             let system = |error: std::io::Error| Refusal::new(Status::System, format!("{}: {error}", rest.display()));
             let Some(file) = ordinary(&path).map_err(system)? else { continue };
             let meta = FileMetadata::of(&file.metadata().map_err(system)?);
-            // If `fetched` does not contain the name, the name belongs to the file of the change. The file's time is
-            // then not compared, because a producer may have set it after the publication. If `fetched` contains the
-            // name, the name may now belong to a file of another host, so the time must be the one in the change log. A
-            // copy on a disk has the time of its original.
+            // If `fetched` does not contain the name, the name still belongs to the file that the change reports. The
+            // file's time is then not compared, because a producer may have set it after the publication. If `fetched`
+            // contains the name, the name may now belong to a file of another host, so the time must be the one in the
+            // change log. This is also right for a file that was moved to a disk, because the copy on the disk has the
+            // time of its original.
             let is_known = meta.modified == wanted.modified || !state.fetched.contains_key(&rest);
             if meta.size == wanted.size && is_known {
                 let file = Arc::new(Bytes::of(file, meta.size));

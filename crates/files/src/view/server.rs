@@ -99,16 +99,16 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds the file that is published under a name. A file that moves to the disk is in both folders for a moment,
-    /// and always in at least one of them.
+    /// Finds the file that is published under a name. A file that moves to the disk is for a moment both in the folder
+    /// in which it was published and in the folder on the disk, and is always in at least one of them.
     fn find(&self, rest: &Path) -> Option<(PathBuf, Metadata)> {
         let look = |face: &PathBuf| {
             let path = face.join(rest);
             let meta = fs::symlink_metadata(&path).ok()?;
             (meta.is_file() || meta.is_dir()).then_some((path, meta))
         };
-        // The file may have moved to the disk during the search. So the folders after the first one are searched a
-        // second time.
+        // The first folder is the one in which files are published; a folder after it is on the disk. The file may have
+        // moved to the disk during the search. So the folders after the first one are searched a second time.
         self.faces.iter().find_map(look).or_else(|| self.faces.iter().skip(1).find_map(look))
     }
 
@@ -117,7 +117,7 @@ impl Shared {
         self.moved.lock().unwrap_or_else(PoisonError::into_inner).get(&own).copied().unwrap_or(own)
     }
 
-    /// Gives the path that [`Self::wait`] watches: the file's path in the first folder.
+    /// Gives the path that [`Self::wait`] watches: the file's path in the first folder, in which files are published.
     fn awaited(&self, rest: &Path) -> Vec<u8> {
         self.faces[0].join(rest).as_os_str().as_bytes().to_owned()
     }
@@ -130,8 +130,8 @@ impl Shared {
     /// ends the wait.
     fn wait(&self, rest: &Path, thread: u32) -> Result<(), Refused> {
         let is_wanted = || {
-            // The wait also ends if `find` finds the file. `await_file_while` looks only into the first folder, but
-            // `find` also finds a file that has moved to the disk.
+            // The wait also ends if `find` finds the file. `await_file_while` looks only into the first folder, in
+            // which files are published, but `find` also finds a file that has moved to the disk.
             !self.over.load(Ordering::Acquire)
                 && self.find(rest).is_none()
                 && !i32::try_from(thread).is_ok_and(|thread| thread != 0 && process::has_signal(thread))
@@ -156,7 +156,8 @@ impl Shared {
         }
     }
 
-    /// Gives the attributes of the file that has this number; `None` if the name has no file yet.
+    /// Gives the attributes of the entry that has this number; `None` if no file has been published under the entry's
+    /// name yet.
     fn attributes(&self, number: u64) -> Result<Option<FileAttr>, Refused> {
         let rest = self.rest_of(INodeNo(number))?;
         let found = self.find(&rest).map(|(_, meta)| (self.identity(&meta), meta));

@@ -106,10 +106,11 @@ impl Engine for Charliecloud {
     }
 }
 
-/// Paths to files and folders of the host for ch-run, through which no task can write. ch-run cannot bind a file or
-/// folder read-only, and always binds the host's `/etc/hosts` and `/etc/resolv.conf`. So a task that root started could
-/// write everything that is bound. For root, ch-run is therefore started in a mount namespace in which everything that
-/// it binds is mounted read-only. An ordinary user cannot make such mounts, but may not write the host's files anyway.
+/// The paths by which ch-run reaches files and folders of the host, and through which no task can write. ch-run cannot
+/// bind a file or folder read-only, and always binds the host's `/etc/hosts` and `/etc/resolv.conf`. So a task that
+/// root started could write everything that is bound. For root, ch-run is therefore started in a mount namespace in
+/// which everything that ch-run binds is mounted read-only. An ordinary user cannot make such mounts, but may not write
+/// the host's files anyway.
 struct Doors {
     /// The folder in which the read-only mounts are made; `None` for an ordinary user.
     folder: Option<PathBuf>,
@@ -121,7 +122,8 @@ impl Doors {
     fn new(r: &Request<'_>) -> Self {
         let folder = (r.run.uid == 0).then(|| r.run.folder.join("doors").join(&r.task.name));
         let own = ["/etc/hosts", "/etc/resolv.conf"].into_iter().filter(|p| folder.is_some() && Path::new(p).is_file());
-        // `/etc/hosts` and `/etc/resolv.conf` are mounted over themselves, because ch-run always binds these two paths.
+        // ch-run always binds the host's `/etc/hosts` and `/etc/resolv.conf` by these two paths. So each of these files
+        // is mounted read-only over itself.
         let made = own.map(|path| (path.to_owned(), path.to_owned())).collect();
         Self { folder, made }
     }

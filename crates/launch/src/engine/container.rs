@@ -5,7 +5,7 @@ use crate::file::{Files, User};
 
 /// The settings in which podman and docker differ.
 pub struct Flavour {
-    /// The program, with the words before `run`.
+    /// The first words of the command line: the engine's program, and the engine's options that stand before `run`.
     pub program: Vec<String>,
     /// The value of the option `--log-driver`.
     pub log_driver: &'static str,

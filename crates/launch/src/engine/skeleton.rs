@@ -21,7 +21,8 @@ const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt",
 /// The largest size of a root's `etc` that is copied, in bytes. A larger `etc` is bound.
 const ETC_MAX: u64 = 4 << 20;
 
-/// A small folder with the outline of a task's root, and the list of folders to bind over it.
+/// A small folder with the top-level links, the empty folders and the mount points of a task's root, and the list of
+/// the folders that are bound over the small folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skeleton {
     /// The path of the small folder over which the folders of the task's root are mounted.

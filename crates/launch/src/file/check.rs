@@ -227,9 +227,9 @@ fn regions(w: &Workflow, notes: &Notes) {
     let rights = || w.tasks.iter().flat_map(|t| t.regions.iter().map(move |r| (t, r)));
     for (task, right) in rights().filter(|(_, r)| !r.may(Rights::CREATE)) {
         let made = w.regions.iter().any(|r| r.size.is_some() && fits(&right.name, &r.name));
-        // If the workflow file gives a region no size, a task must create the region. A grant to create counts if its
-        // name or pattern matches the name in `right`, or if the pattern in `right` matches the name in the grant to
-        // create.
+        // If the workflow file gives a region no size, a task must create the region, and `right` does not allow this.
+        // A grant to create counts if it and `right` can mean the same region: one of the two names is a pattern that
+        // matches the other name, or both names are the same.
         let created =
             rights().any(|(_, r)| r.may(Rights::CREATE) && (fits(&r.name, &right.name) || fits(&right.name, &r.name)));
         if !made && !created {

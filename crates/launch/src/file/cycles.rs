@@ -2,9 +2,9 @@
 //!
 //! A task with `after:` waits for the end of the named tasks. A consumer of a directory with `publish: end` waits for
 //! the end of the producers. If a producer cannot end before its consumer has ended, the consumer never gets a file, so
-//! such a workflow is an error. Directories that publish finished files at once may form a cycle, because two coupled
-//! codes that feed each other are usual. If a workflow has such a cycle, the user gets a note before the run starts,
-//! because each task of the cycle may wait for a file of the next task.
+//! such a workflow is an error. A cycle of directories that publish each file as soon as it is finished is allowed,
+//! because two coupled codes that feed each other are usual. If a workflow has such a cycle, the user gets a note
+//! before the run starts, because each task of the cycle may wait for a file of the next task.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 

@@ -1,4 +1,5 @@
-//! A workflow as its file describes it, with the positions in the file that later messages show.
+//! A workflow as its file describes it. The values keep their positions in the file, so that later messages can show
+//! the positions.
 
 use crossdock_layout::queue::Pattern;
 use std::path::PathBuf;

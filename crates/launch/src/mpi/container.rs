@@ -177,7 +177,8 @@ fn binds(job: &Job, place: &JobFolder) -> Result<Vec<Bind>, String> {
     Ok(binds)
 }
 
-/// Writes copies of the root's lists of users and groups, to which this user is added.
+/// Copies the files `passwd` and `group` of the container's root folder, and adds this user or the user's group to each
+/// copy. Copies no file that has this entry already.
 fn users(job: &Job, place: &JobFolder, root: &Path) -> Result<Vec<PathBuf>, String> {
     let (uid, gid) = spawn::user_and_group();
     let variable = |name: &str| job.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
@@ -206,8 +207,8 @@ fn users(job: &Job, place: &JobFolder, root: &Path) -> Result<Vec<PathBuf>, Stri
 fn outline(job: &Job, place: &JobFolder, binds: &[Bind]) -> Result<Outline, String> {
     let point = |b: &Bind| if b.host.is_dir() { format!("{}/", b.inside) } else { b.inside.clone() };
     let mut points: Vec<String> = binds.iter().map(point).collect();
-    // podman and docker bind `/etc/hostname`, `/etc/hosts` and `/etc/resolv.conf` themselves, so the outline of the
-    // root only needs mount points for these files.
+    // podman and docker bind `/etc/hostname`, `/etc/hosts` and `/etc/resolv.conf` themselves. So the outline (the small
+    // folder over which the folders of the root are bound) only needs mount points for these files.
     points.extend(["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"].map(str::to_owned));
     points.sort();
     points.dedup();

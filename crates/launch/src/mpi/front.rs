@@ -111,7 +111,8 @@ fn by_srun(
             Ok(found) => found,
             Err(signal) => return Ok(128 + signal as u8),
         };
-        // The job gets a new id, because the keeper that was started only to find out the MPI may still be ending.
+        // A first keeper was started only to find out which MPI the image has, and may still be ending. So the job gets
+        // a new id.
         job.id.push('r');
         job.expected = Some(found.describe());
         srun::pmi_of(&found)
@@ -222,7 +223,7 @@ impl Front<'_> {
 
     fn all(&mut self) -> Result<u8, (u8, Failure)> {
         let epoll = self.epoll()?;
-        // The keeper changes nothing when it gets this message, because the list of variables is empty.
+        // This message has an empty list of variables, so it changes nothing in the keeper.
         self.say(&Message::Environment(Vec::new()));
         let found = match self.container(&epoll)? {
             Ok(found) => found,

@@ -13,7 +13,7 @@ const OWN: [&str; 5] = ["dev", "proc", "run", "sys", "tmp"];
 /// The host's folders that a job without root and image sees.
 const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr"];
 
-/// The outline of a root folder: what a container needs to see the root with additional mount points.
+/// The outline of a root folder. With the outline, a container sees the root with additional mount points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outline {
     /// The path of the small folder over which the folders of the root are mounted.
@@ -26,8 +26,9 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// Makes the outline of `root` in `folder`, with the mount points `points`. Without a root, the outline is that of
-    /// the host's system folders. A mount point that ends with `/` is a folder; any other mount point is a file.
+    /// Makes the outline of `root`: puts the links and the empty folders of `root`, and the mount points `points`, into
+    /// the small folder `folder`, and lists the folders to bind over it. Without a root, the outline is that of the
+    /// host's system folders. A mount point that ends with `/` is a folder; any other mount point is a file.
     pub fn make(root: Option<&Path>, folder: &Path, points: &[String]) -> Result<Self, String> {
         let mut outline = Self { folder: folder.to_owned(), ..Self::default() };
         let names: Vec<String> = match root {

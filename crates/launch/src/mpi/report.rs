@@ -56,8 +56,9 @@ pub struct Report {
     /// The first rank that ended badly, and when. From that time, the launcher has a limited time to end the other
     /// ranks.
     pub first: Option<(Failure, Instant)>,
-    /// True if the rank of `first` was killed together with its shim. Such a rank may have been killed by the launcher
-    /// after another rank failed, and the report of the rank that failed may still be in flight.
+    /// True if it is only a guess that the rank of `first` failed first, because this rank was killed together with its
+    /// shim. The launcher may have killed this rank after another rank failed, and the report of the other rank may
+    /// still be in flight.
     guessed: bool,
 }
 

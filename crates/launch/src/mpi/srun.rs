@@ -122,7 +122,7 @@ impl Srun {
         }
         let name = self.step.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if !name.is_empty() && end.is_none_or(|e| e.signal != 0) {
-            // If srun was killed, its tasks are still running, so this command asks them to end.
+            // If srun was killed, its tasks are still running, so scancel asks these tasks to end.
             tool::run(&["scancel", &format!("--signal={}", task::END), &name], PATIENCE);
         }
         let text = serde_json::to_string(&task::Step { clean: true, ..step.clone() }).unwrap_or_default();

@@ -237,8 +237,8 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, StepFailure> {
                 ReceiveResult::Message(message, _) => match &message {
                     Message::RankStarted(rank) if rank.rank == own => tell(&message),
                     Message::RankTrouble(rank, ..) if rank.rank == own || rank.rank < 0 => tell(&message),
-                    // The task of this rank may have been killed together with the rank. Then only the tasks of other
-                    // ranks on the host can report the rank's death, so this task reports it.
+                    // The dead rank's own task may have been killed together with the rank. Then only the tasks of
+                    // other ranks on the host, such as this task, can report the death.
                     Message::RankLost(rank) if rank.rank != own => tell(&message),
                     Message::RankEnded(rank, _) | Message::RankLost(rank) if rank.rank == own => {
                         tell(&message);

@@ -63,7 +63,7 @@ impl DirectoryReports {
     }
 }
 
-/// Looks into the managed directories on this host of the run with the folder `run`.
+/// Looks into the managed directories that a run has on this host. `run` is the run's folder.
 pub fn here(run: &Path) -> DirectoryReports {
     let mut looks = DirectoryReports::default();
     for directory in running_directories(run) {
@@ -75,8 +75,8 @@ pub fn here(run: &Path) -> DirectoryReports {
     looks
 }
 
-/// Asks the supervisor of the run with the folder `run` about the directories on the other hosts. The answer is empty
-/// for a run on one host.
+/// Asks the supervisor of a run about the managed directories on the other hosts. `run` is the run's folder. The answer
+/// is empty for a run on one host.
 pub fn elsewhere(run: &Path) -> DirectoryReports {
     let trouble = |why: String| DirectoryReports { seen: Vec::new(), troubles: vec![format!("other hosts: {why}")] };
     let mut socket = match UnixStream::connect(run.join(SOCKET)) {

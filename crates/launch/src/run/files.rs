@@ -29,8 +29,8 @@ use crate::file::{Count, Directory, KeepKey, Mount, Task, Workflow};
 /// The file in a run's folder that lists the run's stores, for a cleanup after the run.
 const STORES: &str = "stores";
 
-/// The file in a run's folder that lists the folders of the host at which the run shows files, for a cleanup after the
-/// run.
+/// The file in a run's folder that lists the paths on this host at which the run has mounted views, for a cleanup after
+/// the run.
 const VIEWS: &str = "views";
 
 /// The file in a run's folder that describes the run's managed directories, for `crossdock ls --files`.

@@ -67,8 +67,8 @@ pub fn fresh_id(workflow: &str) -> String {
 }
 
 impl RunFolder {
-    /// Makes the folder of a run with this id. The supervisor calls this function while the front lives. So whichever
-    /// of supervisor and front is killed, the other one removes the folder.
+    /// Makes the folder of a run with this id. The supervisor calls this function while the front lives. Each of the
+    /// two processes removes the folder if the other one is killed.
     pub fn make(id: &str) -> Result<Self, String> {
         Self::make_in(&base(), id)
     }

@@ -173,10 +173,10 @@ pub struct SiteOrder {
     pub transport: crossdock_link::Choice,
 }
 
-/// What protects the connections of a node of the run's site, in the form in which a message carries it.
+/// The protection of one node's connections in the run's site, as a message carries it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum OrderedProtection {
-    /// Mutual TLS with these certificates.
+    /// Mutual TLS with these certificates protects the connections.
     Certificates {
         /// The certificate of the run's authority.
         authority: String,
@@ -185,7 +185,7 @@ pub enum OrderedProtection {
         /// The private key of this node.
         key: String,
     },
-    /// Nothing: the user has allowed plain text with `--trusted-network`.
+    /// Nothing protects the connections: the user has allowed plain text with `--trusted-network`.
     TrustedNetwork,
 }
 

@@ -189,7 +189,8 @@ impl Part {
         }
         for mount in self.files.mounts(&task, process) {
             // `task.mounts` has the folders that the first process of the task sees. The process that is started now
-            // may see a managed directory through another folder, so that folder replaces the one in `task.mounts`.
+            // may see a managed directory through another folder. In this case, the other folder replaces the one in
+            // `task.mounts`.
             task.mounts.iter_mut().filter(|of_task| of_task.task == mount.task).for_each(|of_task| {
                 of_task.host.clone_from(&mount.host);
             });
@@ -265,8 +266,8 @@ impl Part {
                 alarm(&format!("crossdock: the workflow did not end in order: {e}"));
             }
         }
-        // The cleanup of the run also kills the processes that remove the mounts of views if this process is killed. So
-        // the mounts are removed before the cleanup.
+        // For each view there is a process that removes the view's mount if this process is killed. The cleanup of the
+        // run kills these processes, too. So the mounts are removed before the cleanup.
         self.files.unmount();
         figures.files = files;
         figures

@@ -348,8 +348,8 @@ struct ServingPart<'a> {
     receiver: &'a OrderReceiver,
     sender: &'a MessageSender,
     ranks: BTreeMap<usize, RunningRank>,
-    /// For each started rank: the name of its task, and its number in the run. Problems with a task's files are written
-    /// into the logs of the task's ranks.
+    /// For each rank that has started: the name of its task, and its number in the run. This list says into the logs of
+    /// which ranks a problem with the files of a task is written.
     producers: Vec<(String, usize)>,
     helpers: Vec<JoinHandle<()>>,
     kill_at: Option<Instant>,

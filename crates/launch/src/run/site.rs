@@ -25,9 +25,9 @@ const LASTING: Duration = Duration::from_secs(366 * 86_400);
 /// What protects the connections between the hosts of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// Mutual TLS, with the certificates in this folder.
+    /// Mutual TLS, with the certificates in this folder, protects the connections.
     Certificates(PathBuf),
-    /// Nothing: the user has allowed plain text with `--trusted-network`.
+    /// Nothing protects the connections: the user has allowed plain text with `--trusted-network`.
     TrustedNetwork,
 }
 

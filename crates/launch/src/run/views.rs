@@ -34,8 +34,8 @@ pub struct MountedViews {
 }
 
 impl MountedViews {
-    /// Mounts the views of a directory whose store is the folder `store`. `readers` has the numbers of each consumer's
-    /// readers.
+    /// Mounts the views of a directory whose store is the folder `store`. `readers` says for each consumer which reader
+    /// numbers belong to the consumer.
     pub fn mount(
         directory: &Directory,
         workflow: &Workflow,
@@ -108,9 +108,9 @@ impl MountedViews {
         self.views.iter().map(View::guard)
     }
 
-    /// Takes the reports of waits that have ended, since the last call, without getting their file. Each report has the
-    /// reason, and the number of the consumer that waited. The number is `None` if the process that waited belongs to
-    /// no task of the run.
+    /// Takes the reports of all waits that have ended without a file since the last call. Each report has the reason,
+    /// and the number of the consumer that waited. The number is `None` if the process that waited belongs to no task
+    /// of the run.
     pub fn stories(&self) -> Vec<(Option<usize>, String)> {
         let take = |(consumer, stories): &(Option<usize>, Arc<Mutex<WaitReports>>)| {
             let waiting = std::mem::take(&mut stories.lock().unwrap_or_else(PoisonError::into_inner).waiting);

@@ -38,7 +38,7 @@ int read_in_second_process(const std::string& region_name, const std::string& ha
   const crossdock::handle h(std::stoull(handle_text.substr(0, colon)), std::stoull(handle_text.substr(colon + 1)));
   auto& numbers = r.load<vector<double>>(h);
   if (numbers.size() != 1000 || numbers[999] != 999) return 2;
-  // The second process also writes, and the first process reads it afterwards.
+  // The second process also changes the objects. The first process reads the changes when the second process has ended.
   numbers.resize(5000, 1.5);
   d["from the second"].emplace_back()[7] = long_text;
   for (int i = 0; i < 50; i += 2) d.erase(d.find("key " + std::to_string(i)));

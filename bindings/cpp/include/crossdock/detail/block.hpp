@@ -17,9 +17,10 @@
 
 namespace crossdock::detail {
 
-/// Owns a block of elements of type T. Any other member may read the four words at any time, also after this process
-/// was killed in the middle of a change. So the words are changed in an order in which they never show elements that
-/// do not exist, the capacity is never more than the block has, and no two headers name the same block.
+/// Owns a block of elements of type T. Its header of four words (region, block, size, capacity) lies in shared memory.
+/// Any other member may read these words at any time, also after this process was killed in the middle of a change. So
+/// the words are changed in an order in which they never show elements that do not exist, the capacity is never more
+/// than the block has, and no two headers name the same block.
 template <class T>
 class block {
  public:
@@ -146,8 +147,8 @@ class block {
     std::size_t capacity;
   };
 
-  /// Gives up the elements and the block. After each store the words are valid: no size is beyond the capacity, and no
-  /// capacity is without a block.
+  /// Gives up the elements and the block. After each store the words of the header are valid together: the size is at
+  /// most the capacity, and a capacity above 0 has a block.
   void clear() noexcept {
     set_size(0);
     in_order();
@@ -156,8 +157,8 @@ class block {
     data_ = relative_word::null;
     in_order();
   }
-  /// Sets the words, which must be null and zero before the call. The function writes them in the opposite order to
-  /// clear().
+  /// Stores the address of the block, the capacity and the size, in the opposite order to clear(). Before the call, the
+  /// address must be null, and capacity and size must be 0.
   void put(const state& s) noexcept {
     data_ = relative(&data_, s.data);
     in_order();

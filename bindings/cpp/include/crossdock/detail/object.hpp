@@ -111,8 +111,8 @@ T* open_object(crossdock_region* region, const void* base, const std::string& na
     check(crossdock_object_commit(region, &object));
   } catch (...) {
     // If the type is not opaque, the library frees what the object holds when it removes the object, even if it can
-    // remove the object only later. The destructor is not called here, because it could not free large blocks now, and
-    // these blocks would be lost.
+    // remove the object only later. So the destructor is not called for such a type: a commit fails if the region's
+    // lock cannot be taken, and without the lock the destructor could not free large blocks, which would be lost.
     if (is_opaque(type.name)) std::destroy_at(place);
     (void)crossdock_object_abandon(region, &object);
     throw;

@@ -84,9 +84,11 @@ struct initialisers {
   static constexpr std::size_t value = last_true_from<check, fewest_initialisers<T>()>();
 };
 
-// Tells whether the field at initialiser I is an array of K elements. T takes n initialisers. If braces with K
-// initialisers stand for an array of K elements, exactly n−I−K more initialisers fit after the braces. If the field is
-// a class that also takes K initialisers in braces, it counts as one initialiser, so n−I−1 more fit.
+// Tells whether the field at initialiser I is an array of K elements. T takes n initialisers if an array has no braces
+// of its own and counts once for each element. The test puts braces with K initialisers at initialiser I. If the field
+// is an array of K elements, the braces replace K of the n initialisers, so exactly n−I−K initialisers fit after the
+// braces. If the field is a class that also takes K initialisers in braces, the braces replace one of the n
+// initialisers, so n−I−1 initialisers fit after the braces.
 template <class T, std::size_t I, std::size_t K>
 inline constexpr bool array_of = takes_b_i_a<T, I, K, initialisers<T>::value - I - K> && !takes_b_i_a<T, I, K, initialisers<T>::value - I - K + 1>;
 

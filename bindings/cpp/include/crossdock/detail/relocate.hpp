@@ -13,8 +13,8 @@
 
 namespace crossdock::detail {
 
-/// Tells whether T has a member `relocate_to(T*) const`, which makes a second copy of its words that points to the same
-/// data.
+/// Tells whether T has a member `relocate_to(T*) const`, which writes a copy of the object's words at another address,
+/// so that the copy points to the same data.
 template <class T>
 concept relocates_itself = requires(const T& from, T* to) { from.relocate_to(to); };
 

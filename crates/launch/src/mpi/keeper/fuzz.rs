@@ -147,7 +147,8 @@ struct Fixture {
 struct Peer {
     number: u64,
     end: OwnedFd,
-    /// How many commands and requests of the process the keeper has not reported as ended yet.
+    /// The number of commands and requests that this process has sent, and whose end the keeper has not told this
+    /// process yet.
     asked: usize,
 }
 

@@ -6,11 +6,14 @@
 //! the container's init and the ranks notice at once by their connections, and the client removes what is left.
 //!
 //! The keeper has two sockets. Processes of the container see only one of them. Programs of the job may send anything
-//! through it, so the keeper accepts from each connection only the messages that its role sends:
+//! through this socket, so the keeper accepts from each connection only the messages that the connection's role sends:
 //!
 //! | role | may send | may become |
 //! |---|---|---|
-//! | new | `Init`, once; `RankStarted`, `RankTrouble`; `Remote` | init; rank; asking |
+//! | new | `Init`, if the container has no init yet | init |
+//! | new | `RankStarted` | rank |
+//! | new | `RankTrouble` | |
+//! | new | `Remote` | asking |
 //! | init | `Ended`, `Failed`, `Idle` | |
 //! | rank | `RankTrouble`, `RankEnded` | done |
 //! | asking, agent | `Signal` | agent |
@@ -111,8 +114,8 @@ enum Role {
     Init,
     /// A process of the host: the front, a starter, or a task of a Slurm step.
     Client,
-    /// An agent (the shim as ssh) whose request is being examined. The fields are the words of its request, and files
-    /// for the output and errors of its command.
+    /// An agent (the shim as ssh) whose request is being examined. The fields are the words of the agent's request, and
+    /// the files for the output and the errors of the command that the request names.
     Asking(Vec<String>, Option<(File, File)>),
     Agent(u32),
     Rank(Rank),
@@ -126,8 +129,8 @@ trait Network {
     /// queue.
     fn find(&self, agent: u64, name: String, mine: String, events: Events) -> std::io::Result<()>;
 
-    /// Starts the command that an agent asked for on another host. `streams` get the output and the errors of the
-    /// command.
+    /// An agent asked for a command on another host. Starts this command there. `streams` get the output and the errors
+    /// of the command.
     fn connect(
         &self,
         job: &Job,
@@ -280,8 +283,8 @@ impl Keeper {
 
     /// Ends the keeper after a failure that prevents this host from running anything.
     fn give_up(&mut self, what: &str, hint: &str) {
-        // A client that started this keeper may not have connected yet. The keeper waits for it, so that the client
-        // learns of the failure.
+        // The keeper is about to end because of the failure `what`. A client that started this keeper may not have
+        // connected yet. The keeper waits for this client, so that the client learns of the failure.
         let host = self.host.clone();
         let deadline = Instant::now() + Duration::from_secs(2);
         while !self.had_client && Instant::now() < deadline {

@@ -159,8 +159,8 @@ struct Run {
     events: Option<Events>,
     /// Answers `crossdock ls --files`, in a run on several hosts with managed directories.
     questions: Option<Questions>,
-    /// The catalog of the run's site, if this process keeps it. It does so in a run on several hosts that exchanges
-    /// files and needs no daemon.
+    /// The catalog of the run's site, if this process keeps the catalog. This process keeps the catalog in a run that
+    /// has several hosts, exchanges files between them, and needs no daemon.
     kept: Option<SiteCatalog>,
     logs: PathBuf,
     _logs_lock: File,

@@ -107,8 +107,8 @@ impl Run {
             }
         }
         let is_asked = options.hosts.is_some() && !workflow.directories.is_empty();
-        // If the catalog cannot be reached, the run goes on. But if a host does not answer, `crossdock ls --files`
-        // cannot show what this host has announced in the catalog.
+        // If this process cannot get a client of the catalog, the run goes on. But then `crossdock ls --files` cannot
+        // look into the catalog: if a host does not answer, the command cannot show what the host has announced there.
         let of_files = site.as_ref().filter(|_| are_files).and_then(|site| site.of_files(&workflow.name).ok());
         // If the socket for `crossdock ls --files` cannot be made, the run goes on without it. The socket's path may be
         // too long, because a socket's path may have only 107 bytes.
