@@ -18,7 +18,7 @@ use crate::table::{complain, say, visible};
 /// the publishers are started again.
 const LIFE: &str = "publisher";
 
-/// If the ranks have had no version with the same number for this time, the command reports that.
+/// If the ranks publish versions, but for this long no version number exists in all ranks, the command reports this.
 const APART: Duration = Duration::from_secs(10);
 
 pub fn checkpoint(options: &Checkpoint) -> u8 {
@@ -182,9 +182,9 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// If, for the time `APART`, the ranks have had versions newer than the last saved version but none with the same
-    /// number in all ranks, reports this, and does not repeat the report. `there` says whether a version with the same
-    /// number in all ranks was found now.
+    /// Reports once that, for the time `APART`, the ranks had versions newer than the last saved version, but no such
+    /// version number existed in all ranks. `there` says whether a version number that exists in all ranks was found
+    /// now.
     fn tell_apart(&mut self, set: &RankedObservers, there: bool) {
         if there {
             self.apart = None;

@@ -140,18 +140,18 @@ pub struct Broker {
     /// For each member that reports progress: the number of steps that are done, and the number of all steps. Members
     /// report again after a restart of the broker.
     progress: BTreeMap<MemberId, (u64, u64)>,
-    /// The members of which this broker knows everything that they have open. These are new members, and members that
-    /// have connected again and have listed what they have open.
+    /// The members whose open objects this broker knows completely: new members, and members that have connected again
+    /// and have listed what they have open.
     listed: BTreeSet<MemberId>,
     /// The members of a former broker that have not yet listed to this broker what they have open.
     unlisted: BTreeSet<MemberId>,
     open_segments: OpenSegments,
     /// For each region or port that no member except its maker has opened so far: the maker.
     unused: BTreeMap<SegmentId, MemberId>,
-    /// The segments whose descriptors were lost with the keeper, and which members may offer again.
+    /// The segments whose descriptors were lost with the keeper. A member that has such a segment may offer it again.
     lost: BTreeSet<SegmentId>,
     pages: Pages,
-    /// The endpoints whose listening sockets were lost with the keeper, and which no launcher has made again yet.
+    /// The endpoints whose listening sockets were lost with the keeper. No launcher has made these endpoints again yet.
     deaf: BTreeSet<u64>,
     waits: Waits,
     making: Option<Making>,
