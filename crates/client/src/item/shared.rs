@@ -121,8 +121,8 @@ impl SharedItem {
     }
 
     /// Works like [`SharedItem::unshare`], for a caller that has only a `&mut SharedItem`. After a success every
-    /// further call on this `SharedItem` fails. After an error this `SharedItem` still has the item. But if this process
-    /// could not open the item again, the item is closed; the item still belongs to this task.
+    /// further call on this `SharedItem` fails. After an error this `SharedItem` still has the item. But if this
+    /// process could not open the item again, the item is closed; the item still belongs to this task.
     ///
     /// # Errors
     /// As for [`SharedItem::unshare`].

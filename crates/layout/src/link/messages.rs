@@ -80,8 +80,8 @@ messages! {
             /// An identifier of this control connection. Each data connection that belongs to the control connection
             /// repeats the identifier in the field `session` of its Hello.
             session: [u8; 16],
-            /// The time between two pulses of the answering node, in milliseconds. The node sends a pulse when this time
-            /// has passed since its last pulse.
+            /// The time between two pulses of the answering node, in milliseconds. The node sends a pulse when this
+            /// time has passed since its last pulse.
             pulse_ms: u32,
             /// If the answering node hears nothing from a peer for this time in milliseconds, it counts the peer as
             /// away.
