@@ -99,8 +99,8 @@ impl Connection {
 
     /// Works like `ask`, for a request whose answer the daemon may have to prepare, for example by a copy. The call
     /// waits at most until the deadline `prepared`. From the time `wait` on, the call regularly asks the daemon a
-    /// second question, to learn whether the daemon still runs. If the daemon does not answer this question within the time
-    /// `alive`, the call fails.
+    /// second question, to learn whether the daemon still runs. If the daemon does not answer this question within the
+    /// time `alive`, the call fails.
     pub(crate) fn ask_to_prepare(
         &self,
         request: Request,
