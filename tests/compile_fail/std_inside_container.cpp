@@ -1,6 +1,6 @@
 // expect: std:: containers point into their own process
-// With MISUSE defined, this program must not compile, because a std:: container in a struct in a vector also points
-// into one process.
+// With MISUSE defined, this program must not compile: a std:: container points into one process, even if the container
+// is in a struct in a crossdock::vector.
 #include <crossdock/crossdock.hpp>
 
 #include <string>

@@ -184,7 +184,7 @@ impl OpenItem {
         self.take(py, verb, true)?.change(py, change)
     }
 
-    /// Works as `exclusively`, for a change that may wait long. Python's signals are handled meanwhile. After Ctrl-C,
+    /// Works like `exclusively`, for a change that may wait long. Python's signals are handled meanwhile. After Ctrl-C,
     /// the change continues in its thread.
     pub fn exclusively_in_thread<T: Send + 'static>(
         self: &Arc<Self>,

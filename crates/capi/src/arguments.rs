@@ -59,7 +59,7 @@ pub(crate) fn choice<T: ClosedSet>(number: u32, what: &str, set: &str) -> Result
     counted(number, 0, what, set)
 }
 
-/// Works as `choice`, for an enumeration whose numbers begin at 0 in the header and at 1 in the library.
+/// Works like `choice`, for an enumeration whose numbers begin at 0 in the header and at 1 in the library.
 pub(crate) fn choice_from_0<T: ClosedSet>(number: u32, what: &str, set: &str) -> Result<T> {
     counted(number, 1, what, set)
 }

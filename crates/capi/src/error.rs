@@ -28,7 +28,7 @@ pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> i32 {
     }
 }
 
-/// Works as [`call`], for the few exported functions that hand data over, such as send and receive. This function is
+/// Works like [`call`], for the few exported functions that hand data over, such as send and receive. This function is
 /// inlined, so that the code of an exported function lies in one place. The linker puts these exported functions side
 /// by side in a section of their own, because with cold caches each additional page of code that a call touches costs
 /// half a microsecond.

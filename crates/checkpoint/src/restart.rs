@@ -71,8 +71,8 @@ fn newest_good(folder: &Path, name: &str) -> Result<Option<Restart>> {
     for (_, _, path) in found.iter().rev() {
         match Checkpoint::open(path).and_then(|c| c.verify().map(|()| c)) {
             Ok(checkpoint) => return Ok(Some(Restart { checkpoint, skipped })),
-            // The name is a link to a missing file, for example on a disk that is not mounted. If the folder were
-            // listed again, the same link would be found again. So the call fails.
+            // The name is a link to a missing file, for example on a disk that is not mounted. If the caller tried
+            // again, it would list the folder again and find the same link. So the call fails at once.
             Err(e) if e.status == Status::NotFound && path.is_symlink() && matches!(path.try_exists(), Ok(false)) => {
                 return Err(Error::new(Status::System, format!("{} is a link to a missing file", path.display())));
             }

@@ -18,7 +18,7 @@ use crate::table::{complain, say, visible};
 /// the publishers are started again.
 const LIFE: &str = "publisher";
 
-/// If the ranks have had no version with the same number for this time, the command reports that.
+/// If the ranks publish versions, but for this long no version number exists in all ranks, the command reports this.
 const APART: Duration = Duration::from_secs(10);
 
 pub fn checkpoint(options: &Checkpoint) -> u8 {
@@ -45,8 +45,8 @@ struct Writer<'a> {
     failed: Option<file::Error>,
     /// The last error of removing old checkpoints. It is kept so that the same error is not reported again.
     kept: Option<file::Error>,
-    /// Set while the ranks have versions that are newer than the last saved version, but no newer version number is
-    /// common to all ranks. The fields say since when this has been so, and whether the command has reported it.
+    /// Set while the ranks have versions that are newer than the last saved version, but no such version has the same
+    /// number in all ranks. The fields say since when this is so, and whether the command has reported it.
     apart: Option<(Instant, bool)>,
 }
 
@@ -95,9 +95,7 @@ impl<'a> Writer<'a> {
     fn attach(&self, dead: &[u64], until: Instant) -> Result<RankedObservers, String> {
         let mut reported = !dead.is_empty();
         // A search may find publishers that are not the successors. Their observers stay open until the next search has
-        // ended, so that the mirrors of series of other nodes stay. A new mirror says that its publisher lives until
-        // the other node has told it otherwise. So a search that made new mirrors could take an ended series for a
-        // living one.
+        // ended, because the daemon of another node learns that a series has ended only while the series is observed.
         let mut held = None;
         loop {
             let wanted = self.wanted(!dead.is_empty() || self.options.former, until);
@@ -184,9 +182,9 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Reports one time that the ranks have drifted apart: for the time `APART`, the ranks have had versions newer than
-    /// the last saved version, but no newer version number has been common to all ranks. `there` says whether a version
-    /// with the same number in all ranks was found now.
+    /// Reports once that, for the time `APART`, the ranks had versions newer than the last saved version, but no such
+    /// version number existed in all ranks. `there` says whether a version number that exists in all ranks was found
+    /// now.
     fn tell_apart(&mut self, set: &RankedObservers, there: bool) {
         if there {
             self.apart = None;

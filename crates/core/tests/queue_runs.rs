@@ -134,7 +134,7 @@ fn a_death_before_an_end_joined_is_none_of_its_business() {
         let other = world.try_open(Side::Producer, dead, "simulate").unwrap();
         world.bury(dead);
         let first = world.open(Side::Consumer);
-        // This call heals the dead member's end. Healing records in the port that the member died.
+        // This call heals the dead member's end: it records in the port's memory that this member has died.
         assert_eq!(status(first.receive(POLL)), Status::NotYet);
         drop(first);
         let consumer = world.open(Side::Consumer);

@@ -225,7 +225,7 @@ impl Shared {
 }
 
 impl State {
-    /// Records what a message reports, if it reports a path in a directory of the task.
+    /// Records the refused calls that a message reports, if the reported path is in one of the task's directories.
     fn note(&mut self, gate: &ReportSocket, message: &[u8]) {
         let Some((count, path)) = refusal::read(message) else { return };
         let path = normalise(path);

@@ -137,7 +137,7 @@ impl Link {
         Self::negotiate_with(OtherTransport::none(""), transports, own, peer, address, options)
     }
 
-    /// Works as [`Self::negotiate`], but pulls of bytes may also use the transport `other`, which carries only pulls.
+    /// Works like [`Self::negotiate`], but pulls of bytes may also use the transport `other`, which carries only pulls.
     ///
     /// # Errors
     /// As for [`Self::open`].

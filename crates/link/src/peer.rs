@@ -18,7 +18,7 @@ pub struct Node {
 /// The settings of links: times, sizes, and limits for the number of streams and connections.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkOptions {
-    /// A node sends a pulse when it has sent nothing else for this time.
+    /// A node sends a pulse when this time has passed since its last pulse.
     pub pulse: Duration,
     /// A peer that was silent for this time counts as away. It may come back, so its tasks do not count as dead.
     pub away: Duration,

@@ -24,11 +24,11 @@ use support::{Daemon, until};
 
 const LONG: Duration = Duration::from_secs(180);
 const MESSAGES: u64 = 40;
-/// The number of the service that opens an end of a port.
+/// The service of the protocol between nodes by which a node asks another node to open an end of a port there.
 const OPEN: u32 = 100;
-/// The number of the service that brings messages to a sink.
+/// The service of the protocol between nodes that brings messages to a sink.
 const DELIVER: u32 = 101;
-/// The number of the service that reports that a side of a channel has ended.
+/// The service of the protocol between nodes that reports the end of one side of a channel.
 const ENDED: u32 = 103;
 
 /// A defect that is planted on purpose, and that the schedules must find.

@@ -32,7 +32,8 @@ const STEPS: u64 = 16;
 const CHUNKS: u64 = 12;
 /// How many numbers a chunk holds.
 const PART: u64 = 512;
-/// The number of the service that offers a version to a mirror. `OVER` is the service that reports the end of a series.
+/// The service of the protocol between nodes that offers a version to a mirror. `OVER` is the service that reports the
+/// end of a series.
 const VERSION: u32 = 42;
 const OVER: u32 = 44;
 

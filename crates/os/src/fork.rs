@@ -100,7 +100,7 @@ impl<T: Send + Sync> PerProcess<T> {
         self.get_or_inherit(|_| make())
     }
 
-    /// Works as [`PerProcess::get_or_make`], for a child that takes something over from its parent. `make` gets the
+    /// Works like [`PerProcess::get_or_make`], for a child that takes something over from its parent. `make` gets the
     /// parent's value as it was at the fork. If the value has a lock, a thread of the parent may have held that lock at
     /// the fork, and no thread of the child releases it. So `make` may try the lock but must not wait for it.
     pub fn get_or_inherit(&self, make: impl FnOnce(Option<&'static T>) -> Option<T>) -> Option<&'static T> {

@@ -136,7 +136,7 @@ pub(crate) unsafe fn refused(deed: Deed, folder: c_int, path: *const c_char) {
     set_errno(given);
 }
 
-/// Works as [`refused`], but for a call that failed with the errno `found`. Returns the errno that the program gets.
+/// Works like [`refused`], but for a call that failed with the errno `found`. Returns the errno that the program gets.
 ///
 /// # Safety
 /// `path` must be null or a terminated string.

@@ -34,7 +34,8 @@ pub struct SiteSetting {
     pub files: String,
 }
 
-/// The setting that the sending process passes to the receiving process as an argument, in JSON.
+/// What the sending process tells the receiving process about the sites. The receiving process gets this value as an
+/// argument, in JSON.
 #[derive(Serialize, Deserialize)]
 pub struct Setting {
     pub address: String,

@@ -63,7 +63,7 @@ class allocator {
     raw_deallocate(p.get());
   }
 
-  /// Works as allocate, but returns a plain pointer, for containers that store their links in a form of their own.
+  /// Works like allocate, but returns a plain pointer, for containers that store their links in a form of their own.
   T* raw_allocate(size_type n, std::size_t align = 1)
     requires(!std::is_void_v<T>)
   {

@@ -124,7 +124,7 @@ class item : public item_base {
     detail::check(crossdock_item_access(s.get(), key.c_str(), wait.milliseconds(), &given));
     return item(detail::item_ref(given), s);
   }
-  /// Works as access, but returns the outcome as a result. With no_wait, the result is status::not_yet while another
+  /// Works like access, but returns the outcome as a result. With no_wait, the result is status::not_yet while another
   /// task owns the item.
   static result<item> try_access(const std::string& key, timeout wait = no_wait, const session& s = session()) {
     return detail::as_result([&] { return access(key, wait, s); });

@@ -141,7 +141,7 @@ class observer {
   version next(timeout wait = {}) const {
     return taken([&](auto** v) { return crossdock_observer_next(get(), wait.milliseconds(), v); });
   }
-  /// Works as next, but returns a result. With no_wait, the result is status::not_yet if there is no newer version.
+  /// Works like next, but returns a result. With no_wait, the result is status::not_yet if there is no newer version.
   result<version> try_next(timeout wait = no_wait) const {
     crossdock_series_version* v = nullptr;
     if (const auto s = crossdock_observer_next(get(), wait.milliseconds(), &v); s != CROSSDOCK_OK) return detail::last_failure(s);

@@ -68,7 +68,7 @@ class port {
     std::memcpy(m.inline_bytes, &v, sizeof v);
     demand(via_->send(m, payload_bytes(x), wait));
   }
-  /// Works as send, but returns a result. If the port is full, the result is status::not_yet.
+  /// Works like send, but returns a result. If the port is full, the result is status::not_yet.
   template <class T>
   result<void> try_send(const T& x, std::uint64_t tag = 0, timeout wait = no_wait) {
     detail::hand_over(std::addressof(x));
@@ -109,7 +109,7 @@ class port {
       std::move(m).release();
     }
   }
-  /// Works as recv, but returns a message, which is released when the message object is destroyed. T may be void.
+  /// Works like recv, but returns a message, which is released when the message object is destroyed. T may be void.
   /// Further errors: wrong_type, if the object is no T. If the object's region cannot be opened for a reason that may
   /// be temporary (no_space, busy, disconnected, timed_out, system), the message is put back, and the next receive
   /// gives it.

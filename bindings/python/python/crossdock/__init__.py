@@ -147,7 +147,7 @@ if _sys.version_info >= (3, 12):
 
 
 def open(file, mode="r", *args, **kwargs):  # noqa: A001: named as what it stands in for
-    """Works as the built-in `open`. If the file is opened for reading only, it first calls `await_file`, which waits
+    """Works like the built-in `open`. If the file is opened for reading only, it first calls `await_file`, which waits
     for a file of a managed directory."""
     if isinstance(file, (str, bytes, _os.PathLike)) and not set(mode) & set("wxa+"):
         await_file(_os.fsdecode(file))

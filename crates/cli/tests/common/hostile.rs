@@ -198,8 +198,9 @@ fn former() -> Result<(), String> {
     let detach = Request::Detach { segment: file, count: 1 }.encode(0, 0);
     socket::send(&liar.socket, &detach, &[]).map_err(|e| e.to_string())?;
     liar.item(ItemRequest::Transfer { item: told.item, to: Party::task("victim") })?;
-    // The victim ends the sharing of the item `shared`, writes a secret into this item, and then hands over the item
-    // `told-again`. This call returns after `told-again` was handed over, so the secret then exists.
+    // The victim now ends the sharing of the item `shared`, writes a secret into this item, and then transfers the item
+    // `told-again` to this process. The following `access` returns when `told-again` has come, so the secret exists
+    // by then.
     drop(liar.access("told-again", false)?);
     if holds_secret(&pipe) {
         println!("shared: SEEN in the pipe that it was spliced into");

@@ -85,7 +85,7 @@ impl Connection {
         Ok((answer, descriptors.into_iter().next()))
     }
 
-    /// Works as `ask`, with any number of descriptors in both directions.
+    /// Works like `ask`, with any number of descriptors in both directions.
     pub(crate) fn ask_with(
         &self,
         request: Request,
@@ -97,10 +97,10 @@ impl Connection {
         self.await_answer(number, deadline).unwrap_or_else(|| self.give_up(number))
     }
 
-    /// Works as `ask`, for a request whose answer the daemon may have to prepare, for example by a copy. The call waits
-    /// at most until the deadline `prepared`. From the time `wait` on, it regularly asks the daemon a second question,
-    /// to learn whether the daemon still runs. If the daemon does not answer this question within the time `alive`, the
-    /// call fails.
+    /// Works like `ask`, for a request whose answer the daemon may have to prepare, for example by a copy. The call
+    /// waits at most until the deadline `prepared`. From the time `wait` on, the call regularly asks the daemon a
+    /// second question, to learn whether the daemon still runs. If the daemon does not answer this question within the
+    /// time `alive`, the call fails.
     pub(crate) fn ask_to_prepare(
         &self,
         request: Request,
@@ -151,8 +151,8 @@ impl Connection {
         Ok(number)
     }
 
-    /// Waits for the answer to a request. `None` if the answer has not arrived at the deadline, or if the call was
-    /// interrupted; the request then still waits for its answer.
+    /// Waits for the answer to a request. Returns `None` if the answer has not arrived at the deadline, or if the call
+    /// was interrupted. In both cases the request stays among the pending requests, so its answer can still arrive.
     fn await_answer(&self, number: u64, deadline: Deadline) -> Option<Result<AnsweredWith>> {
         let mut state = self.lock();
         let mut has_waited = false;

@@ -21,7 +21,7 @@ impl Item {
         self.transfer_mut(to)
     }
 
-    /// Works as [`Item::transfer`], for a caller that has only a `&mut Item`. After a transfer every further call on
+    /// Works like [`Item::transfer`], for a caller that has only a `&mut Item`. After a transfer every further call on
     /// this `Item` fails. After an error this task still has the item, but the item's bytes may have another address.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Item {
         self.destroy_mut()
     }
 
-    /// Works as [`Item::destroy`], for a caller that has only a `&mut Item`.
+    /// Works like [`Item::destroy`], for a caller that has only a `&mut Item`.
     ///
     /// # Errors
     /// `BUSY` while the item's heap is in use, or while the item is on its way to another node. `CLOSED` if this task
@@ -227,7 +227,7 @@ impl Item {
         self.share_mut()
     }
 
-    /// Works as [`Item::share`], for a caller that has only a `&mut Item`. After a success every further call on this
+    /// Works like [`Item::share`], for a caller that has only a `&mut Item`. After a success every further call on this
     /// `Item` fails. After an error the `Item` still has the item, but the item's bytes may have another address.
     ///
     /// # Errors

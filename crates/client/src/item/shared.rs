@@ -120,9 +120,9 @@ impl SharedItem {
         self.unshare_mut(timeout)
     }
 
-    /// Works as [`SharedItem::unshare`], for a caller that has only a `&mut SharedItem`. After a success every further
-    /// call on this `SharedItem` fails. After an error this `SharedItem` still has the item. But if this process could
-    /// not open the item again, the item is closed; it still belongs to this task.
+    /// Works like [`SharedItem::unshare`], for a caller that has only a `&mut SharedItem`. After a success every
+    /// further call on this `SharedItem` fails. After an error this `SharedItem` still has the item. But if this
+    /// process could not open the item again, the item is closed; the item still belongs to this task.
     ///
     /// # Errors
     /// As for [`SharedItem::unshare`].

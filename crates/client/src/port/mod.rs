@@ -96,7 +96,7 @@ impl Port {
         self.send_sized(message, 0, timeout)
     }
 
-    /// Works as [`Port::send`]. `bytes` is the amount of data that the handle stands for; it is only used for the
+    /// Works like [`Port::send`]. `bytes` is the amount of data that the handle stands for; it is only used for the
     /// statistics.
     ///
     /// # Errors
@@ -150,8 +150,8 @@ impl Port {
         self.named(self.shared.end.release(message.position))
     }
 
-    /// Puts back a message that this end received and has not released. The next [`Port::receive`] of this end gives it
-    /// again. The call is for a program that cannot use the message now; it never waits.
+    /// Puts back a message that this end received and has not released. The next [`Port::receive`] of this end
+    /// gives the message again. This call is for a program that cannot use the message now. This call never waits.
     ///
     /// # Errors
     /// `INVALID` if this end did not receive the message, has released it, or has put it back already. `CLOSED` if this
@@ -215,7 +215,7 @@ impl Port {
         drop(self);
     }
 
-    /// Works as [`Port::close`], for callers that share the port. Later calls on this `Port` give `CLOSED`.
+    /// Works like [`Port::close`], for callers that share the port. Later calls on this `Port` give `CLOSED`.
     pub fn leave(&self) {
         self.shared.close();
     }

@@ -114,8 +114,8 @@ fn request(name: &str, mode: OpenMode, access: Rights, shape: Shape, persistent:
         access,
         size: shape.size(),
         reserve: shape.size(),
-        // The daemon keeps the maker's options with the segment. So the options are known even before a member has
-        // formatted the port.
+        // With the port's segment, the daemon stores the options of the member that made the port. So each member that
+        // opens the port knows the options, even before a member has formatted the port's memory.
         attribute: u64::from(shape.capacity) << 8 | shape.pattern as u64,
         persistent,
         timeout: None,

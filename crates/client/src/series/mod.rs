@@ -79,8 +79,8 @@ impl Session {
         self.attach_observer(self.register_observer(name, false, timeout)?)
     }
 
-    /// Works as [`Session::observe`], but takes the latest series of this name from any run. So the call finds a series
-    /// that an ended run left.
+    /// Works like [`Session::observe`], but takes the latest series of this name from any run. So the call finds a
+    /// series that an ended run left.
     ///
     /// # Errors
     /// As [`Session::observe`].

@@ -19,8 +19,8 @@
 use crossdock_layout::queue::{SIGNAL_STEP, SLEEPER, Signal, fence};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
-/// Does steps (b) and (c) of this file's first comment: after a visible change, checks whether a member sleeps. If the
-/// result is `true`, the caller must wake all members that sleep on the word.
+/// Does steps (b) and (c) of this file's first comment: after a visible change, checks whether a member sleeps on this
+/// signal's word. If the result is `true`, the caller must wake all members that sleep on this word.
 #[inline]
 pub(super) fn call(signal: &Signal) -> bool {
     fence(SeqCst);

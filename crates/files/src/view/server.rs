@@ -170,7 +170,7 @@ impl Shared {
             // its attributes.
             _ => return node.attributes.filter(|_| node.opens > 0).map(Some).ok_or(Errno::ESTALE),
         };
-        // The name was shown as a file that does not exist yet, and then a folder of this name was made.
+        // The view has shown this name as a file that is still to come, but then a folder of this name was made.
         if node.identity.is_none() && meta.is_dir() && number != ROOT {
             return Err(Errno::ESTALE);
         }

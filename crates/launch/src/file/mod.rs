@@ -86,7 +86,7 @@ pub fn parse(file: &Path, text: &str) -> Result<Workflow, Problems> {
     parse_for(file, text, None)
 }
 
-/// Works as [`parse`], and also decides which task runs on which of the hosts `hosts`. Folders are checked only for
+/// Works like [`parse`], and also decides which task runs on which of the hosts `hosts`. Folders are checked only for
 /// tasks of the host with the number `here`. If `here` is `None`, no folder is checked.
 ///
 /// # Errors

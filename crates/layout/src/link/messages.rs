@@ -61,7 +61,8 @@ messages! {
             /// On a data connection: the value of the field `session` in the Welcome of the control connection to which
             /// the data connection belongs. On other connections, all bytes are zero.
             session: [u8; 16],
-            /// The longest time between two pulses of the dialing node, in milliseconds.
+            /// The time between two pulses of the dialing node, in milliseconds. The node sends a pulse when this time
+            /// has passed since its last pulse.
             pulse_ms: u32,
             /// If the dialing node hears nothing from a peer for this time in milliseconds, it counts the peer as away.
             away_ms: u32,
@@ -79,7 +80,8 @@ messages! {
             /// An identifier of this control connection. Each data connection that belongs to the control connection
             /// repeats the identifier in the field `session` of its Hello.
             session: [u8; 16],
-            /// The longest time between two pulses of the answering node, in milliseconds.
+            /// The time between two pulses of the answering node, in milliseconds. The node sends a pulse when this
+            /// time has passed since its last pulse.
             pulse_ms: u32,
             /// If the answering node hears nothing from a peer for this time in milliseconds, it counts the peer as
             /// away.

@@ -111,7 +111,7 @@ requests! {
         9 MakeEndpoint -> Done [1] {
             /// The workflow that the endpoint belongs to.
             workflow: String,
-            /// The task as which each process acts that connects to the endpoint's socket.
+            /// The task's name. A process that connects to the endpoint's socket acts as this task.
             task: String,
             /// The rights of the endpoint's task.
             grants: Vec<Grant> as List<GRANTS_PER_MESSAGE>,

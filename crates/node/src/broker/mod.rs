@@ -140,18 +140,18 @@ pub struct Broker {
     /// For each member that reports progress: the number of steps that are done, and the number of all steps. Members
     /// report again after a restart of the broker.
     progress: BTreeMap<MemberId, (u64, u64)>,
-    /// The members for which this broker knows all objects that they have open. These are new members, and members that
-    /// have connected again and have listed what they have open.
+    /// The members whose open objects this broker knows completely: new members, and members that have connected again
+    /// and have listed what they have open.
     listed: BTreeSet<MemberId>,
     /// The members of a former broker that have not yet listed to this broker what they have open.
     unlisted: BTreeSet<MemberId>,
     open_segments: OpenSegments,
     /// For each region or port that no member except its maker has opened so far: the maker.
     unused: BTreeMap<SegmentId, MemberId>,
-    /// The segments whose descriptors were lost with the keeper, and which members may offer again.
+    /// The segments whose descriptors were lost with the keeper. A member that has such a segment may offer it again.
     lost: BTreeSet<SegmentId>,
     pages: Pages,
-    /// The endpoints whose listening sockets were lost with the keeper, and which no launcher has made again yet.
+    /// The endpoints whose listening sockets were lost with the keeper. No launcher has made these endpoints again yet.
     deaf: BTreeSet<u64>,
     waits: Waits,
     making: Option<Making>,
@@ -235,7 +235,7 @@ impl Broker {
         &self.lasting
     }
 
-    /// Gives the time of the next deadline. At this time the host must report [`Event::Tick`].
+    /// Gives the time of the next deadline. The host must then report [`Event::Tick`].
     pub fn next_due(&self) -> Option<u64> {
         self.waits.next_due()
     }
@@ -456,10 +456,9 @@ impl Broker {
         }
     }
 
-    /// Tells whether the segment exists and is of another kind than the request asks for. If so, the member has sent an
-    /// earlier request with the same number, and that earlier request made the segment. The caller must not give the
-    /// segment to the member, because the member may have lost its right to the segment since then: for example, the
-    /// segment may be an item that has another owner now.
+    /// Tells whether the segment exists and is of another kind than the request asks for. If so, an earlier request
+    /// that the member sent with the same number made the segment. The member may have lost its right to the segment
+    /// since then: for example, the segment may be an item that has another owner now.
     fn is_of_other_kind(&self, segment: SegmentId, kind: SegmentKind) -> bool {
         self.lasting.segments.get(&segment).is_some_and(|found| found.kind != kind)
     }

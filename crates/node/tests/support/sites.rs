@@ -58,7 +58,7 @@ impl Site {
         self.start_with(folder, node, catalog, &[])
     }
 
-    /// Works as [`Self::start`]; the daemon gets the additional arguments `more`.
+    /// Works like [`Self::start`]; the daemon gets the additional arguments `more`.
     pub fn start_with(&self, folder: tempfile::TempDir, node: &str, catalog: &str, more: &[&str]) -> Daemon {
         let arguments = [&self.arguments(node, catalog), more].concat();
         let keeper = spawn(&folder.path().join("endpoint.sock"), &arguments);

@@ -66,8 +66,8 @@ class block {
   /// killed during the call, the vector has the old block or the new one.
   void reallocate(std::size_t n) { reallocate_with(n, nothing{}); }
 
-  /// Works as reallocate(), and calls make(place) for the element after the last one, while the old elements can still
-  /// be read.
+  /// Works like reallocate(), and calls make(place) for the element after the last one, while the old elements can
+  /// still be read.
   template <class Make>
   void reallocate_with(std::size_t n, Make&& make) {
     static_assert(is_shareable<T>, "crossdock: elements in shared memory may hold no raw pointers and no std:: containers; use crossdock's");

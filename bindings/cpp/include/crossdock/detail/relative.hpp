@@ -14,7 +14,7 @@ inline void* resolve(const relative_word& word) noexcept {
   return word == relative_word::null ? nullptr : reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(&word) + static_cast<std::uintptr_t>(word));
 }
 
-/// Works as resolve(), for a word that is known not to be null.
+/// Works like resolve(), for a word that is known not to be null.
 inline void* resolve_unchecked(const relative_word& word) noexcept {
   return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(&word) + static_cast<std::uintptr_t>(word));
 }

@@ -74,7 +74,7 @@ impl Broker {
         item.filter(|_| !self.is_contested(workflow, key))
     }
 
-    /// Tells whether this member may open the item, at once or as soon as it is proved.
+    /// Tells whether this member may open the item now, or as soon as the item's transfer is proved.
     pub(super) fn could_have(&self, item: SegmentId, what: WaitPurpose, member: MemberId) -> bool {
         let Some(found) = self.lasting.items.all.get(&item) else { return false };
         let lost = self.lost.contains(&found.file);
