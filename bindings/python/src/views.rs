@@ -3,15 +3,14 @@
 //! Each array has an [`ArrayBase`] as its base object. Arrays that are made from it (slices, `memoryview`, DLPack) keep
 //! that base. The base counts as one view of the object whose memory the array shows, and keeps the region mapped, so
 //! no array ever points to unmapped memory. While an object has a view, calls that would move or free its memory raise
-//! `BusyError`.
+//! `BusyError`, also in another session of the process, and after the region was closed and opened again.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crossdock_client::{Region, Result, Status};
+use crossdock_client::{ProcessToken, Region, Result, SegmentId, Status};
 use numpy::npyffi::flags::{NPY_ARRAY_ALIGNED, NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_F_CONTIGUOUS, NPY_ARRAY_WRITEABLE};
 use numpy::npyffi::{NpyTypes, PY_ARRAY_API, PyArrayObject, get_type_object, npy_intp};
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
@@ -27,8 +26,40 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The value of the view count of an object while a thread moves or frees the object.
-const MOVING: usize = usize::MAX;
+/// The use of an object's memory in this process.
+enum MemoryUse {
+    /// The number of live NumPy arrays over the memory.
+    Views(usize),
+    /// A thread of this process moves or frees the object. In a forked child, where this thread does not run, the
+    /// object counts as unused.
+    Moving(ProcessToken),
+}
+
+impl MemoryUse {
+    fn is_moving(&self) -> bool {
+        matches!(self, Self::Moving(process) if process.is_current())
+    }
+}
+
+/// The use of a region's objects in this process, each given by its offset. An object that is not in the map is unused.
+/// The lock is held only by threads that have the GIL, so no thread holds it during a fork.
+type ObjectUses = Mutex<HashMap<u64, MemoryUse>>;
+
+/// The `ObjectUses` of all regions that are mapped in this process, by the ids of the files that contain them. A file
+/// may be mapped several times: each session maps it, and arrays keep a mapping that the program has closed. All these
+/// mappings show the same memory, so they share one `ObjectUses`.
+static OBJECT_USES: Mutex<BTreeMap<SegmentId, Weak<ObjectUses>>> = Mutex::new(BTreeMap::new());
+
+fn object_uses(region: &Region) -> Arc<ObjectUses> {
+    let mut all = lock(&OBJECT_USES);
+    if let Some(known) = all.get(&region.file()).and_then(Weak::upgrade) {
+        return known;
+    }
+    all.retain(|_, uses| uses.strong_count() > 0);
+    let uses = Arc::default();
+    all.insert(region.file(), Arc::downgrade(&uses));
+    uses
+}
 
 /// A region that this process has mapped. All Python objects that refer to the region share this value.
 pub struct OpenRegion {
@@ -40,15 +71,17 @@ pub struct OpenRegion {
     pub in_item: bool,
     /// The number of open `crossdock.Region` objects of this region.
     pub opens: AtomicUsize,
-    /// For each object, given by its offset: the number of live NumPy arrays over its memory.
-    views: Mutex<HashMap<u64, usize>>,
+    /// The number of live NumPy arrays that were made through this value.
+    views: AtomicUsize,
+    uses: Arc<ObjectUses>,
 }
 
 impl OpenRegion {
     /// Wraps a region that was just opened.
     pub fn new(region: Region) -> Self {
         let (name, in_item, opens) = (region.name().to_owned(), region.is_in_item(), AtomicUsize::new(0));
-        Self { region: Mutex::new(Some(Own::new(region))), name, in_item, opens, views: Mutex::default() }
+        let (views, uses) = (AtomicUsize::new(0), object_uses(&region));
+        Self { region: Mutex::new(Some(Own::new(region))), name, in_item, opens, views, uses }
     }
 
     /// The region; an error if it was closed or belongs to another process.
@@ -75,13 +108,8 @@ impl OpenRegion {
         lock(&self.region).as_ref().is_some_and(|own| own.here() && Arc::ptr_eq(own, region))
     }
 
-    /// The number of live NumPy arrays over the memory of all objects together.
-    pub fn view_count(&self) -> usize {
-        lock(&self.views).values().filter(|count| **count != MOVING).sum()
-    }
-
     /// Calls `change`, which moves or frees the memory of the object at `offset`. Fails if a view of that object is
-    /// alive.
+    /// alive in this process.
     pub fn exclusively<T: Send>(
         &self,
         py: Python<'_>,
@@ -91,26 +119,27 @@ impl OpenRegion {
         change: impl FnOnce(&Region) -> Result<T> + Send,
     ) -> PyResult<T> {
         let region = self.get(py)?;
-        let before = match lock(&self.views).entry(offset) {
-            Entry::Occupied(there) => Some(*there.get()),
-            Entry::Vacant(free) => {
-                free.insert(MOVING);
-                None
+        let refused = {
+            let mut uses = lock(&self.uses);
+            match uses.get(&offset) {
+                Some(MemoryUse::Views(1)) => Some("1 array is a view of it; let go of it (del) first".to_owned()),
+                Some(MemoryUse::Views(count)) => {
+                    Some(format!("{count} arrays are views of it; let go of them (del) first"))
+                }
+                Some(moving) if moving.is_moving() => {
+                    Some("another thread is changing it; do one after the other".to_owned())
+                }
+                _ => {
+                    uses.insert(offset, MemoryUse::Moving(ProcessToken::current()));
+                    None
+                }
             }
         };
-        if let Some(count) = before {
-            let them = match count {
-                MOVING => "another thread is changing it; do one after the other".to_owned(),
-                1 => "1 array is a view of it; let go of it (del) first".to_owned(),
-                _ => format!("{count} arrays are views of it; let go of them (del) first"),
-            };
-            return Err(error(py, Status::Busy, format!("{what} of region '{}' cannot be {verb}: {them}", self.name)));
+        if let Some(why) = refused {
+            return Err(error(py, Status::Busy, format!("{what} of region '{}' cannot be {verb}: {why}", self.name)));
         }
-        let done = py.detach(|| {
-            let done = change(&region);
-            lock(&self.views).remove(&offset);
-            done
-        });
+        let done = py.detach(|| change(&region));
+        lock(&self.uses).remove(&offset);
         done.or_raise(py)
     }
 
@@ -120,21 +149,30 @@ impl OpenRegion {
     /// memory until the view is counted.
     pub fn count_view(self: &Arc<Self>, py: Python<'_>, offset: u64) -> PyResult<CountedView> {
         let counted = {
-            let mut views = lock(&self.views);
-            let count = views.entry(offset).or_default();
-            *count += usize::from(*count != MOVING);
-            *count != MOVING
+            let mut uses = lock(&self.uses);
+            match uses.entry(offset).or_insert(MemoryUse::Views(0)) {
+                MemoryUse::Views(count) => {
+                    *count += 1;
+                    true
+                }
+                moving if moving.is_moving() => false,
+                left => {
+                    *left = MemoryUse::Views(1);
+                    true
+                }
+            }
         };
         if counted {
+            self.views.fetch_add(1, Ordering::Relaxed);
             return Ok(CountedView { open_region: self.clone(), offset });
         }
         let what = format!("the object at {offset:#x} of region '{}'", self.name);
         Err(error(py, Status::Busy, format!("{what} is being changed by another thread; look at it afterwards")))
     }
 
-    /// Fails if any NumPy array over memory of the region is alive.
+    /// Fails if any NumPy array that was made through this value is alive.
     pub fn refuse_if_any_view(&self, py: Python<'_>) -> PyResult<()> {
-        match self.view_count() {
+        match self.views.load(Ordering::Relaxed) {
             0 => Ok(()),
             count => Err(error(
                 py,
@@ -163,11 +201,12 @@ pub struct CountedView {
 
 impl Drop for CountedView {
     fn drop(&mut self) {
-        let mut views = lock(&self.open_region.views);
-        if let Some(count) = views.get_mut(&self.offset) {
+        self.open_region.views.fetch_sub(1, Ordering::Relaxed);
+        let mut uses = lock(&self.open_region.uses);
+        if let Some(MemoryUse::Views(count)) = uses.get_mut(&self.offset) {
             *count -= 1;
             if *count == 0 {
-                views.remove(&self.offset);
+                uses.remove(&self.offset);
             }
         }
     }

@@ -212,6 +212,7 @@ impl Item {
         let parts = MappedRegionParts {
             name: "test".into(),
             segment: SegmentId(8),
+            file: SegmentId(8),
             writable: true,
             member: member(counter),
             host: self.world.host(),
