@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -266,6 +267,38 @@ def test_a_cancelled_await_leaves_the_port_usable(ends):
         assert (await consumer.areceive(timeout=5)).tag == 9
 
     asyncio.run(main())
+
+
+def test_a_port_that_is_closed_during_an_await_costs_no_other_connection_its_reader(ends):
+    _, consumer = ends
+
+    async def main():
+        waiting = asyncio.ensure_future(consumer.areceive(timeout=5))
+        await asyncio.sleep(0.02)
+        number = consumer.fileno()
+        consumer.close()
+        # The thread that writes to the descriptor closes it when it has ended. Until the awaiting coroutine looks
+        # again, no other coroutine runs here, so it has not undone its registration.
+        _wait_until(lambda: not os.path.exists(f"/proc/self/fd/{number}"))
+        near, far = socket.socketpair()
+        assert number in (near.fileno(), far.fileno())
+        connections = [await asyncio.open_connection(sock=one) for one in (near, far)]
+        with pytest.raises(crossdock.ClosedError):
+            await waiting
+        for (_, writer), (reader, _) in (connections, connections[::-1]):
+            writer.write(b"x")
+            assert await asyncio.wait_for(reader.readexactly(1), 5) == b"x"
+        for _, writer in connections:
+            writer.close()
+
+    asyncio.run(main())
+
+
+def _wait_until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def test_a_forked_child_gets_errors_and_does_its_parent_no_harm(ends, region):

@@ -5,6 +5,7 @@ The first ``await`` loads this module, so that ``import crossdock`` does not loa
 """
 
 import asyncio
+import os
 import time
 
 from ._errors import ClosedError, NotYetError, TimedOutError
@@ -41,18 +42,24 @@ async def _readable(descriptor, timeout):
     """Returns when the descriptor is readable, or after `timeout` seconds."""
     loop = asyncio.get_running_loop()
     done = loop.create_future()
+    # The port may be closed during the wait. Then its descriptor's number may be given to a new file of the program,
+    # which the loop would take for the registered one. So the loop gets a descriptor of its own.
+    descriptor = os.dup(descriptor)
 
     def wake():
         if not done.done():
             done.set_result(None)
 
     timer = loop.call_later(timeout, wake)
-    loop.add_reader(descriptor, wake)
     try:
-        await done
+        loop.add_reader(descriptor, wake)
+        try:
+            await done
+        finally:
+            loop.remove_reader(descriptor)
     finally:
         timer.cancel()
-        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 async def next_message(port, timeout=None):
