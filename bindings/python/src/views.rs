@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crossdock_client::{ProcessToken, Region, Result, SegmentId, Status};
-use numpy::npyffi::flags::{NPY_ARRAY_ALIGNED, NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_F_CONTIGUOUS, NPY_ARRAY_WRITEABLE};
+use numpy::npyffi::flags::NPY_ARRAY_WRITEABLE;
 use numpy::npyffi::{NpyTypes, PY_ARRAY_API, PyArrayObject, get_type_object, npy_intp};
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use pyo3::prelude::*;
@@ -248,6 +248,26 @@ pub struct ArrayLayout<'py> {
     pub data: u64,
 }
 
+impl ArrayLayout<'_> {
+    /// The distance in bytes between neighbours in each dimension. If an element is a fixed array, NumPy adds the
+    /// strides of its dimensions. They are in C order whatever the order of the elements. If NumPy computed all strides
+    /// from the order, an element would not lie in one piece.
+    fn strides(&self) -> Vec<npy_intp> {
+        let mut strides = vec![0; self.shape.len()];
+        let mut next = self.dtype.itemsize() as npy_intp;
+        let mut fill = |dimension: usize| {
+            strides[dimension] = next;
+            next = next.wrapping_mul(self.shape[dimension].max(1) as npy_intp);
+        };
+        if self.fortran {
+            (0..self.shape.len()).for_each(&mut fill);
+        } else {
+            (0..self.shape.len()).rev().for_each(&mut fill);
+        }
+        strides
+    }
+}
+
 /// Makes an array over the memory of the object that `view` counts.
 pub fn array<'py>(
     py: Python<'py>,
@@ -311,11 +331,10 @@ pub unsafe fn array_over<'py>(
     writable: bool,
     base: Py<PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let mut flags = NPY_ARRAY_ALIGNED | if layout.fortran { NPY_ARRAY_F_CONTIGUOUS } else { NPY_ARRAY_C_CONTIGUOUS };
-    if writable {
-        flags |= NPY_ARRAY_WRITEABLE;
-    }
+    let flags = if writable { NPY_ARRAY_WRITEABLE } else { 0 };
     let mut shape: Vec<npy_intp> = layout.shape.iter().map(|n| *n as npy_intp).collect();
+    let mut strides = layout.strides();
+    // NumPy finds out from the address and the strides whether the array is aligned and contiguous.
     // SAFETY: the caller promises that the memory is valid. NumPy takes over the references to `dtype` and `base`, and
     // releases the reference to `base` even if it fails.
     unsafe {
@@ -325,7 +344,7 @@ pub unsafe fn array_over<'py>(
             layout.dtype.into_dtype_ptr(),
             shape.len() as c_int,
             shape.as_mut_ptr(),
-            std::ptr::null_mut(),
+            strides.as_mut_ptr(),
             data,
             flags,
             std::ptr::null_mut(),

@@ -77,6 +77,43 @@ def test_fortran_order_is_kept(region):
     assert (found.array == wanted).all() and found.array.strides == (4, 8, 24)
 
 
+def assert_that_elements_are_whole(array):
+    """Checks an array of shape (2, 3) in Fortran order, whose elements are fixed arrays of shape (2, 4): an element
+    lies in one piece and in C order, and element [1, 2] is the last one."""
+    assert array.shape == (2, 3, 2, 4) and array.strides == (64, 128, 32, 8) and array.flags["ALIGNED"]
+    array[...] = np.arange(48).reshape(array.shape)
+    flat = np.ctypeslib.as_array((ctypes.c_double * 48).from_address(array.__array_interface__["data"][0]))
+    assert flat[8:16].tolist() == list(range(24, 32)), "element [1, 0]"
+    assert flat[16:24].tolist() == list(range(8, 16)), "element [0, 1]"
+    assert flat[40:].tolist() == list(range(40, 48)), "element [1, 2]"
+
+
+def test_fixed_arrays_in_fortran_order_are_whole(session, region, name):
+    element = ("f8", (2, 4))
+    ndarray = region.ndarray("a", (2, 3), element, order="F")
+    assert_that_elements_are_whole(ndarray.array)
+    producer, consumer = session.port(name, "producer"), session.port(name, "consumer")
+    producer.send(ndarray.array, tag=1)
+    with consumer.receive(timeout=5) as message:
+        assert (message.load().array == ndarray.array).all()
+    producer.close()
+    consumer.close()
+    session.remove_port(name)
+    item = session.create_item(name, dtype=element, shape=(2, 3), order="F")
+    assert_that_elements_are_whole(item.array())
+    assert_that_elements_are_whole(item.array(element, (2, 3), order="F"))
+    item.destroy()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(), (0,), (4,), (1, 4), (0, 4), (2, 3, 4)])
+def test_arrays_have_the_strides_and_flags_of_numpys_own(region, shape, order):
+    ours, numpys = region.ndarray("a", shape, "f4", order=order).array, np.empty(shape, "f4", order=order)
+    assert ours.shape == shape and (ours.strides == numpys.strides or 0 in shape)
+    for flag in ("C_CONTIGUOUS", "F_CONTIGUOUS", "ALIGNED", "WRITEABLE"):
+        assert ours.flags[flag] == numpys.flags[flag]
+
+
 def test_an_ndarray_of_another_shape_says_both(region):
     region.ndarray("a", (2, 3), "f4")
     with pytest.raises(crossdock.InvalidError, match=r"\[2, 3\].*\[3, 2\]"):
