@@ -5,10 +5,10 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crossdock_client::{ProcessToken, Status};
+use crossdock_client::{Error, ProcessToken, Status};
 use pyo3::prelude::*;
 
-use crate::errors::error;
+use crate::errors::raise;
 
 /// True after the program has ended by an error. From then on no object is closed.
 static ABANDONED: AtomicBool = AtomicBool::new(false);
@@ -20,16 +20,18 @@ pub fn _abandon() {
     ABANDONED.store(true, Ordering::Relaxed);
 }
 
-/// Makes the error for an object that belongs to the parent process.
+/// Makes the exception for an object that belongs to the parent process.
 pub fn elsewhere(py: Python<'_>, what: &str) -> PyErr {
-    error(
-        py,
-        Status::Disconnected,
-        format!(
-            "{what} belongs to the process that this one was forked from; call crossdock.connect() in the child (with \
-             multiprocessing, the 'spawn' method avoids the question)"
-        ),
-    )
+    raise(py, &error_elsewhere(what))
+}
+
+/// Makes the library's error for an object that belongs to the parent process.
+pub fn error_elsewhere(what: &str) -> Error {
+    let text = format!(
+        "{what} belongs to the process that this one was forked from; call crossdock.connect() in the child (with \
+         multiprocessing, the 'spawn' method avoids the question)"
+    );
+    Error::new(Status::Disconnected, text)
 }
 
 /// An object that belongs to the process that made it. A forked child neither uses nor drops it.
@@ -78,5 +80,24 @@ impl<T> Drop for Own<T> {
             // SAFETY: the value is dropped only here, and is not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
+    }
+}
+
+/// A lock that belongs to the process that made it. If another thread of the parent held the lock during the fork, the
+/// lock is locked for ever in the child, because the child does not have that thread. So a child gets no access.
+pub struct OwnLock<L> {
+    lock: L,
+    process: ProcessToken,
+}
+
+impl<L> OwnLock<L> {
+    /// Wraps a lock that this process has made.
+    pub fn new(lock: L) -> Self {
+        Self { lock, process: ProcessToken::current() }
+    }
+
+    /// The lock; `None` in a forked child.
+    pub fn here(&self) -> Option<&L> {
+        self.process.is_current().then_some(&self.lock)
     }
 }

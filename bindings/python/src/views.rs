@@ -17,7 +17,7 @@ use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, error};
-use crate::fork::{Own, elsewhere};
+use crate::fork::{Own, OwnLock, elsewhere};
 use crate::messages::Credit;
 
 /// Locks a mutex. It also works after a panic in another thread, because the guarded data is consistent after every
@@ -63,7 +63,7 @@ fn object_uses(region: &Region) -> Arc<ObjectUses> {
 
 /// A region that this process has mapped. All Python objects that refer to the region share this value.
 pub struct OpenRegion {
-    region: Mutex<Option<Own<Region>>>,
+    region: OwnLock<Mutex<Option<Own<Region>>>>,
     /// The region's name, for error messages after the region was closed.
     pub name: String,
     /// True if the region is the heap of an item. A handle into this region can be loaded only as long as the item is
@@ -81,31 +81,31 @@ impl OpenRegion {
     pub fn new(region: Region) -> Self {
         let (name, in_item, opens) = (region.name().to_owned(), region.is_in_item(), AtomicUsize::new(0));
         let (views, uses) = (AtomicUsize::new(0), object_uses(&region));
-        Self { region: Mutex::new(Some(Own::new(region))), name, in_item, opens, views, uses }
+        Self { region: OwnLock::new(Mutex::new(Some(Own::new(region)))), name, in_item, opens, views, uses }
     }
 
     /// The region; an error if it was closed or belongs to another process.
     pub fn get(&self, py: Python<'_>) -> PyResult<Region> {
         // The lock is released before the exception is made, because making an exception may run any Python code.
-        let held = lock(&self.region).as_ref().map(|region| (region.here(), (**region).clone()));
+        let held = self.region.here().map(|region| {
+            lock(region).as_ref().map(|region| if region.here() { Some((**region).clone()) } else { None })
+        });
         match held {
-            Some((true, region)) => Ok(region),
-            Some((false, region)) => {
-                std::mem::forget(region);
-                Err(elsewhere(py, &format!("region '{}'", self.name)))
-            }
-            None => Err(error(py, Status::Closed, format!("region '{}' is closed; open it again", self.name))),
+            Some(Some(Some(region))) => Ok(region),
+            Some(Some(None)) | None => Err(elsewhere(py, &format!("region '{}'", self.name))),
+            Some(None) => Err(error(py, Status::Closed, format!("region '{}' is closed; open it again", self.name))),
         }
     }
 
     /// Tells whether the region is still open in this process.
     pub fn is_open(&self) -> bool {
-        lock(&self.region).as_ref().is_some_and(Own::here)
+        self.region.here().is_some_and(|region| lock(region).as_ref().is_some_and(Own::here))
     }
 
     /// Tells whether this value wraps the same mapping as `region`, and is open in this process.
     pub fn is_of(&self, region: &Region) -> bool {
-        lock(&self.region).as_ref().is_some_and(|own| own.here() && Arc::ptr_eq(own, region))
+        let same = |own: &Own<Region>| own.here() && Arc::ptr_eq(own, region);
+        self.region.here().is_some_and(|own| lock(own).as_ref().is_some_and(same))
     }
 
     /// Calls `change`, which moves or frees the memory of the object at `offset`. Fails if a view of that object is
@@ -188,7 +188,7 @@ impl OpenRegion {
 
     /// Gives up the mapping. If views are alive, the region is unmapped together with the last view.
     pub fn let_go(&self) {
-        let region = lock(&self.region).take();
+        let region = self.region.here().and_then(|region| lock(region).take());
         drop(region);
     }
 }

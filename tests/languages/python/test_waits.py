@@ -332,6 +332,63 @@ def test_a_forked_child_gets_errors_and_does_its_parent_no_harm(ends, region):
     assert np.asarray(vector).sum() == 4
 
 
+@pytest.mark.parametrize("kind", ["publisher", "observer", "version", "item"])
+def test_a_forked_child_gets_errors_for_what_another_thread_was_using(session, name, kind):
+    publisher = session.publisher(name, {"u": ("f8", 1_000_000)}, detect="copy_all")
+    publisher.publish()
+    observer = session.observe(name, timeout=5)
+    version, other = observer.latest(), observer.latest()
+    item = session.create_item(name, 1 << 20)
+
+    def copy_item():
+        item.copy(f"{name}/copy").destroy()
+
+    work, uses = {
+        "publisher": (publisher.publish, (publisher.publish, lambda: publisher.u, lambda: publisher.sequence,
+                                          lambda: publisher.statistics, publisher.begin, publisher.end)),
+        "observer": (observer.latest, (observer.latest, observer.next, lambda: observer.state)),
+        "version": (version.refresh, (version.refresh, lambda: version["u"], lambda: version.sequence,
+                                      lambda: crossdock.diff(version, other))),
+        "item": (copy_item, (item.array, item.share, copy_item, lambda: item.size)),
+    }[kind]
+    stop = threading.Event()
+
+    def use():
+        while not stop.is_set():
+            work()
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    try:
+        for _ in range(20):
+            time.sleep(0.005)
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    # If a call does not return, the signal ends the child.
+                    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                    signal.alarm(20)
+                    for one in uses:
+                        try:
+                            one()
+                        except crossdock.DisconnectedError as error:
+                            assert "connect()" in str(error)
+                        else:
+                            raise AssertionError("a child used an object of its parent")
+                    observer.close()
+                    item.close()
+                    code = 0
+                finally:
+                    os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        stop.set()
+        thread.join()
+    item.destroy()
+    publisher.end()
+
+
 def test_multiprocessing_with_spawn_shares_a_region(region, tmp_path):
     program = textwrap.dedent("""
         import multiprocessing, sys
