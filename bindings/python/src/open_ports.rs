@@ -31,7 +31,7 @@ impl OpenPort {
 
     /// Calls `work` with the end of the port. Gives `None` if the end is closed or belongs to the parent of this
     /// process, or if another thread has the lock of this object at this moment. `work` must not wait.
-    pub fn with_open<T>(&self, work: impl FnOnce(&Own<Inner>) -> Option<T>) -> Option<T> {
+    pub fn with_open<T>(&self, work: impl FnOnce(&Arc<Own<Inner>>) -> Option<T>) -> Option<T> {
         let port = self.port.here()?.try_lock().ok()?;
         work(port.as_ref()?)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_core::item::{Backing, ItemMemory, ItemWaitOutcome};
-use crossdock_core::queue::{End, Message, Pattern, Ring, Shape, Side};
+use crossdock_core::queue::{End, Message, Pattern, Ring, Shape, Side, postpone_healing};
 use crossdock_core::region::{MappedRegionParts, Region};
 use crossdock_core::{Result, fault};
 use crossdock_layout::item::new_cooperative_item;
@@ -151,6 +151,27 @@ fn the_messages_that_a_new_consumer_finds_tell_of_its_predecessors_death() {
         healer: Side::Consumer,
         before: producer_with_a_message,
         learn: |open, _| assert_ne!(open(Side::Consumer).receive(POLL).unwrap().1.handle, Handle::NONE),
+    });
+}
+
+#[test]
+fn healing_that_a_call_postpones_is_done_after_the_call() {
+    at_each_point(&Case {
+        pattern: Pattern::WorkQueue,
+        dying: Side::Consumer,
+        healer: Side::Producer,
+        before: |open, message| {
+            let (producer, consumer) = (open(Side::Producer), open(Side::Consumer));
+            producer.send(message, 0, POLL).unwrap();
+            (producer, consumer)
+        },
+        learn: |_, (_producer, consumer)| {
+            let (received, due) = postpone_healing(|| consumer.receive(POLL));
+            assert_ne!(received.unwrap().1.handle, Handle::NONE);
+            assert!(due);
+            consumer.heal();
+            assert!(!postpone_healing(|| consumer.receive(POLL)).1, "it was healed");
+        },
     });
 }
 
