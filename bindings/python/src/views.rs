@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crossdock_client::{ProcessToken, Region, Result, SegmentId, Status};
+use crossdock_client::{PerProcess, ProcessToken, Region, Result, SegmentId, Status};
 use numpy::npyffi::flags::NPY_ARRAY_WRITEABLE;
 use numpy::npyffi::{NpyTypes, PY_ARRAY_API, PyArrayObject, get_type_object, npy_intp};
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
@@ -47,11 +47,15 @@ type ObjectUses = Mutex<HashMap<u64, MemoryUse>>;
 
 /// The `ObjectUses` of all regions that are mapped in this process, by the ids of the files that contain them. A file
 /// may be mapped several times: each session maps it, and arrays keep a mapping that the program has closed. All these
-/// mappings show the same memory, so they share one `ObjectUses`.
-static OBJECT_USES: Mutex<BTreeMap<SegmentId, Weak<ObjectUses>>> = Mutex::new(BTreeMap::new());
+/// mappings show the same memory, so they share one `ObjectUses`. A forked child has its parent's arrays too.
+static OBJECT_USES: PerProcess<Mutex<UsesByFile>> = PerProcess::new();
+
+type UsesByFile = BTreeMap<SegmentId, Weak<ObjectUses>>;
 
 fn object_uses(region: &Region) -> Arc<ObjectUses> {
-    let mut all = lock(&OBJECT_USES);
+    let inherit = |parents: Option<&'static Mutex<UsesByFile>>| Some(parents?.try_lock().ok()?.clone());
+    let own = OBJECT_USES.get_or_inherit(|parents| Some(Mutex::new(inherit(parents).unwrap_or_default())));
+    let mut all = lock(own.expect("the closure always makes one"));
     if let Some(known) = all.get(&region.file()).and_then(Weak::upgrade) {
         return known;
     }
