@@ -1,6 +1,7 @@
 """Tests waits beside other threads, in event loops and with Ctrl-C. Also tests what peers learn when a program ends."""
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -290,6 +291,23 @@ def test_a_port_that_is_closed_during_an_await_costs_no_other_connection_its_rea
             assert await asyncio.wait_for(reader.readexactly(1), 5) == b"x"
         for _, writer in connections:
             writer.close()
+
+    asyncio.run(main())
+
+
+def test_an_await_needs_no_free_descriptor(ends, monkeypatch):
+    producer, consumer = ends
+
+    def dup(_):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def main():
+        consumer.fileno()
+        monkeypatch.setattr(os, "dup", dup)
+        waiting = asyncio.ensure_future(consumer.areceive(timeout=10))
+        await asyncio.sleep(0.05)
+        producer.send(tag=7)
+        assert (await waiting).tag == 7
 
     asyncio.run(main())
 
